@@ -1,0 +1,1 @@
+"""Lifecycle, parallelism and offsets; knows no HL7 and no PHI."""

@@ -1,0 +1,63 @@
+"""Every error this package raises on purpose.
+
+    DeidError
+    ├── ConfigurationError      the call, a setting, a rule, a model or the key is wrong: the agent does not start
+    ├── MessageError            one message cannot be processed: it goes to the dead letters with a ``Reason``
+    └── TransportError          the outside failed
+        ├── TransientError      try again: nothing was settled
+        └── UnsafeError         going on could lose or double a record: the agent stops
+
+No error carries text of a message: coordinates, paths, rule ids and reason codes only.
+"""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a message was refused; the closed list that dead letters, metrics and remarks use."""
+
+    MALFORMED = "MALFORMED"
+    UNSUPPORTED = "UNSUPPORTED"
+    RESOURCE = "RESOURCE"
+    LEAK = "LEAK"
+    POISON = "POISON"
+    INTERNAL = "INTERNAL"
+
+
+class DeidError(Exception):
+    """The root; catch this to catch all of them."""
+
+
+class ConfigurationError(DeidError):
+    """A call, setting, rule, model or key is wrong.
+
+    ``str()`` is one line that names the thing and what to do about it.
+    """
+
+
+class MessageError(DeidError):
+    """One message cannot be processed.
+
+    ``where`` is a path or a byte offset in the message (``PID-7``, ``byte 120``), never a value.
+    """
+
+    def __init__(self, reason: Reason, where: str, detail: str = "") -> None:
+        super().__init__(reason, where, detail)
+        self.reason = reason
+        self.where = where
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.where}" + (f": {self.detail}" if self.detail else "")
+
+
+class TransportError(DeidError):
+    """The outside (broker, folder, audit file) failed."""
+
+
+class TransientError(TransportError):
+    """Worth another try; nothing was settled."""
+
+
+class UnsafeError(TransportError):
+    """Going on could lose or double a record; the agent stops with exit code 3."""

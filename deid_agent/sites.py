@@ -1,0 +1,155 @@
+"""What codecs hand upward: the places of a message that may hold PHI.
+
+Codecs produce these, ``deidentify`` decides about them, surrogates never see
+bytes. Values are left out of every ``repr``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from deid_agent.mapped import MappedText
+from deid_agent.phi import PhiType
+
+
+class Kind(StrEnum):
+    """How a structured value is written."""
+
+    FAMILY = "family"  # one family name ("van Beethoven")
+    GIVEN = "given"  # one or more given names, or initials ("Ludwig", "L.")
+    NAME = "name"  # a whole name in one string ("Okafor, Ada M.", "Dr. Ada Okafor")
+    VALUE = "value"  # anything else that is one value of its type
+    REDACT = "redact"  # a value nobody can use once its identity is gone
+
+
+class Subject(StrEnum):
+    """Whose value it is; known PHI of each is searched for in the narrative."""
+
+    PATIENT = "patient"  # and relatives, guarantor, insured
+    PROVIDER = "provider"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One structured value: bytes ``[start, end)`` of the message stand for ``value``.
+
+    ``group`` ties the parts of one composite together (the path of the
+    repetition), so that a family and a given name become one person.
+    """
+
+    path: str
+    start: int
+    end: int
+    type: PhiType
+    kind: Kind = Kind.VALUE
+    subject: Subject = Subject.OTHER
+    group: str = ""
+    value: str = field(default="", repr=False)
+    source: str = "structure"
+
+
+@dataclass(frozen=True, slots=True)
+class Narrative:
+    """Free text of a message, perhaps in many fragments, read as one document."""
+
+    path: str
+    mapped: MappedText
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An embedded document: bytes ``[start, end)`` hold ``data`` in ``encoding``.
+
+    ``size``, ``digest`` and ``media`` are the byte ranges of the sibling values
+    that must follow when the data change (FHIR Attachment.size, .hash, .contentType; HL7 ED.2-3).
+    """
+
+    path: str
+    start: int
+    end: int
+    content_type: str
+    encoding: str
+    data: bytes = field(repr=False)
+    size: tuple[int, int] | None = None
+    digest: tuple[int, int] | None = None
+    media: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that the structured part (or a caller's context) says about a person of the document."""
+
+    type: PhiType
+    kind: Kind
+    subject: Subject
+    group: str
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes ``[start, end)`` of the message become ``data``."""
+
+    start: int
+    end: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What was done at one place: the unit of the audit. Never a value."""
+
+    path: str
+    type: str
+    method: str
+    source: str
+    count: int = 1
+
+
+class Message(Protocol):
+    """A parsed message. Sites, narratives and attachments never share a byte."""
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes as they came."""
+
+    @property
+    def identity(self) -> str:
+        """What names this document among all others: the scope of its date shift. Holds PHI."""
+
+    @property
+    def patient(self) -> str | None:
+        """The patient's first identifier: the scope of per-patient maps. Holds PHI."""
+
+    @property
+    def sites(self) -> Sequence[Site]:
+        """Structured values that may identify, in byte order."""
+
+    @property
+    def narratives(self) -> Sequence[Narrative]:
+        """Free text, in byte order of its first fragment."""
+
+    @property
+    def attachments(self) -> Sequence[Attachment]:
+        """Embedded documents, in byte order."""
+
+    def encode(self, text: str) -> bytes:
+        """``text`` as a value of this message: escapes and charset applied."""
+
+
+def apply(raw: bytes, edits: Sequence[Edit]) -> bytes:
+    """``raw`` with every edit in place, all other bytes untouched.
+
+    Raises ``ValueError`` where two edits overlap: that is a fault of a codec, and writing on would leak.
+    """
+    out: list[bytes] = []
+    at = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at or edit.end < edit.start or edit.end > len(raw):
+            raise ValueError(f"edit [{edit.start}, {edit.end}) overlaps or leaves the message")
+        out += (raw[at : edit.start], edit.data)
+        at = edit.end
+    out.append(raw[at:])
+    return b"".join(out)
