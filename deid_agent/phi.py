@@ -64,10 +64,6 @@ _MEMBERS: dict[PhiCategory, str] = {
 }
 
 CATEGORY: MappingProxyType[PhiType, PhiCategory] = MappingProxyType(
-    {
-        PhiType(name): category
-        for category, names in _MEMBERS.items()
-        for name in names.split()
-    }
+    {PhiType(name): category for category, names in _MEMBERS.items() for name in names.split()}
 )
 """The category of every type; a test holds that no type is missing."""
