@@ -1,0 +1,89 @@
+"""Known PHI that comes from outside of a narrative: a message's own fields, or a caller's context.
+
+The context object of ``text --jsonl`` names the same things as a message would;
+its members are listed in ``_FIELDS`` and unknown ones are errors.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from deid_agent.errors import MessageError, Reason
+from deid_agent.phi import PhiType
+from deid_agent.sites import Fact, Kind, Site, Subject
+
+_SCALARS: Mapping[str, PhiType] = {
+    "birth_date": PhiType.DATE,
+    "mrn": PhiType.MEDICALRECORD,
+    "ssn": PhiType.SSN,
+    "account": PhiType.ACCOUNT,
+    "phone": PhiType.PHONE,
+    "facility": PhiType.HOSPITAL,
+}
+_ADDRESS: Mapping[str, PhiType] = {
+    "line": PhiType.STREET,
+    "city": PhiType.CITY,
+    "state": PhiType.STATE,
+    "zip": PhiType.ZIP,
+    "country": PhiType.COUNTRY,
+}
+_PEOPLE: Mapping[str, tuple[PhiType, Subject]] = {
+    "name": (PhiType.PATIENT, Subject.PATIENT),
+    "attending": (PhiType.DOCTOR, Subject.PROVIDER),
+}
+_IGNORED = frozenset({"sex"})
+
+
+def facts_of(sites: Iterable[Site]) -> tuple[Fact, ...]:
+    """What the structured part of a message says, each fact once, in byte order."""
+    facts = (
+        Fact(site.type, site.kind, site.subject, site.group, site.value)
+        for site in sites
+        if site.kind is not Kind.REDACT and site.value.strip()
+    )
+    return tuple(dict.fromkeys(facts))
+
+
+def facts_of_context(context: Mapping[str, object]) -> tuple[Fact, ...]:
+    """The facts of a caller's context object; absent and null members say nothing.
+
+    Raises ``MessageError(MALFORMED)`` naming the member that is unknown or not of its form.
+    """
+    facts: list[Fact] = []
+    for member, value in context.items():
+        where = f"context.{member}"
+        if value is None or member in _IGNORED:
+            continue
+        if member in _SCALARS:
+            subject = Subject.OTHER if member == "facility" else Subject.PATIENT
+            facts.append(Fact(_SCALARS[member], Kind.VALUE, subject, where, _text(value, where)))
+        elif member == "address":
+            facts += (
+                Fact(_ADDRESS[key], Kind.VALUE, Subject.PATIENT, where, part)
+                for key, part in _members(value, _ADDRESS, where)
+            )
+        elif member in _PEOPLE:
+            type_, subject = _PEOPLE[member]
+            facts += (
+                Fact(type_, Kind(key), subject, where, part)
+                for key, part in _members(value, {"given": 0, "family": 0}, where)
+            )
+        else:
+            known = ", ".join(sorted({*_SCALARS, *_PEOPLE, "address"}))
+            raise MessageError(Reason.MALFORMED, where, f"unknown member; known: {known}")
+    return tuple(facts)
+
+
+def _members(value: object, allowed: Mapping[str, object], where: str) -> Iterable[tuple[str, str]]:
+    if not isinstance(value, Mapping):
+        raise MessageError(Reason.MALFORMED, where, "must be an object")
+    for key, part in value.items():
+        if key not in allowed:
+            raise MessageError(Reason.MALFORMED, f"{where}.{key}", "unknown member")
+        for item in part if isinstance(part, list) else [part]:
+            if item is not None:
+                yield key, _text(item, f"{where}.{key}")
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise MessageError(Reason.MALFORMED, where, "must be a string")
+    return value

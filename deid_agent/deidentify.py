@@ -1,0 +1,309 @@
+"""Bytes in, de-identified bytes out: the whole decision, synchronous and pure.
+
+Structured values are replaced by their type, narratives are recognised and
+replaced, attachments are opened and treated as documents of their own. All
+edits are byte ranges of the message as it came; everything else stays.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from deid_agent.attachment import decode_text, notice, reads_as_text
+from deid_agent.context import facts_of
+from deid_agent.errors import MessageError, Reason
+from deid_agent.phi import PhiType
+from deid_agent.policy import KeyMode, Method, Policy, Unreadable
+from deid_agent.recognize.base import Recognizer
+from deid_agent.resolve import Resolver
+from deid_agent.sites import Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, apply
+from deid_agent.spans import Replacement, Span, splice
+from deid_agent.surrogate import Scope, Surrogates
+from deid_agent.surrogate.methods import generalize, mask
+from deid_agent.text import Document
+
+Headers = tuple[tuple[str, bytes], ...]
+_MAX_NESTING = 4
+_REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
+
+
+class Codec(Protocol):
+    """One message format."""
+
+    @property
+    def name(self) -> str: ...
+
+    def detect(self, raw: bytes) -> bool:
+        """True where ``raw`` looks like this format; cheap."""
+
+    def parse(self, raw: bytes) -> Sequence[Message]:
+        """The messages of one payload; their ``raw`` joined is ``raw``. Raises ``MessageError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deidentified:
+    """A sanitized message: what may be published, and what was done to it."""
+
+    payload: bytes = field(repr=False)
+    remarks: tuple[Remark, ...]
+    key: bytes | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeidentifiedText:
+    """A sanitized note. ``spans`` are the findings in the text as it came."""
+
+    text: str = field(repr=False)
+    spans: tuple[Span, ...]
+    remarks: tuple[Remark, ...]
+
+
+class Deidentifier:
+    """Holds what is loaded once (rules, models, key); used per message, never changed by it."""
+
+    def __init__(
+        self,
+        *,
+        codecs: Sequence[Codec],
+        recognizers: Sequence[Recognizer],
+        resolver: Resolver,
+        surrogates: Surrogates,
+        policy: Policy,
+    ) -> None:
+        self._codecs = tuple(codecs)
+        self._recognizers = tuple(recognizers)
+        self._resolver = resolver
+        self._surrogates = surrogates
+        self._policy = policy
+
+    def message(self, payload: bytes, *, key: bytes | None = None, headers: Headers = ()) -> Deidentified:
+        """One payload (a message, a batch, NDJSON) with its record key and headers.
+
+        Raises ``MessageError`` where the payload cannot be understood; nothing of it may then be published.
+        """
+        notes: Counter[tuple[str, str, str, str]] = Counter()
+        parts: list[bytes] = []
+        facts: list[Fact] = []
+        for message in self._parse(payload):
+            known = facts_of(message.sites)
+            facts += known
+            parts.append(self._message(message, known, notes, nesting=0))
+        return Deidentified(
+            b"".join(parts),
+            _remarks(notes),
+            self._key(key, tuple(facts), notes),
+            tuple((name, value) for name, value in headers if name.lower() in self._policy.headers),
+        )
+
+    def text(
+        self, text: str, *, facts: tuple[Fact, ...] = (), document: str = "", patient: str | None = None
+    ) -> DeidentifiedText:
+        """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
+        notes: Counter[tuple[str, str, str, str]] = Counter()
+        scope = self._scope(document or _digest(text.encode("utf-8", "surrogatepass")), patient, facts)
+        spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
+        return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
+
+    def _parse(self, payload: bytes) -> Sequence[Message]:
+        for codec in self._codecs:
+            if codec.detect(payload):
+                return codec.parse(payload)
+        names = ", ".join(codec.name for codec in self._codecs)
+        raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
+
+    def _message(self, message: Message, facts: tuple[Fact, ...], notes: "_Notes", *, nesting: int) -> bytes:
+        if self._policy.changes_nothing:
+            return message.raw
+        scope = self._scope(message.identity, message.patient, facts)
+        edits: list[Edit] = []
+        for site in message.sites:
+            edits += self._site(site, message, scope, notes)
+        for narrative in message.narratives:
+            edits += self._fragments(narrative, message, facts, scope, notes)
+        for attachment in message.attachments:
+            edits += self._attachment(attachment, message, facts, scope, notes, nesting)
+        return apply(message.raw, edits)
+
+    def _site(self, site: Site, message: Message, scope: Scope, notes: "_Notes") -> Iterable[Edit]:
+        method = self._policy.method(site.type, site.path)
+        if method is Method.KEEP or not site.value:
+            return
+        if site.kind is Kind.REDACT:
+            method = Method.REDACT
+        new = self._value(site, method, scope)
+        if new != site.value:
+            notes[site.path, site.type, method, site.source] += 1
+            yield Edit(site.start, site.end, message.encode(new))
+
+    def _value(self, site: Site, method: Method, scope: Scope) -> str:
+        match method:
+            case Method.SURROGATE:
+                return self._surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
+            case Method.GENERALIZE:
+                return generalize(site.type, site.value, blank=site.blank)
+            case Method.MASK | Method.REDACT:
+                return site.blank
+            case Method.KEEP:
+                return site.value
+
+    def _narrative(
+        self, path: str, document: Document, scope: Scope, notes: "_Notes"
+    ) -> tuple[tuple[Span, ...], list[Replacement]]:
+        """The findings of one document and what to write in their places."""
+        if not document.text.strip():
+            return (), []
+        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
+        spans = tuple(self._resolver.resolve(found, document))
+        replacements: list[Replacement] = []
+        for span in spans:
+            method = self._policy.method(span.type, path)
+            old = document.text[span.start : span.end]
+            new = self._finding(span.type, old, method, scope)
+            if new != old:
+                notes[path, span.type, method, span.source] += 1
+                replacements.append(Replacement(span.start, span.end, new))
+        return spans, replacements
+
+    def _finding(self, type_: PhiType, old: str, method: Method, scope: Scope) -> str:
+        match method:
+            case Method.SURROGATE:
+                kind = Kind.NAME if type_ in {PhiType.PATIENT, PhiType.DOCTOR} else Kind.VALUE
+                return self._surrogates.replace(type_, old, kind=kind, scope=scope)
+            case Method.GENERALIZE:
+                return generalize(type_, old, blank=mask(type_))
+            case Method.MASK:
+                return mask(type_)
+            case Method.REDACT:
+                return ""
+            case Method.KEEP:
+                return old
+
+    def _fragments(
+        self, narrative: Narrative, message: Message, facts: tuple[Fact, ...], scope: Scope, notes: "_Notes"
+    ) -> Iterable[Edit]:
+        document = Document(narrative.mapped.text, facts)
+        _, replacements = self._narrative(narrative.path, document, scope, notes)
+        for start, end, text in narrative.mapped.place(replacements):
+            yield Edit(start, end, message.encode(text))
+
+    def _attachment(
+        self,
+        attachment: Attachment,
+        message: Message,
+        facts: tuple[Fact, ...],
+        scope: Scope,
+        notes: "_Notes",
+        nesting: int,
+    ) -> Iterable[Edit]:
+        """A readable attachment is edited inside; any other is replaced by a notice, or the message refused."""
+        if not attachment.data:
+            return
+        if nesting >= _MAX_NESTING:
+            raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
+        media = ""
+        if codec := next((c for c in self._codecs if c.detect(attachment.data)), None):
+            inner = codec.parse(attachment.data)
+            known = tuple(dict.fromkeys((*facts, *(f for m in inner for f in facts_of(m.sites)))))
+            data = b"".join(self._message(m, known, notes, nesting=nesting + 1) for m in inner)
+        elif reads_as_text(attachment.content_type, attachment.data):
+            text, charset = decode_text(attachment.data, attachment.content_type)
+            _, replacements = self._narrative(attachment.path, Document(text, facts), scope, notes)
+            data = splice(text, replacements).encode(charset, "replace")
+        elif self._policy.unreadable is Unreadable.REFUSE:
+            raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
+        else:
+            data, media = notice()
+            notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
+        if data == attachment.data:
+            return
+        yield Edit(attachment.start, attachment.end, message.encode(_encode(data, attachment)))
+        yield from _siblings(attachment, data, media, message)
+
+    def _scope(self, document: str, patient: str | None, facts: Iterable[Fact]) -> Scope:
+        return Scope(document=document, patient=patient, people=_people(facts))
+
+    def _key(self, key: bytes | None, facts: tuple[Fact, ...], notes: "_Notes") -> bytes | None:
+        """The record key, sanitized; a null key stays null."""
+        if key is None or self._policy.record_key is KeyMode.DROP:
+            return None
+        if self._policy.record_key is KeyMode.KEEP or not key:
+            return key
+        charset = "utf-8" if _is_utf8(key) else "latin-1"
+        text = key.decode(charset)
+        if self._policy.record_key is KeyMode.TEXT:
+            return self._key_as_text(text, facts).encode(charset, "replace")
+        scope = Scope(document="", patient=None)
+        # A FHIR key is often a reference: the id alone is mapped, so that it joins with Resource.id.
+        reference = _REFERENCE.fullmatch(text)
+        head, value = reference.groups() if reference else ("", text)
+        new = self._surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=scope)
+        return (head + new).encode(charset, "replace")
+
+    def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
+        """A file name: words joined by ``_`` and ``-`` are read apart; the separators stay."""
+        readable = re.sub(r"[_\-/.]", " ", text)
+        scope = self._scope(_digest(text.encode()), None, facts)
+        found = [s for r in self._recognizers for s in r.recognize(Document(readable, facts))]
+        spans = self._resolver.resolve(found, Document(readable, facts))
+        return splice(
+            text,
+            (
+                Replacement(s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope))
+                for s in spans
+            ),
+        )
+
+
+_Notes = Counter[tuple[str, str, str, str]]
+
+
+def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
+    return tuple(Remark(*what, count=count) for what, count in notes.items())
+
+
+def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
+    """Given and family name of every person the structure names, so that initials can follow."""
+    parts: dict[str, dict[Kind, str]] = {}
+    for fact in facts:
+        if fact.kind in {Kind.GIVEN, Kind.FAMILY}:
+            parts.setdefault(fact.group, {}).setdefault(fact.kind, fact.value)
+    return tuple((p.get(Kind.GIVEN, ""), p.get(Kind.FAMILY, "")) for p in parts.values())
+
+
+def _encode(data: bytes, attachment: Attachment) -> str:
+    match attachment.encoding:
+        case "hex":
+            return data.hex().upper()
+        case "text":
+            return data.decode("utf-8", "replace")
+        case _:
+            return base64.b64encode(data).decode("ascii")
+
+
+def _siblings(attachment: Attachment, data: bytes, media: str, message: Message) -> Iterable[Edit]:
+    """Size, hash and media type follow the data (FHIR Attachment.hash is base64 of SHA-1)."""
+    if attachment.size:
+        yield Edit(*attachment.size, str(len(data)).encode())
+    if attachment.digest:
+        sha1 = hashlib.sha1(data, usedforsecurity=False).digest()
+        yield Edit(*attachment.digest, message.encode(binascii.b2a_base64(sha1, newline=False).decode()))
+    if media and attachment.media:
+        yield Edit(*attachment.media, media.encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,193 @@
+"""Which method applies to which type at which path; read from one TOML file and compiled.
+
+A policy is data: ``default`` method, ``types`` (PHI type to method), ``paths``
+(path to method; the longest path that matches wins over the type), and what
+happens to dates, attachments, record keys and headers.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from deid_agent.errors import ConfigurationError
+from deid_agent.phi import PhiType
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class Method(StrEnum):
+    """What becomes of PHI."""
+
+    SURROGATE = "surrogate"
+    REDACT = "redact"
+    MASK = "mask"
+    GENERALIZE = "generalize"
+    KEEP = "keep"
+
+
+class DateScope(StrEnum):
+    """Within what intervals between dates are exact."""
+
+    DOCUMENT = "document"
+    PATIENT = "patient"
+
+
+class Unreadable(StrEnum):
+    """What becomes of an attachment that cannot be read (scans, images, encrypted files)."""
+
+    REMOVE = "remove"
+    REFUSE = "refuse"
+
+
+class KeyMode(StrEnum):
+    """What a record key is.
+
+    IDENTIFIER maps the whole key as one identifier, a pure function of the key
+    alone, so that order per key and compaction survive. TEXT replaces the PHI
+    found inside it (file names). DROP publishes without a key.
+    """
+
+    IDENTIFIER = "identifier"
+    TEXT = "text"
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A compiled policy; ``digest`` (SHA-256, hex) names its content in the audit."""
+
+    name: str
+    digest: str
+    default: Method
+    types: Mapping[PhiType, Method] = field(default_factory=dict)
+    paths: Mapping[str, Method] = field(default_factory=dict)
+    date_scope: DateScope = DateScope.DOCUMENT
+    whole_weeks: bool = False
+    max_shift_days: int = 365
+    unreadable: Unreadable = Unreadable.REMOVE
+    record_key: KeyMode = KeyMode.IDENTIFIER
+    headers: frozenset[str] = frozenset()
+
+    def method(self, type_: PhiType, path: str) -> Method:
+        """The method for a value of ``type_`` at ``path``: longest path rule, then type, then default."""
+        if self.paths:
+            plain = plain_path(path)
+            while plain:
+                if plain in self.paths:
+                    return self.paths[plain]
+                plain = plain[: max(plain.rfind("."), plain.rfind("-"), 0)]
+        return self.types.get(type_, self.default)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True for a policy that keeps everything: parsing and writing alone."""
+        methods = {self.default, *self.types.values(), *self.paths.values()}
+        return methods == {Method.KEEP}
+
+
+@lru_cache(maxsize=4096)
+def plain_path(path: str) -> str:
+    """``path`` without repetition and occurrence numbers: ``OBX(2)-5[1].1`` gives ``OBX-5.1``."""
+    return re.sub(r"\[\d+\]|\(\d+\)", "", path)
+
+
+_SECTIONS = {
+    "": {"name", "why", "default"},
+    "dates": {"scope", "whole_weeks", "max_shift_days"},
+    "attachments": {"unreadable"},
+    "record": {"key", "headers"},
+}
+
+
+def load(name_or_file: str, rules: Path) -> Policy:
+    """The shipped profile of that name, else the policy file at that path.
+
+    Raises ``ConfigurationError`` naming the file and the key.
+    """
+    shipped = rules / "policies" / f"{name_or_file}.toml"
+    path = shipped if shipped.is_file() else Path(name_or_file)
+    if not path.is_file():
+        names = ", ".join(sorted(p.stem for p in (rules / "policies").glob("*.toml")))
+        raise ConfigurationError(f"policy {name_or_file!r}: no such profile or file; shipped profiles: {names}")
+    try:
+        return compile_policy(tomllib.loads(path.read_text("utf-8")), str(path))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigurationError(f"{path}: cannot be read ({type(problem).__name__})") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigurationError(f"{path}: not TOML: {problem}") from None
+
+
+def compile_policy(data: Mapping[str, object], origin: str) -> Policy:
+    """A policy from parsed TOML; every key and value is checked.
+
+    Raises ``ConfigurationError`` naming ``origin`` and the key.
+    """
+    sections = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    top = {key: value for key, value in data.items() if key not in sections}
+    allowed_sections = set(_SECTIONS) - {""} | {"types", "paths"}
+    for unknown in sorted(set(sections) - allowed_sections) + sorted(set(top) - _SECTIONS[""]):
+        raise ConfigurationError(f"{origin}: unknown key {unknown!r}")
+    for name, keys in _SECTIONS.items():
+        for unknown in sorted(set(sections.get(name, {})) - keys):
+            raise ConfigurationError(f"{origin}: unknown key '{name}.{unknown}'")
+    if "name" not in top or "default" not in top:
+        raise ConfigurationError(f"{origin}: 'name' and 'default' are required")
+    dates, record = sections.get("dates", {}), sections.get("record", {})
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
+    types = {
+        _choice(PhiType, key, f"{origin}: types"): _choice(Method, value, f"{origin}: types.{key}")
+        for key, value in sections.get("types", {}).items()
+    }
+    return Policy(
+        name=str(top["name"]),
+        digest=digest,
+        default=_choice(Method, top["default"], f"{origin}: default"),
+        types=types,
+        paths={
+            plain_path(key): _choice(Method, value, f"{origin}: paths.{key}")
+            for key, value in sections.get("paths", {}).items()
+        },
+        date_scope=_choice(DateScope, dates.get("scope", "document"), f"{origin}: dates.scope"),
+        whole_weeks=_flag(dates.get("whole_weeks", False), f"{origin}: dates.whole_weeks"),
+        max_shift_days=_days(dates.get("max_shift_days", 365), f"{origin}: dates.max_shift_days"),
+        unreadable=_choice(
+            Unreadable,
+            sections.get("attachments", {}).get("unreadable", "remove"),
+            f"{origin}: attachments.unreadable",
+        ),
+        record_key=_choice(KeyMode, record.get("key", "identifier"), f"{origin}: record.key"),
+        headers=_names(record.get("headers", []), f"{origin}: record.headers"),
+    )
+
+
+def _choice(kind: type[_Choice], value: object, where: str) -> _Choice:
+    try:
+        return kind(str(value))
+    except ValueError:
+        raise ConfigurationError(f"{where}: {value!r} is not one of {', '.join(kind)}") from None
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{where}: must be true or false")
+    return value
+
+
+def _days(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 14 <= value <= 3650:
+        raise ConfigurationError(f"{where}: must be a whole number of days from 14 to 3650")
+    return value
+
+
+def _names(value: object, where: str) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ConfigurationError(f"{where}: must be a list of header names")
+    return frozenset(item.lower() for item in value)
