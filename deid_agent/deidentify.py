@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from deid_agent.attachment import decode_text, notice, reads_as_text
+from deid_agent.attachment import NOTICE, decode_text, reads_as_text
 from deid_agent.context import facts_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
@@ -206,7 +206,7 @@ class Deidentifier:
             return
         if nesting >= _MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
-        media = ""
+        media = b""
         if codec := next((c for c in self._codecs if c.detect(attachment.data)), None):
             inner = codec.parse(attachment.data)
             known = tuple(dict.fromkeys((*facts, *(f for m in inner for f in facts_of(m.sites)))))
@@ -218,7 +218,7 @@ class Deidentifier:
         elif self._policy.unreadable is Unreadable.REFUSE:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
         else:
-            data, media = notice()
+            data, media = NOTICE, attachment.plain
             notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
         if data == attachment.data:
             return
@@ -254,7 +254,9 @@ class Deidentifier:
         return splice(
             text,
             (
-                Replacement(s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope))
+                Replacement(
+                    s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope)
+                )
                 for s in spans
             ),
         )
@@ -286,7 +288,7 @@ def _encode(data: bytes, attachment: Attachment) -> str:
             return base64.b64encode(data).decode("ascii")
 
 
-def _siblings(attachment: Attachment, data: bytes, media: str, message: Message) -> Iterable[Edit]:
+def _siblings(attachment: Attachment, data: bytes, media: bytes, message: Message) -> Iterable[Edit]:
     """Size, hash and media type follow the data (FHIR Attachment.hash is base64 of SHA-1)."""
     if attachment.size:
         yield Edit(*attachment.size, str(len(data)).encode())
@@ -294,7 +296,7 @@ def _siblings(attachment: Attachment, data: bytes, media: str, message: Message)
         sha1 = hashlib.sha1(data, usedforsecurity=False).digest()
         yield Edit(*attachment.digest, message.encode(binascii.b2a_base64(sha1, newline=False).decode()))
     if media and attachment.media:
-        yield Edit(*attachment.media, media.encode())
+        yield Edit(*attachment.media, media)
 
 
 def _digest(data: bytes) -> str:

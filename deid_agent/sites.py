@@ -47,6 +47,7 @@ class Site:
     subject: Subject = Subject.OTHER
     group: str = ""
     value: str = field(default="", repr=False)
+    blank: str = ""  # what a redacted value becomes: empty in HL7, a valid placeholder in FHIR
     source: str = "structure"
 
 
@@ -64,6 +65,7 @@ class Attachment:
 
     ``size``, ``digest`` and ``media`` are the byte ranges of the sibling values
     that must follow when the data change (FHIR Attachment.size, .hash, .contentType; HL7 ED.2-3).
+    ``plain`` is what ``media`` reads for plain text. ``encoding`` is base64, hex or text.
     """
 
     path: str
@@ -75,6 +77,7 @@ class Attachment:
     size: tuple[int, int] | None = None
     digest: tuple[int, int] | None = None
     media: tuple[int, int] | None = None
+    plain: bytes = b"text/plain"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""The secret key: from a file or the environment, never from the command line, never shown.
+
+A key is at least 32 bytes: any file content, or hex or base64 in ``DEID_KEY``.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deid_agent.errors import ConfigurationError
+
+MIN_BYTES = 32
+_HOW = "make one with: (umask 077; head -c 32 /dev/urandom > deid.key)"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The secret and its public name. ``id`` (8 hex digits of a keyed digest) goes to the audit; it confirms no guess."""
+
+    secret: bytes = field(repr=False)
+    demo: bool = False
+
+    @property
+    def id(self) -> str:
+        if self.demo:
+            return "demo"
+        return hashlib.blake2b(b"deid-agent key id", key=self.secret[:64], digest_size=4).hexdigest()
+
+
+DEMO = Key(b"deid-agent demonstration key: everyone knows it", demo=True)
+"""For demonstrations; everything it touched can be reversed by anyone."""
+
+
+def load(key_file: Path | None, environ: Mapping[str, str] = os.environ) -> Key:
+    """The key of ``key_file``, else of ``$DEID_KEY_FILE``, else of ``$DEID_KEY`` (hex or base64).
+
+    Raises ``ConfigurationError`` where there is none, it is too short, or others on this machine can read it.
+    """
+    path = key_file or (Path(environ["DEID_KEY_FILE"]) if environ.get("DEID_KEY_FILE") else None)
+    if path is not None:
+        return Key(_checked(_read(path), f"key file {path}"))
+    if text := environ.get("DEID_KEY", ""):
+        return Key(_checked(_decode(text.strip()), "DEID_KEY"))
+    raise ConfigurationError(f"no key: set key_file, DEID_KEY_FILE or DEID_KEY; {_HOW}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            raise ConfigurationError(f"key file {path}: others may read it; run: chmod 600 {path}")
+        return path.read_bytes()
+    except OSError as problem:
+        raise ConfigurationError(
+            f"key file {path}: cannot be read ({type(problem).__name__}); {_HOW}"
+        ) from None
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        pass
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigurationError("DEID_KEY: neither hex nor base64") from None
+
+
+def _checked(secret: bytes, where: str) -> bytes:
+    if len(secret) < MIN_BYTES:
+        raise ConfigurationError(f"{where}: {len(secret)} bytes; a key has at least {MIN_BYTES}; {_HOW}")
+    return secret
