@@ -10,9 +10,7 @@ NOTICE = b"[attachment removed: its format cannot be searched for identifiers]"
 """What stands in place of an attachment that cannot be read."""
 
 _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-_TEXT_APPLICATIONS = frozenset(
-    {"application/xml", "application/xhtml+xml", "application/json", "application/hl7-v2"}
-)
+_TEXT_APPLICATIONS = frozenset({"application/xml", "application/xhtml+xml", "application/json", "application/hl7-v2"})
 
 
 def reads_as_text(content_type: str, data: bytes) -> bool:

@@ -55,6 +55,20 @@ class Deidentified:
     headers: Headers = field(default=(), repr=False)
 
 
+_Notes = Counter[tuple[str, str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One message on its way through: what is known of it, and the remarks so far."""
+
+    message: Message
+    facts: tuple[Fact, ...]
+    scope: Scope
+    notes: _Notes
+    nesting: int
+
+
 @dataclass(frozen=True, slots=True)
 class DeidentifiedText:
     """A sanitized note. ``spans`` are the findings in the text as it came."""
@@ -87,17 +101,17 @@ class Deidentifier:
 
         Raises ``MessageError`` where the payload cannot be understood; nothing of it may then be published.
         """
-        notes: Counter[tuple[str, str, str, str]] = Counter()
+        notes: _Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []
         for message in self._parse(payload):
-            known = facts_of(message.sites)
-            facts += known
-            parts.append(self._message(message, known, notes, nesting=0))
+            case = self._case(message, facts_of(message.sites), notes)
+            facts += case.facts
+            parts.append(self._message(case))
         return Deidentified(
             b"".join(parts),
             _remarks(notes),
-            self._key(key, tuple(facts), notes),
+            self._key(key, tuple(facts)),
             tuple((name, value) for name, value in headers if name.lower() in self._policy.headers),
         )
 
@@ -105,8 +119,10 @@ class Deidentifier:
         self, text: str, *, facts: tuple[Fact, ...] = (), document: str = "", patient: str | None = None
     ) -> DeidentifiedText:
         """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
-        notes: Counter[tuple[str, str, str, str]] = Counter()
-        scope = self._scope(document or _digest(text.encode("utf-8", "surrogatepass")), patient, facts)
+        notes: _Notes = Counter()
+        scope = Scope(
+            document=document or _digest(text.encode("utf-8", "surrogatepass")), patient=patient, people=_people(facts)
+        )
         spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
         return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
 
@@ -117,29 +133,32 @@ class Deidentifier:
         names = ", ".join(codec.name for codec in self._codecs)
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
-    def _message(self, message: Message, facts: tuple[Fact, ...], notes: "_Notes", *, nesting: int) -> bytes:
-        if self._policy.changes_nothing:
-            return message.raw
-        scope = self._scope(message.identity, message.patient, facts)
-        edits: list[Edit] = []
-        for site in message.sites:
-            edits += self._site(site, message, scope, notes)
-        for narrative in message.narratives:
-            edits += self._fragments(narrative, message, facts, scope, notes)
-        for attachment in message.attachments:
-            edits += self._attachment(attachment, message, facts, scope, notes, nesting)
-        return apply(message.raw, edits)
+    def _case(self, message: Message, facts: tuple[Fact, ...], notes: _Notes, nesting: int = 0) -> _Case:
+        scope = Scope(document=message.identity, patient=message.patient, people=_people(facts))
+        return _Case(message, facts, scope, notes, nesting)
 
-    def _site(self, site: Site, message: Message, scope: Scope, notes: "_Notes") -> Iterable[Edit]:
+    def _message(self, case: _Case) -> bytes:
+        if self._policy.changes_nothing:
+            return case.message.raw
+        edits: list[Edit] = []
+        for site in case.message.sites:
+            edits += self._site(site, case)
+        for narrative in case.message.narratives:
+            edits += self._fragments(narrative, case)
+        for attachment in case.message.attachments:
+            edits += self._attachment(attachment, case)
+        return apply(case.message.raw, edits)
+
+    def _site(self, site: Site, case: _Case) -> Iterable[Edit]:
         method = self._policy.method(site.type, site.path)
         if method is Method.KEEP or not site.value:
             return
         if site.kind is Kind.REDACT:
             method = Method.REDACT
-        new = self._value(site, method, scope)
+        new = self._value(site, method, case.scope)
         if new != site.value:
-            notes[site.path, site.type, method, site.source] += 1
-            yield Edit(site.start, site.end, message.encode(new))
+            case.notes[site.path, site.type, method, site.source] += 1
+            yield Edit(site.start, site.end, case.message.encode(new))
 
     def _value(self, site: Site, method: Method, scope: Scope) -> str:
         match method:
@@ -184,51 +203,39 @@ class Deidentifier:
             case Method.KEEP:
                 return old
 
-    def _fragments(
-        self, narrative: Narrative, message: Message, facts: tuple[Fact, ...], scope: Scope, notes: "_Notes"
-    ) -> Iterable[Edit]:
-        document = Document(narrative.mapped.text, facts)
-        _, replacements = self._narrative(narrative.path, document, scope, notes)
+    def _fragments(self, narrative: Narrative, case: _Case) -> Iterable[Edit]:
+        document = Document(narrative.mapped.text, case.facts)
+        _, replacements = self._narrative(narrative.path, document, case.scope, case.notes)
         for start, end, text in narrative.mapped.place(replacements):
-            yield Edit(start, end, message.encode(text))
+            yield Edit(start, end, case.message.encode(text))
 
-    def _attachment(
-        self,
-        attachment: Attachment,
-        message: Message,
-        facts: tuple[Fact, ...],
-        scope: Scope,
-        notes: "_Notes",
-        nesting: int,
-    ) -> Iterable[Edit]:
+    def _attachment(self, attachment: Attachment, case: _Case) -> Iterable[Edit]:
         """A readable attachment is edited inside; any other is replaced by a notice, or the message refused."""
         if not attachment.data:
             return
-        if nesting >= _MAX_NESTING:
+        if case.nesting >= _MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
         media = b""
         if codec := next((c for c in self._codecs if c.detect(attachment.data)), None):
             inner = codec.parse(attachment.data)
-            known = tuple(dict.fromkeys((*facts, *(f for m in inner for f in facts_of(m.sites)))))
-            data = b"".join(self._message(m, known, notes, nesting=nesting + 1) for m in inner)
+            facts = tuple(dict.fromkeys((*case.facts, *(f for m in inner for f in facts_of(m.sites)))))
+            nested = (self._case(message, facts, case.notes, case.nesting + 1) for message in inner)
+            data = b"".join(self._message(each) for each in nested)
         elif reads_as_text(attachment.content_type, attachment.data):
             text, charset = decode_text(attachment.data, attachment.content_type)
-            _, replacements = self._narrative(attachment.path, Document(text, facts), scope, notes)
+            _, replacements = self._narrative(attachment.path, Document(text, case.facts), case.scope, case.notes)
             data = splice(text, replacements).encode(charset, "replace")
         elif self._policy.unreadable is Unreadable.REFUSE:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
         else:
             data, media = NOTICE, attachment.plain
-            notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
+            case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
         if data == attachment.data:
             return
-        yield Edit(attachment.start, attachment.end, message.encode(_encode(data, attachment)))
-        yield from _siblings(attachment, data, media, message)
+        yield Edit(attachment.start, attachment.end, case.message.encode(_encode(data, attachment)))
+        yield from _siblings(attachment, data, media, case.message)
 
-    def _scope(self, document: str, patient: str | None, facts: Iterable[Fact]) -> Scope:
-        return Scope(document=document, patient=patient, people=_people(facts))
-
-    def _key(self, key: bytes | None, facts: tuple[Fact, ...], notes: "_Notes") -> bytes | None:
+    def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         """The record key, sanitized; a null key stays null."""
         if key is None or self._policy.record_key is KeyMode.DROP:
             return None
@@ -238,11 +245,10 @@ class Deidentifier:
         text = key.decode(charset)
         if self._policy.record_key is KeyMode.TEXT:
             return self._key_as_text(text, facts).encode(charset, "replace")
-        scope = Scope(document="", patient=None)
         # A FHIR key is often a reference: the id alone is mapped, so that it joins with Resource.id.
         reference = _REFERENCE.fullmatch(text)
         head, value = reference.groups() if reference else ("", text)
-        new = self._surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=scope)
+        new = self._surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=Scope(document=""))
         return (head + new).encode(charset, "replace")
 
     def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
@@ -254,15 +260,10 @@ class Deidentifier:
         return splice(
             text,
             (
-                Replacement(
-                    s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope)
-                )
+                Replacement(s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope))
                 for s in spans
             ),
         )
-
-
-_Notes = Counter[tuple[str, str, str, str]]
 
 
 def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:

@@ -56,9 +56,7 @@ def _read(path: Path) -> bytes:
             raise ConfigurationError(f"key file {path}: others may read it; run: chmod 600 {path}")
         return path.read_bytes()
     except OSError as problem:
-        raise ConfigurationError(
-            f"key file {path}: cannot be read ({type(problem).__name__}); {_HOW}"
-        ) from None
+        raise ConfigurationError(f"key file {path}: cannot be read ({type(problem).__name__}); {_HOW}") from None
 
 
 def _decode(text: str) -> bytes:

@@ -116,9 +116,7 @@ def load(name_or_file: str, rules: Path) -> Policy:
     path = shipped if shipped.is_file() else Path(name_or_file)
     if not path.is_file():
         names = ", ".join(sorted(p.stem for p in (rules / "policies").glob("*.toml")))
-        raise ConfigurationError(
-            f"policy {name_or_file!r}: no such profile or file; shipped profiles: {names}"
-        )
+        raise ConfigurationError(f"policy {name_or_file!r}: no such profile or file; shipped profiles: {names}")
     try:
         return compile_policy(tomllib.loads(path.read_text("utf-8")), str(path))
     except (OSError, UnicodeDecodeError) as problem:

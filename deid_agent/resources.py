@@ -23,9 +23,7 @@ def folder(name: str, given: str | None = None, environ: Mapping[str, str] = os.
     if chosen:
         path = Path(chosen)
         if not path.is_dir():
-            raise ConfigurationError(
-                f"{name} folder {chosen}: no such folder; correct the setting or ${variable}"
-            )
+            raise ConfigurationError(f"{name} folder {chosen}: no such folder; correct the setting or ${variable}")
         return path
     for path in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if path.is_dir():
