@@ -10,7 +10,9 @@ NOTICE = b"[attachment removed: its format cannot be searched for identifiers]"
 """What stands in place of an attachment that cannot be read."""
 
 _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
-_TEXT_APPLICATIONS = frozenset({"application/xml", "application/xhtml+xml", "application/json", "application/hl7-v2"})
+_TEXT_APPLICATIONS = frozenset(
+    {"application/xml", "application/xhtml+xml", "application/json", "application/hl7-v2", "application/text"}
+)
 
 
 def reads_as_text(content_type: str, data: bytes) -> bool:
@@ -19,7 +21,7 @@ def reads_as_text(content_type: str, data: bytes) -> bool:
     Data with control characters never read as text, whatever their type says: a mislabelled image must not pass.
     """
     media = content_type.split(";", maxsplit=1)[0].strip().lower()
-    textual = media.startswith("text/") or media in _TEXT_APPLICATIONS or media in {"", "application/text"}
+    textual = not media or media.startswith("text/") or media in _TEXT_APPLICATIONS
     if not textual or media == "text/rtf" or data.startswith((b"{\\rtf", b"%PDF")):
         return False
     return not _has_controls(data, media)

@@ -20,7 +20,7 @@ _HOW = "make one with: (umask 077; head -c 32 /dev/urandom > deid.key)"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The secret and its public name. ``id`` (8 hex digits of a keyed digest) goes to the audit; it confirms no guess."""
+    """The secret and its public name: ``id``, 8 hex digits of a keyed digest, goes to the audit."""
 
     secret: bytes = field(repr=False)
     demo: bool = False

@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parent
 def folder(name: str, given: str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder ``rules`` or ``models``: ``given``, else ``$DEID_RULES`` / ``$DEID_MODELS``, else our own.
 
-    Raises ``ConfigurationError`` where the chosen one is no folder; a wrong choice never falls back to another.
+    Raises ``ConfigurationError`` where the chosen one is no folder: a wrong choice never falls back.
     """
     variable = f"DEID_{name.upper()}"
     chosen = given or environ.get(variable)

@@ -5,6 +5,7 @@ Nothing here keeps or shows text: a span is coordinates, a type and a source.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from deid_agent.phi import PhiType
 
@@ -54,7 +55,7 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
 
 def is_disjoint(spans: Sequence[Span]) -> bool:
     """True where the spans are sorted and no two share a character."""
-    return all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False))
+    return all(a.end <= b.start for a, b in pairwise(spans))
 
 
 def splice(text: str, replacements: Iterable[Replacement]) -> str:
