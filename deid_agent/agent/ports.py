@@ -10,7 +10,7 @@ durable *in that order* (or in one transaction). So order per partition, and
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from deid_agent.errors import Reason
 
@@ -71,12 +71,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a record was refused. ``where`` is a path or an offset, never a value."""
+    """Why a record was refused.
+
+    ``where`` is a path or an offset, ``fault`` the class name of an exception; never a value.
+    """
 
     reason: Reason
     stage: str
     where: str = ""
     attempts: int = 1
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class Transport(Protocol):
         """Up to ``limit`` next records of unpaused partitions, in order per partition.
 
         Waits a bounded while (at most a second) and returns nothing where nothing came.
+        Whatever it returns belongs to the assignment that holds when it returns: a record
+        of a partition that was revoked meanwhile is left out, even if it came back since.
         """
 
     def pause(self, stream: Partition) -> None:
@@ -134,3 +140,11 @@ class Transport(Protocol):
 
     async def stop(self) -> None:
         """Leave the group and close; safe to call twice. Does not settle anything."""
+
+
+@runtime_checkable
+class KnowsLag(Protocol):
+    """A transport that can tell how far it is behind; health and metrics ask for it where it is there."""
+
+    def lag(self, stream: Partition) -> int | None:
+        """Records between the position and the end of the partition; None where unknown. Never blocks."""

@@ -1,0 +1,251 @@
+"""A bus in memory: the reference for what a transport promises, and the double that tests run against.
+
+A ``Cluster`` outlives the transports over it, as a broker outlives its clients. It
+settles strictly: a batch that skips, repeats or reorders a record is an ``UnsafeError``,
+and so is one from a transport that no longer owns the partition.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deid_agent.agent.deadletter import letter_headers
+from deid_agent.agent.ports import (
+    Coordinates,
+    Headers,
+    Listener,
+    Outcome,
+    Output,
+    Partition,
+    Record,
+    Settled,
+)
+from deid_agent.errors import DeidError, TransientError, UnsafeError
+
+_WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it is kept: headers without a value, and the payload as it came."""
+
+    headers: Headers
+    payload: bytes = field(repr=False)
+
+
+class Cluster:
+    """What stays when a transport goes: partitions, positions, outputs, dead letters.
+
+    ``fail`` makes the next calls of an operation (``start``, ``poll``, ``settle``) raise; ``hold`` keeps them
+    waiting until ``release``. Not for more than one event loop.
+    """
+
+    def __init__(self, *streams: Partition) -> None:
+        self.logs: dict[Partition, list[Record]] = {stream: [] for stream in streams}
+        self.positions: dict[Partition, int] = dict.fromkeys(streams, 0)
+        self.settled: dict[Partition, list[Settled]] = {stream: [] for stream in streams}
+        self.owners: dict[Partition, MemoryTransport] = {}
+        self.members: list[MemoryTransport] = []
+        self._faults: dict[str, deque[DeidError]] = defaultdict(deque)
+        self._held: dict[str, asyncio.Event] = {}
+        self._turn = asyncio.Lock()
+
+    def produce(
+        self,
+        stream: Partition,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        skip: int = 0,
+    ) -> Coordinates:
+        """Append a record, ``skip`` offsets after the last, as compaction and transaction markers leave gaps."""
+        log = self.logs[stream]
+        offset = (log[-1].coordinates.offset + 1 if log else 0) + skip
+        record = Record(Coordinates(stream.topic, stream.number, offset), payload, key, headers)
+        log.append(record)
+        for member in self.members:
+            member.wake()
+        return record.coordinates
+
+    def outputs(self, stream: Partition) -> list[Output]:
+        """What a reader sees, in order."""
+        return [item.output for item in self.settled[stream] if item.output is not None]
+
+    def letters(self, stream: Partition) -> list[Letter]:
+        """The dead letters of a partition, in order."""
+        return [
+            Letter(letter_headers(item.record.coordinates, item.letter), item.record.payload)
+            for item in self.settled[stream]
+            if item.letter is not None
+        ]
+
+    def fail(self, operation: str, *errors: DeidError) -> None:
+        """The next calls of ``operation`` raise these, one each, before anything happens."""
+        self._faults[operation].extend(errors)
+
+    def hold(self, operation: str) -> None:
+        """Calls of ``operation`` wait from now on."""
+        self._held[operation] = asyncio.Event()
+
+    def release(self, operation: str) -> None:
+        """Let held calls of ``operation`` go on."""
+        self._held.pop(operation).set()
+
+    async def gate(self, operation: str) -> None:
+        """Where a transport meets the faults that a test has planned."""
+        if (held := self._held.get(operation)) is not None:
+            await held.wait()
+        if self._faults[operation]:
+            raise self._faults[operation].popleft()
+
+    async def share(self) -> None:
+        """Deal all partitions out anew: an eager rebalance, in which everyone gives up everything first."""
+        streams = sorted(self.logs)
+        await self.assign({m: streams[i :: len(self.members)] for i, m in enumerate(self.members)})
+
+    async def assign(self, plan: Mapping["MemoryTransport", Sequence[Partition]]) -> None:
+        """Rebalance to ``plan``: every owner is told and waited for, then the partitions change hands."""
+        async with self._turn:
+            for member in list(self.members):
+                if lost := [s for s in sorted(self.logs) if self.owners.get(s) is member]:
+                    await member.lose(lost)
+            for member, streams in plan.items():
+                if streams:
+                    await member.gain(streams)
+
+    def kill(self, member: "MemoryTransport") -> None:
+        """The member is gone without a word, as after SIGKILL; whatever it still tries is fenced."""
+        if member in self.members:
+            self.members.remove(member)
+        for stream in [s for s, owner in self.owners.items() if owner is member]:
+            del self.owners[stream]
+
+    def commit(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
+        """Apply a batch whole, or raise ``UnsafeError`` and apply nothing."""
+        begin = self.positions[stream]
+        due = [r.coordinates.offset for r in self.logs[stream] if begin <= r.coordinates.offset < position]
+        got = [item.record.coordinates.offset for item in batch]
+        if not got or got != due or any(item.record.coordinates.stream != stream for item in batch):
+            raise UnsafeError(
+                f"{stream.topic}/{stream.number}: a batch skips, repeats or reorders a record; "
+                f"position {begin} -> {position}, {len(due)} due, {len(got)} given"
+            )
+        for item in batch:
+            shape = (item.output is not None, item.letter is not None)
+            if shape != (item.outcome is Outcome.PUBLISHED, item.outcome is Outcome.DEAD_LETTERED):
+                raise UnsafeError(f"{item.record.coordinates}: {item.outcome} does not fit what was given")
+        self.settled[stream].extend(batch)
+        self.positions[stream] = position
+
+
+class MemoryTransport:
+    """One client of a ``Cluster``. With ``finite``, it is exhausted once its partitions are read to the end."""
+
+    def __init__(self, cluster: Cluster, *, finite: bool = True, join: bool = True) -> None:
+        self._cluster = cluster
+        self._finite = finite
+        self._join = join
+        self._listener: Listener | None = None
+        self._cursors: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._woken = asyncio.Event()
+        self._stopped = False
+
+    async def start(self, listener: Listener) -> None:
+        """Join the cluster; with ``join`` the partitions are dealt out anew."""
+        await self._cluster.gate("start")
+        self._listener = listener
+        self._cluster.members.append(self)
+        if self._join:
+            await self._cluster.share()
+
+    async def poll(self, limit: int) -> Sequence[Record]:
+        """See ``Transport.poll``."""
+        await self._cluster.gate("poll")
+        records = self._next(limit)
+        if not records and not self._stopped:
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(0 if self.exhausted else _WAIT_S):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            records = self._next(limit)
+        return records
+
+    def _next(self, limit: int) -> list[Record]:
+        found: list[Record] = []
+        for stream, cursor in self._cursors.items():
+            if stream not in self._paused:
+                waiting = (r for r in self._cluster.logs[stream] if r.coordinates.offset >= cursor)
+                found += [r for r, _ in zip(waiting, range(limit - len(found)), strict=False)]
+        for record in found:
+            self._cursors[record.coordinates.stream] = record.coordinates.offset + 1
+        return found
+
+    def pause(self, stream: Partition) -> None:
+        """See ``Transport.pause``."""
+        self._paused.add(stream)
+
+    def resume(self, stream: Partition) -> None:
+        """See ``Transport.resume``."""
+        self._paused.discard(stream)
+        self.wake()
+
+    async def settle(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
+        """See ``Transport.settle``; a partition that is not ours is an ``UnsafeError``."""
+        await self._cluster.gate("settle")
+        if self._cluster.owners.get(stream) is not self:
+            raise UnsafeError(f"{stream.topic}/{stream.number} belongs to another member: stop and start again")
+        self._cluster.commit(stream, batch, position)
+
+    def lag(self, stream: Partition) -> int | None:
+        """See ``KnowsLag.lag``."""
+        begin = self._cluster.positions[stream]
+        return sum(1 for r in self._cluster.logs[stream] if r.coordinates.offset >= begin)
+
+    @property
+    def exhausted(self) -> bool:
+        """True where the transport is finite and everything assigned has been read."""
+        return self._finite and all(
+            not log or log[-1].coordinates.offset < self._cursors.get(stream, 0)
+            for stream, log in self._cluster.logs.items()
+            if self._cluster.owners.get(stream) is self or stream not in self._cluster.owners
+        )
+
+    async def stop(self) -> None:
+        """Leave; the partitions stay without an owner until the next rebalance."""
+        if not self._stopped:
+            self._stopped = True
+            self._cluster.kill(self)
+            self._cursors.clear()
+            self.wake()
+
+    def wake(self) -> None:
+        """There may be something to read."""
+        self._woken.set()
+
+    async def lose(self, streams: Sequence[Partition]) -> None:
+        """Give partitions up, once the listener has settled what it can."""
+        if self._listener is None:
+            raise TransientError("not started")
+        await self._listener.revoked(streams)
+        for stream in streams:
+            self._cursors.pop(stream, None)
+            self._paused.discard(stream)
+            self._cluster.owners.pop(stream, None)
+
+    async def gain(self, streams: Iterable[Partition]) -> None:
+        """Take partitions over where their position stands."""
+        if self._listener is None:
+            raise TransientError("not started")
+        taken = list(streams)
+        for stream in taken:
+            self._cluster.owners[stream] = self
+        await self._listener.assigned(taken)
+        # The cursor comes last: nothing may be polled before the listener knows the partition.
+        for stream in taken:
+            self._cursors[stream] = self._cluster.positions[stream]
+        self.wake()

@@ -1,0 +1,380 @@
+"""What every transport must do: inherit ``TransportContract``, provide a ``world``, name what you waive.
+
+    class TestMemory(TransportContract):
+        @pytest.fixture
+        async def world(self) -> AsyncIterator[World]: ...
+
+A ``World`` is a source that outlives the transports over it, with a view of what has left.
+All tests use one partition. Payloads and keys carry canaries, so that a test can look for them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import pytest
+
+from deid_agent.agent.ports import (
+    Coordinates,
+    DeadLetter,
+    Headers,
+    KnowsLag,
+    Outcome,
+    Output,
+    Partition,
+    Record,
+    Settled,
+    Transport,
+)
+from deid_agent.errors import Reason, TransportError
+
+CANARY = b"Okonkwo-Featherstonehaugh"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A record to put into the source."""
+
+    payload: bytes = field(repr=False)
+    key: bytes | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLetter:
+    """A dead letter as it lies in the sink; ``payload`` is None where it is kept unreadable."""
+
+    headers: Mapping[str, bytes]
+    payload: bytes | None = field(repr=False)
+
+
+class World(Protocol):
+    """A source with one partition, and what a reader sees of the outcome."""
+
+    @property
+    def stream(self) -> Partition:
+        """The partition that ``fill`` fills."""
+
+    async def fill(self, given: Sequence[Given]) -> None:
+        """Put records in, in this order; called before a transport starts."""
+
+    def transport(self) -> Transport:
+        """A fresh transport over this source, as a restarted process has it. The world stops those left open."""
+
+    async def outputs(self) -> Sequence[Output]:
+        """Everything a reader sees now, in order (with Kafka: read committed, up to the end)."""
+
+    async def letters(self) -> Sequence[FoundLetter]:
+        """Every dead letter there is now, in order."""
+
+    def fail_settle(self) -> None:
+        """The next ``settle`` raises a ``TransportError`` before anything is durable; the one after works."""
+
+
+class Member:
+    """A listener that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.streams: set[Partition] = set()
+        self.told: list[str] = []
+
+    async def assigned(self, streams: Sequence[Partition]) -> None:
+        self.told.append("assigned")
+        self.streams |= set(streams)
+
+    async def revoked(self, streams: Sequence[Partition]) -> None:
+        self.told.append("revoked")
+        self.streams -= set(streams)
+
+
+def numbered(count: int) -> list[Given]:
+    """Records whose keys sort in the order in which they are given."""
+    return [Given(b"payload %03d " % i + CANARY, b"key-%03d" % i) for i in range(count)]
+
+
+def published(record: Record) -> Settled:
+    """A record that went well."""
+    output = Output(b"clean " + record.payload[:11], record.key, record.headers)
+    return Settled(record, Outcome.PUBLISHED, output=output)
+
+
+def refused(record: Record, reason: Reason = Reason.MALFORMED) -> Settled:
+    """A record that did not."""
+    letter = DeadLetter(reason, stage="parse", where="PID-7", attempts=2)
+    return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
+
+
+def after(records: Sequence[Record]) -> int:
+    """The position behind the last of these."""
+    return records[-1].coordinates.offset + 1
+
+
+class TransportContract:
+    """The suite. ``waived`` names tests that do not apply, each with its reason."""
+
+    waived: ClassVar[Mapping[str, str]] = {}
+    patience_s: ClassVar[float] = 30.0
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[World]:
+        """Override this one."""
+        raise NotImplementedError
+        yield
+
+    @pytest.fixture(autouse=True)
+    def _waive(self, request: pytest.FixtureRequest) -> None:
+        name = request.node.name.split("[")[0]
+        if name in self.waived:
+            pytest.skip(f"waived: {self.waived[name]}")
+
+    def test_waivers_name_tests(self) -> None:
+        assert not [name for name in self.waived if not hasattr(self, name)]
+
+    async def take(self, transport: Transport, count: int) -> list[Record]:
+        """Poll until ``count`` records came; fails where they don't, or where more come."""
+        records: list[Record] = []
+        async with asyncio.timeout(self.patience_s):
+            while len(records) < count:
+                records += await transport.poll(count - len(records))
+        assert len(records) == count
+        return records
+
+    async def nothing_comes(self, transport: Transport, polls: int = 3) -> bool:
+        async with asyncio.timeout(self.patience_s):
+            return not [record for _ in range(polls) for record in await transport.poll(10)]
+
+    async def started(self, world: World) -> Transport:
+        transport = world.transport()
+        async with asyncio.timeout(self.patience_s):
+            await transport.start(Member())
+        return transport
+
+    async def test_records_come_in_order_with_their_coordinates(self, world: World) -> None:
+        given = numbered(7)
+        await world.fill(given)
+        transport = await self.started(world)
+        records = await self.take(transport, 7)
+        assert [(r.key, r.payload) for r in records] == [(g.key, g.payload) for g in given]
+        assert {r.coordinates.stream for r in records} == {world.stream}
+        offsets = [r.coordinates.offset for r in records]
+        assert offsets == sorted(set(offsets))
+        assert offsets[0] >= 0
+        await transport.stop()
+
+    async def test_poll_keeps_to_its_limit(self, world: World) -> None:
+        await world.fill(numbered(5))
+        transport = await self.started(world)
+        seen: list[Record] = []
+        async with asyncio.timeout(self.patience_s):
+            while len(seen) < 5:
+                got = await transport.poll(2)
+                assert len(got) <= 2
+                seen += got
+        assert [r.key for r in seen] == [g.key for g in numbered(5)]
+        await transport.stop()
+
+    async def test_the_listener_knows_a_partition_before_its_first_record(self, world: World) -> None:
+        await world.fill(numbered(1))
+        member = Member()
+        transport = world.transport()
+        async with asyncio.timeout(self.patience_s):
+            await transport.start(member)
+        await self.take(transport, 1)
+        assert member.streams == {world.stream}
+        await transport.stop()
+
+    async def test_settled_outputs_are_there_in_order(self, world: World) -> None:
+        await world.fill(numbered(4))
+        transport = await self.started(world)
+        records = await self.take(transport, 4)
+        assert list(await world.outputs()) == []
+        await transport.settle(world.stream, [published(r) for r in records[:3]], after(records[:3]))
+        assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(3)]
+        await transport.settle(world.stream, [published(records[3])], after(records))
+        assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(4)]
+        await transport.stop()
+
+    async def test_unsettled_records_come_again_and_settled_ones_do_not(self, world: World) -> None:
+        await world.fill(numbered(5))
+        first = await self.started(world)
+        records = await self.take(first, 5)
+        await first.settle(world.stream, [published(r) for r in records[:2]], after(records[:2]))
+        await first.stop()
+        second = await self.started(world)
+        again = await self.take(second, 3)
+        assert [(r.coordinates, r.key, r.payload) for r in again] == [
+            (r.coordinates, r.key, r.payload) for r in records[2:]
+        ]
+        await second.settle(world.stream, [published(r) for r in again], after(again))
+        await second.stop()
+        third = await self.started(world)
+        assert await self.nothing_comes(third)
+        assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(5)]
+        await third.stop()
+
+    async def test_stop_settles_nothing(self, world: World) -> None:
+        await world.fill(numbered(2))
+        first = await self.started(world)
+        await self.take(first, 2)
+        await first.stop()
+        assert list(await world.outputs()) == []
+        second = await self.started(world)
+        await self.take(second, 2)
+        await second.stop()
+
+    async def test_dead_letters_say_why_and_where_but_never_what(self, world: World) -> None:
+        await world.fill(numbered(3))
+        transport = await self.started(world)
+        records = await self.take(transport, 3)
+        batch = [published(records[0]), refused(records[1]), refused(records[2], Reason.POISON)]
+        await transport.settle(world.stream, batch, after(records))
+        assert [o.payload for o in await world.outputs()] == [b"clean payload 000"]
+        letters = await world.letters()
+        assert len(letters) == 2
+        for letter, record, reason in zip(letters, records[1:], ("MALFORMED", "POISON"), strict=True):
+            assert self.coordinates(letter) == record.coordinates
+            assert letter.headers["deid.error.code"] == reason.encode()
+            assert letter.headers["__connect.errors.stage"] == b"parse"
+            assert letter.headers["deid.attempts"] == b"2"
+            assert letter.headers["deid.version"]
+            assert letter.payload is None or letter.payload == record.payload
+            text = b" ".join(name.encode() + b"=" + value for name, value in letter.headers.items())
+            assert CANARY not in text
+            assert record.key is None or record.key not in text
+        await transport.stop()
+
+    @staticmethod
+    def coordinates(letter: FoundLetter) -> Coordinates:
+        topic, partition, offset = (
+            letter.headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")
+        )
+        return Coordinates(topic, int(partition), int(offset))
+
+    async def test_a_refused_record_does_not_come_again(self, world: World) -> None:
+        await world.fill(numbered(1))
+        first = await self.started(world)
+        records = await self.take(first, 1)
+        await first.settle(world.stream, [refused(records[0])], after(records))
+        await first.stop()
+        second = await self.started(world)
+        assert await self.nothing_comes(second)
+        await second.stop()
+
+    async def test_a_suppressed_record_leaves_no_trace_and_does_not_come_again(self, world: World) -> None:
+        await world.fill(numbered(2))
+        first = await self.started(world)
+        records = await self.take(first, 2)
+        batch = [Settled(records[0], Outcome.SUPPRESSED), published(records[1])]
+        await first.settle(world.stream, batch, after(records))
+        await first.stop()
+        assert [o.payload for o in await world.outputs()] == [b"clean payload 001"]
+        assert list(await world.letters()) == []
+        second = await self.started(world)
+        assert await self.nothing_comes(second)
+        await second.stop()
+
+    async def test_pause_holds_records_back_and_resume_brings_them(self, world: World) -> None:
+        await world.fill(numbered(3))
+        transport = await self.started(world)
+        first = await self.take(transport, 1)
+        transport.pause(world.stream)
+        transport.pause(world.stream)
+        assert await self.nothing_comes(transport, polls=2)
+        await transport.settle(world.stream, [published(first[0])], after(first))
+        transport.resume(world.stream)
+        rest = await self.take(transport, 2)
+        assert [r.key for r in rest] == [b"key-001", b"key-002"]
+        await transport.stop()
+
+    async def test_after_a_failed_settle_nothing_has_moved(self, world: World) -> None:
+        await world.fill(numbered(3))
+        first = await self.started(world)
+        records = await self.take(first, 3)
+        world.fail_settle()
+        batch = [published(records[0]), refused(records[1]), published(records[2])]
+        with pytest.raises(TransportError):
+            await first.settle(world.stream, batch, after(records))
+        assert list(await world.outputs()) == []
+        await first.stop()
+        second = await self.started(world)
+        again = await self.take(second, 3)
+        assert [r.coordinates for r in again] == [r.coordinates for r in records]
+        batch = [published(again[0]), refused(again[1]), published(again[2])]
+        await second.settle(world.stream, batch, after(again))
+        assert [o.payload for o in await world.outputs()] == [b"clean payload 000", b"clean payload 002"]
+        assert len(await world.letters()) == 1
+        await second.stop()
+
+    async def test_an_empty_source_brings_nothing(self, world: World) -> None:
+        await world.fill([])
+        transport = await self.started(world)
+        assert await self.nothing_comes(transport)
+        await transport.stop()
+
+    async def test_a_record_without_a_key(self, world: World) -> None:
+        await world.fill([Given(b"payload 000", None)])
+        transport = await self.started(world)
+        (record,) = await self.take(transport, 1)
+        assert record.key is None
+        await transport.settle(world.stream, [published(record)], after([record]))
+        assert [o.key for o in await world.outputs()] == [None]
+        await transport.stop()
+
+    async def test_headers_come_and_go_as_they_are(self, world: World) -> None:
+        headers = (("traceparent", b"00-a-b-01"), ("twice", b"1"), ("twice", b"\xff\x00"))
+        await world.fill([Given(b"payload 000", b"k", headers)])
+        transport = await self.started(world)
+        (record,) = await self.take(transport, 1)
+        assert record.headers == headers
+        await transport.settle(world.stream, [published(record)], after([record]))
+        (output,) = await world.outputs()
+        assert [h for h in output.headers if h[0] != "deid-id"] == list(headers)
+        await transport.stop()
+
+    async def test_a_payload_of_a_megabyte(self, world: World) -> None:
+        payload = bytes(range(256)) * 4000
+        await world.fill([Given(payload, b"big")])
+        transport = await self.started(world)
+        (record,) = await self.take(transport, 1)
+        assert record.payload == payload
+        output = Output(payload[::-1], record.key, record.headers)
+        await transport.settle(world.stream, [Settled(record, Outcome.PUBLISHED, output)], after([record]))
+        assert [o.payload for o in await world.outputs()] == [payload[::-1]]
+        await transport.stop()
+
+    async def test_an_empty_payload(self, world: World) -> None:
+        await world.fill([Given(b"", b"empty")])
+        transport = await self.started(world)
+        (record,) = await self.take(transport, 1)
+        assert record.payload == b""
+        await transport.settle(world.stream, [refused(record)], after([record]))
+        assert len(await world.letters()) == 1
+        await transport.stop()
+
+    async def test_stop_can_be_called_twice_and_before_start(self, world: World) -> None:
+        await world.fill(numbered(1))
+        idle = world.transport()
+        await idle.stop()
+        transport = await self.started(world)
+        await transport.stop()
+        await transport.stop()
+
+    async def test_repr_shows_no_value(self, world: World) -> None:
+        await world.fill(numbered(2))
+        transport = await self.started(world)
+        records = await self.take(transport, 2)
+        batch = [published(records[0]), refused(records[1])]
+        for thing in (transport, records, batch, await world.outputs()):
+            assert CANARY.decode() not in repr(thing)
+        await transport.stop()
+
+    async def test_lag_counts_what_is_not_settled(self, world: World) -> None:
+        await world.fill(numbered(3))
+        transport = await self.started(world)
+        if not isinstance(transport, KnowsLag):
+            pytest.skip("this transport cannot tell its lag")
+        records = await self.take(transport, 3)
+        await transport.settle(world.stream, [published(records[0])], after(records[:1]))
+        assert transport.lag(world.stream) in {2, None}
+        await transport.stop()
