@@ -1,0 +1,228 @@
+"""A real Apache Kafka broker for tests: one node, KRaft mode, plain ``java``.
+
+Where it comes from, first that holds:
+``DEID_TEST_BROKER=host:port`` a running broker; it can't be killed, so tests that kill are skipped;
+``KAFKA_HOME`` an unpacked Kafka distribution;
+the jars of ``tests/broker/pom.xml``, fetched once by Maven into ``.cache/kafka-<version>``
+(``DEID_TEST_KAFKA_VERSION`` picks another version than the pom's).
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import NoError, for_code
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "tests" / "broker"
+START_LIMIT_S = 40.0
+FETCH_LIMIT_S = 300.0
+
+_JAVA = ("java", "-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=500
+broker.heartbeat.interval.ms=300
+broker.session.timeout.ms=1500
+log.cleaner.dedupe.buffer.size=2097152
+message.max.bytes=1048588
+"""
+
+
+class NoBroker(Exception):
+    """No broker can be had here; says why and what to do about it."""
+
+
+def kafka_version() -> str:
+    """The version of the jars: ``DEID_TEST_KAFKA_VERSION``, else the one in the pom."""
+    in_pom = re.search(r"<kafka.version>([\d.]+)<", (FILES / "pom.xml").read_text())
+    if in_pom is None:
+        raise NoBroker("tests/broker/pom.xml names no kafka.version")
+    return os.environ.get("DEID_TEST_KAFKA_VERSION") or in_pom[1]
+
+
+def find_classpath() -> str:
+    """The broker's jars as a Java class path; fetches them where they are missing. Raises ``NoBroker``."""
+    if shutil.which("java") is None:
+        raise NoBroker("there is no java on the path: install a JDK 17 or set DEID_TEST_BROKER=host:port")
+    if home := os.environ.get("KAFKA_HOME"):
+        libs = Path(home) / "libs"
+        if not libs.is_dir():
+            raise NoBroker(f"KAFKA_HOME={home} holds no libs folder: point it at an unpacked Kafka distribution")
+        return f"{libs}/*"
+    jars = ROOT / ".cache" / f"kafka-{kafka_version()}"
+    if not jars.is_dir():
+        _fetch(jars)
+    return f"{jars}/*"
+
+
+def _fetch(jars: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise NoBroker(f"{jars} is missing and there is no mvn to fetch it: install Maven or set KAFKA_HOME")
+    jars.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
+        fetched = Path(folder) / "jars"
+        goal = ["mvn", "-q", "-B", "-f", str(FILES / "pom.xml"), f"-Dkafka.version={kafka_version()}"]
+        goal += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+        try:
+            done = subprocess.run(goal, capture_output=True, text=True, timeout=FETCH_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired as slow:
+            raise NoBroker(f"mvn took more than {FETCH_LIMIT_S:.0f} s to fetch the broker's jars") from slow
+        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
+            lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
+            raise NoBroker("mvn could not fetch the broker's jars: " + (lines[0] if lines else "no reason given"))
+        with contextlib.suppress(OSError):  # another run may have put them there first
+            fetched.rename(jars)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Runs in the child: SIGKILL when pytest dies, whatever kills it (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Cluster:
+    """What every test broker can do, ours or one that runs elsewhere."""
+
+    can_kill = False
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    async def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        """Create a topic; returns once the broker has taken it."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            topic = NewTopic(name, partitions, 1, topic_configs=dict(settings or {}))
+            answer = await admin.create_topics([topic], timeout_ms=10_000)
+            for _name, code, *_rest in answer.topic_errors:
+                if (kind := for_code(code)) is not NoError:
+                    raise kind(name)
+        finally:
+            await admin.close()
+
+
+class KafkaBroker(Cluster):
+    """One broker process with its own storage under ``folder``; its log is ``folder/broker.log``."""
+
+    can_kill = True
+
+    def __init__(self, folder: Path, classpath: str) -> None:
+        self.port = free_port()
+        super().__init__(f"127.0.0.1:{self.port}")
+        self.folder = folder
+        self.log = folder / "broker.log"
+        self._classpath = classpath
+        self._process: subprocess.Popen[bytes] | None = None
+        self._properties = folder / "server.properties"
+
+    def start(self) -> None:
+        """Start (formatting the storage the first time) and return once it takes connections."""
+        if not self._properties.exists():
+            self._format()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._properties)),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  pytest's main thread alone starts it
+            )
+        self._await_port()
+
+    def stop(self) -> None:
+        """Shut down in order; kill where that takes too long. Safe to call twice."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed or said to anyone."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start again with the same port and storage, after ``stop`` or ``kill``."""
+        self._end(signal.SIGKILL)
+        self.start()
+
+    def suspend(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo ``suspend``."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+
+    def _format(self) -> None:
+        data = self.folder / "data"
+        text = _SETTINGS.format(port=self.port, controller=free_port(), data=data)
+        self._properties.write_text(text)
+        command = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
+        if done.returncode != 0:
+            raise NoBroker("the storage could not be formatted: " + (done.stdout + done.stderr)[-500:])
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        log4j = f"-Dlog4j2.configurationFile=file:{FILES / 'log4j2.properties'}"
+        return [*_JAVA, log4j, "-cp", self._classpath, main, *arguments]
+
+    def _await_port(self) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline:
+            if self._process is not None and self._process.poll() is not None:
+                break
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+                return
+            time.sleep(0.02)
+        self.kill()
+        tail = self.log.read_text(errors="replace")[-1500:]
+        raise NoBroker(f"the broker did not start within {START_LIMIT_S:.0f} s; the end of its log:\n{tail}")
