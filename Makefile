@@ -1,0 +1,40 @@
+# make demo: set everything up and run the main job.  make test: every test.  make check: format, lint, types.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check format lock bench clean
+
+demo: $(VENV)/.ready
+	@$(BIN)/deid-agent demo --out demo-out
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy deid_agent tests
+
+format: $(VENV)/.ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/bench -s --run-bench
+
+# Everything from the lock file, by digest, wheels only: no compiler, nothing unpinned.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "deid-agent needs Python 3.11, 3.12 or 3.13; say which with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Needs uv on the path; it resolves for every supported Python at once.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock" --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) demo-out dist build

@@ -1,0 +1,122 @@
+"""Puts the parts together: settings in, a de-identifier or a job callable out.
+
+The ``Workshop`` is what worker processes receive: small, picklable, and called once
+in each of them, so that rules and models load once per worker.
+"""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deid_agent.agent.job import Job, Process, Processed, Refused, Result
+from deid_agent.codec.fhir import FhirCodec
+from deid_agent.codec.hl7v2 import Hl7Codec
+from deid_agent.deidentify import Deidentifier
+from deid_agent.errors import ConfigurationError, MessageError, Reason
+from deid_agent.key import Key
+from deid_agent.policy import Policy
+from deid_agent.recognize import registry
+from deid_agent.resolve import Profile, Resolver
+from deid_agent.sites import Remark
+from deid_agent.surrogate import Surrogates
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Everything a worker needs to build its job callable."""
+
+    rules: Path
+    key: Key = field(repr=False)
+    policy: Policy
+    system: str = "default"
+    profile: str = "recall"
+    max_bytes: int = 64 * 1024 * 1024
+
+    def deidentifier(self) -> Deidentifier:
+        """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
+        return Deidentifier(
+            codecs=(Hl7Codec(self.rules), FhirCodec(self.rules)),
+            recognizers=registry.build(self.rules, self.system),
+            resolver=Resolver(_profile(self.profile)),
+            surrogates=Surrogates(
+                self.key.secret,
+                date_scope=self.policy.date_scope.value,
+                week_shift=self.policy.whole_weeks,
+                max_shift_days=self.policy.max_shift_days,
+            ),
+            policy=self.policy,
+        )
+
+    def __call__(self) -> Process:
+        """The job callable, loaded."""
+        deidentifier = self.deidentifier()
+        digests = Digests(self.key)
+
+        def process(job: Job) -> Result:
+            return run_job(job, deidentifier, digests, self.max_bytes)
+
+        return process
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Keyed digests for the audit: without the key nobody can confirm a guess of a message."""
+
+    key: Key = field(repr=False)
+
+    def of(self, data: bytes) -> str:
+        """BLAKE2b of ``data`` under a key of its own, 128 bits, hex."""
+        secret = hashlib.blake2b(self.key.secret, person=b"deid-audit", digest_size=32).digest()
+        return hashlib.blake2b(data, key=secret, digest_size=16).hexdigest()
+
+
+def run_job(job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: int) -> Result:
+    """One record through the de-identifier; every expected failure becomes a ``Refused``."""
+    came_in = digests.of(job.payload)
+    if len(job.payload) > max_bytes:
+        return Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=came_in)
+    started = time.perf_counter()
+    try:
+        done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
+    except MessageError as problem:
+        return Refused(problem.reason, where=problem.where, stage="deidentify", input_digest=came_in)
+    found: Counter[str] = Counter()
+    for remark in done.remarks:
+        found[remark.type] += remark.count
+    return Processed(
+        payload=done.payload,
+        key=done.key,
+        headers=done.headers,
+        remarks=remarks_json(done.remarks),
+        input_digest=came_in,
+        output_digest=digests.of(done.payload),
+        found=tuple(found.items()),
+        timings=(("deidentify", time.perf_counter() - started),),
+    )
+
+
+def remarks_json(remarks: Iterable[Remark]) -> bytes:
+    """Remarks as one JSON array on one line."""
+    return json.dumps([remark_dict(remark) for remark in remarks], separators=(",", ":")).encode()
+
+
+def remark_dict(remark: Remark) -> dict[str, str | int]:
+    """A remark in the form of ``message --remarks`` and of the audit."""
+    return {
+        "path": remark.path,
+        "type": remark.type,
+        "method": remark.method,
+        "source": remark.source,
+        "count": remark.count,
+    }
+
+
+def _profile(name: str) -> Profile:
+    try:
+        return Profile(name)
+    except ValueError:
+        raise ConfigurationError(f"profile {name!r}: not one of {', '.join(Profile)}") from None

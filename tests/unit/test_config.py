@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from deid_agent import config
+from deid_agent.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[2]
+MINIMAL = """
+transport = "directory"
+[directory]
+input = "in"
+output = "out"
+dead_letters = "dead"
+state = "state"
+[audit]
+path = "audit.jsonl"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DEID_POLICY", "DEID_KEY_FILE", "DEID_AGENT__WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "agent.toml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text('policy = "keep"\n' + MINIMAL + "[agent]\nworkers = 3\nbatch = 7\n")
+    assert config.load(file).policy == "keep"
+    monkeypatch.setenv("DEID_POLICY", "safe-harbor")
+    monkeypatch.setenv("DEID_AGENT__WORKERS", "5")
+    loaded = config.load(file)
+    assert (loaded.policy, loaded.agent.workers, loaded.agent.batch) == ("safe-harbor", 5, 7)
+    assert config.load(file, {"policy": "limited-dataset", "log_level": None}).policy == "limited-dataset"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (MINIMAL.replace("[audit]", "[audits]"), "audit"),
+        ("colour = 1\n" + MINIMAL, "colour: unknown setting"),
+        (MINIMAL + "[agent]\nworkrs = 2\n", r"agent.workrs: unknown setting"),
+        (MINIMAL + "[agent]\nworkers = 'two'\n", r"agent.workers"),
+        (MINIMAL.replace('"directory"', '"kafka"', 1), r"no \[kafka\] section"),
+        (MINIMAL.replace('"directory"', '"pigeon"', 1), "transport"),
+        ("transport = ", "not TOML"),
+        (
+            'transport = "kafka"\n[kafka]\nbootstrap_servers = "b"\n[kafka.routes]\na = "b"\nb = "c"\n'
+            '[audit]\npath = "x"\n',
+            "an input and an output",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(file: Path, text: str, told: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=rf"agent.toml.*{told}") as caught:
+        config.load(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistyped_variable_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_POLCY", "safe-harbor")
+    with pytest.raises(ConfigurationError, match="DEID_POLCY"):
+        config.load(file)
+
+
+def test_a_wrong_value_is_not_repeated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_AGENT__WORKERS", "hunter2")
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(file)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        config.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name", ["kafka.toml", "directory.toml"])
+def test_the_shipped_configurations_load(name: str) -> None:
+    assert config.load(ROOT / "deploy" / name).policy == "pseudonymised"

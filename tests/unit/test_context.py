@@ -1,0 +1,56 @@
+import pytest
+
+from deid_agent.context import facts_of, facts_of_context
+from deid_agent.errors import MessageError
+from deid_agent.phi import PhiType
+from deid_agent.sites import Kind, Site, Subject
+
+
+def test_every_member_of_the_context_becomes_a_fact() -> None:
+    facts = facts_of_context(
+        {
+            "name": {"given": ["Ada", "M."], "family": "Okafor"},
+            "sex": "F",
+            "birth_date": "1957-04-22",
+            "mrn": "447-1902",
+            "ssn": None,
+            "account": "V0061",
+            "address": {"line": "2 Quay", "city": "Ord", "state": "OH", "zip": "45601", "country": "USA"},
+            "phone": "740-555-0183",
+            "attending": {"given": "Ines", "family": "Castellano"},
+            "facility": "Ord Clinic",
+        }
+    )
+    assert [(f.type, f.kind) for f in facts if f.type in {PhiType.PATIENT, PhiType.DOCTOR}] == [
+        (PhiType.PATIENT, Kind.GIVEN),
+        (PhiType.PATIENT, Kind.GIVEN),
+        (PhiType.PATIENT, Kind.FAMILY),
+        (PhiType.DOCTOR, Kind.GIVEN),
+        (PhiType.DOCTOR, Kind.FAMILY),
+    ]
+    assert {f.type for f in facts} >= {PhiType.DATE, PhiType.MEDICALRECORD, PhiType.ACCOUNT, PhiType.ZIP}
+    assert len({f.group for f in facts if f.type is PhiType.PATIENT}) == 1
+    assert "Okafor" not in repr(facts)
+
+
+@pytest.mark.parametrize(
+    ("context", "where"),
+    [
+        ({"nmae": {}}, "context.nmae"),
+        ({"name": "Ada"}, "context.name"),
+        ({"name": {"first": "Ada"}}, "context.name.first"),
+        ({"mrn": 12}, "context.mrn"),
+    ],
+)
+def test_what_is_not_understood_is_refused_without_its_value(context: dict[str, object], where: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        facts_of_context(context)
+    assert caught.value.where == where
+    assert "Ada" not in str(caught.value)
+
+
+def test_sites_become_facts_once_and_redacted_ones_do_not() -> None:
+    site = Site("PID-3[1].1", 0, 3, PhiType.MEDICALRECORD, subject=Subject.PATIENT, group="PID-3[1]", value="123")
+    gone = Site("MSH-8", 5, 6, PhiType.IDNUM, kind=Kind.REDACT, value="x")
+    blank = Site("PID-2", 5, 6, PhiType.IDNUM, value=" ")
+    assert [f.value for f in facts_of([site, site, gone, blank])] == ["123"]

@@ -1,0 +1,56 @@
+import base64
+from pathlib import Path
+
+import pytest
+
+from deid_agent import key
+from deid_agent.errors import ConfigurationError
+
+SECRET = bytes(range(32))
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> Path:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+def test_the_file_wins_over_the_environment(tmp_path: Path) -> None:
+    chosen = write(tmp_path / "a", SECRET)
+    other = write(tmp_path / "b", bytes(40))
+    assert key.load(chosen, {"DEID_KEY_FILE": str(other)}).secret == SECRET
+    assert key.load(None, {"DEID_KEY_FILE": str(other)}).secret == bytes(40)
+
+
+@pytest.mark.parametrize("text", [SECRET.hex(), base64.b64encode(SECRET).decode()])
+def test_the_environment_holds_hex_or_base64(text: str) -> None:
+    assert key.load(None, {"DEID_KEY": text}).secret == SECRET
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [({}, "no key"), ({"DEID_KEY": "zz!"}, "neither hex nor base64"), ({"DEID_KEY": "00" * 8}, "8 bytes")],
+)
+def test_a_missing_or_bad_key_stops(environ: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        key.load(None, environ)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        key.load(write(tmp_path / "k", SECRET, mode), {})
+
+
+def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="31 bytes"):
+        key.load(write(tmp_path / "k", bytes(31)), {})
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        key.load(tmp_path / "absent", {})
+
+
+def test_nothing_shows_the_secret() -> None:
+    loaded = key.Key(SECRET)
+    assert "x01" not in repr(loaded)
+    assert loaded.id != key.Key(bytes(32)).id
+    assert key.DEMO.id == "demo"

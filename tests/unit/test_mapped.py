@@ -1,0 +1,50 @@
+"""Replacements over fragments: structure between them is never written over."""
+
+import pytest
+
+from deid_agent.mapped import MappedText
+from deid_agent.sites import Edit, apply
+from deid_agent.spans import Replacement
+
+RAW = b"A|see Ada|B|Okafor now"
+#       0123456789...
+TEXT = MappedText(
+    "see Ada\nOkafor now",
+    starts=[*range(2, 9), 9, *range(12, 22)],
+    ends=[*range(3, 10), 9, *range(13, 23)],
+    joints=frozenset({7}),
+)
+
+
+def write(new: str, start: int = 4, end: int = 14) -> bytes:
+    return apply(RAW, [Edit(a, b, text.encode()) for a, b, text in TEXT.place([Replacement(start, end, new)])])
+
+
+def test_a_name_over_two_fragments_is_dealt_out_line_by_line() -> None:
+    assert write("Eve\nMiller") == b"A|see Eve|B|Miller now"
+
+
+def test_other_numbers_of_lines_go_whole_into_the_first() -> None:
+    assert write("Eve Miller") == b"A|see Eve Miller|B| now"
+    assert write("Eve\nAnn\nMiller") == b"A|see Eve Ann Miller|B| now"
+
+
+def test_inside_one_fragment_nothing_else_moves() -> None:
+    assert write("Eve", 4, 7) == b"A|see Eve|B|Okafor now"
+
+
+def test_bytes_between_characters_are_kept() -> None:
+    # "Oka\H\for": the highlight escape stands for no character.
+    raw = rb"Oka\H\for"
+    mapped = MappedText("Okafor", [0, 1, 2, 6, 7, 8], [1, 2, 3, 7, 8, 9])
+    edits = [Edit(a, b, t.encode()) for a, b, t in mapped.place([Replacement(0, 6, "Miller")])]
+    assert apply(raw, edits) == rb"Miller\H" + b"\\"
+
+
+def test_overlapping_edits_are_a_fault_not_an_output() -> None:
+    with pytest.raises(ValueError, match="overlaps"):
+        apply(b"abcdef", [Edit(0, 3, b"x"), Edit(2, 4, b"y")])
+
+
+def test_no_repr_shows_text() -> None:
+    assert "Okafor" not in repr(TEXT)

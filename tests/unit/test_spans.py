@@ -1,0 +1,41 @@
+import pytest
+
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.spans import Replacement, Span, in_order, is_disjoint, splice
+
+
+def span(start: int, end: int, type_: PhiType = PhiType.DATE) -> Span:
+    return Span(start, end, type_, "test")
+
+
+def test_every_type_has_a_category_and_the_sets_are_those_of_the_guidelines() -> None:
+    assert set(CATEGORY) == set(PhiType)
+    assert len(PhiType) == 28
+    assert set(CATEGORY.values()) == set(PhiCategory)
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 3), (4, 3), (-1, 2)])
+def test_an_empty_or_negative_span_is_refused(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="span"):
+        span(start, end)
+
+
+def test_order_and_overlap() -> None:
+    long, short, later = span(0, 9), span(0, 4), span(9, 12)
+    assert in_order([later, short, long]) == [long, short, later]
+    assert long.covers(short)
+    assert not short.covers(long)
+    assert long.overlaps(short)
+    assert not long.overlaps(later)
+    assert is_disjoint([short, later])
+    assert not is_disjoint([long, short])
+
+
+def test_splice_puts_text_in_place() -> None:
+    assert splice("on 3/4 and 5/6", [Replacement(11, 14, "7/8"), Replacement(3, 6, "12/30")]) == "on 12/30 and 7/8"
+
+
+@pytest.mark.parametrize("bad", [[Replacement(0, 3, ""), Replacement(2, 4, "")], [Replacement(0, 99, "")]])
+def test_splice_refuses_what_would_tear_the_text(bad: list[Replacement]) -> None:
+    with pytest.raises(ValueError, match="overlaps or leaves"):
+        splice("some text", bad)
