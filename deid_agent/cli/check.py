@@ -1,0 +1,137 @@
+"""``deid-agent check``: would ``run`` start? Settings, rules, models, key, policy, folders or broker."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import orjson
+
+from deid_agent import config, resources, ruleset
+from deid_agent import key as keys
+from deid_agent import policy as policies
+from deid_agent.cli.common import Exit, guarded
+from deid_agent.cli.wire import kafka_settings
+from deid_agent.config import Settings, TransportKind
+from deid_agent.errors import ConfigurationError
+from deid_agent.transport import kafka
+from deid_agent.wiring import Workshop
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. ``problem`` is empty where it is in order."""
+
+    name: str
+    shown: str = ""
+    problem: str = ""
+
+
+@click.command()
+@click.option(
+    "--config", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The settings to check."
+)
+@click.option("--offline", is_flag=True, help="Leave the broker alone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per thing that was checked.")
+@guarded
+def check(file: Path, offline: bool, as_json: bool) -> Exit:
+    """Check settings, rules, models, key and broker without taking a message; exit code 2 where `run` would fail."""
+    code = Exit.DONE
+    for finding in _findings(file, offline):
+        if finding.problem:
+            code = Exit.CONFIGURATION
+        if as_json:
+            line = {"check": finding.name, "ok": not finding.problem, "detail": finding.problem or finding.shown}
+            click.echo(orjson.dumps(line).decode())
+        else:
+            mark = "FAIL" if finding.problem else "ok"
+            click.echo(f"{mark:5}{finding.name:14}{finding.problem or finding.shown}".rstrip())
+    return code
+
+
+def _findings(file: Path, offline: bool) -> Iterator[Finding]:
+    try:
+        settings = config.load(file)
+    except ConfigurationError as problem:
+        yield Finding("settings", problem=str(problem))
+        return
+    yield Finding("settings", str(file))
+    steps: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("rules", lambda: _rules(settings)),
+        ("models", lambda: resources.digest(resources.folder("models", _str(settings.models)))[:16]),
+        ("key", lambda: f"id {keys.load(settings.key_file).id}"),
+        ("policy", lambda: _policy(settings)),
+        ("recognizers", lambda: _recognizers(settings)),
+        ("audit", lambda: _writable(settings.audit.path)),
+    )
+    for name, step in steps:
+        yield _try(name, step)
+    if settings.transport is TransportKind.DIRECTORY:
+        yield _try("directory", lambda: _directory(settings))
+    elif not offline:
+        yield from _broker(settings)
+
+
+def _try(name: str, step: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, step())
+    except ConfigurationError as problem:
+        return Finding(name, problem=str(problem))
+
+
+def _str(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _rules_folder(settings: Settings) -> Path:
+    return resources.folder("rules", _str(settings.rules))
+
+
+def _rules(settings: Settings) -> str:
+    folder = _rules_folder(settings)
+    loaded = ruleset.load(folder)
+    return f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes, digest {resources.digest(folder)[:16]}"
+
+
+def _policy(settings: Settings) -> str:
+    policy = policies.load(settings.policy, _rules_folder(settings))
+    return f"{policy.name}, digest {policy.digest[:16]}"
+
+
+def _recognizers(settings: Settings) -> str:
+    folder = _rules_folder(settings)
+    Workshop(
+        rules=folder,
+        key=keys.DEMO,
+        policy=policies.load(settings.policy, folder),
+        system=settings.system,
+        profile=settings.profile,
+    ).deidentifier()
+    return f"system {settings.system}, profile {settings.profile}"
+
+
+def _writable(path: Path) -> str:
+    target = path if path.exists() else path.resolve().parent
+    if not os.access(target, os.W_OK):
+        raise ConfigurationError(f"{path}: cannot be written; make its folder writable")
+    return str(path)
+
+
+def _directory(settings: Settings) -> str:
+    if settings.directory is None or not settings.directory.input.is_dir():
+        raise ConfigurationError("directory.input: no such folder; make it, or correct the setting")
+    return str(settings.directory.input)
+
+
+def _broker(settings: Settings) -> Iterator[Finding]:
+    try:
+        problems = asyncio.run(kafka.probe(kafka_settings(settings)))
+    except ConfigurationError as problem:
+        problems = [str(problem)]
+    for line in problems:
+        yield Finding("broker", problem=line)
+    if not problems and settings.kafka is not None:
+        routes = ", ".join(f"{a} to {b}" for a, b in settings.kafka.routes.items())
+        yield Finding("broker", f"{settings.kafka.bootstrap_servers}: {routes}")
