@@ -15,12 +15,13 @@ from deid_agent.errors import UnsafeError
 _PATH = re.compile(r"[A-Za-z0-9_.:\[\]/ -]{0,128}")
 
 
-def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
-    """The headers under which a refused record is kept.
+def safe_path(where: str) -> str:
+    """``where`` if it reads like a path or an offset, else nothing: a value that strayed into it goes no further."""
+    return where if _PATH.fullmatch(where) else ""
 
-    ``where`` is left out unless it reads like a path, so that a value that strayed into it goes no further.
-    """
-    where = letter.where if _PATH.fullmatch(letter.where) else ""
+
+def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
+    """The headers under which a refused record is kept."""
     values = (
         ("__connect.errors.topic", coordinates.topic),
         ("__connect.errors.partition", str(coordinates.partition)),
@@ -28,7 +29,7 @@ def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
         ("__connect.errors.stage", letter.stage),
         ("__connect.errors.exception.class.name", letter.fault or "MessageError"),
         ("deid.error.code", str(letter.reason)),
-        ("deid.error.where", where),
+        ("deid.error.where", safe_path(letter.where)),
         ("deid.attempts", str(letter.attempts)),
         ("deid.version", __version__),
     )

@@ -1,0 +1,124 @@
+"""What travels between the agent and the code that de-identifies.
+
+The agent knows no HL7 and no PHI: it hands a ``Job`` to a plain callable and gets
+bytes and codes back. A ``Factory`` is picklable (a module-level function or a frozen
+dataclass with ``__call__``); each worker calls it once, so rules and models load once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from deid_agent.agent.ports import Headers, Partition, Record
+from deid_agent.errors import MessageError, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One record without its position."""
+
+    payload: bytes = field(repr=False)
+    key: bytes | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """A record free of PHI, key and headers included.
+
+    ``remarks`` is a JSON array on one line, without an original value; the digests are keyed
+    (an unkeyed digest of an identifier can be searched for). ``found`` counts replaced values by
+    PHI type, ``timings`` are seconds by stage; both go to the metrics.
+    """
+
+    payload: bytes = field(repr=False)
+    key: bytes | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+    remarks: bytes = field(default=b"[]", repr=False)
+    input_digest: str = ""
+    output_digest: str = ""
+    found: tuple[tuple[str, int], ...] = ()
+    timings: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that goes to the dead letters. ``where`` is a path or an offset, ``fault`` a class name; no value."""
+
+    reason: Reason
+    where: str = ""
+    stage: str = "process"
+    fault: str = ""
+    input_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A record that policy says to leave out: it settles without an output."""
+
+    input_digest: str = ""
+
+
+Result = Processed | Refused | Suppressed
+Process = Callable[[Job], Result]
+Factory = Callable[[], Process]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A result with what it took: ``seconds`` of work in the last of ``attempts``."""
+
+    result: Result
+    attempts: int = 1
+    seconds: float = 0.0
+
+
+Done = Callable[[Record, Completed], None]
+
+
+class Executor(Protocol):
+    """Runs jobs away from the event loop. All methods are called on one loop.
+
+    Guarantees that ``done`` is called once for each submitted record that is not forgotten,
+    whatever the callable does, and that records of one partition and key run one after another in order.
+    """
+
+    async def start(self) -> None:
+        """Bring the workers up; ``ConfigurationError`` where the factory can't build the callable."""
+
+    async def serve(self) -> None:
+        """Run until cancelled or stopped; ``UnsafeError`` where a worker can't be brought back."""
+
+    def submit(self, record: Record, done: Done) -> None:
+        """Queue a record; ``done`` is called later, from the loop."""
+
+    def forget(self, stream: Partition) -> None:
+        """Drop what is queued of this partition; its ``done`` is not called. A job that has begun may still be done."""
+
+    @property
+    def up(self) -> int:
+        """How many workers are ready for work."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there should be."""
+
+    async def stop(self) -> None:
+        """End the workers now, whatever they do; safe to call twice."""
+
+
+def attempt(process: Process, job: Job) -> Result:
+    """The callable's result; a ``MessageError`` becomes its reason, whatever else it raises ``INTERNAL``.
+
+    The text of an unexpected exception often quotes its input (``KeyError``, ``UnicodeDecodeError``), so
+    none of it is kept.
+    """
+    try:
+        result = process(job)
+    except MessageError as error:
+        return Refused(error.reason, error.where)
+    except Exception as error:  # noqa: BLE001 - the boundary: no exception of a message may end a worker
+        return Refused(Reason.INTERNAL, fault=type(error).__name__)
+    if isinstance(result, Processed | Refused | Suppressed):
+        return result
+    return Refused(Reason.INTERNAL, fault="NoResult")

@@ -1,0 +1,242 @@
+"""One worker process with its queue: order within the lane, a deadline per job, restart and retry."""
+
+import asyncio
+import contextlib
+import multiprocessing
+import socket
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing.context import SpawnProcess
+from typing import Final
+
+from deid_agent.agent import child
+from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, pack, result_of, unpack
+from deid_agent.agent.job import Completed, Done, Factory, Job, Refused, Result
+from deid_agent.agent.ports import Partition, Record
+from deid_agent.errors import ConfigurationError, Reason, UnsafeError
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.telemetry.events import WorkerRestarted
+
+_WINDOW: Final = 2  # one job at work, one already in the worker's socket
+_START_FAILURES: Final = 3
+_GRACE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """How long a job and a start may take, and how often a job is tried before it counts as poison."""
+
+    deadline_s: float = 30.0
+    attempts: int = 3
+    start_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.deadline_s <= 0 or self.attempts < 1 or self.start_timeout_s <= 0:
+            raise ConfigurationError("workers: deadline and start timeout must be above 0, attempts at least 1")
+
+
+@dataclass(slots=True)
+class _Item:
+    number: int
+    record: Record = field(repr=False)
+    done: Done
+    frame: bytes = field(repr=False)
+    failures: int = 0
+    forgotten: bool = False
+
+
+class Lane:
+    """A worker process and the jobs that are bound to it.
+
+    ``open()`` brings the process up, ``run()`` reads its answers and brings it back when it dies. All
+    methods belong to one event loop; nothing here blocks it.
+    """
+
+    def __init__(self, number: int, factory: Factory, settings: LaneSettings, telemetry: Telemetry) -> None:
+        self._number = number
+        self._factory = factory
+        self._settings = settings
+        self._telemetry = telemetry
+        self._queue: deque[_Item] = deque()
+        self._sent: deque[_Item] = deque()
+        self._jobs = 0
+        self._process: SpawnProcess | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._late: _Item | None = None
+
+    @property
+    def up(self) -> bool:
+        """True while the worker takes jobs."""
+        return self._writer is not None
+
+    def submit(self, record: Record, done: Done) -> None:
+        """Queue a record behind the others of this lane."""
+        self._jobs += 1
+        try:
+            job = Job(record.payload, record.key, record.headers)
+            frame = pack(job_frame(self._jobs, job))
+        except ValueError as error:
+            refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
+            asyncio.get_running_loop().call_soon(done, record, refused)
+            return
+        self._queue.append(_Item(self._jobs, record, done, frame))
+        self._pump()
+
+    def forget(self, stream: Partition) -> None:
+        """Drop queued jobs of a partition; those at the worker are not tried again."""
+        self._queue = deque(item for item in self._queue if item.record.coordinates.stream != stream)
+        for item in self._sent:
+            item.forgotten = item.forgotten or item.record.coordinates.stream == stream
+
+    async def open(self, starting: asyncio.Lock) -> None:
+        """Start a process and wait until it has built its callable.
+
+        ``ConfigurationError`` with the worker's own words where it can't. ``starting`` keeps two
+        starts apart: multiprocessing's bookkeeping is not made for several threads.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            context = multiprocessing.get_context("spawn")
+            limit = 2 * self._settings.deadline_s + 5
+            arguments = (theirs, self._factory, limit)
+            process = context.Process(target=child.main, args=arguments, daemon=True, name=f"lane-{self._number}")
+            async with starting:
+                await asyncio.to_thread(process.start)
+            self._process = process
+            theirs.close()
+            self._reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
+        except BaseException:
+            # Closing our end is enough to end a child that starts after we gave up.
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_s):
+                frame = await self._read()
+            if frame.kind is FrameKind.FAILED:
+                raise ConfigurationError((frame.fields[0] or b"").decode())
+        except (TimeoutError, EOFError, OSError, ValueError) as error:
+            writer.close()
+            raise UnsafeError(f"worker {self._number} did not start: {type(error).__name__}") from None
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        self._pump()
+
+    async def run(self, starting: asyncio.Lock) -> None:
+        """Read answers until cancelled. ``UnsafeError`` where the worker can't be brought back."""
+        while True:
+            try:
+                frame = await self._read()
+                result = result_of(frame)
+            except (EOFError, OSError, ValueError):
+                await self._mourn()
+                await self._reopen(starting)
+            else:
+                self._answer(frame, result)
+
+    async def _reopen(self, starting: asyncio.Lock) -> None:
+        for failures in range(1, _START_FAILURES + 1):
+            try:
+                return await self.open(starting)
+            except ConfigurationError as error:
+                raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
+            except UnsafeError:
+                await self._bury()
+                if failures == _START_FAILURES:
+                    raise
+
+    async def close(self) -> None:
+        """End the process now."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.kill()
+        await self._bury()
+
+    def kill(self) -> None:
+        """SIGKILL; harmless where there is no process."""
+        if self._process is not None and self._process.is_alive():
+            self._process.kill()
+
+    async def _read(self) -> Frame:
+        reader = self._reader
+        if reader is None:
+            raise EOFError
+        (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+        return unpack(await reader.readexactly(size))
+
+    def _pump(self) -> None:
+        while self._writer is not None and self._queue and len(self._sent) < _WINDOW:
+            item = self._queue.popleft()
+            self._sent.append(item)
+            self._writer.write(item.frame)
+            if len(self._sent) == 1:
+                self._watch()
+
+    def _watch(self) -> None:
+        """(Re)start the clock of the job that is at work."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._sent:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(self._settings.deadline_s, self._expire, self._sent[0], False)
+
+    def _expire(self, item: _Item, warned: bool) -> None:
+        if not self._sent or self._sent[0] is not item:
+            return
+        if not warned:
+            # Where the loop itself was late, the answer may wait unread: a second look before the kill.
+            self._alarm = asyncio.get_running_loop().call_later(_GRACE_S, self._expire, item, True)
+            return
+        self._late = item
+        self.kill()
+
+    def _answer(self, frame: Frame, result: Result) -> None:
+        if not self._sent or self._sent[0].number != frame.number:
+            raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
+        item = self._sent.popleft()
+        self._watch()
+        self._pump()
+        item.done(item.record, Completed(result, item.failures + 1, frame.nanoseconds / 1e9))
+
+    async def _mourn(self) -> None:
+        """The worker is gone: blame the job it had, put all jobs back in order."""
+        late, self._late = self._late, None
+        head = self._sent[0] if self._sent else None
+        # A worker killed for a job that answered at the last moment: nobody is to blame.
+        blamed = head if late is None or late is head else None
+        cause = "deadline" if late is not None else "died"
+        await self._bury()
+        where = str(blamed.record.coordinates) if blamed is not None else ""
+        self._telemetry.emit(WorkerRestarted(self._number, cause, where))
+        poisoned = False
+        if blamed is not None:
+            blamed.failures += 1
+            poisoned = blamed.failures >= self._settings.attempts
+        for item in reversed(self._sent):
+            if not item.forgotten and not (poisoned and item is blamed):
+                self._queue.appendleft(item)
+        self._sent.clear()
+        self._watch()
+        if blamed is not None and poisoned and not blamed.forgotten:
+            fault = "DeadlineExceeded" if late is not None else "WorkerDied"
+            refused = Refused(Reason.POISON, stage="worker", fault=fault)
+            blamed.done(blamed.record, Completed(refused, blamed.failures))
+
+    async def _bury(self) -> None:
+        writer, self._writer, self._reader = self._writer, None, None
+        process, self._process = self._process, None
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        if process is not None:
+            if process.is_alive():
+                process.kill()
+            await asyncio.to_thread(process.join)
+            process.close()

@@ -1,0 +1,161 @@
+"""Executors: lanes of worker processes, or one thread for tests and small machines."""
+
+import asyncio
+import atexit
+import multiprocessing.util  # noqa: F401 - registers its own exit handler, which must run after ours
+import zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+from deid_agent.agent.faults import describe, leading
+from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt
+from deid_agent.agent.lane import Lane, LaneSettings
+from deid_agent.agent.ports import Partition, Record
+from deid_agent.errors import ConfigurationError, DeidError
+from deid_agent.telemetry.emit import Telemetry
+
+
+def lane_of(record: Record, lanes: int) -> int:
+    """The lane of a record, the same on every machine and in every run (``hash()`` is salted).
+
+    Records of one partition and key share a lane; those without a key are dealt out one by one,
+    since the ledger alone keeps the order of what leaves.
+    """
+    at = record.coordinates
+    key = str(at.offset).encode() if record.key is None else record.key
+    return zlib.crc32(key, zlib.crc32(f"{at.topic}/{at.partition}/".encode())) % lanes
+
+
+class WorkerPool:
+    """Lanes of worker processes; see ``Executor`` for what it guarantees.
+
+    A worker that dies or passes its deadline is started again and its job tried anew, at most
+    ``settings.attempts`` times in all; then the record is refused as ``POISON``. Other lanes do not notice.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        workers: int,
+        telemetry: Telemetry,
+        settings: LaneSettings | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ConfigurationError("a pool needs at least one worker; InlineExecutor works without")
+        chosen = settings or LaneSettings()
+        self._lanes = [Lane(number, factory, chosen, telemetry) for number in range(workers)]
+        self._starting: asyncio.Lock | None = None
+
+    @property
+    def size(self) -> int:
+        """How many workers there should be."""
+        return len(self._lanes)
+
+    @property
+    def up(self) -> int:
+        """How many workers are ready."""
+        return sum(lane.up for lane in self._lanes)
+
+    async def start(self) -> None:
+        """Start all workers side by side; ``ConfigurationError`` where one can't be built."""
+        self._starting = asyncio.Lock()
+        atexit.register(self._kill)
+        outcomes = await asyncio.gather(*(lane.open(self._starting) for lane in self._lanes), return_exceptions=True)
+        if failures := [error for error in outcomes if error is not None]:
+            await self.stop()
+            raise failures[0]
+
+    async def serve(self) -> None:
+        """Read answers and bring workers back, until cancelled."""
+        starting = self._starting
+        if starting is None:
+            raise ConfigurationError("start() comes before serve()")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for lane in self._lanes:
+                    group.create_task(lane.run(starting))
+        except BaseExceptionGroup as group_error:
+            raise leading(group_error) from None
+
+    def submit(self, record: Record, done: Done) -> None:
+        """See ``Executor.submit``."""
+        self._lanes[lane_of(record, len(self._lanes))].submit(record, done)
+
+    def forget(self, stream: Partition) -> None:
+        """See ``Executor.forget``."""
+        for lane in self._lanes:
+            lane.forget(stream)
+
+    async def stop(self) -> None:
+        """Kill all workers and wait for them."""
+        await asyncio.gather(*(lane.close() for lane in self._lanes))
+        atexit.unregister(self._kill)
+
+    def _kill(self) -> None:
+        for lane in self._lanes:
+            lane.kill()
+
+
+class InlineExecutor:
+    """One thread of this process; see ``Executor``. A job that hangs can't be killed here: there is no deadline."""
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+        self._process: Process | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inline")
+        self._queue: deque[tuple[Record, Done]] = deque()
+        self._filled = asyncio.Event()
+
+    @property
+    def size(self) -> int:
+        """Always one."""
+        return 1
+
+    @property
+    def up(self) -> int:
+        """One, once started."""
+        return int(self._process is not None)
+
+    async def start(self) -> None:
+        """Build the callable in the thread."""
+        try:
+            self._process = await asyncio.get_running_loop().run_in_executor(self._thread, self._factory)
+        except DeidError as error:
+            raise ConfigurationError(" ".join(str(error).split())) from None
+        except Exception as error:  # noqa: BLE001 - told as the pool tells it
+            raise ConfigurationError(f"the worker could not be built: {describe(error)}") from None
+
+    async def serve(self) -> None:
+        """Run jobs one after another, until cancelled."""
+        loop = asyncio.get_running_loop()
+        process = self._process
+        if process is None:
+            raise ConfigurationError("start() comes before serve()")
+        while True:
+            await self._filled.wait()
+            while self._queue:
+                record, done = self._queue.popleft()
+                job = Job(record.payload, record.key, record.headers)
+                result, seconds = await loop.run_in_executor(self._thread, _timed, process, job)
+                done(record, Completed(result, 1, seconds))
+            self._filled.clear()
+
+    def submit(self, record: Record, done: Done) -> None:
+        """See ``Executor.submit``."""
+        self._queue.append((record, done))
+        self._filled.set()
+
+    def forget(self, stream: Partition) -> None:
+        """See ``Executor.forget``."""
+        self._queue = deque(item for item in self._queue if item[0].coordinates.stream != stream)
+
+    async def stop(self) -> None:
+        """Let the thread end after its job; does not wait for it."""
+        self._process = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _timed(process: Process, job: Job) -> tuple[Result, float]:
+    begin = perf_counter()
+    return attempt(process, job), perf_counter() - begin

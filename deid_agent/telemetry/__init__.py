@@ -1,0 +1,1 @@
+"""Typed events: each is one log line and its metric samples at once."""

@@ -1,0 +1,187 @@
+"""The events of the agent. A field is a code, a count, a duration or a coordinate; nothing else is ever logged."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from deid_agent.telemetry import metrics
+from deid_agent.telemetry.metrics import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base: its fields are the log line, ``samples`` its metrics, its class name the event's name."""
+
+    level: ClassVar[int] = logging.INFO
+
+    def samples(self) -> Iterable[Sample]:
+        """Changes of metrics that this event stands for."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStarted(Event):
+    """Workers are up and the transport has been asked for an assignment."""
+
+    version: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStopped(Event):
+    """The agent has ended by itself or on request; ``cause`` is a word."""
+
+    cause: str
+    unsettled: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailed(Event):
+    """The agent stops with an error; ``error`` is its class (and place where it was unexpected)."""
+
+    level: ClassVar[int] = logging.ERROR
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAssigned(Event):
+    """Partitions became ours."""
+
+    streams: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRevoked(Event):
+    """Partitions were taken away; ``unsettled`` records go to the next owner."""
+
+    streams: tuple[str, ...]
+    unsettled: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.REBALANCES)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProcessed(Event):
+    """A worker is done with a record. Logged in debugging only."""
+
+    level: ClassVar[int] = logging.DEBUG
+    coordinates: str
+    seconds: float
+    attempts: int
+    timings: tuple[tuple[str, float], ...] = ()
+    found: tuple[tuple[str, int], ...] = ()
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.PROCESS_SECONDS, self.seconds)
+        for stage, seconds in self.timings:
+            yield Sample(metrics.STAGE_SECONDS, seconds, (stage,))
+        for kind, count in self.found:
+            yield Sample(metrics.PHI, count, (kind,))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettled(Event):
+    """A partition's position has moved."""
+
+    level: ClassVar[int] = logging.DEBUG
+    topic: str
+    partition: int
+    position: int
+    published: int
+    suppressed: int
+    dead_lettered: int
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        for outcome in ("published", "suppressed", "dead_lettered"):
+            if count := getattr(self, outcome):
+                yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeadLettered(Event):
+    """A record was refused and stands among the dead letters."""
+
+    level: ClassVar[int] = logging.WARNING
+    coordinates: str
+    code: str
+    stage: str
+    where: str
+    fault: str
+    attempts: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.LETTERS, 1, (self.code,))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStale(Event):
+    """A record of a partition that is not ours was left to its owner."""
+
+    level: ClassVar[int] = logging.WARNING
+    coordinates: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying(Event):
+    """The outside failed for a while; nothing was settled and nothing is lost."""
+
+    level: ClassVar[int] = logging.WARNING
+    operation: str
+    stream: str
+    attempt: int
+    delay_s: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRestarted(Event):
+    """A worker died or passed its deadline; ``job`` tells the record that it had."""
+
+    level: ClassVar[int] = logging.WARNING
+    lane: int
+    cause: str
+    coordinates: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.RESTARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAborted(Event):
+    """A transaction was given up; its producer is made anew."""
+
+    level: ClassVar[int] = logging.WARNING
+    topic: str
+    partition: int
+    error: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.TXN_ABORTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauged(Event):
+    """State of one partition, told regularly."""
+
+    level: ClassVar[int] = logging.DEBUG
+    topic: str
+    partition: int
+    inflight: int
+    lag: int | None
+
+    def samples(self) -> Iterable[Sample]:
+        labels = (self.topic, str(self.partition))
+        yield Sample(metrics.INFLIGHT, self.inflight, labels)
+        if self.lag is not None:
+            yield Sample(metrics.LAG, self.lag, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditMended(Event):
+    """A line that a crash had torn was cut off the audit file; its records were never settled."""
+
+    level: ClassVar[int] = logging.WARNING
+    bytes: int
