@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -110,10 +111,10 @@ def _prepare(out: Path, demo: bool) -> None:
         raise ConfigurationError(f"--out {out}: cannot be written ({type(problem).__name__})") from None
 
 
-def _report(remarks: Path | None, as_json: bool) -> BinaryIO:
+def _report(remarks: Path | None, as_json: bool) -> AbstractContextManager[BinaryIO]:
+    """Where the remarks lines go: a file, standard output (left open), or nowhere."""
     if remarks is None:
-        # A duplicate, so that closing it leaves standard output open.
-        return os.fdopen(os.dup(sys.stdout.fileno()), "wb") if as_json else Path(os.devnull).open("wb")
+        return nullcontext(sys.stdout.buffer) if as_json else Path(os.devnull).open("wb")
     try:
         return remarks.open("wb")
     except OSError as problem:

@@ -1,0 +1,86 @@
+"""``message``: files in, files out under the same names, one remarks line each."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deid_agent.cli import main
+
+SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
+
+
+def message(*args: str | Path, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(main, ["message", "--demo-key", *map(str, args)], input=stdin)
+
+
+def test_a_folder_comes_out_under_the_same_names(tmp_path: Path) -> None:
+    out, remarks = tmp_path / "out", tmp_path / "remarks.jsonl"
+    done = message(SAMPLES, "--out", out, "--remarks", remarks)
+    assert done.exit_code == 1  # the cut-off one
+    lines = [json.loads(line) for line in remarks.read_text().splitlines()]
+    assert [line["file"] for line in lines] == sorted(p.name for p in SAMPLES.iterdir())
+    refused = [line for line in lines if line["outcome"] == "dead_lettered"]
+    assert [(line["file"], line["reason"]) for line in refused] == [("06-cut-off.json", "MALFORMED")]
+    for line in lines:
+        assert line["file"] in done.stderr or (out / line["file"]).exists()
+        for remark in line["remarks"]:
+            assert set(remark) == {"path", "type", "method", "source", "count"}
+    assert (out / "DEMO-KEY.txt").exists()
+    assert not (out / "06-cut-off.json").exists()
+
+
+@pytest.mark.parametrize("name", ["01-adt-a01.hl7", "02-oru-discharge.hl7", "03-mdm-t02.hl7"])
+def test_hl7_keeps_its_structure(name: str) -> None:
+    raw = (SAMPLES / name).read_bytes()
+    out = message("-", stdin=raw).stdout_bytes
+    assert [s.count(b"|") for s in out.split(b"\r")] == [s.count(b"|") for s in raw.split(b"\r")]
+    assert [s[:3] for s in out.split(b"\r")] == [s[:3] for s in raw.split(b"\r")]
+    for value in (b"Okafor", b"Adaeze", b"4471902", b"Lindqvist", b"5530177", b"Castellano", b"Haverty"):
+        assert value not in out
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("0[1-5]*")), ids=lambda p: p.name)
+def test_keep_changes_no_byte(path: Path) -> None:
+    assert message("-", "--policy", "keep", stdin=path.read_bytes()).stdout_bytes == path.read_bytes()
+
+
+def test_one_patient_is_one_patient_in_all_messages(tmp_path: Path) -> None:
+    message(SAMPLES, "--out", tmp_path)
+    adt, oru = ((tmp_path / name).read_text() for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7"))
+    pid = adt.split("\r")[2].split("|")
+    mrn, family = pid[3].split("^")[0], pid[5].split("^")[0]
+    assert f"{family}, " in oru
+    assert f"MRN: {mrn}" in oru
+    bundle = json.loads((tmp_path / "05-bundle.json").read_text())
+    patient = bundle["entry"][0]["resource"]
+    assert patient["name"][0]["family"] == family
+    assert patient["identifier"][0]["value"] == mrn == patient["id"]
+    assert bundle["entry"][1]["resource"]["subject"]["reference"] == f"Patient/{mrn}"
+
+
+def test_several_messages_need_a_folder() -> None:
+    done = message(SAMPLES)
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
+
+
+def test_outputs_never_overwrite(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.hl7").write_bytes((SAMPLES / "01-adt-a01.hl7").read_bytes())
+    assert message(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "o").exit_code == 2
+    assert message(tmp_path / "a", "--out", tmp_path / "a").exit_code == 2
+
+
+@pytest.mark.parametrize("payload", [b"", b"hello", b"\x00\x01", b"<xml/>", b"{", b"[]", b'{"a": 1}', b"MSH"])
+def test_what_is_no_message_is_refused_with_a_reason(payload: bytes) -> None:
+    done = message("-", stdin=payload)
+    assert done.exit_code == 1
+    assert done.stdout_bytes == b""
+    assert any(reason in done.stderr for reason in ("MALFORMED", "UNSUPPORTED"))
+
+
+def test_a_missing_input_is_an_error_of_the_call() -> None:
+    assert message("/nowhere").exit_code == 2
