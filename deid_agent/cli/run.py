@@ -1,0 +1,37 @@
+"""``deid-agent run``: the service."""
+
+from pathlib import Path
+
+import click
+
+from deid_agent import config
+from deid_agent import key as keys
+from deid_agent.cli.common import Exit, guarded
+from deid_agent.cli.wire import serve
+from deid_agent.config import TransportKind
+from deid_agent.errors import ConfigurationError
+
+
+@click.command()
+@click.option(
+    "--config", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The settings, in TOML."
+)
+@click.option("--policy", help="Profile name or policy file; overrides the file and the environment.")
+@click.option("--workers", type=click.IntRange(0, 256), help="Worker processes; overrides agent.workers.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe log line.")
+@click.option("--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka unless allowed.")
+@guarded
+def run(file: Path, policy: str | None, workers: int | None, log_level: str | None, demo_key: bool) -> Exit:
+    """Take messages in, publish them sanitized, until stopped (SIGTERM or ^C) or until a folder is empty.
+
+    Logs are JSON lines on standard error. Nothing starts before settings, key, rules and policy are sound.
+    """
+    overrides: dict[str, object] = {"policy": policy, "log_level": log_level}
+    if workers is not None:
+        overrides["agent"] = {"workers": workers}
+    settings = config.load(file, overrides)
+    key = keys.DEMO if demo_key else keys.load(settings.key_file)
+    if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
+        raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
+    serve(settings, key)
+    return Exit.DONE
