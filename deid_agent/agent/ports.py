@@ -43,13 +43,18 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it came; ``repr`` shows its position only."""
+    """One record as it came; ``repr`` shows its position only.
+
+    A ``tombstone`` is a record without a value (it deletes its key in a compacted topic): its payload
+    is empty, nothing is to be de-identified but its key, and PUBLISHED publishes a tombstone again.
+    """
 
     coordinates: Coordinates
     payload: bytes = field(repr=False)
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     timestamp_ms: int | None = field(default=None, repr=False)
+    tombstone: bool = False
 
 
 class Outcome(StrEnum):
