@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -81,7 +82,8 @@ class AuditFile:
     ) -> None:
         self._build = dict(build)
         self._clock = clock
-        self._turn = asyncio.Lock()
+        # One thread: batches keep their order, and a close waits for a write that nobody awaits any more.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._broken = False
         try:
             self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -97,13 +99,15 @@ class AuditFile:
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """See ``AuditLog.append``. Encoding, writing and fsync happen in a thread, one batch after another."""
+        if self._file is None:
+            raise UnsafeError("the audit file is closed")
         if entries:
-            async with self._turn:
-                await asyncio.to_thread(self._write, tuple(entries))
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._write, tuple(entries))
 
     def _write(self, entries: Sequence[Entry]) -> None:
         if self._file is None or self._broken:
-            raise UnsafeError("the audit file is closed or broken: start again")
+            raise UnsafeError("the audit file broke at an earlier write: start again")
         now = self._clock()
         data = memoryview(b"".join(line_of(entry, self._build, now) for entry in entries))
         self._broken = True
@@ -117,10 +121,14 @@ class AuditFile:
 
     async def close(self) -> None:
         """Close the file and give up its lock."""
-        async with self._turn:
-            file, self._file = self._file, None
-            if file is not None:
-                os.close(file)
+        if self._file is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
+            self._thread.shutdown(wait=False)
+
+    def _end(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 def mend(file: int) -> int:

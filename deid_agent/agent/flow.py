@@ -1,0 +1,305 @@
+"""One partition during one assignment: records in, batches out, the position behind them."""
+
+import asyncio
+import math
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from deid_agent.agent.audit import AuditLog, Entry
+from deid_agent.agent.deadletter import LetterCount, LetterLimit, safe_path
+from deid_agent.agent.health import Health
+from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
+from deid_agent.agent.ledger import Batch, PartitionLedger
+from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
+from deid_agent.errors import ConfigurationError, TransientError, UnsafeError
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.telemetry.events import BatchSettled, Gauged, RecordDeadLettered, RecordProcessed, Retrying
+
+DEID_ID = "deid-id"
+"""Header of every output: ``topic/partition/offset`` of its input, so that a reader can drop a duplicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """Bounds and times of the agent. Records and bytes are per partition, ``_s`` are seconds.
+
+    ``drain_s`` is the one deadline that a revoke or a stop gives to work that has begun; it must stay well
+    under the group's rebalance timeout. A settle that takes ``settle_timeout_s`` stops the agent, since
+    nobody knows what it did.
+    """
+
+    poll_limit: int = 128
+    max_in_flight: int = 512
+    max_in_flight_bytes: int = 64 << 20
+    batch_records: int = 200
+    linger_s: float = 0.05
+    drain_s: float = 20.0
+    start_timeout_s: float = 120.0
+    poll_timeout_s: float = 60.0
+    settle_timeout_s: float = 60.0
+    stop_timeout_s: float = 30.0
+    retry_first_s: float = 0.1
+    retry_most_s: float = 30.0
+    beat_s: float = 1.0
+    letters: LetterLimit = field(default_factory=LetterLimit)
+
+    def __post_init__(self) -> None:
+        if self.poll_limit < 1 or self.batch_records < 1 or self.max_in_flight_bytes < 1:
+            raise ConfigurationError("poll limit, batch size and bytes in flight must be at least 1")
+        if self.max_in_flight < 2 * self.poll_limit:
+            raise ConfigurationError("records in flight must be at least twice the poll limit")
+        if self.linger_s < 0 or self.drain_s < 0 or not 0 < self.retry_first_s <= self.retry_most_s:
+            raise ConfigurationError("linger and drain must not be negative, retry times must rise from above 0")
+
+    def delay_s(self, attempt: int) -> float:
+        """How long to wait after the ``attempt``-th failure in a row."""
+        return min(self.retry_most_s, self.retry_first_s * 2.0 ** min(attempt - 1, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What every flow of one agent shares."""
+
+    transport: Transport
+    executor: Executor
+    audit: AuditLog
+    settings: RunnerSettings
+    telemetry: Telemetry
+    health: Health
+
+
+class Flow:
+    """Takes the records of one partition through the executor and settles them in order.
+
+    One settle is in flight at a time. ``run()`` ends after ``drain()``: when everything is settled, or
+    when its deadline has passed and the finished prefix is settled. After ``end()`` late results change nothing.
+    """
+
+    def __init__(self, stream: Partition, outside: Outside) -> None:
+        self.stream = stream
+        self.closed = asyncio.Event()
+        self.unsettled = 0
+        self._out = outside
+        self._settings = outside.settings
+        self._ledger = PartitionLedger(stream)
+        self._results: dict[int, Completed] = {}
+        self._letters = LetterCount(outside.settings.letters)
+        self._bytes = 0
+        self._paused = False
+        self._deadline: float | None = None
+        self._urged = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._lingering = False
+        self._settled_at = -math.inf
+
+    def __len__(self) -> int:
+        """Records taken and not yet settled."""
+        return len(self._ledger)
+
+    def take(self, record: Record) -> None:
+        """Start a record. While draining it is left alone: nothing behind it moves, so it comes again."""
+        if self._deadline is not None or self.closed.is_set():
+            return
+        self._ledger.start(record.coordinates.offset)
+        self._bytes += len(record.payload)
+        self._out.executor.submit(record, self._done)
+        self._throttle()
+
+    def drain(self, deadline: float) -> None:
+        """Take nothing more and end by ``deadline`` (loop time); an earlier one that was given stands."""
+        self._deadline = min(deadline, self._deadline if self._deadline is not None else math.inf)
+        self._out.transport.pause(self.stream)
+        self._urged.set()
+        self._woken.set()
+
+    def end(self) -> None:
+        """The assignment is over: forget all that is not settled."""
+        self.unsettled = len(self)
+        self._ledger.revoke()
+        self._results.clear()
+        self._out.executor.forget(self.stream)
+        self.closed.set()
+
+    def gauge(self, lag: int | None) -> None:
+        """Tell how things stand."""
+        self._out.health.lag(self.stream, lag)
+        self._out.telemetry.emit(Gauged(self.stream.topic, self.stream.number, len(self), lag))
+
+    async def run(self) -> None:
+        """Settle until drained. Raises ``UnsafeError`` where going on could lose or double a record."""
+        while True:
+            await self._due()
+            batch = self._ledger.take(self._settings.batch_records)
+            if batch is None:
+                return
+            if not await self._settle(batch):
+                return
+            self._throttle()
+
+    async def _due(self) -> None:
+        """Return when there is something to settle, or when draining is over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            ready, now = self._ledger.ready, loop.time()
+            until: float | None = None
+            if self._deadline is not None:
+                if ready or not len(self) or now >= self._deadline:
+                    return
+                until = None if math.isinf(self._deadline) else self._deadline
+            elif ready:
+                until = self._settled_at + self._settings.linger_s
+                if ready >= self._settings.batch_records or now >= until:
+                    return
+            self._lingering = until is not None and self._deadline is None
+            self._woken.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._lingering = False
+
+    def _done(self, record: Record, completed: Completed) -> None:
+        if self.closed.is_set():
+            return
+        offset = record.coordinates.offset
+        self._ledger.settle(offset, settled_as(record, completed))
+        self._results[offset] = completed
+        self._out.telemetry.emit(processed_event(record, completed))
+        # While a linger runs, single results need not wake the settler.
+        if not self._lingering or self._ledger.ready >= self._settings.batch_records:
+            self._woken.set()
+
+    def _throttle(self) -> None:
+        """Pause at the bound, resume at half of it, so that one more poll always fits."""
+        most = self._settings.max_in_flight - self._settings.poll_limit
+        if not self._paused and (len(self) > most or self._bytes > self._settings.max_in_flight_bytes):
+            self._paused = True
+            self._out.transport.pause(self.stream)
+        elif self._paused and len(self) <= most // 2 and self._bytes <= self._settings.max_in_flight_bytes // 2:
+            self._paused = False
+            if self._deadline is None:
+                self._out.transport.resume(self.stream)
+
+    async def _settle(self, batch: Batch) -> bool:
+        """Make a batch durable; False where draining ended before the outside came back."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        entries = [entry_of(item, self._results[item.record.coordinates.offset]) for item in batch.records]
+        for item in batch.records:
+            self._letters.see(item)
+        await self._in_time("audit", self._out.audit.append(entries))
+        attempt = 0
+        while True:
+            try:
+                settling = self._out.transport.settle(self.stream, batch.records, batch.position)
+                await self._in_time("settle", settling)
+                break
+            except TransientError as error:
+                attempt += 1
+                if not await self._wait(attempt, type(error).__name__):
+                    return False
+        self._ledger.confirm()
+        self._settled_at = loop.time()
+        self._account(batch, self._settled_at - begin)
+        return True
+
+    async def _in_time(self, what: str, work: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.settle_timeout_s):
+                await work
+        except TimeoutError:
+            name = f"{self.stream.topic}/{self.stream.number}"
+            raise UnsafeError(f"{what} of {name} took too long and may or may not have happened: start again") from None
+
+    async def _wait(self, attempt: int, error: str) -> bool:
+        """Wait before another try, or until a drain begins; False where the drain's deadline has passed."""
+        loop = asyncio.get_running_loop()
+        delay = self._settings.delay_s(attempt)
+        name = f"{self.stream.topic}/{self.stream.number}"
+        self._out.telemetry.emit(Retrying("settle", name, attempt, delay, error))
+        left = math.inf if self._deadline is None else self._deadline - loop.time()
+        self._urged.clear()
+        try:
+            async with asyncio.timeout(max(0.0, min(delay, left))):
+                await self._urged.wait()
+        except TimeoutError:
+            pass
+        return self._deadline is None or loop.time() < self._deadline
+
+    def _account(self, batch: Batch, seconds: float) -> None:
+        counts = dict.fromkeys(Outcome, 0)
+        for item in batch.records:
+            at = item.record.coordinates
+            counts[item.outcome] += 1
+            self._bytes -= len(item.record.payload)
+            del self._results[at.offset]
+            if (letter := item.letter) is not None:
+                self._out.telemetry.emit(
+                    RecordDeadLettered(
+                        str(at), letter.reason, letter.stage, letter.where, letter.fault, letter.attempts
+                    )
+                )
+        self._out.health.moved(self.stream, batch.position)
+        self._out.telemetry.emit(
+            BatchSettled(
+                self.stream.topic,
+                self.stream.number,
+                batch.position,
+                counts[Outcome.PUBLISHED],
+                counts[Outcome.SUPPRESSED],
+                counts[Outcome.DEAD_LETTERED],
+                seconds,
+            )
+        )
+
+
+def processed_event(record: Record, completed: Completed) -> RecordProcessed:
+    """What is told of a record that a worker is done with."""
+    at, result = str(record.coordinates), completed.result
+    if isinstance(result, Processed):
+        return RecordProcessed(at, completed.seconds, completed.attempts, result.timings, result.found)
+    return RecordProcessed(at, completed.seconds, completed.attempts)
+
+
+def settled_as(record: Record, completed: Completed) -> Settled:
+    """How a record settles, given what the worker made of it."""
+    match completed.result:
+        case Processed(payload=payload, key=key, headers=headers):
+            kept = tuple(item for item in headers if item[0] != DEID_ID)
+            mark = (DEID_ID, str(record.coordinates).encode())
+            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, mark)))
+        case Refused(reason=reason, where=where, stage=stage, fault=fault):
+            letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault)
+            return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
+        case Suppressed():
+            return Settled(record, Outcome.SUPPRESSED)
+        case _:
+            assert_never(completed.result)
+
+
+def entry_of(settled: Settled, completed: Completed) -> Entry:
+    """What the audit keeps of a settled record."""
+    at, result, letter = settled.record.coordinates, completed.result, settled.letter
+    if isinstance(result, Processed):
+        return Entry(
+            at,
+            settled.outcome,
+            attempts=completed.attempts,
+            input_digest=result.input_digest,
+            output_digest=result.output_digest,
+            remarks=result.remarks,
+        )
+    if letter is None:
+        return Entry(at, settled.outcome, attempts=completed.attempts, input_digest=result.input_digest)
+    return Entry(
+        at,
+        settled.outcome,
+        reason=letter.reason,
+        where=letter.where,
+        stage=letter.stage,
+        attempts=letter.attempts,
+        input_digest=result.input_digest,
+    )
