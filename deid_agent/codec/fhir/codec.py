@@ -1,0 +1,130 @@
+"""FHIR JSON, any resource of any version: bytes in, messages with their sites out.
+
+Nothing is ever serialised again: what changes are byte ranges of the payload as
+it came. Source: FHIR R5, 2.1.6 (Resource formats), RFC 8259; NDJSON as in FHIR Bulk Data Access.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from deid_agent.codec.fhir.message import FhirMessage, message
+from deid_agent.codec.fhir.shapes import load
+from deid_agent.codec.fhir.sink import Object, Sink
+from deid_agent.codec.fhir.tokens import scalars
+from deid_agent.codec.fhir.walk import Walk, measure
+from deid_agent.errors import MessageError, Reason
+
+_BOM = b"\xef\xbb\xbf"
+_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_TYPE = re.compile(r"[A-Za-z]{1,64}")
+
+
+class FhirCodec:
+    """Parses FHIR JSON. Holds the tables of ``rules/fhir``; never changed by a message."""
+
+    name = "fhir"
+
+    def __init__(self, rules: Path, *, max_depth: int = 128, max_values: int = 2_000_000) -> None:
+        self._table = load(rules)
+        self._max_depth = max_depth
+        self._max_values = max_values
+
+    def detect(self, raw: bytes) -> bool:
+        """True where the first byte that is no white space is ``{``."""
+        return _FIRST.match(raw) is not None
+
+    def parse(self, raw: bytes) -> list[FhirMessage]:
+        """The resources of one payload: one JSON object, or one on each line (NDJSON).
+
+        Raises ``MessageError``: MALFORMED for what is no JSON or has a key twice,
+        UNSUPPORTED for JSON that is no resource, RESOURCE past the bounds.
+        """
+        try:
+            return [self._message(raw, _loads(raw))]
+        except orjson.JSONDecodeError as problem:
+            lines = list(_lines(raw))
+            if len(lines) < 2:
+                raise _malformed(raw, problem) from None
+        out: list[FhirMessage] = []
+        at = 0
+        for line in lines:
+            try:
+                out.append(self._message(line, _loads(line)))
+            except orjson.JSONDecodeError as problem:
+                raise _malformed(line, problem, at) from None
+            at += len(line)
+        return out
+
+    def _message(self, raw: bytes, tree: object) -> FhirMessage:
+        if not isinstance(tree, dict):
+            raise MessageError(Reason.UNSUPPORTED, "resourceType", "not a JSON object")
+        name = tree.get("resourceType")
+        if not isinstance(name, str) or not _TYPE.fullmatch(name):
+            raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
+        expected = measure(tree, self._max_depth)
+        spans = scalars(raw, self._max_values)
+        if len(spans) != expected:
+            raise MessageError(
+                Reason.MALFORMED, f"byte {_doubled(raw, spans, tree)}", "a key stands twice in an object"
+            )
+        sink = Sink(raw, self._table)
+        walk = Walk(sink, spans, tree)
+        walk.resource(tree, name)
+        return message(sink, tree, walk.target)
+
+
+def _loads(raw: bytes) -> object:
+    found: object = orjson.loads(raw[3:] if raw.startswith(_BOM) else raw)
+    return found
+
+
+def _lines(raw: bytes) -> Iterator[bytes]:
+    """Lines that begin with ``{``, each with the white space around it; nothing where another line is among them."""
+    held = b""
+    found: list[bytes] = []
+    for line in _LINE.findall(raw):
+        if not line.strip() or line == _BOM:
+            if found:
+                found[-1] += line
+            else:
+                held += line
+        elif _FIRST.match(held + line):
+            found.append(held + line)
+            held = b""
+        else:
+            return
+    yield from found
+
+
+def _malformed(raw: bytes, problem: orjson.JSONDecodeError, at: int = 0) -> MessageError:
+    """The place of a fault. orjson counts characters and knows none where the bytes are no UTF-8."""
+    try:
+        bom = len(_BOM) if raw.startswith(_BOM) else 0
+        at += bom + len(raw[bom:].decode("utf-8")[: problem.pos].encode("utf-8"))
+        return MessageError(Reason.MALFORMED, f"byte {at}", "not JSON")
+    except UnicodeDecodeError as fault:
+        return MessageError(Reason.MALFORMED, f"byte {at + fault.start}", "not UTF-8")
+
+
+def _doubled(raw: bytes, spans: list[tuple[int, int]], tree: Object) -> int:
+    """The byte where the text and the tree part: at or shortly behind the doubled key."""
+    for (start, end), (is_key, value) in zip(spans, _in_order(tree), strict=False):
+        if is_key != (raw[end:].lstrip()[:1] == b":") or orjson.loads(raw[start:end]) != value:
+            return start
+    return spans[-1][0]
+
+
+def _in_order(node: object) -> Iterator[tuple[bool, object]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield True, key
+            yield from _in_order(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _in_order(value)
+    else:
+        yield False, node

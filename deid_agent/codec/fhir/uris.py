@@ -1,0 +1,98 @@
+"""The parts of an address that identify: ids in references, values of a search string.
+
+``Patient/123``, ``https://host/fhir/Patient/123/_history/1``, ``urn:uuid:...``, ``#p1``
+and ``Patient?identifier=system|123`` all name a resource; only the id is taken, so that
+one map over ids keeps every reference working.
+Source: FHIR R5, 2.3.0.3 (Reference), 3.2.0.1 (RESTful URLs), 3.2.1.5 (search parameters).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_URN = "urn:uuid:"
+_OID = "urn:oid:"
+_NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
+_SEGMENT = re.compile(r"[^/]+")
+_PARAMETER = re.compile(r"([^&=?#]++)(?:=([^&#]*+))?")
+_VALUE = re.compile(r"[^,]+")
+_BAR = re.compile(r"\||%7[cC]")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Characters ``[start, end)`` of an address; ``parameter`` is empty for an id.
+
+    ``system`` is what stands before the bar of a token (``system|value``).
+    """
+
+    start: int
+    end: int
+    parameter: str = ""
+    system: str = ""
+
+
+def parts(value: str, resources: frozenset[str]) -> list[Part]:
+    """The identifying parts of ``value``, in order; empty where it is no address of a resource."""
+    if value.startswith(_URN):
+        end = _first(value, "#|?", len(_URN))
+        return [Part(len(_URN), end)] if end > len(_URN) else []
+    if value.startswith("#"):
+        return [Part(1, len(value))] if len(value) > 1 else []
+    if value.startswith("urn:"):
+        return []
+    path_end = _first(value, "?#|", 0)
+    found = list(_ids(value, path_end, resources))
+    if path_end < len(value) and value[path_end] == "?":
+        found += search(value, path_end + 1)
+    if found and (mark := value.find("#", path_end)) >= 0 and mark + 1 < len(value):
+        found.append(Part(mark + 1, len(value)))
+    return found
+
+
+def search(value: str, start: int = 0) -> Iterator[Part]:
+    """The values of a search string that starts at ``start``."""
+    for parameter in _PARAMETER.finditer(value, start):
+        name = parameter[1].partition(":")[0].rpartition(".")[2] if parameter[2] is not None else ""
+        for item in _VALUE.finditer(value, *parameter.span(1 if parameter[2] is None else 2)):
+            bars = [bar.span() for bar in _BAR.finditer(value, *item.span())]
+            first = bars[-1][1] if bars else item.start()
+            if first < item.end():
+                yield Part(first, item.end(), name or "_id", value[item.start() : bars[-1][0]] if bars else "")
+
+
+def type_of(value: str, resources: frozenset[str]) -> str:
+    """The resource type that an address names, or an empty string."""
+    words = re.split(r"[?#|]", value, maxsplit=1)[0].split("/")
+    known = [a for a, b in zip(words, [*words[1:], ""], strict=True) if a in resources and (b or "?" in value)]
+    return known[-1] if known else ""
+
+
+def tail(value: str) -> int:
+    """Where the identifying part of an identifier's value starts: behind ``urn:uuid:``, ``urn:oid:`` or a path."""
+    for prefix in (_URN, _OID):
+        if value.startswith(prefix) and len(value) > len(prefix):
+            return len(prefix)
+    if "://" in value:
+        last = max(value.rfind(mark) for mark in "/=#") + 1
+        return last if last < len(value) else 0
+    return 0
+
+
+def _ids(value: str, end: int, resources: frozenset[str]) -> Iterator[Part]:
+    host = value.find("://", 0, end)
+    words = [match.span() for match in _SEGMENT.finditer(value, host + 3 if host >= 0 else 0, end)]
+    names = [value[a:b] for a, b in words]
+    known = [i for i, name in enumerate(names[:-1]) if name in resources]
+    if not known and len(words) >= 2 and _NAME.fullmatch(names[-2]):
+        known = [len(words) - 2]
+    taken = -1
+    for i in known:
+        if i > taken and names[i + 1][0] not in "$_":
+            taken = i + 1
+            yield Part(*words[taken])
+
+
+def _first(value: str, marks: str, start: int) -> int:
+    found = [at for mark in marks if (at := value.find(mark, start)) >= 0]
+    return min(found, default=len(value))
