@@ -12,9 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
+from deid_agent.codec.base import Codec
 from deid_agent.context import facts_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
@@ -30,19 +30,6 @@ from deid_agent.text import Document
 Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
 _REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
-
-
-class Codec(Protocol):
-    """One message format."""
-
-    @property
-    def name(self) -> str: ...
-
-    def detect(self, raw: bytes) -> bool:
-        """True where ``raw`` looks like this format; cheap."""
-
-    def parse(self, raw: bytes) -> Sequence[Message]:
-        """The messages of one payload; their ``raw`` joined is ``raw``. Raises ``MessageError``."""
 
 
 @dataclass(frozen=True, slots=True)
