@@ -1,0 +1,214 @@
+"""One writer per assigned input partition: what is settled of that partition leaves through it alone.
+
+aiokafka 0.14 commits offsets in a transaction without the consumer's generation (TxnOffsetCommit v0), so
+nothing at the broker ties a transaction to the membership in the group. The transactional id of the
+input partition does: opening a writer bumps its epoch, which fences whoever owned the partition before
+*and* settles what became of his last transaction; only then is the committed position read.
+
+A producer is thrown away after any error and a new one opened before the next try. ``abort_transaction``
+is never used: after an abortable error aiokafka sends no EndTxn, while the new producer's InitProducerId
+aborts what is open. The committed position then says whether the failed attempt went through.
+"""
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, ProducerClosed
+from aiokafka.structs import OffsetAndMetadata
+
+from deid_agent.agent.ports import Partition
+from deid_agent.errors import ConfigurationError
+from deid_agent.transport.kafka_errors import LostError, cause_of
+from deid_agent.transport.kafka_messages import Message, place
+from deid_agent.transport.kafka_offsets import stable_position
+from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
+
+_CLOSE_S = 3.0
+
+Commit = Callable[[Partition, int], Awaitable[None]]
+"""Moves the position of a partition by the consumer's own commit (at least once)."""
+
+
+class PartitionWriter(ABC):
+    """Writes what is settled of one input partition. Raises the client's errors, and ``LostError``."""
+
+    def __init__(self, settings: KafkaSettings, stream: Partition) -> None:
+        self._settings = settings
+        self._stream = stream
+        self._producer: AIOKafkaProducer | None = None
+        self._lost = False
+        self.position: int | None = None
+        """The committed position as last known; ``None`` where nothing was ever committed."""
+
+    async def open(self) -> int | None:
+        """Take the partition over with a fresh producer; returns the position to read from."""
+        await self.close()
+        producer = self._make()
+        try:
+            await producer.start()
+            self.position = await stable_position(producer.client, self._settings.group_id, self._stream)
+        except BaseException:
+            await _discard(producer)
+            raise
+        self._producer = producer
+        return self.position
+
+    async def settle(self, messages: Sequence[Message], position: int) -> None:
+        """Make the messages durable, then the position. May be called again with the same after any error.
+
+        Returns without writing where the position stands already: an earlier attempt went through though
+        its answer got lost. Raises ``LostError`` where somebody else moved it.
+        """
+        if self._lost:
+            raise LostError(f"Kafka: {self._name} has another owner; it is dealt out anew")
+        if self._producer is None:
+            await self._reopen(position)
+        if self.position is not None and position <= self.position:
+            return
+        producer = self._producer
+        try:
+            await self._write(producer, messages, position)
+        except BaseException as error:
+            death = _death(producer)
+            await self.close()
+            if death is not None and isinstance(error, KafkaError):
+                raise death from error
+            raise
+        self.position = position
+
+    def lose(self) -> None:
+        """Write nothing any more: the group is about to deal the partition out anew."""
+        self._lost = True
+
+    async def close(self) -> None:
+        """Throw the producer away. What it had not committed is aborted by the next one, or by its timeout."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _discard(producer)
+
+    async def _reopen(self, position: int) -> None:
+        known = self.position
+        found = await self.open()
+        if found not in (known, position):
+            # Resending would double what the other owner has settled since.
+            self.lose()
+            raise LostError(f"Kafka: the position of {self._name} was moved by another owner")
+
+    @property
+    def _name(self) -> str:
+        return f"{self._stream.topic}/{self._stream.number}"
+
+    @abstractmethod
+    async def _write(self, producer: AIOKafkaProducer, messages: Sequence[Message], position: int) -> None:
+        """Send, then move the position."""
+
+    def _make(self, **options: object) -> AIOKafkaProducer:
+        settings = self._settings
+        try:
+            return AIOKafkaProducer(
+                **settings.connection(),
+                acks="all",
+                enable_idempotence=True,
+                max_batch_size=settings.batch_bytes,
+                max_request_size=settings.max_request_bytes,
+                linger_ms=settings.linger_ms,
+                compression_type=settings.compression,
+                request_timeout_ms=settings.request_timeout_ms,
+                **options,
+            )
+        except (RuntimeError, ValueError) as problem:
+            # Messages of the constructor name settings only.
+            raise ConfigurationError(f"kafka: {problem}; snappy, lz4 and zstd need cramjam") from None
+
+    async def _send(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> list[asyncio.Future[object]]:
+        """Queue messages in order; the futures end when they are acknowledged, and must be looked at.
+
+        ``commit_transaction`` waits for them too but does not mind their errors: it would commit the rest.
+        """
+        inputs = len(await producer.partitions_for(self._stream.topic))
+        acknowledged = []
+        for message in messages:
+            outputs = len(await producer.partitions_for(message.topic))
+            partition = place(message.key, self._stream.number, inputs, outputs)
+            headers = list(message.headers)
+            if message.key is None and message.value is None:  # ``send`` asserts that one is there
+                batch = producer.create_batch()
+                batch.append(timestamp=message.timestamp_ms, key=None, value=None, headers=headers)
+                future = await producer.send_batch(batch, message.topic, partition=partition)
+            else:
+                future = await producer.send(
+                    message.topic,
+                    value=message.value,
+                    key=message.key,
+                    partition=partition,
+                    timestamp_ms=message.timestamp_ms,
+                    headers=headers,
+                )
+            acknowledged.append(future)
+        return acknowledged
+
+
+class TransactionalWriter(PartitionWriter):
+    """Exactly once: messages and position come to stand together or not at all."""
+
+    def _make(self, **options: object) -> AIOKafkaProducer:
+        settings, stream = self._settings, self._stream
+        return super()._make(
+            transactional_id=settings.transactional_id(stream.topic, stream.number),
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            **options,
+        )
+
+    async def _write(self, producer: AIOKafkaProducer, messages: Sequence[Message], position: int) -> None:
+        offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, "")}
+        await producer.begin_transaction()
+        acknowledged = await self._send(producer, messages)
+        await asyncio.gather(*acknowledged)
+        await producer.send_offsets_to_transaction(offsets, self._settings.group_id)
+        await producer.commit_transaction()
+
+
+class AcknowledgingWriter(PartitionWriter):
+    """At least once: messages are acknowledged by all replicas in sync, then the position is committed."""
+
+    def __init__(self, settings: KafkaSettings, stream: Partition, commit: Commit) -> None:
+        super().__init__(settings, stream)
+        self._commit = commit
+        self._written = -1
+
+    async def _write(self, producer: AIOKafkaProducer, messages: Sequence[Message], position: int) -> None:
+        # What an earlier attempt got acknowledged is not sent again only because its commit failed.
+        await asyncio.gather(*await self._send(producer, [m for m in messages if m.offset > self._written]))
+        self._written = position - 1
+        await self._commit(self._stream, position)
+
+
+def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit) -> PartitionWriter:
+    """The writer that keeps the promise of ``settings.delivery``."""
+    if settings.delivery is Delivery.EXACTLY_ONCE:
+        return TransactionalWriter(settings, stream)
+    return AcknowledgingWriter(settings, stream, commit)
+
+
+def _death(producer: AIOKafkaProducer) -> BaseException | None:
+    """What the sender died of. The futures hold copies of it, and copying drops the cause that says what it was."""
+    task = producer._sender.sender_task
+    if task is None or not task.done() or task.cancelled() or (error := task.exception()) is None:
+        return None
+    return cause_of(error)
+
+
+async def _discard(producer: AIOKafkaProducer) -> None:
+    """Close without flushing: a producer in an unknown state must let nothing more out.
+
+    ``stop()`` alone waits for what is unsent, with a dead broker for ever. Failing the batches first and
+    closing the connections ends its tasks; what they raise on the way is of no interest any more.
+    """
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            producer._message_accumulator.fail_all(ProducerClosed())
+            await producer.client.close()
+            await producer.stop()
