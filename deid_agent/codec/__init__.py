@@ -1,0 +1,1 @@
+"""Message formats: bytes to sites, narratives and attachments, byte ranges kept."""

@@ -1,0 +1,296 @@
+"""One walk over one message: every field by its rule, into sites, narratives and attachments."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+from deid_agent.codec.hl7v2 import attachment, values
+from deid_agent.codec.hl7v2.charset import View
+from deid_agent.codec.hl7v2.escape import plain
+from deid_agent.codec.hl7v2.message import Hl7Message
+from deid_agent.codec.hl7v2.narrative import NULL, join
+from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
+from deid_agent.codec.hl7v2.wire import Range, Segment, Separators, separators, split
+from deid_agent.errors import MessageError, Reason
+from deid_agent.phi import PhiType
+from deid_agent.sites import Attachment, Narrative, Site
+
+MAX_PIECES = 2_000_000
+"""Fields, repetitions and components of one message; more is no message but an attack on memory."""
+_SCRUBBED = frozenset({Leaf.TEXT, Leaf.VERBATIM})
+_PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
+
+
+class Reader:
+    """Reads one message once; ``read`` may be called once."""
+
+    def __init__(self, table: Table, view: View) -> None:
+        self._table = table
+        self._view = view
+        self._text = view.text
+        self._marks = Separators("|", "^", "~", "\\", "&")
+        self._sites: list[Site] = []
+        self._attachments: list[Attachment] = []
+        self._narratives: list[tuple[int, Narrative]] = []
+        self._pending: list[tuple[str, Range]] = []
+        self._run: tuple[tuple[str, str], list[tuple[str, Range]]] | None = None
+        self._first: dict[str, str] = {}
+
+    def read(self, segments: Sequence[Segment]) -> Hl7Message:
+        """Raises ``MessageError`` (MALFORMED, UNSUPPORTED, RESOURCE)."""
+        seen: Counter[str] = Counter()
+        own: Separators | None = None
+        for number, segment in enumerate(segments, start=1):
+            if segment.header:
+                self._marks = self._checked(segment)
+                own = self._marks if own is None or segment.header == "MSH" else own
+            name = segment.header or self._name(segment)
+            if not name or name == "ADD":
+                self._stray(segment, f"line({number})")
+                continue
+            seen[name] += 1
+            path = name if seen[name] == 1 else f"{name}({seen[name]})"
+            if name not in self._table.joins:
+                self._close()
+            self._segment(name, path, segment)
+        self._close()
+        control, time = self._first.get("MSH-10", ""), self._first.get("MSH-7", "")
+        self._sites.sort(key=lambda s: s.start)
+        return Hl7Message(
+            raw=self._view.raw,
+            identity=f"{control}^{time}" if control else hashlib.sha256(self._view.raw).hexdigest(),
+            patient=next((self._first[p] for p in _PATIENT if self._first.get(p)), None),
+            sites=tuple(self._sites),
+            narratives=tuple(n for _, n in sorted(self._narratives, key=lambda item: item[0])),
+            attachments=tuple(sorted(self._attachments, key=lambda a: a.start)),
+            marks=own or self._marks,
+            charset=self._view.charset,
+        )
+
+    def _checked(self, segment: Segment) -> Separators:
+        marks = separators(self._text, segment)
+        own = (marks.field, marks.component, marks.repetition, marks.subcomponent)
+        if sum(self._text.count(mark) for mark in own if mark) > MAX_PIECES:
+            raise MessageError(Reason.RESOURCE, f"{segment.header}-2", f"more than {MAX_PIECES} pieces")
+        return marks
+
+    def _name(self, segment: Segment) -> str:
+        """The segment's name; empty for a line that has none, which is broken text."""
+        start, end = segment.start, segment.end
+        name = self._text[start : min(start + 3, end)].upper()
+        if len(name) < 3 or not (name.isascii() and name.isalnum() and name[0].isalpha()):
+            return ""
+        if end == start + 3:
+            return name if self._table.knows(name) else ""
+        return name if self._text[start + 3] == self._marks.field else ""
+
+    def _segment(self, name: str, path: str, segment: Segment) -> None:
+        ranges = split(self._text, segment.start, segment.end, self._marks.field)
+        offset = 1 if segment.header else 0
+        rules, rest = self._table.rules(name)
+        if name in {"MSH", "PID", "MRG"}:
+            self._note(name, ranges, offset)
+        joined = self._table.joins.get(name)
+        continued = False
+        for index in range(1, len(ranges)):
+            a, b = ranges[index]
+            number = index + offset
+            if a == b and (joined is None or number != joined.field):
+                continue
+            rule = rules[number - 1] if number <= len(rules) else rest
+            if rule.part is Leaf.VARIES:
+                rule = self._table.observation(self._value(ranges, 2).upper())
+            if joined is not None and number == joined.field and rule.part is Leaf.VERBATIM:
+                by = self._value(ranges, joined.by, whole=False) if joined.by else ""
+                self._extend((name, by), f"{path}-{number}", a, b)
+                continued = True
+            elif rule.part is not Leaf.KEEP and not (offset and index == 1):
+                self._field(rule, a, b, f"{path}-{number}")
+        if joined is not None and not continued:
+            self._close()
+
+    def _value(self, ranges: Sequence[Range], number: int, *, whole: bool = True) -> str:
+        """Field ``number``, or its first component; of an uncoded field the whole."""
+        if number >= len(ranges):
+            return ""
+        a, b = ranges[number]
+        text = self._text[a:b]
+        first = text.split(self._marks.component)[0] if self._marks.component else text
+        return first.strip() if whole else first or text
+
+    def _note(self, name: str, ranges: Sequence[Range], offset: int) -> None:
+        for number in (1, 2, 3, 4, 7, 10):
+            key = f"{name}-{number}"
+            if number - offset < len(ranges) and number > offset and key not in self._first:
+                a, b = ranges[number - offset]
+                for mark in (self._marks.repetition, self._marks.component, self._marks.subcomponent):
+                    a, b = split(self._text, a, b, mark)[0]
+                value = plain(self._view, a, b, self._marks).strip()
+                if value and value != NULL:
+                    self._first[key] = value
+
+    # Text over several segments -------------------------------------------------
+
+    def _extend(self, key: tuple[str, str], path: str, a: int, b: int) -> None:
+        if self._run is None or self._run[0] != key:
+            self._close()
+            self._run = (key, [])
+        for number, (x, y) in enumerate(split(self._text, a, b, self._marks.repetition), start=1):
+            if y - x >= 256 and attachment.is_bare(self._text[x:y]):
+                self._attachments.append(attachment.bare(self._view, x, y, f"{path}[{number}]"))
+            else:
+                self._run[1].append((f"{path}[{number}]", (x, y)))
+
+    def _stray(self, segment: Segment, path: str) -> None:
+        """A line without a segment name goes on with the text before it: a report's own line breaks."""
+        fragments = [(path, piece) for piece in self._leaves(segment.start, segment.end)]
+        if self._run is not None:
+            self._run[1].extend(fragments)
+        else:
+            self._narrative(fragments)
+
+    def _close(self) -> None:
+        if self._run is not None:
+            self._narrative(self._run[1])
+            self._run = None
+
+    def _leaves(self, a: int, b: int) -> list[Range]:
+        pieces = [(a, b)]
+        for mark in (self._marks.field, self._marks.repetition, self._marks.component, self._marks.subcomponent):
+            pieces = [leaf for piece in pieces for leaf in split(self._text, *piece, mark)]
+        return pieces
+
+    def _narrative(self, fragments: Sequence[tuple[str, Range]]) -> None:
+        mapped = join(self._view, [piece for _, piece in fragments], self._marks) if fragments else None
+        if mapped is not None:
+            self._narratives.append((fragments[0][1][0], Narrative(fragments[0][0], mapped)))
+
+    # Fields -----------------------------------------------------------------------
+
+    def _field(self, rule: Rule, a: int, b: int, path: str) -> None:
+        for number, (x, y) in enumerate(split(self._text, a, b, self._marks.repetition), start=1):
+            if x < y:
+                self._repetition(rule, x, y, f"{path}[{number}]")
+        if self._pending:
+            self._narrative(self._pending)
+            self._pending = []
+
+    def _repetition(self, rule: Rule, a: int, b: int, group: str) -> None:
+        part = rule.part
+        if part is Leaf.VERBATIM:
+            self._pending.append((group, (a, b)))
+            return
+        pieces = split(self._text, a, b, self._marks.component)
+        if part is Leaf.CODED:
+            self._coded(pieces, group)
+        elif part == (Leaf.ATTACHMENT,) or part is Leaf.ATTACHMENT:
+            self._document(pieces, group)
+        elif isinstance(part, Leaf):
+            self._parts((part,) * len(pieces), pieces, rule, group, group)
+        else:
+            if rule.other is not None and not isinstance(rule.other, Leaf) and self._misplaced(part, pieces):
+                part = rule.other
+            self._parts(part, pieces, rule, group, group)
+
+    def _misplaced(self, part: Sequence[Leaf | tuple[Leaf, ...]], pieces: Sequence[Range]) -> bool:
+        return any(
+            p is Leaf.DATE and a < b and not any(c.isdigit() for c in self._text[a:b])
+            for p, (a, b) in zip(part, pieces, strict=False)
+        )
+
+    def _parts(
+        self,
+        part: Sequence[Leaf | tuple[Leaf, ...]],
+        pieces: Sequence[Range],
+        rule: Rule,
+        path: str,
+        group: str,
+    ) -> None:
+        """Components of a repetition, or subcomponents of a component; what is beyond the layout is text."""
+        told = self._told(tuple(part), pieces) if len(pieces) > 1 else None
+        for number, (a, b) in enumerate(pieces, start=1):
+            if a == b:
+                continue
+            own = part[number - 1] if number <= len(part) else Leaf.TEXT
+            where = f"{path}.{number}"
+            inner = split(self._text, a, b, self._marks.subcomponent)
+            if isinstance(own, tuple):
+                if len(inner) > 1:
+                    self._parts(own, inner, rule, where, group)
+                else:
+                    self._leaf(own[0], a, b, rule, where, group, told)
+            elif own is Leaf.CODED:
+                self._coded(inner, where)
+            elif len(inner) == 1:
+                self._leaf(own, a, b, rule, where, group, told)
+            else:
+                for order, (x, y) in enumerate(inner, start=1):
+                    self._leaf(own, x, y, rule, f"{where}.{order}", group, told)
+
+    def _told(self, part: tuple[Leaf | tuple[Leaf, ...], ...], pieces: Sequence[Range]) -> PhiType | None:
+        for index, leaf in values.hint_parts(part):
+            if index < len(pieces) and pieces[index][0] < pieces[index][1]:
+                words = [self._text[a:b].strip().upper() for a, b in split(self._text, *pieces[index], "&")]
+                if told := values.hint(leaf, words, self._table.codes):
+                    return told
+        return None
+
+    def _leaf(self, leaf: Leaf, a: int, b: int, rule: Rule, path: str, group: str, told: PhiType | None) -> None:
+        text = self._text[a:b]
+        if text == NULL or not text or text.isspace():
+            return
+        match leaf:
+            case Leaf.KEEP | Leaf.IDTYPE | Leaf.AUTHORITY | Leaf.EQUIPMENT | Leaf.USE:
+                kept = len(text) <= values.LONGEST_CODE
+            case Leaf.NUMBER:
+                kept = values.reads_as_number(text)
+            case Leaf.ROOM:
+                kept = len(text.strip()) <= values.ROOM
+            case _:
+                kept = False
+        if kept:
+            return
+        if leaf in _SCRUBBED or leaf in _KEPT:
+            self._pending.append((path, (a, b)))
+            return
+        a, b = a + len(text) - len(text.lstrip()), b - len(text) + len(text.rstrip())
+        value = plain(self._view, a, b, self._marks)
+        type_, kind = values.classify(leaf, value, rule, told)
+        start, end = self._view.span(a, b)
+        self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value))
+
+    def _coded(self, pieces: Sequence[Range], path: str) -> None:
+        """A coded value: its text is free text where no code and system stand beside it; the original text always."""
+        words = [self._text[a:b].strip() for a, b in pieces]
+        words += [""] * (3 - len(words))
+        for number, (a, b) in enumerate(pieces, start=1):
+            if a == b:
+                continue
+            match number:
+                case 1:
+                    free = not words[2] and " " in words[0]
+                case 2:
+                    free = not (words[0] and words[2])
+                case 5:
+                    free = not words[3]
+                case 11:
+                    free = not words[9]
+                case _:
+                    free = number == 9 or number > 22 or b - a > values.LONGEST_CODE
+            if free and words[number - 1] != NULL:
+                self._pending.append((f"{path}.{number}", (a, b)))
+
+    def _document(self, pieces: list[Range], path: str) -> None:
+        if len(pieces) >= 5:
+            document = attachment.encapsulated(self._view, pieces, self._marks, path)
+            pieces = pieces[:1] + pieces[5:]
+        else:
+            # Not an ED: a document without its description, or a piece of one.
+            document = attachment.bare(self._view, pieces[0][0], pieces[-1][1], path)
+            pieces = []
+        if document is not None:
+            self._attachments.append(document)
+        self._pending += [(path, leaf) for piece in pieces for leaf in self._leaves(*piece)]
+
+
+_KEPT = frozenset({Leaf.KEEP, Leaf.NUMBER, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})

@@ -1,0 +1,83 @@
+"""One value of a known kind to a ``Site``: its PHI type, from the value, its field's rule and its neighbours."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from types import MappingProxyType
+
+from deid_agent.codec.hl7v2.table import Codes, Leaf, Rule
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.sites import Kind, Subject
+
+_TYPES = MappingProxyType(
+    {
+        Leaf.STREET: PhiType.STREET,
+        Leaf.CITY: PhiType.CITY,
+        Leaf.STATE: PhiType.STATE,
+        Leaf.ZIP: PhiType.ZIP,
+        Leaf.COUNTRY: PhiType.COUNTRY,
+        Leaf.PLACE: PhiType.LOCATION_OTHER,
+        Leaf.DATE: PhiType.DATE,
+        Leaf.HOSPITAL: PhiType.HOSPITAL,
+        Leaf.ROOM: PhiType.HOSPITAL,
+    }
+)
+_KINDS = MappingProxyType({Leaf.FAMILY: Kind.FAMILY, Leaf.GIVEN: Kind.GIVEN, Leaf.NAME: Kind.NAME})
+_HINTS = frozenset({Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
+_NUMBER = re.compile(r"(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
+ROOM = 6
+"""A room, bed or floor up to so many characters says nothing about a person and is kept."""
+LONGEST_CODE = 199
+"""No code of any table is longer; what is, is read as text."""
+
+
+def reads_as_number(text: str) -> bool:
+    """True for figures, ranges, ratios and times: short, and no two letters together."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=512)
+def hint_parts(part: tuple[Leaf | tuple[Leaf, ...], ...]) -> tuple[tuple[int, Leaf], ...]:
+    """Which parts of a composite tell what its other parts are; the surest first."""
+    found = ((i, p) for i, p in enumerate(part) if isinstance(p, Leaf) and p in _HINTS)
+    order = (Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE)
+    return tuple(sorted(found, key=lambda item: order.index(item[1])))
+
+
+def hint(leaf: Leaf, words: Sequence[str], codes: Codes) -> PhiType | None:
+    """What a neighbour says: an identifier type code, an authority (its namespace or its OID), an equipment type."""
+    known = codes.idtype if leaf is Leaf.IDTYPE else codes.authority if leaf is Leaf.AUTHORITY else codes.equipment
+    return next((known[word] for word in words if word in known), None)
+
+
+def classify(leaf: Leaf, value: str, rule: Rule, told: PhiType | None) -> tuple[PhiType, Kind]:
+    """PHI type and kind of a value that is not kept."""
+    if leaf in _KINDS:
+        return (PhiType.DOCTOR if rule.subject is Subject.PROVIDER else PhiType.PATIENT), _KINDS[leaf]
+    if leaf is Leaf.REDACT:
+        return rule.type or PhiType.IDNUM, Kind.REDACT
+    match leaf:
+        case Leaf.ID:
+            type_ = told or _of(rule, PhiCategory.ID) or PhiType.IDNUM
+        case Leaf.PHONE | Leaf.EMAIL:
+            type_ = _contact(leaf, value, told)
+        case Leaf.ORGANIZATION:
+            type_ = _of(rule, PhiCategory.LOCATION) or PhiType.ORGANIZATION
+        case _:
+            type_ = _TYPES[leaf]
+    return type_, Kind.VALUE
+
+
+def _of(rule: Rule, category: PhiCategory) -> PhiType | None:
+    return rule.type if rule.type and CATEGORY[rule.type] is category else None
+
+
+def _contact(leaf: Leaf, value: str, told: PhiType | None) -> PhiType:
+    if "@" in value:
+        return PhiType.EMAIL
+    if "://" in value or value.lower().startswith("www."):
+        return PhiType.URL
+    dialled = sum(c.isdigit() for c in value) * 2 >= len(value)
+    if dialled:
+        return PhiType.FAX if told is PhiType.FAX else PhiType.PHONE
+    return told or (PhiType.EMAIL if leaf is Leaf.EMAIL else PhiType.PHONE)

@@ -1,0 +1,91 @@
+"""The five levels of HL7 v2 as ranges of characters: nothing is copied, nothing is normalised.
+
+HL7 v2.8.2 chapter 2.5 (separators), 2.6 (segments), 2.10.3 (batches).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deid_agent.errors import MessageError, Reason
+
+Range = tuple[int, int]
+
+_LEAD = "\x0b\x1c\x00 \t\r\n\ufeff"
+_START = re.compile(r"[\x0b\x1c \t\r\n]*(?:\xef\xbb\xbf)?[\x0b\x1c \t\r\n]*(MSH|FHS|BHS)([!-/:-@\[-`{-~])")
+_HEADER = re.compile(r"(?:MSH|FHS|BHS)([!-/:-@\[-`{-~])[!-/:-@\[-`{-~]{0,6}(?:\1|\s|$)")
+_CARRIAGE = re.compile(r"\r\n?|\n(?=[A-Z][A-Z0-9]{2}[|])")
+_FEED = re.compile(r"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Separators:
+    """MSH-1 and MSH-2; an empty string where the message has none of that kind."""
+
+    field: str
+    component: str
+    repetition: str
+    escape: str
+    subcomponent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A line ``[start, end)``; ``header`` is MSH, FHS or BHS where it declares separators, else empty."""
+
+    header: str
+    start: int
+    end: int
+
+
+def opens(text: str) -> bool:
+    """True where ``text`` (bytes as latin-1) starts like a message, a batch or a file."""
+    return _START.match(text) is not None
+
+
+def separators(text: str, segment: Segment) -> Separators:
+    """What a header segment declares.
+
+    A doubled character counts once (``^~\\\\&`` is what a needless unescaping leaves behind).
+    Raises ``MessageError(MALFORMED)`` where letters or digits are to separate.
+    """
+    field = text[segment.start + 3 : segment.start + 4]
+    rest = text[segment.start + 4 : min(segment.end, segment.start + 20)].partition(field or "|")[0]
+    marks = list(dict.fromkeys(rest))[:4]
+    if not field or any(not "!" <= c <= "~" or c.isalnum() for c in [field, *marks]):
+        raise MessageError(Reason.MALFORMED, f"{segment.header}-2", "letters or controls cannot separate")
+    return Separators(field, *(marks + [""] * 4)[:4])
+
+
+def segments(text: str, *, carriage: bool) -> Iterator[Segment]:
+    """The lines of ``text``, framing (byte order mark, MLLP) left out of their ranges.
+
+    ``carriage`` says whether the payload has any CR; then a bare LF is content, unless what follows it is a
+    segment: there a reading as text would hide a typed field.
+    """
+    pattern = _CARRIAGE if carriage else _FEED
+    at = 0
+    for end in pattern.finditer(text):
+        yield from _line(text, at, end.start())
+        at = end.end()
+    yield from _line(text, at, len(text))
+
+
+def _line(text: str, start: int, end: int) -> Iterator[Segment]:
+    while start < end and (text[start] in _LEAD or text.startswith("\xef\xbb\xbf", start, end)):
+        start += 1 if text[start] in _LEAD else 3
+    while end > start and text[end - 1] in "\x1c\x0b":
+        end -= 1
+    if start < end:
+        yield Segment(text[start : start + 3] if _HEADER.match(text, start, end) else "", start, end)
+
+
+def split(text: str, a: int, b: int, mark: str) -> list[Range]:
+    """``[a, b)`` divided at every ``mark``; one range where there is none."""
+    if not mark or mark not in text[a:b]:
+        return [(a, b)]
+    out = []
+    for part in text[a:b].split(mark):
+        out.append((a, a + len(part)))
+        a += len(part) + 1
+    return out
