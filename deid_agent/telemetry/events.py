@@ -185,3 +185,12 @@ class AuditMended(Event):
 
     level: ClassVar[int] = logging.WARNING
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileUnreadable(Event):
+    """A file could not be read and comes again at the next start; its name may be PHI, so it is not told."""
+
+    level: ClassVar[int] = logging.ERROR
+    coordinates: str
+    error: str

@@ -1,12 +1,16 @@
 """The transports of the base installation keep the contract; Kafka's runs it under ``tests/broker``."""
 
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from support.transport_contract import FoundLetter, Given, TransportContract, World
 
 from deid_agent.agent.ports import Output, Partition, Transport
 from deid_agent.errors import TransientError
+from deid_agent.transport.files import STREAM, DirectoryTransport
 from deid_agent.transport.memory import Cluster, MemoryTransport
 
 
@@ -36,3 +40,58 @@ class TestMemory(TransportContract):
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
         yield MemoryWorld()
+
+
+class FilesWorld:
+    def __init__(self, root: Path) -> None:
+        self.stream = STREAM
+        self.root = root
+        self.opened: list[DirectoryTransport] = []
+        (root / "in").mkdir()
+
+    async def fill(self, given: Sequence[Given]) -> None:
+        for item in given:
+            (self.root / "in" / (item.key or b"").decode()).write_bytes(item.payload)
+
+    def transport(self) -> Transport:
+        self.mend()
+        at = self.root
+        self.opened.append(DirectoryTransport(at / "in", at / "out", at / "letters", at / "state"))
+        return self.opened[-1]
+
+    def mend(self) -> None:
+        if (self.root / "out").is_file():
+            (self.root / "out").unlink()
+
+    async def outputs(self) -> Sequence[Output]:
+        if not (self.root / "out").is_dir():
+            return []
+        return [Output(path.read_bytes(), path.name.encode()) for path in sorted((self.root / "out").iterdir())]
+
+    async def letters(self) -> Sequence[FoundLetter]:
+        found = sorted((self.root / "letters").glob("*.json"))
+        return [
+            FoundLetter(
+                {name: value.encode() for name, value in json.loads(path.read_text()).items()},
+                path.with_suffix(".payload").read_bytes(),
+            )
+            for path in found
+        ]
+
+    def fail_settle(self) -> None:
+        (self.root / "out").rmdir()
+        (self.root / "out").touch()
+
+
+class TestFiles(TransportContract):
+    waived: ClassVar[Mapping[str, str]] = {
+        "test_a_record_without_a_key": "every file has a name",
+        "test_headers_come_and_go_as_they_are": "files have no headers",
+    }
+
+    @pytest.fixture
+    async def world(self, tmp_path: Path) -> AsyncIterator[World]:
+        world = FilesWorld(tmp_path)
+        yield world
+        for transport in world.opened:
+            await transport.stop()
