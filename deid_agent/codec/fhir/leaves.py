@@ -1,31 +1,30 @@
 """The treatments: what one scalar of a resource is, by the word that ``types.toml`` has for it.
 
-Each takes the sink, its leaf, the value, the byte range inside the quotes, the path and
-the frame (the object around it), and emits sites or a narrative. Nothing is passed over
-by mistake: what does not have the form of its type is read as text.
+Each takes a scalar and emits sites or a narrative. Nothing is passed over by
+mistake: what does not have the form of its type is read as text.
 """
 
 import re
 from collections.abc import Callable, Mapping
 
 from deid_agent.codec.fhir import uris, xhtml
-from deid_agent.codec.fhir.shapes import Leaf
-from deid_agent.codec.fhir.sink import Frame, Sink, decoded
+from deid_agent.codec.fhir.shapes import Leaf, Table
+from deid_agent.codec.fhir.sink import Scalar, decoded
 from deid_agent.codec.fhir.tokens import characters
 from deid_agent.errors import MessageError
-from deid_agent.mapped import MappedText
 from deid_agent.phi import PhiType
 from deid_agent.sites import Attachment, Kind, Narrative, Subject
 
-Treatment = Callable[[Sink, Leaf, str, int, int, str, Frame], None]
+Treatment = Callable[[Scalar], None]
 
 _DATE = re.compile(
-    r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01])"
-    r"(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?"
+    r"[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01])"
+    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
 )
-_SEARCHED_DATE = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=\d{4})")
-_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
-_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?|true|false")
+_PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
+_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
+_CODE = re.compile(r"\S+")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
 _PEOPLE = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
@@ -37,134 +36,123 @@ _CONTACTS = {
     "email": PhiType.EMAIL,
     "url": PhiType.URL,
 }
-_ID_FORM = re.compile(r"[A-Za-z0-9.-]{1,64}")
+_SCHEMES = {"mailto:": PhiType.EMAIL, "tel:": PhiType.PHONE, "fax:": PhiType.FAX}
+_MANY = 10_000
+"""From here on a number of an unknown element may be somebody's (a ZIP code, a record number)."""
 
 
-def _site(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    subject = _PEOPLE.get(leaf.type)
-    blank = "AA==" if leaf.kind is Kind.REDACT and _looks_base64(path) else ""
-    sink.site(path, (start, end), leaf.type, value, frame, kind=leaf.kind, subject=subject, blank=blank)
-
-
-def _text(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    sink.text(path, start, end, value)
+def _site(at: Scalar) -> None:
+    leaf = at.leaf
+    at.site(leaf.type, kind=leaf.kind, subject=_PEOPLE.get(leaf.type))
 
 
 def _unless(pattern: re.Pattern[str]) -> Treatment:
-    def check(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-        if not pattern.fullmatch(value):
-            sink.text(path, start, end, value)
+    def check(at: Scalar) -> None:
+        if not pattern.fullmatch(at.value):
+            at.text()
 
     return check
 
 
-def _date(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if _DATE.fullmatch(value):
-        sink.site(path, (start, end), PhiType.DATE, value, frame)
+def _date(at: Scalar) -> None:
+    if _DATE.fullmatch(at.value):
+        at.site(PhiType.DATE)
     else:
-        sink.text(path, start, end, value)
+        at.text()
 
 
-def _id(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    first = uris.tail(value)
-    sink.site(path, sink.part(start, end, value, first, len(value)), PhiType.IDNUM, value[first:], frame)
+def _id(at: Scalar) -> None:
+    at.site(PhiType.IDNUM, uris.tail(at.value))
 
 
-def _unknown(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if _DATE.fullmatch(value) and len(value) > 4:
-        sink.site(path, (start, end), PhiType.DATE, value, frame)
-    elif value.startswith("urn:uuid:") or (uris.type_of(value, sink.table.resources) and " " not in value):
-        _reference(sink, leaf, value, start, end, path, frame)
+def _unknown(at: Scalar) -> None:
+    value = at.value
+    if len(value) > 4 and _DATE.fullmatch(value):
+        at.site(PhiType.DATE)
+    elif " " not in value and (value.startswith("urn:uuid:") or at.sink.type_of(value)):
+        _reference(at)
     else:
-        sink.text(path, start, end, value)
+        at.text()
 
 
-def _reference(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    found = uris.parts(value, sink.table.resources)
-    if found:
-        _parts(sink, found, value, start, end, path, frame)
-    elif value != "#" and not value.startswith("urn:"):
-        if "://" in value:
-            sink.site(path, (start, end), PhiType.URL, value, frame)
-        elif " " in value:
-            sink.text(path, start, end, value)
-        elif value:
-            first = min(value.rfind("/") + 1, len(value) - 1)
-            sink.site(path, sink.part(start, end, value, first, len(value)), PhiType.IDNUM, value[first:], frame)
+def _reference(at: Scalar) -> None:
+    value = at.value
+    if found := at.sink.parts(value):
+        _parts(at, found)
+    elif value == "#" or value.startswith("urn:"):
+        return
+    elif " " in value:
+        at.text()
+    elif "://" in value:
+        at.site(PhiType.URL)
+    elif value:
+        at.site(PhiType.IDNUM, min(value.rfind("/") + 1, len(value) - 1))
 
 
-def _search(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    mark = value.find("?")
-    if mark >= 0 and "=" not in value[:mark]:
-        _reference(sink, leaf, value, start, end, path, frame)
+def _search(at: Scalar) -> None:
+    mark = at.value.find("?")
+    if mark >= 0 and "=" not in at.value[:mark]:
+        _reference(at)
     else:
-        _parts(sink, list(uris.search(value)), value, start, end, path, frame)
+        _parts(at, list(uris.search(at.value)))
 
 
-def _parts(sink: Sink, found: list[uris.Part], value: str, start: int, end: int, path: str, frame: Frame) -> None:
+def _parts(at: Scalar, found: list[uris.Part]) -> None:
     """Each part by what its parameter means; a part without one is an id."""
     for part in found:
-        inside = value[part.start : part.end]
-        span = sink.part(start, end, value, part.start, part.end)
-        query = sink.table.queries.get(part.parameter, Leaf("unknown")) if part.parameter else Leaf("id")
-        if query is None:
+        inside = at.value[part.start : part.end]
+        leaf = at.table.queries.get(part.parameter, Leaf("unknown")) if part.parameter else Leaf("id")
+        if leaf is None:
             continue
-        if nested := uris.parts(inside, sink.table.resources):
+        nested = at.sink.parts(inside)
+        prefix = _PREFIX.match(inside)
+        if nested:
             for inner in nested:
-                if not inner.parameter:
-                    at = (part.start + inner.start, part.start + inner.end)
-                    sink.site(path, sink.part(start, end, value, *at), PhiType.IDNUM, value[slice(*at)], frame)
-        elif query.name == "identifier":
-            type_ = sink.table.system(part.system) or PhiType.IDNUM
-            first = uris.tail(inside)
-            at = (part.start + first, part.end)
-            sink.site(path, sink.part(start, end, value, *at), type_, inside[first:], frame)
-        elif query.name == "site":
-            sink.site(path, span, query.type, inside, frame, kind=query.kind, subject=_PEOPLE.get(query.type))
-        elif query.name == "id":
-            sink.site(path, span, PhiType.IDNUM, inside, frame)
-        elif (prefix := _SEARCHED_DATE.match(inside)) and _DATE.fullmatch(inside, prefix.end()):
-            at = (part.start + prefix.end(), part.end)
-            sink.site(path, sink.part(start, end, value, *at), PhiType.DATE, inside[prefix.end() :], frame)
+                at.site(PhiType.IDNUM, part.start + inner.start, part.start + inner.end)
+        elif leaf.name == "identifier":
+            at.site(at.table.system(part.system) or PhiType.IDNUM, part.start + uris.tail(inside), part.end)
+        elif leaf.name == "site":
+            at.site(leaf.type, part.start, part.end, kind=leaf.kind, subject=_PEOPLE.get(leaf.type))
+        elif leaf.name == "id":
+            at.site(PhiType.IDNUM, part.start, part.end)
+        elif prefix and _DATE.fullmatch(inside, prefix.end()):
+            at.site(PhiType.DATE, part.start + prefix.end(), part.end)
         else:
-            sink.text(path, *span, inside)
+            at.text(part.start, part.end)
 
 
-def _uri(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if value.startswith(sink.table.vocabularies):
+def _uri(at: Scalar) -> None:
+    value = at.value
+    if value.startswith(at.table.vocabularies):
         return
-    found = uris.parts(value, sink.table.resources)
-    if found:
-        _parts(sink, found, value, start, end, path, frame)
-    elif value.startswith("mailto:"):
-        sink.site(path, sink.part(start, end, value, 7, len(value)), PhiType.EMAIL, value[7:], frame)
-    elif value.startswith("tel:"):
-        sink.site(path, sink.part(start, end, value, 4, len(value)), PhiType.PHONE, value[4:], frame)
-    elif "://" in value and " " not in value:
-        sink.site(path, (start, end), PhiType.URL, value, frame)
-    else:
-        sink.text(path, start, end, value)
-
-
-def _canonical(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
+    if found := at.sink.parts(value):
+        _parts(at, found)
+        return
+    for scheme, meant in _SCHEMES.items():
+        if value.startswith(scheme):
+            at.site(meant, len(scheme))
+            return
     if "://" in value and " " not in value:
+        at.site(PhiType.URL)
+    else:
+        at.text()
+
+
+def _canonical(at: Scalar) -> None:
+    if "://" in at.value and " " not in at.value:
         return
-    found = uris.parts(value, sink.table.resources)
-    if found:
-        _parts(sink, found, value, start, end, path, frame)
-    elif not value.startswith("urn:"):
-        sink.text(path, start, end, value)
+    if found := at.sink.parts(at.value):
+        _parts(at, found)
+    elif not at.value.startswith("urn:"):
+        at.text()
 
 
-def _identifier(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    first = uris.tail(value)
-    span = sink.part(start, end, value, first, len(value))
-    sink.site(path, span, identifier_type(sink, frame.owner, frame.default), value[first:], frame)
+def _identifier(at: Scalar) -> None:
+    at.site(identifier_type(at.table, at.frame.owner, at.frame.default), uris.tail(at.value))
 
 
-def identifier_type(sink: Sink, owner: Mapping[str, object], default: PhiType) -> PhiType:
+def identifier_type(table: Table, owner: Mapping[str, object], default: PhiType) -> PhiType:
     """The PHI type of an Identifier: its type's codes, its system, its type's text, else where it stands."""
-    table = sink.table
     kind = owner.get("type")
     codings = kind.get("coding") if isinstance(kind, dict) else None
     for coding in codings if isinstance(codings, list) else []:
@@ -180,110 +168,102 @@ def identifier_type(sink: Sink, owner: Mapping[str, object], default: PhiType) -
     return default
 
 
-def _contact(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    system = frame.owner.get("system")
+def _contact(at: Scalar) -> None:
+    system, value = at.frame.owner.get("system"), at.value
+    for scheme, meant in _SCHEMES.items():
+        if value.startswith(scheme):
+            at.site(meant, len(scheme))
+            return
     type_ = _CONTACTS.get(system) if isinstance(system, str) else None
-    for scheme, meant in (("mailto:", PhiType.EMAIL), ("tel:", PhiType.PHONE), ("fax:", PhiType.FAX)):
-        if value.startswith(scheme) and len(value) > len(scheme):
-            start, end = sink.part(start, end, value, len(scheme), len(value))
-            value, type_ = value[len(scheme) :], meant
     if _EMAIL.fullmatch(value):
         type_ = PhiType.EMAIL
-    elif type_ is None:
-        digits = sum(c.isdigit() for c in value)
-        type_ = PhiType.URL if "://" in value else PhiType.PHONE if digits >= 5 else None
+    elif type_ is None and "://" in value:
+        type_ = PhiType.URL
+    elif type_ is None and sum(c.isdigit() for c in value) >= 5:
+        type_ = PhiType.PHONE
     if type_ is None:
-        sink.text(path, start, end, value)
+        at.text()
     else:
-        sink.site(path, (start, end), type_, value, frame)
+        at.site(type_)
 
 
-def _display(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if frame.role is None:
-        sink.text(path, start, end, value)
-        return
-    kind = Kind.NAME if frame.role in _PEOPLE else Kind.VALUE
-    subject = _PEOPLE.get(frame.role, Subject.OTHER)
-    sink.site(path, (start, end), frame.role, value, frame, kind=kind, subject=subject)
-
-
-def _name(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    patient = frame.subject is Subject.PATIENT
-    type_, subject = (PhiType.PATIENT, Subject.PATIENT) if patient else (PhiType.DOCTOR, Subject.PROVIDER)
-    sink.site(path, (start, end), type_, value, frame, kind=Kind(leaf.name), subject=subject)
-
-
-def _link(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if found := uris.parts(value, sink.table.resources):
-        _parts(sink, found, value, start, end, path, frame)
+def _display(at: Scalar) -> None:
+    role = at.frame.role
+    if role is None:
+        at.text()
     else:
-        sink.site(path, (start, end), PhiType.URL, value, frame, kind=Kind.REDACT)
+        at.site(role, kind=Kind.NAME if role in _PEOPLE else Kind.VALUE, subject=_PEOPLE.get(role))
 
 
-def _data(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    data = decoded(value, path)
-    if frame.data is None:
-        frame.data = (path, start, end, data)
+def _name(at: Scalar) -> None:
+    type_ = PhiType.PATIENT if at.frame.subject is Subject.PATIENT else PhiType.DOCTOR
+    at.site(type_, kind=Kind(at.leaf.name), subject=_PEOPLE[type_])
+
+
+def _link(at: Scalar) -> None:
+    if found := at.sink.parts(at.value):
+        _parts(at, found)
     else:
-        sink.attachments.append(Attachment(path, start, end, "", "base64", data))
+        at.site(PhiType.URL, kind=Kind.REDACT)
 
 
-def _mark(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    if frame.marks is None:
-        frame.marks = {}
-    frame.marks[path.rpartition(".")[2]] = (start, end)
+def _data(at: Scalar) -> None:
+    data = decoded(at.value, at.path)
+    if at.frame.data is None:
+        at.frame.data = (at.path, at.start, at.end, data)
+    else:
+        at.sink.attachments.append(Attachment(at.path, at.start, at.end, "", "base64", data))
 
 
-def _xhtml(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    starts, ends = characters(sink.raw, start, end, len(value))
-    mapped, attributes = xhtml.read(value, starts, ends, sink.table.inline)
+def _mark(at: Scalar) -> None:
+    if at.frame.marks is None:
+        at.frame.marks = {}
+    at.frame.marks[at.path.rpartition(".")[2]] = (at.start, at.end)
+
+
+def _xhtml(at: Scalar) -> None:
+    starts, ends = characters(at.sink.raw, at.start, at.end, len(at.value))
+    mapped, attributes = xhtml.read(at.value, starts, ends, inline=at.table.inline)
     if mapped.text.strip():
-        sink.narratives.append(Narrative(path, mapped))
+        at.sink.narratives.append(Narrative(at.path, mapped))
     for found in attributes:
-        where = f"{path}/@{found.name}"
         if not found.value.strip():
             continue
-        span = (starts[found.start], ends[found.end - 1])
-        if found.name in sink.table.link_attributes and _linked(sink, found, where, span, frame):
+        path, span = f"{at.path}/@{found.name}", (starts[found.start], ends[found.end - 1])
+        if found.name in at.table.link_attributes:
+            if _linked(Scalar(at.sink, at.leaf, found.value, *span, path, at.frame)):
+                continue
+        elif found.name not in at.table.text_attributes:
             continue
-        if found.name in sink.table.text_attributes | sink.table.link_attributes:
-            part = slice(found.start, found.end)
-            sink.narratives.append(Narrative(where, xhtml.inner(found.value, starts[part], ends[part])))
+        mapped, _ = xhtml.read(found.value, starts, ends, offset=found.start, quoted=True)
+        at.sink.narratives.append(Narrative(path, mapped))
 
 
-def _linked(sink: Sink, found: xhtml.Attribute, path: str, span: tuple[int, int], frame: Frame) -> bool:
+def _linked(at: Scalar) -> bool:
     """An address in markup: a picture is an attachment, a reference keeps pointing, a vocabulary stays."""
-    value = found.value
-    if image := _IMAGE.match(value):
-        first, _ = sink.part(*span, value, image.end(), len(value)) if image.end() < len(value) else span
+    value = at.value
+    if (image := _IMAGE.match(value)) and image.end() < len(value):
         try:
-            data = decoded(value[image.end() :], path)
+            data = decoded(value[image.end() :], at.path)
         except MessageError:
             return False
-        sink.attachments.append(Attachment(path, first, span[1], image[1], "base64", data))
+        first, last = at.part(image.end(), len(value))
+        at.sink.attachments.append(Attachment(at.path, first, last, image[1], "base64", data))
         return True
-    if value.startswith(sink.table.vocabularies):
+    if value.startswith(at.table.vocabularies):
         return True
-    if "&" not in value and (parts := uris.parts(value, sink.table.resources)):
-        _parts(sink, parts, value, *span, path, frame)
+    if "&" not in value and (found := at.sink.parts(value)):
+        _parts(at, found)
         return True
     return False
 
 
-def _age(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
-    sink.text(path, start, end, value)
-
-
-def _looks_base64(path: str) -> bool:
-    return path.endswith((".data", ".blob", ".query", "AIDC", "Base64Binary"))
-
-
 TREATMENTS: Mapping[str, Treatment] = {
     "site": _site,
-    "text": _text,
+    "text": Scalar.text,
     "unknown": _unknown,
     "number": _unless(_NUMBER),
-    "code": _unless(re.compile(r"\S+")),
+    "code": _unless(_CODE),
     "time": _unless(_TIME),
     "date": _date,
     "id": _id,
@@ -301,16 +281,20 @@ TREATMENTS: Mapping[str, Treatment] = {
     "xhtml": _xhtml,
     "data": _data,
     "mark": _mark,
-    "age": _age,
+    "age": Scalar.text,
 }
 
 
-def number(sink: Sink, leaf: Leaf, value: int | float, start: int, end: int, path: str, frame: Frame) -> None:
-    """A bare number where its leaf does not let numbers stay."""
-    if leaf.name == "mark":
-        _mark(sink, leaf, "", start, end, path, frame)
-    elif leaf.name == "age":
-        if value >= 90 and frame.owner.get("code", "a") == "a":
-            sink.number(path, (start, end), PhiType.AGE, frame, blank="90")
-    elif leaf.name not in {"text", "unknown"} or (isinstance(value, int) and abs(value) >= 10_000):
-        sink.number(path, (start, end), leaf.type, frame)
+def number(at: Scalar, value: int | float) -> None:
+    """A bare number where its leaf does not let numbers stay; ``at.value`` is its text."""
+    match at.leaf.name:
+        case "mark":
+            _mark(at)
+        case "age":
+            if value >= 90 and at.frame.owner.get("code", "a") == "a":
+                at.number(PhiType.AGE, "90")
+        case "text" | "unknown":
+            if isinstance(value, int) and abs(value) >= _MANY:
+                at.number(PhiType.IDNUM, "0")
+        case _:
+            at.number(at.leaf.type, "0")

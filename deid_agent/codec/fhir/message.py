@@ -68,7 +68,7 @@ def patient(sink: Sink, tree: Object, target: Target) -> str | None:
 def _of_patient(sink: Sink, resource: Object) -> str | None:
     for identifier in _objects(resource.get("identifier")):
         default = sink.table.identifier_elements.get("Patient.identifier", PhiType.IDNUM)
-        if identifier_type(sink, identifier, default) is PhiType.MEDICALRECORD and (
+        if identifier_type(sink.table, identifier, default) is PhiType.MEDICALRECORD and (
             found := _text(identifier.get("value"))
         ):
             return found[uris.tail(found) :]

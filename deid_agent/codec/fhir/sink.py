@@ -3,9 +3,11 @@
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deid_agent.codec.fhir.shapes import Table
+from deid_agent.codec.fhir import uris
+from deid_agent.codec.fhir.shapes import Leaf, Table
 from deid_agent.codec.fhir.tokens import characters
 from deid_agent.errors import MessageError, Reason
 from deid_agent.mapped import MappedText
@@ -14,18 +16,20 @@ from deid_agent.sites import Attachment, Kind, Narrative, Site, Subject
 
 Object = dict[str, object]
 
+_BASE64 = (".data", ".blob", ".query", "AIDC", "Base64Binary")
 _SPACE = re.compile(r"[ \t\r\n]+")
 _BLANKS = {
     PhiType.IDNUM: "redacted",
     PhiType.URL: "http://redacted.invalid/",
     PhiType.EMAIL: "redacted@redacted.invalid",
-    PhiType.IPADDRESS: "0.0.0.0",
+    PhiType.IPADDRESS: "192.0.2.0",
 }
 
 
 @dataclass(slots=True)
 class Frame:
-    """The object being walked. ``marks`` are the byte ranges that follow an attachment's data."""
+    """The object being walked. ``role`` is what a Reference names, ``default`` the type of its identifiers;
+    ``data`` and ``marks`` hold an attachment until the object ends."""
 
     path: str
     owner: Object = field(repr=False)
@@ -39,51 +43,29 @@ class Frame:
 
 @dataclass(slots=True)
 class Sink:
-    """Collects; offsets are bytes of ``raw``, ranges of strings without their quotes."""
+    """Collects what one message holds; offsets are bytes of ``raw``."""
 
     raw: bytes = field(repr=False)
     table: Table = field(repr=False)
     sites: list[Site] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
     attachments: list[Attachment] = field(default_factory=list, repr=False)
+    _parts: dict[str, list[uris.Part]] = field(default_factory=dict, repr=False)
+    _types: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def site(
-        self,
-        path: str,
-        span: tuple[int, int],
-        type_: PhiType,
-        value: str,
-        frame: Frame,
-        *,
-        kind: Kind = Kind.VALUE,
-        subject: Subject | None = None,
-        blank: str = "",
-    ) -> None:
-        """One site. A name's site says whose it is by its type."""
-        if not value.strip():
-            return
-        if subject is None:
-            subject = frame.subject
-        blank = blank or blank_of(type_, value)
-        self.sites.append(Site(path, *span, type_, kind, subject, frame.group, value, blank))
+    def parts(self, address: str) -> list[uris.Part]:
+        """``uris.parts``, once for each address: a Bundle says ``Patient/1`` a thousand times."""
+        found = self._parts.get(address)
+        if found is None:
+            found = self._parts[address] = uris.parts(address, self.table.resources)
+        return found
 
-    def part(self, start: int, end: int, value: str, first: int, last: int) -> tuple[int, int]:
-        """The bytes of characters ``[first, last)`` of the string that stands in ``[start, end)``."""
-        if end - start == len(value):
-            return start + first, start + last
-        starts, ends = characters(self.raw, start, end, len(value))
-        return starts[first], ends[last - 1]
-
-    def text(self, path: str, start: int, end: int, value: str) -> None:
-        """A string as a narrative of its own."""
-        if value.strip():
-            starts, ends = characters(self.raw, start, end, len(value))
-            self.narratives.append(Narrative(path, MappedText(value, starts, ends)))
-
-    def number(self, path: str, span: tuple[int, int], type_: PhiType, frame: Frame, blank: str = "0") -> None:
-        """A bare number, redacted: no surrogate could promise to be a number again."""
-        value = self.raw[slice(*span)].decode("ascii")
-        self.sites.append(Site(path, *span, type_, Kind.REDACT, frame.subject, frame.group, value, blank))
+    def type_of(self, address: str) -> str:
+        """``uris.type_of``, once for each address."""
+        found = self._types.get(address)
+        if found is None:
+            found = self._types[address] = uris.type_of(address, self.table.resources)
+        return found
 
     def attachment(self, frame: Frame) -> None:
         """The attachment of an object that has been walked to its end."""
@@ -107,6 +89,79 @@ class Sink:
         )
 
 
+@dataclass(slots=True)
+class Scalar:
+    """One scalar where it stands: ``raw[start:end]`` is the inside of the string, or the bare number."""
+
+    sink: Sink
+    leaf: Leaf
+    value: str = field(repr=False)
+    start: int
+    end: int
+    path: str
+    frame: Frame
+    places: tuple[Sequence[int], Sequence[int]] | None = field(default=None, repr=False)
+
+    @property
+    def table(self) -> Table:
+        return self.sink.table
+
+    def part(self, first: int, last: int) -> tuple[int, int]:
+        """The bytes of characters ``[first, last)`` of the value."""
+        if self.end - self.start == len(self.value):
+            return self.start + first, self.start + last
+        if self.places is None:
+            self.places = characters(self.sink.raw, self.start, self.end, len(self.value))
+        return self.places[0][first], self.places[1][last - 1]
+
+    def site(
+        self,
+        type_: PhiType,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        kind: Kind = Kind.VALUE,
+        subject: Subject | None = None,
+    ) -> None:
+        """Characters ``[first, last)`` are one value of ``type_``; white space alone is none."""
+        value, frame = self.value[first:last], self.frame
+        if not value or value.isspace():
+            return
+        start, end = (self.start, self.end)
+        if len(value) != len(self.value):
+            start, end = self.part(first, first + len(value))
+        blank = _blank_of(type_, value)
+        if kind is Kind.REDACT and self.path.endswith(_BASE64):
+            blank = "AA=="
+        whose = subject or frame.subject
+        self.sink.sites.append(Site(self.path, start, end, type_, kind, whose, frame.group, value, blank))
+
+    def number(self, type_: PhiType, blank: str) -> None:
+        """A bare number, redacted: no surrogate could promise to be a number again."""
+        site = Site(
+            self.path,
+            self.start,
+            self.end,
+            type_,
+            Kind.REDACT,
+            self.frame.subject,
+            self.frame.group,
+            self.value,
+            blank,
+        )
+        self.sink.sites.append(site)
+
+    def text(self, first: int = 0, last: int | None = None) -> None:
+        """Characters ``[first, last)`` are a narrative of their own."""
+        value = self.value[first:last]
+        if value and not value.isspace():
+            start, end = (self.start, self.end)
+            if len(value) != len(self.value):
+                start, end = self.part(first, first + len(value))
+            starts, ends = characters(self.sink.raw, start, end, len(value))
+            self.sink.narratives.append(Narrative(self.path, MappedText(value, starts, ends)))
+
+
 def decoded(value: str, path: str) -> bytes:
     """The bytes of a base64 string; white space in it is allowed, as STU3 wraps lines.
 
@@ -118,7 +173,7 @@ def decoded(value: str, path: str) -> bytes:
         raise MessageError(Reason.MALFORMED, path, "not base64") from None
 
 
-def blank_of(type_: PhiType, value: str) -> str:
+def _blank_of(type_: PhiType, value: str) -> str:
     """What FHIR still accepts in place of a redacted value: never an empty string, a date stays a date."""
     if type_ is PhiType.DATE:
         return "1900-01-01T00:00:00Z" if "T" in value else "1900-01-01"[: len(value)]

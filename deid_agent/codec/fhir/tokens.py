@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
+from deid_agent.codec.fhir.places import Places
 from deid_agent.errors import MessageError, Reason
 
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
@@ -32,16 +33,24 @@ def characters(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[i
     """
     if end - start == count:
         return range(start, end), range(start + 1, end + 1)
+    first: list[int] = []
     starts: list[int] = []
     ends: list[int] = []
-    at = start
+    at, index = start, 0
     for wide in _WIDE.finditer(raw, start, end):
-        first, last = wide.span()
-        starts.extend(range(at, first))
-        ends.extend(range(at + 1, first + 1))
-        starts.append(first)
-        ends.append(last)
-        at = last
-    starts.extend(range(at, end))
-    ends.extend(range(at + 1, end + 1))
-    return starts, ends
+        begin, stop = wide.span()
+        if at < begin:
+            first.append(index)
+            starts.append(at)
+            ends.append(at + 1)
+            index += begin - at
+        first.append(index)
+        starts.append(begin)
+        ends.append(stop)
+        index += 1
+        at = stop
+    if at < end:
+        first.append(index)
+        starts.append(at)
+        ends.append(at + 1)
+    return Places(first, starts, count), Places(first, ends, count)

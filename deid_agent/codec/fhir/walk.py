@@ -8,15 +8,15 @@ the same number: a key that stands twice in an object makes the tree shorter.
 import re
 from collections.abc import Iterator, Mapping
 
-from deid_agent.codec.fhir import uris
 from deid_agent.codec.fhir.leaves import TREATMENTS, number
-from deid_agent.codec.fhir.shapes import Rule, Shape, Table
-from deid_agent.codec.fhir.sink import Frame, Object, Sink
+from deid_agent.codec.fhir.shapes import Leaf, Rule, Shape, Table
+from deid_agent.codec.fhir.sink import Frame, Object, Scalar, Sink
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.sites import Subject
 
 _KEY = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,63}")
+_TEXT = Leaf("text")
 _CAPITAL = re.compile(r"[A-Z]")
 _SUBJECTS = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _DEFAULTS = {PhiType.PATIENT: PhiType.MEDICALRECORD}
@@ -82,11 +82,11 @@ class Walk:
         take, sink, rules = self._next, self._sink, shape.rules
         for key, item in value.items():
             start, end = take()
-            found = rules.get(key) or self._unlisted(key, start, end, path)
+            found = rules.get(key) or self._unlisted(key, start, end, frame)
             if isinstance(item, str):
                 start, end = take()
                 if (leaf := found.leaf) is not None:
-                    TREATMENTS[leaf.name](sink, leaf, item, start + 1, end - 1, f"{path}.{key}", frame)
+                    TREATMENTS[leaf.name](Scalar(sink, leaf, item, start + 1, end - 1, f"{path}.{key}", frame))
             elif isinstance(item, list):
                 self._list(item, found, f"{path}.{key}", frame)
             elif isinstance(item, dict):
@@ -105,7 +105,8 @@ class Walk:
             elif isinstance(item, str):
                 start, end = self._next()
                 if (leaf := rule.leaf) is not None:
-                    TREATMENTS[leaf.name](self._sink, leaf, item, start + 1, end - 1, f"{path}[{index}]", frame)
+                    where = f"{path}[{index}]"
+                    TREATMENTS[leaf.name](Scalar(self._sink, leaf, item, start + 1, end - 1, where, frame))
             else:
                 self._number(item, rule, f"{path}[{index}]", frame)
 
@@ -113,7 +114,8 @@ class Walk:
         """A number, ``true``, ``false`` or ``null``."""
         start, end = self._next()
         if not rule.numbers_stay and rule.leaf and isinstance(item, int | float) and not isinstance(item, bool):
-            number(self._sink, rule.leaf, item, start, end, path, frame)
+            value = self._sink.raw[start:end].decode("ascii")
+            number(Scalar(self._sink, rule.leaf, value, start, end, path, frame), item)
 
     def _child(self, item: Object, rule: Rule, path: str, frame: Frame) -> None:
         shape = rule.child or self._guess(item)
@@ -122,11 +124,11 @@ class Walk:
         else:
             self._object(item, shape, path, rule, frame)
 
-    def _unlisted(self, key: str, start: int, end: int, path: str) -> Rule:
+    def _unlisted(self, key: str, start: int, end: int, frame: Frame) -> Rule:
         """The rule of an element that its type does not have: ``_x``, a choice type, or anything."""
         if not _KEY.fullmatch(key):
             # Only a broken producer writes such a name, and what it writes there may be a person's.
-            self._sink.text(f"{path}.?", start + 1, end - 1, key)
+            Scalar(self._sink, _TEXT, key, start + 1, end - 1, f"{frame.path}.?", frame).text()
             return self._table.unknown
         if key[0] == "_":
             return self._table.primitive_extension
@@ -168,7 +170,7 @@ class Walk:
         name = ""
         if isinstance(address, str) and address:
             known = self._contained if address[0] == "#" else self._known
-            name = known.get(address) or uris.type_of(address, self._table.resources)
+            name = known.get(address) or self._sink.type_of(address)
         given = reference.get("type")
         return name or (given.rpartition("/")[2] if isinstance(given, str) else "")
 
