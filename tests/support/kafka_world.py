@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -10,6 +10,7 @@ from support.kafka_broker import Cluster
 from support.transport_contract import FoundLetter, Given
 
 from deid_agent.agent.ports import Outcome, Output, Partition, Record, Settled
+from deid_agent.errors import TransientError
 from deid_agent.transport.kafka import Delivery, KafkaSettings, KafkaTransport
 
 PATIENCE_S = 30.0
@@ -112,42 +113,56 @@ class KafkaWorld:
 
 
 class Copier:
-    """An agent that publishes what it reads, and settles what it has on revoke. One task runs it."""
+    """An agent that publishes what it reads: tries again after transient errors, settles what it has on revoke."""
 
     def __init__(self, transport: KafkaTransport, batch: int = 50) -> None:
         self.transport = transport
         self.batch = batch
         self.held: dict[Partition, list[Record]] = {}
-        self.told: list[tuple[str, Mapping[Partition, int]]] = []
+        self.told: list[tuple[str, Sequence[Partition]]] = []
+        self.troubles: list[TransientError] = []
         self.settled = 0
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
-        self.told.append(("assigned", dict.fromkeys(streams, 0)))
-        self.held.update({stream: [] for stream in streams})
+        self.told.append(("assigned", streams))
+        self.held = {stream: [] for stream in streams}
 
     async def revoked(self, streams: Sequence[Partition]) -> None:
-        self.told.append(("revoked", dict.fromkeys(streams, 0)))
+        self.told.append(("revoked", streams))
         for stream in streams:
             await self.settle(stream)
-            self.held.pop(stream, None)
+        self.held = {}
 
     async def settle(self, stream: Partition) -> None:
-        if records := self.held.get(stream):
-            batch, self.held[stream] = records, []
-            done = [copied(record) for record in batch]
-            await self.transport.settle(stream, done, batch[-1].coordinates.offset + 1)
-            self.settled += len(batch)
+        """Settle what is held; held on to where that fails for now."""
+        if not (records := self.held.get(stream)):
+            return
+        count = len(records)
+        try:
+            done = [copied(record) for record in records[:count]]
+            await self.transport.settle(stream, done, records[count - 1].coordinates.offset + 1)
+        except TransientError as trouble:
+            self.troubles.append(trouble)
+            await asyncio.sleep(0.02)
+        else:
+            del records[:count]
+            self.settled += count
 
     async def step(self) -> None:
-        """One poll, and settle what came."""
-        for record in await self.transport.poll(self.batch):
-            self.held[record.coordinates.stream].append(record)
+        """Poll once and settle what is held."""
+        try:
+            for record in await self.transport.poll(self.batch):
+                self.held[record.coordinates.stream].append(record)
+        except TransientError as trouble:
+            self.troubles.append(trouble)
         for stream in list(self.held):
             await self.settle(stream)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            await self.step()
+    async def run(self, enough: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+        """Step until it is enough."""
+        async with asyncio.timeout(within_s):
+            while not enough():
+                await self.step()
 
 
 def copied(record: Record) -> Settled:

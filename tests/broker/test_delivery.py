@@ -1,0 +1,261 @@
+"""Nothing lost, nothing doubled, order kept: through rebalances, fencing, cut transactions and lost answers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from support.kafka_broker import Cluster
+from support.kafka_world import Copier, KafkaWorld, copied, read, until
+from support.transport_contract import Given, Member, numbered
+
+from deid_agent.agent.ports import Partition, Record
+from deid_agent.errors import TransientError
+from deid_agent.transport.kafka import Delivery, KafkaTransport
+from deid_agent.transport.kafka_producer import TransactionalWriter
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
+    world = KafkaWorld(cluster)
+    yield world
+    await world.close()
+
+
+def many(count: int, partition: int) -> list[Given]:
+    return [Given(b"%d:%05d" % (partition, n), b"key-%d" % n) for n in range(count)]
+
+
+async def assert_each_once_in_order(world: KafkaWorld, partitions: int, count: int) -> None:
+    found = await read(world.cluster.bootstrap, world.out)
+    for number in range(partitions):
+        values = [m.value for m in found if m.partition == number]
+        assert values == [g.payload for g in many(count, number)]
+    assert len(found) == partitions * count
+
+
+async def take(transport: KafkaTransport, count: int) -> list[Record]:
+    records: list[Record] = []
+    async with asyncio.timeout(20):
+        while len(records) < count:
+            records += await transport.poll(count - len(records))
+    return records
+
+
+def end_of(records: Sequence[Record]) -> int:
+    return records[-1].coordinates.offset + 1
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+async def test_a_thousand_messages_over_three_partitions(cluster: Cluster, delivery: Delivery) -> None:
+    world = await KafkaWorld(cluster, delivery).create(partitions=3)
+    for number in range(3):
+        await world.fill(many(334, number), number)
+    copier = Copier(world.transport())
+    await copier.transport.start(copier)
+    await copier.run(lambda: copier.settled >= 1002)
+    await assert_each_once_in_order(world, 3, 334)
+    await world.close()
+
+
+async def test_members_come_and_go_without_a_loss_or_a_double(world: KafkaWorld) -> None:
+    await world.create(partitions=4)
+    for number in range(4):
+        await world.fill(many(300, number), number)
+    first, second, third = (Copier(world.transport(), batch=7) for _ in range(3))
+
+    def settled() -> int:
+        return first.settled + second.settled + third.settled
+
+    async def member(copier: Copier, begin: int, end: int) -> None:
+        await until(lambda: settled() >= begin)
+        await copier.transport.start(copier)
+        await copier.run(lambda: settled() >= end)
+        await copier.transport.stop()
+
+    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+        group.create_task(member(first, 0, 500))
+        group.create_task(member(second, 200, 1200))
+        group.create_task(member(third, 350, 1200))
+    assert min(first.settled, second.settled, third.settled) > 0
+    assert [what for what, _ in first.told[:3]] == ["assigned", "revoked", "assigned"]
+    await assert_each_once_in_order(world, 4, 300)
+
+
+async def test_a_fenced_member_writes_nothing_and_the_new_owner_goes_on(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(6))
+    member = Member()
+    zombie = world.transport()
+    await zombie.start(member)
+    records = await take(zombie, 6)
+    owner = TransactionalWriter(world.settings, world.stream)
+    assert await owner.open() is None
+    await owner.settle([], 2)
+    batch = [copied(r) for r in records[:3]]
+    with pytest.raises(TransientError, match="ProducerFenced"):
+        await zombie.settle(world.stream, batch, 3)
+    with pytest.raises(TransientError):
+        await zombie.settle(world.stream, batch, 3)
+    await owner.close()
+    # The group deals out anew. Here the same member gets the partition, and starts where the owner got to.
+    again = await take(zombie, 4)
+    assert [r.coordinates.offset for r in again] == [2, 3, 4, 5]
+    assert member.told == ["assigned", "revoked", "assigned"]
+    assert await world.outputs() == []
+    await zombie.settle(world.stream, [copied(r) for r in again], 6)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(6)[2:]]
+
+
+async def test_a_position_moved_by_another_owner_is_never_written_over(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create()
+    await world.fill(numbered(4))
+    transport = world.transport()
+    await transport.start(Member())
+    records = await take(transport, 4)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await transport.settle(world.stream, [copied(r) for r in records[:3]], 3)
+    other = TransactionalWriter(world.settings, world.stream)
+    await other.open()
+    await other.settle([], 2)
+    await other.close()
+    with pytest.raises(TransientError, match="another owner"):
+        await transport.settle(world.stream, [copied(r) for r in records[:3]], 3)
+    assert await world.outputs() == []
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, *, before: bool) -> None:
+    """The next call of this method of a producer ends in a lost connection, before or after it did its work."""
+    real = getattr(AIOKafkaProducer, name)
+
+    async def fail(*arguments: object, **options: object) -> None:
+        monkeypatch.setattr(AIOKafkaProducer, name, real)
+        if not before:
+            await real(*arguments, **options)
+        raise KafkaConnectionError
+
+    monkeypatch.setattr(AIOKafkaProducer, name, fail)
+
+
+async def test_a_batch_cut_off_before_its_commit_is_sent_again_and_seen_once(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create()
+    await world.fill(numbered(3))
+    transport = world.transport()
+    await transport.start(Member())
+    records = await take(transport, 3)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    batch = [copied(r) for r in records]
+    with pytest.raises(TransientError):
+        await transport.settle(world.stream, batch, 3)
+    assert await world.outputs() == []
+    await transport.settle(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+    sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
+    assert len(sent) == 6, "the first attempt was to reach the broker, or this test shows nothing"
+
+
+async def test_a_commit_whose_answer_got_lost_is_not_repeated(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create()
+    await world.fill(numbered(3))
+    transport = world.transport()
+    await transport.start(Member())
+    records = await take(transport, 3)
+    batch = [copied(r) for r in records]
+    fail_once(monkeypatch, "commit_transaction", before=False)
+    with pytest.raises(TransientError):
+        await transport.settle(world.stream, batch, 3)
+    await transport.settle(world.stream, batch, 3)
+    await transport.settle(world.stream, batch, 3)
+    sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
+    assert [m.value for m in sent] == [g.payload for g in numbered(3)]
+
+
+async def test_a_member_that_died_before_its_commit_leaves_its_records_to_the_next(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create()
+    await world.fill(numbered(4))
+    first = world.transport()
+    await first.start(Member())
+    records = await take(first, 4)
+    await first.settle(world.stream, [copied(records[0])], 1)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await first.settle(world.stream, [copied(r) for r in records[1:]], 4)
+    await first.stop()
+    second = Copier(world.transport())
+    await second.transport.start(second)
+    await second.run(lambda: second.settled == 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(4)]
+
+
+async def test_a_cancelled_settle_can_be_repeated(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create()
+    await world.fill(numbered(3))
+    transport = world.transport()
+    await transport.start(Member())
+    batch = [copied(r) for r in await take(transport, 3)]
+    reached = asyncio.Event()
+
+    async def hang(*_arguments: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AIOKafkaProducer, "commit_transaction", hang)
+        task = asyncio.create_task(transport.settle(world.stream, batch, 3))
+        async with asyncio.timeout(10):
+            await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await transport.settle(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+
+
+async def test_a_refused_send_is_not_committed_with_the_rest(world: KafkaWorld) -> None:
+    """aiokafka's commit waits for the sends but does not mind their errors."""
+    await world.cluster.create_topic(world.out, 1, {"max.message.bytes": "2000"})
+    await world.cluster.create_topic(world.name, 1)
+    await world.cluster.create_topic(world.settings.letters_of(world.name), 1)
+    await world.fill([Given(b"small"), Given(bytes(range(256)) * 20)])
+    transport = world.transport()
+    await transport.start(Member())
+    records = await take(transport, 2)
+    with pytest.raises(Exception, match=r"max\.message\.bytes"):
+        await transport.settle(world.stream, [copied(r) for r in records], end_of(records))
+    assert await world.outputs() == []
+
+
+async def test_at_least_once_does_not_send_again_what_was_acknowledged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await KafkaWorld(cluster, Delivery.AT_LEAST_ONCE).create()
+    await world.fill(numbered(3))
+    transport = world.transport()
+    await transport.start(Member())
+    records = await take(transport, 3)
+    real = KafkaTransport._commit
+
+    async def fail(self: KafkaTransport, stream: Partition, position: int) -> None:
+        monkeypatch.setattr(KafkaTransport, "_commit", real)
+        raise KafkaConnectionError
+
+    transport._writers[world.stream]._commit = fail.__get__(transport)  # type: ignore[attr-defined]
+    batch = [copied(r) for r in records]
+    with pytest.raises(TransientError):
+        await transport.settle(world.stream, batch, 3)
+    transport._writers[world.stream]._commit = transport._commit  # type: ignore[attr-defined]
+    await transport.settle(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+    await world.close()
