@@ -28,21 +28,25 @@ _SUB = MappingProxyType(
         "png": "image/png", "gif": "image/gif", "dicom": "application/dicom",
     }
 )  # fmt: skip
-_MAGIC = ((b"%PDF", "application/pdf"), (b"{\\rtf", "application/rtf"), (b"<?xml", "text/xml"), (b"<html", "text/html"))
+_MAGIC = ((b"%pdf", "application/pdf"), (b"{\\rtf", "application/rtf"), (b"<?xml", "text/xml"), (b"<html", "text/html"))
+LONG = 256
+"""No word of prose, and no ED component but the data, is so long."""
 _BARE = re.compile(r"[A-Za-z0-9+/]{256,}={0,2}")
 _SPACE = re.compile(r"\s+")
 
 
 def is_bare(text: str) -> bool:
     """True for what is no prose but a document: one long base64 word."""
-    return len(text) >= 256 and _BARE.fullmatch(text) is not None
+    return len(text) >= LONG and _BARE.fullmatch(text) is not None
 
 
 def bare(view: View, a: int, b: int, path: str) -> Attachment:
-    """A document in the place of text; only its own first bytes say what it is."""
-    data, encoding, kind = _data(view.text[a:b], "base64")
-    sniffed = next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), UNKNOWN)
-    return Attachment(path, *view.span(a, b), sniffed if kind is None else kind, encoding, data)
+    """A document without its description; only its own first bytes say what it is."""
+    text = view.text[a:b]
+    data, encoding, _ = _data(text, "")
+    unknown = UNKNOWN if encoding == "base64" or is_bare(text) else ""
+    kind = next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), unknown)
+    return Attachment(path, *view.span(a, b), kind, encoding, data)
 
 
 def encapsulated(view: View, pieces: list[Range], marks: Separators, path: str) -> Attachment | None:

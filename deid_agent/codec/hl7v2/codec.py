@@ -40,34 +40,40 @@ class Hl7Codec:
         lines = list(islice(wire.segments(text, carriage=carriage), self._max_segments + 1))
         if len(lines) > self._max_segments:
             raise MessageError(Reason.RESOURCE, f"byte {lines[-1].start}", f"over {self._max_segments} segments")
-        starts = _starts(lines)
+        groups = _groups(lines)
+        starts = [0, *(group[0].start for group in groups[1:]), len(raw)]
         return [
-            self._message(raw[a:b], carriage=carriage) for a, b in zip(starts, [*starts[1:], len(raw)], strict=True)
+            self._message(raw[a:b], [Segment(s.header, s.start - a, s.end - a) for s in group])
+            for group, a, b in zip(groups, starts, starts[1:], strict=False)
         ]
 
-    def _message(self, raw: bytes, *, carriage: bool) -> Hl7Message:
-        view = charset.view(raw, _declared(raw.decode("latin-1"), carriage=carriage))
-        return Reader(self._table, view).read(list(wire.segments(view.text, carriage=carriage)))
+    def _message(self, raw: bytes, lines: list[Segment]) -> Hl7Message:
+        view = charset.view(raw, _declared(raw, lines))
+        if view.starts is not None:  # decoded as a whole: other offsets
+            lines = list(wire.segments(view.text, carriage=b"\r" in raw))
+        return Reader(self._table, view).read(lines)
 
 
-def _starts(lines: Sequence[Segment]) -> list[int]:
-    """Byte offsets at which messages begin; framing before a header goes with the message before it."""
-    starts = [0]
+def _groups(lines: Sequence[Segment]) -> list[list[Segment]]:
+    """The lines of each message; framing before a header goes with the message before it."""
+    groups: list[list[Segment]] = [[]]
     has_message = False
     for line in lines:
         if line.header and has_message:
-            starts.append(line.start)
+            groups.append([])
             has_message = False
+        groups[-1].append(line)
         has_message = has_message or line.header == "MSH"
-    return starts
+    return groups
 
 
-def _declared(text: str, *, carriage: bool) -> str:
+def _declared(raw: bytes, lines: Sequence[Segment]) -> str:
     """MSH-18 as it stands, its repetitions joined by ``~``."""
-    for line in wire.segments(text, carriage=carriage):
+    for line in lines:
         if line.header == "MSH":
-            marks = wire.separators(text, line)
-            fields = text[line.start : line.end].split(marks.field)
+            text = raw[line.start : line.end].decode("latin-1")
+            marks = wire.separators(text, Segment("MSH", 0, len(text)))
+            fields = text.split(marks.field, 18)
             value = fields[17] if len(fields) > 17 else ""
             return value.replace(marks.repetition, "~") if marks.repetition else value
     return ""

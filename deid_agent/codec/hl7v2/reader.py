@@ -17,7 +17,11 @@ from deid_agent.sites import Attachment, Narrative, Site
 
 MAX_PIECES = 2_000_000
 """Fields, repetitions and components of one message; more is no message but an attack on memory."""
-_SCRUBBED = frozenset({Leaf.TEXT, Leaf.VERBATIM})
+MAX_SEPARATORS = 8
+"""Sets of separators that the headers of one message may declare (file, batch, message: three)."""
+_KEPT = frozenset({Leaf.KEEP, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
+_SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
+_CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
 
 
@@ -35,6 +39,7 @@ class Reader:
         self._pending: list[tuple[str, Range]] = []
         self._run: tuple[tuple[str, str], list[tuple[str, Range]]] | None = None
         self._first: dict[str, str] = {}
+        self._declared: set[Separators] = set()
 
     def read(self, segments: Sequence[Segment]) -> Hl7Message:
         """Raises ``MessageError`` (MALFORMED, UNSUPPORTED, RESOURCE)."""
@@ -46,7 +51,7 @@ class Reader:
                 own = self._marks if own is None or segment.header == "MSH" else own
             name = segment.header or self._name(segment)
             if not name or name == "ADD":
-                self._stray(segment, f"line({number})")
+                self._stray(segment.start + len(name), segment.end, f"line({number})")
                 continue
             seen[name] += 1
             path = name if seen[name] == 1 else f"{name}({seen[name]})"
@@ -70,8 +75,12 @@ class Reader:
     def _checked(self, segment: Segment) -> Separators:
         marks = separators(self._text, segment)
         own = (marks.field, marks.component, marks.repetition, marks.subcomponent)
-        if sum(self._text.count(mark) for mark in own if mark) > MAX_PIECES:
-            raise MessageError(Reason.RESOURCE, f"{segment.header}-2", f"more than {MAX_PIECES} pieces")
+        if marks not in self._declared:
+            self._declared.add(marks)
+            if len(self._declared) > MAX_SEPARATORS:
+                raise MessageError(Reason.RESOURCE, f"{segment.header}-2", "headers disagree on separators")
+            if sum(self._text.count(mark) for mark in own if mark) > MAX_PIECES:
+                raise MessageError(Reason.RESOURCE, f"{segment.header}-2", f"more than {MAX_PIECES} pieces")
         return marks
 
     def _name(self, segment: Segment) -> str:
@@ -104,10 +113,14 @@ class Reader:
                 by = self._value(ranges, joined.by, whole=False) if joined.by else ""
                 self._extend((name, by), f"{path}-{number}", a, b)
                 continued = True
-            elif rule.part is not Leaf.KEEP and not (offset and index == 1):
+            elif rule.part is not Leaf.KEEP and not (offset and index == 1) and not self._is_code(rule, a, b):
                 self._field(rule, a, b, f"{path}-{number}")
         if joined is not None and not continued:
             self._close()
+
+    def _is_code(self, rule: Rule, a: int, b: int) -> bool:
+        """The common case in short: one plain code, nothing to look into."""
+        return rule.code and b - a <= values.LONGEST_CODE and self._marks.component not in self._text[a:b]
 
     def _value(self, ranges: Sequence[Range], number: int, *, whole: bool = True) -> str:
         """Field ``number``, or its first component; of an uncoded field the whole."""
@@ -136,14 +149,14 @@ class Reader:
             self._close()
             self._run = (key, [])
         for number, (x, y) in enumerate(split(self._text, a, b, self._marks.repetition), start=1):
-            if y - x >= 256 and attachment.is_bare(self._text[x:y]):
+            if y - x >= attachment.LONG and attachment.is_bare(self._text[x:y]):
                 self._attachments.append(attachment.bare(self._view, x, y, f"{path}[{number}]"))
             else:
                 self._run[1].append((f"{path}[{number}]", (x, y)))
 
-    def _stray(self, segment: Segment, path: str) -> None:
-        """A line without a segment name goes on with the text before it: a report's own line breaks."""
-        fragments = [(path, piece) for piece in self._leaves(segment.start, segment.end)]
+    def _stray(self, a: int, b: int, path: str) -> None:
+        """A line without a segment name, or an ADD, goes on with the text before it: a report's own line breaks."""
+        fragments = [(path, piece) for piece in self._leaves(a, b)]
         if self._run is not None:
             self._run[1].extend(fragments)
         else:
@@ -193,7 +206,7 @@ class Reader:
             self._parts(part, pieces, rule, group, group)
 
     def _misplaced(self, part: Sequence[Leaf | tuple[Leaf, ...]], pieces: Sequence[Range]) -> bool:
-        return any(
+        return len(pieces) > len(part) or any(
             p is Leaf.DATE and a < b and not any(c.isdigit() for c in self._text[a:b])
             for p, (a, b) in zip(part, pieces, strict=False)
         )
@@ -239,18 +252,9 @@ class Reader:
         text = self._text[a:b]
         if text == NULL or not text or text.isspace():
             return
-        match leaf:
-            case Leaf.KEEP | Leaf.IDTYPE | Leaf.AUTHORITY | Leaf.EQUIPMENT | Leaf.USE:
-                kept = len(text) <= values.LONGEST_CODE
-            case Leaf.NUMBER:
-                kept = values.reads_as_number(text)
-            case Leaf.ROOM:
-                kept = len(text.strip()) <= values.ROOM
-            case _:
-                kept = False
-        if kept:
+        if leaf in _KEPT and values.is_kept(leaf, text):
             return
-        if leaf in _SCRUBBED or leaf in _KEPT:
+        if leaf in _SCRUBBED or (leaf in _CONTACT and not values.reads_as_contact(text)):
             self._pending.append((path, (a, b)))
             return
         a, b = a + len(text) - len(text.lstrip()), b - len(text) + len(text.rstrip())
@@ -281,16 +285,15 @@ class Reader:
                 self._pending.append((f"{path}.{number}", (a, b)))
 
     def _document(self, pieces: list[Range], path: str) -> None:
+        """An ED. One with less than five components is a document without its description, or none at all."""
         if len(pieces) >= 5:
             document = attachment.encapsulated(self._view, pieces, self._marks, path)
             pieces = pieces[:1] + pieces[5:]
-        else:
-            # Not an ED: a document without its description, or a piece of one.
+        elif any(b - a >= attachment.LONG for a, b in pieces):
             document = attachment.bare(self._view, pieces[0][0], pieces[-1][1], path)
             pieces = []
+        else:
+            document = None
         if document is not None:
             self._attachments.append(document)
         self._pending += [(path, leaf) for piece in pieces for leaf in self._leaves(*piece)]
-
-
-_KEPT = frozenset({Leaf.KEEP, Leaf.NUMBER, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})

@@ -63,13 +63,16 @@ _PHI_TYPES = frozenset(type_.value for type_ in PhiType)
 class Rule:
     """How a field is read: its layout, whose it is, and the PHI type of its ids, organisations or redacted values.
 
-    ``other`` is read instead where a date of ``part`` holds no digit: senders put a CN where an NDL belongs.
+    ``other`` is read instead where the value can't be ``part``: senders put a CN where an NDL belongs.
+    ``person`` is true where the layout has a family name, ``code`` where it is one value that is kept.
     """
 
     part: Part
     subject: Subject = Subject.OTHER
     type: PhiType | None = None
     other: Part | None = None
+    person: bool = False
+    code: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +236,10 @@ class _Compiler:
             else:
                 raise ConfigurationError(f"{where}: {word!r} is neither a role nor a PHI type")
         part = self._named(first, where)
-        fallback = Subject.PATIENT if _names_someone(part) else Subject.OTHER
-        return Rule(part, role or fallback, type_, self._named(second, where) if second else None)
+        other = self._named(second, where) if second else None
+        person = _names_someone(part)
+        fallback = Subject.PATIENT if person or part is Leaf.NAME else Subject.OTHER
+        return Rule(part, role or fallback, type_, other, person, part == (Leaf.KEEP,))
 
     def _named(self, name: str, where: str) -> Part:
         if name in self._parts:
@@ -264,7 +269,7 @@ def _leaf(word: str, where: str) -> Leaf:
 
 def _names_someone(part: Part) -> bool:
     leaves = (part,) if isinstance(part, Leaf) else part
-    return any(p in {Leaf.FAMILY, Leaf.NAME} if isinstance(p, Leaf) else _names_someone(p) for p in leaves)
+    return any(p is Leaf.FAMILY if isinstance(p, Leaf) else _names_someone(p) for p in leaves)
 
 
 def _read(path: Path) -> dict[str, object]:

@@ -23,6 +23,7 @@ _TYPES = MappingProxyType(
     }
 )
 _KINDS = MappingProxyType({Leaf.FAMILY: Kind.FAMILY, Leaf.GIVEN: Kind.GIVEN, Leaf.NAME: Kind.NAME})
+_GENERIC = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
 _HINTS = frozenset({Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
 _NUMBER = re.compile(r"(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
 ROOM = 6
@@ -31,9 +32,11 @@ LONGEST_CODE = 199
 """No code of any table is longer; what is, is read as text."""
 
 
-def reads_as_number(text: str) -> bool:
-    """True for figures, ranges, ratios and times: short, and no two letters together."""
-    return _NUMBER.fullmatch(text) is not None
+def is_kept(leaf: Leaf, text: str) -> bool:
+    """True where a value of a kind that is kept is short enough, or number enough, to be one."""
+    if leaf is Leaf.NUMBER:
+        return _NUMBER.fullmatch(text) is not None
+    return len(text.strip()) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
 
 
 @lru_cache(maxsize=512)
@@ -52,13 +55,15 @@ def hint(leaf: Leaf, words: Sequence[str], codes: Codes) -> PhiType | None:
 
 def classify(leaf: Leaf, value: str, rule: Rule, told: PhiType | None) -> tuple[PhiType, Kind]:
     """PHI type and kind of a value that is not kept."""
+    if leaf is Leaf.ID and rule.person and told is None and _reads_as_name(value):
+        leaf = Leaf.NAME  # senders without a provider directory put the name where the number belongs
     if leaf in _KINDS:
         return (PhiType.DOCTOR if rule.subject is Subject.PROVIDER else PhiType.PATIENT), _KINDS[leaf]
     if leaf is Leaf.REDACT:
         return rule.type or PhiType.IDNUM, Kind.REDACT
     match leaf:
         case Leaf.ID:
-            type_ = told or _of(rule, PhiCategory.ID) or PhiType.IDNUM
+            type_ = _identifier(rule, told)
         case Leaf.PHONE | Leaf.EMAIL:
             type_ = _contact(leaf, value, told)
         case Leaf.ORGANIZATION:
@@ -68,16 +73,33 @@ def classify(leaf: Leaf, value: str, rule: Rule, told: PhiType | None) -> tuple[
     return type_, Kind.VALUE
 
 
+def _identifier(rule: Rule, told: PhiType | None) -> PhiType:
+    """A field that holds one sort of identifier only is believed over the code beside the value."""
+    if rule.subject is Subject.PROVIDER and told not in {PhiType.LICENSE, PhiType.SSN}:
+        told = None
+    named = _of(rule, PhiCategory.ID)
+    return named if named and named not in _GENERIC else told or named or PhiType.IDNUM
+
+
+def _reads_as_name(value: str) -> bool:
+    return any(c in value.strip() for c in " ,") and not any(c.isdigit() for c in value)
+
+
 def _of(rule: Rule, category: PhiCategory) -> PhiType | None:
     return rule.type if rule.type and CATEGORY[rule.type] is category else None
+
+
+def reads_as_contact(value: str) -> bool:
+    """True for what can be dialled, mailed or opened; words in a telephone field are text."""
+    digits = sum(c.isdigit() for c in value)
+    return digits * 2 >= len(value) or digits >= 5 or "@" in value or "://" in value or value[:4].lower() == "www."
 
 
 def _contact(leaf: Leaf, value: str, told: PhiType | None) -> PhiType:
     if "@" in value:
         return PhiType.EMAIL
-    if "://" in value or value.lower().startswith("www."):
+    if "://" in value or value[:4].lower() == "www.":
         return PhiType.URL
-    dialled = sum(c.isdigit() for c in value) * 2 >= len(value)
-    if dialled:
-        return PhiType.FAX if told is PhiType.FAX else PhiType.PHONE
-    return told or (PhiType.EMAIL if leaf is Leaf.EMAIL else PhiType.PHONE)
+    if told is PhiType.FAX or (told and leaf is Leaf.EMAIL):
+        return told
+    return PhiType.PHONE
