@@ -56,7 +56,9 @@ class AgentSettings(_Section):
     attempts: Annotated[int, Field(ge=1, le=10)] = Field(
         default=2, description="tries of a message whose worker died, before it is dead-lettered as POISON"
     )
-    max_in_flight: Count = Field(default=500, description="records at work per partition before it is paused")
+    max_in_flight: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
+        default=512, description="records at work per partition before it is paused"
+    )
     batch: Count = Field(default=100, description="most records settled at once (one transaction)")
     drain_s: Seconds = Field(default=20.0, description="time to finish work on a rebalance or stop")
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(

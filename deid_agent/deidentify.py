@@ -29,6 +29,7 @@ from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
+_SEPARATOR = re.compile(r"[_\-/.]")
 _REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
 
 
@@ -239,18 +240,18 @@ class Deidentifier:
         return (head + new).encode(charset, "replace")
 
     def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
-        """A file name: words joined by ``_`` and ``-`` are read apart; the separators stay."""
-        readable = re.sub(r"[_\-/.]", " ", text)
-        scope = self._scope(_digest(text.encode()), None, facts)
-        found = [s for r in self._recognizers for s in r.recognize(Document(readable, facts))]
-        spans = self._resolver.resolve(found, Document(readable, facts))
-        return splice(
-            text,
-            (
-                Replacement(s.start, s.end, self._finding(s.type, text[s.start : s.end], Method.SURROGATE, scope))
-                for s in spans
-            ),
-        )
+        """A file name: words joined by ``_``, ``-``, ``.`` and ``/`` are read apart."""
+        document = Document(_SEPARATOR.sub(" ", text), facts)
+        scope = Scope(document=_digest(text.encode()), people=_people(facts))
+        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
+        replacements = []
+        for span in self._resolver.resolve(found, document):
+            old = slice(span.start, span.end)
+            new = self._finding(span.type, document.text[old], Method.SURROGATE, scope)
+            separator = _SEPARATOR.search(text[old])
+            joined = new.replace(" ", separator[0]) if separator else new
+            replacements.append(Replacement(span.start, span.end, joined))
+        return splice(text, replacements)
 
 
 def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:

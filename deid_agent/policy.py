@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -85,6 +85,10 @@ class Policy:
                     return self.paths[plain]
                 plain = plain[: max(plain.rfind("."), plain.rfind("-"), 0)]
         return self.types.get(type_, self.default)
+
+    def with_key(self, mode: KeyMode) -> "Policy":
+        """The same policy for records whose keys are of another kind (file names)."""
+        return replace(self, record_key=mode)
 
     @property
     def changes_nothing(self) -> bool:

@@ -38,10 +38,11 @@ class Workshop:
 
     def deidentifier(self) -> Deidentifier:
         """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
+        loaded = registry.load_rules(self.rules)
         return Deidentifier(
             codecs=(Hl7Codec(self.rules), FhirCodec(self.rules)),
-            recognizers=registry.build(self.rules, self.system),
-            resolver=Resolver(_profile(self.profile)),
+            recognizers=registry.assemble(loaded, self.system),
+            resolver=Resolver(_profile(self.profile), loaded),
             surrogates=Surrogates(
                 self.key.secret,
                 date_scope=self.policy.date_scope.value,

@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent import config, resources, ruleset
+from deid_agent import config, resources
 from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent.cli.common import Exit, guarded
 from deid_agent.cli.wire import kafka_settings
 from deid_agent.config import Settings, TransportKind
 from deid_agent.errors import ConfigurationError
-from deid_agent.transport import kafka
+from deid_agent.recognize import registry
+from deid_agent.transport.kafka_probe import probe
 from deid_agent.wiring import Workshop
 
 
@@ -91,7 +92,7 @@ def _rules_folder(settings: Settings) -> Path:
 
 def _rules(settings: Settings) -> str:
     folder = _rules_folder(settings)
-    loaded = ruleset.load(folder)
+    loaded = registry.load_rules(folder)
     return f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes, digest {resources.digest(folder)[:16]}"
 
 
@@ -127,7 +128,7 @@ def _directory(settings: Settings) -> str:
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
-        problems = asyncio.run(kafka.probe(kafka_settings(settings)))
+        problems = asyncio.run(probe(kafka_settings(settings)))
     except ConfigurationError as problem:
         problems = [str(problem)]
     for line in problems:

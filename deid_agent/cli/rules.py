@@ -5,6 +5,7 @@ import orjson
 
 from deid_agent import resources, ruleset
 from deid_agent.cli.common import Exit, guarded, say
+from deid_agent.recognize import registry
 
 
 @click.group()
@@ -18,7 +19,7 @@ def rules() -> None:
 @guarded
 def list_(folder: str | None, as_json: bool) -> Exit:
     """Every rule that is loaded, with its types and why it exists."""
-    loaded = ruleset.load(resources.folder("rules", folder))
+    loaded = registry.load_rules(resources.folder("rules", folder))
     for kind, group in (("pattern", loaded.patterns), ("veto", loaded.vetoes)):
         for rule in group:
             types = [t.value for t in rule.types]
@@ -34,7 +35,12 @@ def list_(folder: str | None, as_json: bool) -> Exit:
 @guarded
 def test(folder: str | None) -> Exit:
     """Run every rule over its own hits and misses; a failing one makes the exit code 2."""
-    loaded = ruleset.load(resources.folder("rules", folder))
-    samples = ruleset.check(loaded)
-    say(f"{len(loaded.patterns)} patterns and {len(loaded.vetoes)} vetoes pass their {samples} samples")
-    return Exit.DONE
+    loaded = registry.load_rules(resources.folder("rules", folder))
+    faults = ruleset.check(loaded)
+    for fault in faults:
+        say(fault)
+    samples = sum(len(rule.hit) + len(rule.miss) for rule in (*loaded.patterns, *loaded.vetoes))
+    say(
+        f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes: {samples - len(faults)} of {samples} samples pass"
+    )
+    return Exit.CONFIGURATION if faults else Exit.DONE

@@ -1,0 +1,149 @@
+"""From settings to a running agent: the only place that knows every part."""
+
+import asyncio
+import logging
+import signal
+
+from deid_agent import __version__, resources
+from deid_agent import policy as policies
+from deid_agent.agent.audit import AuditFile
+from deid_agent.agent.deadletter import LetterLimit
+from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.job import Executor
+from deid_agent.agent.lane import LaneSettings
+from deid_agent.agent.ports import Transport
+from deid_agent.agent.runner import Runner
+from deid_agent.agent.workers import InlineExecutor, WorkerPool
+from deid_agent.config import AgentSettings, Settings, TransportKind
+from deid_agent.errors import ConfigurationError
+from deid_agent.key import Key
+from deid_agent.policy import KeyMode
+from deid_agent.telemetry.emit import Telemetry, stream_handler
+from deid_agent.transport.files import DirectoryTransport
+from deid_agent.transport.kafka import KafkaTransport
+from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
+from deid_agent.wiring import Workshop
+
+
+def serve(settings: Settings, key: Key) -> None:
+    """Run the agent of ``settings`` until it is stopped or has nothing more to come.
+
+    Raises ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
+    """
+    _set_up_logging(settings.log_level)
+    asyncio.run(_serve(settings, key))
+
+
+def workshop_of(settings: Settings, key: Key) -> Workshop:
+    """What the workers are given. File names are read as text, Kafka keys as identifiers, unless the policy differs."""
+    rules = resources.folder("rules", None if settings.rules is None else str(settings.rules))
+    policy = policies.load(settings.policy, rules)
+    if settings.transport is TransportKind.DIRECTORY and policy.record_key in {KeyMode.IDENTIFIER, KeyMode.DROP}:
+        policy = policy.with_key(KeyMode.TEXT)
+    return Workshop(
+        rules=rules,
+        key=key,
+        policy=policy,
+        system=settings.system,
+        profile=settings.profile,
+        max_bytes=settings.agent.max_message_bytes,
+    )
+
+
+def kafka_settings(settings: Settings) -> KafkaSettings:
+    """The transport's own settings, out of ours. Raises ``ConfigurationError``."""
+    ours = settings.kafka
+    if ours is None:
+        raise ConfigurationError("there is no [kafka] section")
+    return KafkaSettings(
+        bootstrap_servers=ours.bootstrap_servers,
+        group_id=ours.group_id,
+        routes=ours.routes,
+        dead_letter_suffix=ours.dead_letter_suffix,
+        delivery=Delivery(ours.delivery.value),
+        client_id=ours.client_id,
+        instance_id=ours.instance_id,
+        session_timeout_ms=ours.session_timeout_ms,
+        max_request_bytes=ours.max_request_bytes,
+        compression=ours.compression,
+        security_protocol=ours.security_protocol,
+        ssl_cafile=ours.ssl_cafile,
+        ssl_certfile=ours.ssl_certfile,
+        ssl_keyfile=ours.ssl_keyfile,
+        sasl_mechanism=ours.sasl_mechanism,
+        sasl_username=ours.sasl_username,
+        sasl_password=None if ours.sasl_password is None else ours.sasl_password.get_secret_value(),
+    )
+
+
+async def _serve(settings: Settings, key: Key) -> None:
+    telemetry = Telemetry()
+    parts = workshop_of(settings, key)
+    audit = AuditFile(settings.audit.path, _build(settings, parts), telemetry)
+    try:
+        runner = Runner(
+            _transport(settings, telemetry),
+            _executor(settings.agent, parts, telemetry),
+            audit,
+            _runner_settings(settings.agent),
+            telemetry=telemetry,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, runner.request_stop)
+        await runner.run()
+    finally:
+        await audit.close()
+
+
+def _transport(settings: Settings, telemetry: Telemetry) -> Transport:
+    if settings.transport is TransportKind.KAFKA:
+        return KafkaTransport(kafka_settings(settings))
+    ours = settings.directory
+    if ours is None:
+        raise ConfigurationError("there is no [directory] section")
+    return DirectoryTransport(
+        ours.input,
+        ours.output,
+        ours.dead_letters,
+        ours.state,
+        watch=ours.watch,
+        max_file_bytes=4 * settings.agent.max_message_bytes,
+        telemetry=telemetry,
+    )
+
+
+def _executor(agent: AgentSettings, parts: Workshop, telemetry: Telemetry) -> Executor:
+    if agent.workers == 0:
+        return InlineExecutor(parts)
+    lanes = LaneSettings(deadline_s=agent.deadline_s, attempts=agent.attempts)
+    return WorkerPool(parts, agent.workers, telemetry, lanes)
+
+
+def _runner_settings(agent: AgentSettings) -> RunnerSettings:
+    return RunnerSettings(
+        poll_limit=max(1, min(128, agent.max_in_flight // 2)),
+        max_in_flight=agent.max_in_flight,
+        batch_records=agent.batch,
+        drain_s=agent.drain_s,
+        letters=LetterLimit(run=agent.dead_letter_run, ratio=agent.dead_letter_ratio),
+    )
+
+
+def _build(settings: Settings, parts: Workshop) -> dict[str, str]:
+    """What every audit entry says of the program and its configuration: versions and digests."""
+    models = resources.folder("models", None if settings.models is None else str(settings.models))
+    return {
+        "version": __version__,
+        "rules": resources.digest(parts.rules)[:16],
+        "models": resources.digest(models)[:16],
+        "policy": f"{parts.policy.name}:{parts.policy.digest[:16]}",
+        "key": parts.key.id,
+    }
+
+
+def _set_up_logging(level: str) -> None:
+    """JSON lines of typed events on standard error, for our own lines and those of libraries."""
+    root = logging.getLogger()
+    root.handlers[:] = [stream_handler()]
+    root.setLevel(level.upper())
