@@ -40,7 +40,6 @@ def test(folder: str | None) -> Exit:
     for fault in faults:
         say(fault)
     samples = sum(len(rule.hit) + len(rule.miss) for rule in (*loaded.patterns, *loaded.vetoes))
-    say(
-        f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes: {samples - len(faults)} of {samples} samples pass"
-    )
+    right = samples - len(faults)
+    say(f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes: {right} of {samples} samples hold")
     return Exit.CONFIGURATION if faults else Exit.DONE

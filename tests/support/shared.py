@@ -1,0 +1,17 @@
+"""The folder of messages that stand beside a checkout; a user has none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "DEID_SHARED"
+
+
+def shared(*parts: str) -> Path:
+    """A folder below ``$DEID_SHARED``; skips with the reason where there is none."""
+    root = os.environ.get(VARIABLE, "")
+    path = Path(root, *parts)
+    if not root or not path.is_dir():
+        pytest.skip(f"{VARIABLE} names no folder with {'/'.join(parts)}: nothing to walk")
+    return path
