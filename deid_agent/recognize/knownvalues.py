@@ -1,0 +1,244 @@
+"""Numbers, phrases and dates that the message's structured part gives, found in its narrative.
+
+Numbers are compared by letters and digits alone: punctuation, single blanks
+and leading zeros do not matter. A number counts when
+
+* it has six letters and digits or more, or four with a letter among them; or
+* it has four or five digits and a label touches it (``MRN 4471``, ``#12345``), or it is a postal code.
+
+Phrases (street lines, towns, facilities) are compared word by word, case and
+accents aside, street types by their abbreviation. A phrase of one word counts
+alone unless it is shorter than four letters or a common word; such a word
+never does. A facility is also found without its last kind word.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from deid_agent.lexicon import Lexicon
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.recognize.writtendates import dates_in, read_fact
+from deid_agent.sites import Fact
+from deid_agent.spans import Span
+from deid_agent.text import Document, folded
+
+_LABEL = re.compile(
+    r"(?:#|\b(?:no|num|number|id|ids|mrn?|mr|acct|account|ref|visit|chart|file|unit|case|order|code|card|enc|csn|fin)"
+    r"\b)[\s:.#]{0,5}\Z",
+    re.IGNORECASE,
+)
+_MASKED = re.compile(
+    r"(?:[x*•]{2,4}[- ]?){1,2}\Z|(?:last|final) (?:4|four)[\s:(]{0,5}\Z|end(?:s|ing)(?: in)? \Z", re.IGNORECASE
+)
+_SEPARATORS = re.compile(r"[ \-./()+]{0,3}")
+_STREET_WORDS: Mapping[str, str] = {
+    "street": "st", "avenue": "ave", "av": "ave", "road": "rd", "drive": "dr", "lane": "ln", "court": "ct",
+    "boulevard": "blvd", "place": "pl", "terrace": "ter", "circle": "cir", "highway": "hwy", "parkway": "pkwy",
+    "square": "sq", "apartment": "apt", "suite": "ste", "floor": "fl", "building": "bldg", "north": "n",
+    "south": "s", "east": "e", "west": "w", "saint": "st", "mount": "mt", "fort": "ft",
+}  # fmt: skip
+_KIND_WORDS = frozenset(
+    [
+        "hospital",
+        "hospitals",
+        "clinic",
+        "clinics",
+        "center",
+        "centre",
+        "health",
+        "healthcare",
+        "medical",
+        "system",
+        "group",
+        "practice",
+        "pharmacy",
+        "care",
+        "infirmary",
+        "surgery",
+        "laboratory",
+        "laboratories",
+        "lab",
+        "labs",
+        "rehab",
+        "services",
+        "associates",
+        "inc",
+        "llc",
+    ]
+)
+_NUMBERS = frozenset(
+    t for t, c in CATEGORY.items() if c is PhiCategory.ID or t in (PhiType.PHONE, PhiType.FAX, PhiType.ZIP)
+)
+_LITERAL = frozenset({PhiType.EMAIL, PhiType.URL, PhiType.IPADDRESS, PhiType.USERNAME})
+_PHRASES = frozenset(
+    {
+        PhiType.STREET, PhiType.CITY, PhiType.STATE, PhiType.COUNTRY, PhiType.HOSPITAL, PhiType.ORGANIZATION,
+        PhiType.LOCATION_OTHER, PhiType.PROFESSION,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFinder:
+    """Finds the values of one message; built once per set of facts."""
+
+    facts: tuple[Fact, ...] = field(repr=False)
+    common: Lexicon = field(repr=False)
+
+    def find(self, doc: Document) -> Iterator[Span]:
+        """Spans of every value that the text repeats."""
+        yield from self._dates(doc)
+        yield from self._numbers(doc)
+        yield from self._literals(doc)
+        yield from self._phrases(doc)
+
+    def _of(self, types: frozenset[PhiType]) -> Iterator[Fact]:
+        return (fact for fact in self.facts if fact.type in types)
+
+    def _dates(self, doc: Document) -> Iterator[Span]:
+        days = {day: fact for fact in self._of(frozenset({PhiType.DATE})) if (day := read_fact(fact.value))}
+        if not days:
+            return
+        for written in dates_in(doc):
+            said = min(written.readings & days.keys(), default=None)
+            if said is not None:
+                yield Span(written.start, written.end, PhiType.DATE, f"known:{days[said].subject}-date")
+
+    def _numbers(self, doc: Document) -> Iterator[Span]:
+        facts = list(self._of(_NUMBERS))
+        if not facts:
+            return
+        squeezed = Squeezed.of(doc)
+        for fact in facts:
+            source = f"known:{fact.subject}-number"
+            key = _squeeze(fact.value)
+            core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
+            if len(core) >= 4:
+                for start, end in squeezed.find(core, doc.text):
+                    if self._stands(fact.type, core, doc.text, start):
+                        yield Span(start, end, fact.type, source)
+            if fact.type is PhiType.SSN and len(key) == 9:
+                for start, end in squeezed.find(key[-4:], doc.text):
+                    if _MASKED.search(doc.text, max(0, start - 16), start):
+                        yield Span(start, end, fact.type, source)
+
+    def _stands(self, kind: PhiType, core: str, text: str, start: int) -> bool:
+        if len(core) >= 6 or kind is PhiType.ZIP or not core.isdigit():
+            return True
+        return _LABEL.search(text, max(0, start - 16), start) is not None
+
+    def _literals(self, doc: Document) -> Iterator[Span]:
+        for fact in self._of(_LITERAL):
+            value = fact.value.strip().lower()
+            if len(value) < 4 or value in self.common:
+                continue
+            at = doc.lower.find(value)
+            while at >= 0:
+                end = at + len(value)
+                if not _alnum(doc.text, at - 1) and not _alnum(doc.text, end):
+                    yield Span(at, end, fact.type, f"known:{fact.subject}-value")
+                at = doc.lower.find(value, end)
+
+    def _phrases(self, doc: Document) -> Iterator[Span]:
+        facts = list(self._of(_PHRASES))
+        if not facts:
+            return
+        words = [(a, b) for a, b in doc.tokens if doc.text[a].isalnum()]
+        texts = [_plain(doc.text[a:b]) for a, b in words]
+        places: dict[str, list[int]] = {}
+        for at, text in enumerate(texts):
+            places.setdefault(text, []).append(at)
+        for fact in facts:
+            for phrase in self._variants(fact):
+                for at in places.get(phrase[0], ()):
+                    last = at + len(phrase) - 1
+                    if tuple(texts[at : last + 1]) == phrase and _near(doc.text, words, at, last):
+                        yield Span(words[at][0], words[last][1], fact.type, f"known:{fact.subject}-place")
+
+    def _variants(self, fact: Fact) -> Iterator[tuple[str, ...]]:
+        """The phrase, and shorter forms of it that still name it."""
+        whole = tuple(_plain(word) for word in re.findall(r"[^\W\d_]+|\d+", fact.value))
+        forms = [whole]
+        if fact.type is PhiType.STREET:
+            forms += [whole[:at] for at in range(3, len(whole)) if whole[at] in ("apt", "ste", "unit", "fl", "bldg")]
+            forms += [form[1:] for form in list(forms) if form and form[0].isdigit() and len(form) > 2]
+        elif fact.type in (PhiType.HOSPITAL, PhiType.ORGANIZATION):
+            short = whole
+            while len(short) > 1 and short[-1] in _KIND_WORDS:
+                short = short[:-1]
+            forms.append(short)
+        yield from (form for form in dict.fromkeys(forms) if self._says_enough(form))
+
+    def _says_enough(self, form: tuple[str, ...]) -> bool:
+        if len(form) == 1:
+            return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in self.common
+        return any(word not in self.common and not word.isdigit() for word in form) or len(form) > 2
+
+
+def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:
+    """True where nothing but a blank, a comma, a dash, a stop or one line break parts the words."""
+    return all(_BETWEEN.fullmatch(text, words[i][1], words[i + 1][0]) for i in range(at, last))
+
+
+_BETWEEN = re.compile(r"[ \t,.'’#&\-]{0,4}\r?\n?[ \t]{0,4}")
+
+
+def _plain(word: str) -> str:
+    word = folded(word)
+    return _STREET_WORDS.get(word, word)
+
+
+def _squeeze(text: str) -> str:
+    return "".join(c for c in text.upper() if c.isascii() and c.isalnum())
+
+
+def _alnum(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and text[at].isalnum()
+
+
+@dataclass(frozen=True, slots=True)
+class Squeezed:
+    """A text without punctuation and blanks: ``letters[i]`` stands at ``at[i]`` of the text."""
+
+    letters: str = field(repr=False)
+    at: list[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, doc: Document) -> "Squeezed":
+        at = [m.start() for m in _ASCII_ALNUM.finditer(doc.text)]
+        return cls("".join(doc.text[i] for i in at).upper(), at)
+
+    def find(self, core: str, text: str) -> Iterator[tuple[int, int]]:
+        """Ranges of ``text`` that say ``core`` with light punctuation, leading zeros included, glued to nothing."""
+        found = self.letters.find(core)
+        while found >= 0:
+            last = found + len(core) - 1
+            if self._plain(text, found, last):
+                first = found
+                while first > 0 and self.letters[first - 1] == "0" and self.at[first] - self.at[first - 1] == 1:
+                    first -= 1
+                start, end = self.at[first], self.at[last] + 1
+                if not _digit(text, start - 1) and not _digit(text, end) and not _decimal(text, start, end):
+                    yield start, end
+            found = self.letters.find(core, found + 1)
+
+    def _plain(self, text: str, first: int, last: int) -> bool:
+        at = self.at
+        return at[last] - at[first] <= 2 * (last - first) + 6 and all(
+            at[i + 1] - at[i] == 1 or _SEPARATORS.fullmatch(text, at[i] + 1, at[i + 1]) for i in range(first, last)
+        )
+
+
+_ASCII_ALNUM = re.compile(r"[0-9A-Za-z]")
+
+
+def _digit(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and text[at].isdigit()
+
+
+def _decimal(text: str, start: int, end: int) -> bool:
+    """True where the number is one side of a decimal point."""
+    return (text[max(0, start - 1) : start] == "." and _digit(text, start - 2)) or (
+        text[end : end + 1] == "." and _digit(text, end + 1)
+    )

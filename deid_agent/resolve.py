@@ -1,0 +1,193 @@
+"""Overlap, vetoes and boundaries: many proposed spans to disjoint ones.
+
+The order of stages: mend boundaries, veto, settle overlaps, join neighbours.
+Deterministic: the result does not depend on the order of the proposals.
+
+Sources: Dehghan 2015 section 2.5 (precision, recall and balanced runs),
+Liu 2015 section 3.4; the annotation guidelines for boundaries and joining.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.ruleset import Ruleset
+from deid_agent.spans import Span, in_order
+from deid_agent.text import Document
+
+
+class Profile(StrEnum):
+    """What a mistake costs. ``recall`` is for publishing: nothing that might identify stays."""
+
+    PRECISION = "precision"  # low confidence dropped, vetoes obeyed
+    BALANCED = "balanced"  # everything kept, vetoes obeyed
+    RECALL = "recall"  # everything kept, and vetoed text too where known PHI says it
+
+
+KNOWN = "known:"
+"""Prefix of the source of spans that the message's own structured part names."""
+
+_SOURCE_ORDER = (KNOWN, "", "char-crf:", "crf:", "neural:", "lexicon:")
+"""Whose word counts more where two findings overlap; ``""`` stands for pattern rules of high confidence."""
+
+_TYPE_ORDER = {
+    kind: rank
+    for rank, kind in enumerate(
+        (
+            PhiType.AGE,  # over DATE: a year of life is not a calendar year
+            PhiType.EMAIL,  # over URL, USERNAME: holds both
+            PhiType.URL,
+            PhiType.SSN,
+            PhiType.FAX,  # over PHONE: has a cue, PHONE is the default
+            PhiType.DOCTOR,  # over PATIENT
+        )
+    )
+}
+
+_NAMES = frozenset(t for t, c in CATEGORY.items() if c is PhiCategory.NAME and t is not PhiType.USERNAME)
+_TITLE = re.compile(
+    r"(?:(?:dr|drs|mr|mrs|ms|mx|miss|prof|rev|fr|sr|sgt|cpl|lt|col|maj|capt|pt|doctor|professor|md)\.?\s+)+(?=\S)",
+    re.IGNORECASE,
+)
+_POSSESSIVE = re.compile(r"['’][sS]$")
+_CREDENTIAL = re.compile(
+    r",?\s+(?:m\.?d\.?|d\.?o\.?|r\.?n\.?|ph\.?d\.?|np|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|pt|dpt|ot|otr/l)\.?$",
+    re.IGNORECASE,
+)
+_OUTSIDE = ' \t\r\n,;:()[]{}<>"“”|*_=~'
+_ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
+_DOT_STAYS = frozenset(
+    {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
+)
+_GAPS = {
+    PhiType.DOCTOR: re.compile(r"[ \t]?\r?\n?[ \t]?"),
+    PhiType.PATIENT: re.compile(r"[ \t]?\r?\n?[ \t]?"),
+    PhiType.STREET: re.compile(r",?\s{0,2}"),
+}
+"""What may stand between two spans of one type that are one; a comma between names means two people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """``resolve`` turns proposals into the spans to replace."""
+
+    profile: Profile = Profile.RECALL
+    rules: Ruleset = field(default=Ruleset(), repr=False)
+
+    def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
+        """Disjoint spans inside ``doc`` in order.
+
+        Of two that overlap the one earlier in the declared order stays whole, and
+        what of the other still covers a letter or digit stays beside it: settling
+        an overlap never uncovers text. The precision profile drops that rest.
+        """
+        low = self.rules.low
+        mended = {m for s in spans if (m := mend(s, doc.text)) is not None}
+        if self.profile is Profile.PRECISION:
+            mended = {s for s in mended if s.source not in low}
+        kept = self._unvetoed(mended, doc)
+        winners: list[Span] = []
+        for span in sorted(kept, key=lambda s: _rank(s, low)):
+            winners += self._fit(span, winners, doc.text)
+        return join(in_order(winners), doc.text)
+
+    def _unvetoed(self, spans: set[Span], doc: Document) -> set[Span]:
+        gone: set[Span] = set()
+        for veto in self.rules.vetoes:
+            concerned = [s for s in spans if s.type in veto.types]
+            if not concerned:
+                continue
+            ranges = list(veto.find(doc))
+            gone |= {s for s in concerned if any(a <= s.start and s.end <= b for a, b in ranges)}
+        if self.profile is Profile.RECALL:
+            gone = {s for s in gone if not s.source.startswith(KNOWN)}
+        return spans - gone
+
+    def _fit(self, span: Span, winners: list[Span], text: str) -> list[Span]:
+        """What of ``span`` is still free: all of it, its rests, or nothing."""
+        free = [(span.start, span.end)]
+        for other in winners:
+            if span.overlaps(other):
+                free = [
+                    (a, b)
+                    for start, end in free
+                    for a, b in ((start, min(end, other.start)), (max(start, other.end), end))
+                    if a < b
+                ]
+        if free == [(span.start, span.end)]:
+            return [span]
+        if self.profile is Profile.PRECISION:
+            return []
+        rests = (mend(Span(a, b, span.type, span.source), text) for a, b in free)
+        return [rest for rest in rests if rest is not None]
+
+
+def _rank(span: Span, low: frozenset[str]) -> tuple[int, int, int, int, str]:
+    """The declared order: sure before unsure, long before short, type order, source order, position.
+
+    Known PHI and sure patterns stand on one level, so that a known family name
+    does not cut a longer name in two; at equal length known PHI comes first.
+    """
+    prefix = next((p for p in _SOURCE_ORDER if p and span.source.startswith(p)), "")
+    source = _SOURCE_ORDER.index(prefix)
+    level = 1 if span.source in low else max(0, source - 1)
+    kind = _TYPE_ORDER.get(span.type, len(_TYPE_ORDER))
+    return (level, span.start - span.end, source, kind, f"{span.type} {span.source} {span.start:012d}")
+
+
+def mend(span: Span, text: str) -> Span | None:
+    """``span`` with the boundaries of the guidelines; ``None`` where no letter or digit is left.
+
+    Blanks, brackets and marks at the ends go; of names also titles, credentials and the
+    possessive; a full stop stays only where it ends an abbreviation.
+    """
+    start, end = span.start, span.end
+    while start < end:
+        inside = text[start:end]
+        cut = len(inside) - len(inside.lstrip(_OUTSIDE))
+        if span.type in _NAMES and (title := _TITLE.match(inside)):
+            cut = max(cut, title.end())
+        if cut:
+            start += cut
+            continue
+        drop = len(inside) - len(inside.rstrip(_OUTSIDE))
+        if not drop and span.type in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)):
+            drop = len(inside) - found.start() if found.start() else 0
+        if not drop and inside.endswith(".") and not _dot_belongs(span.type, inside):
+            drop = 1
+        if not drop:
+            break
+        end -= drop
+    if not any(c.isalnum() for c in text[start:end]):
+        return None
+    if (start, end) == (span.start, span.end):
+        return span
+    return Span(start, end, span.type, span.source)
+
+
+def _dot_belongs(kind: PhiType, inside: str) -> bool:
+    if kind in _NAMES:
+        return re.search(r"(?:\b[^\W\d_]|\b[JS]r)\.$", inside) is not None
+    return kind in _DOT_STAYS and _ABBREVIATED.search(inside) is not None
+
+
+def join(spans: list[Span], text: str) -> list[Span]:
+    """Neighbours of one type that the guidelines count as one, made one; the longer one gives the source."""
+    out: list[Span] = []
+    for span in spans:
+        last = out[-1] if out else None
+        gap = _GAPS.get(span.type)
+        if (
+            last is not None
+            and gap is not None
+            and last.type is span.type
+            and span.start - last.end <= 3
+            and gap.fullmatch(text, last.end, span.start)
+        ):
+            source = last.source if len(last) >= len(span) else span.source
+            out[-1] = Span(last.start, span.end, span.type, source)
+        else:
+            out.append(span)
+    return out

@@ -1,0 +1,38 @@
+"""Makes ``rules/lexicon/common.txt``: words that an annotated corpus writes in lower case outside of PHI.
+
+Run from the repository root: ``PYTHONPATH=tests python -m support.common_words CORPUS > rules/lexicon/common.txt``.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from deid_agent.eval.markup import Note, read_corpus
+
+HEADER = """\
+# Words of clinical notes: what the annotated corpus writes in lower case, outside of PHI, at least twice.
+# A known name that is one of these counts only where its context says so (deid_agent/recognize/knownnames.py).
+# Made by tests/support/common_words.py; do not edit.
+"""
+_WORD = re.compile(r"(?<![^\W_])[a-z]+(?![^\W_])")
+
+
+def lower_case_words(note: Note) -> Iterator[str]:
+    """Words in lower case that touch no annotation."""
+    taken = note.annotated.spans
+    at = 0
+    for span in (*taken, None):
+        yield from _WORD.findall(note.annotated.text, at, span.start if span else len(note.annotated.text))
+        at = span.end if span else at
+
+
+def common_words(folder: Path) -> list[str]:
+    """The list, sorted."""
+    counts = Counter(word for note in read_corpus(folder) for word in lower_case_words(note) if len(word) > 1)
+    return sorted(word for word, count in counts.items() if count > 1)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(HEADER + "\n".join(common_words(Path(sys.argv[1]))) + "\n")
