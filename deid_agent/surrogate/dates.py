@@ -1,0 +1,71 @@
+"""Date shift: every written form of a date, moved by whole days, written as it was.
+
+The shift of a scope is negative: a surrogate date is never later than its original, so
+nothing of a message comes to lie in its future (Zuccon et al. 2014, section 4.2, asks for an allowed range). Between
+any two whole dates of a scope the number of days is exact.
+"""
+
+import re
+import unicodedata
+
+from deid_agent.surrogate.calendars import Calendar, Shift
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.numeric_dates import numeric_date
+from deid_agent.surrogate.shape import flat, with_breaks_of
+from deid_agent.surrogate.word_dates import word_date
+
+_YEAR = 365.2425
+_MISREAD = str.maketrans("lIoO", "1100")
+_MISREAD_WORD = re.compile(r"(?<![^\W\d_])[\dlIoO]+(?=(?:st|nd|rd|th)?(?![^\W\d_]))")
+_MISREAD_ONLY = re.compile(r"[\dlIoO/.\-' ]+")
+
+
+def shift_days(key: Key, scope: str, *, maximum: int, weeks: bool) -> int:
+    """A number in [-maximum, -1], the same for all dates of the scope.
+
+    Whole weeks where ``weeks`` is set; otherwise no multiple of 7, and in either case
+    no number of days after which some date keeps its month and day.
+    """
+    allowed = [days for days in range(1, maximum + 1) if (days % 7 == 0) == weeks and not _whole_years(days)]
+    return -allowed[key.index(len(allowed), "shift", scope)]
+
+
+def shifted(text: str, shift: Shift, calendar: Calendar) -> str | None:
+    """``text`` shifted in its own form, or None where it is no date (13/45/99)."""
+    if not any(c in "123456789" for c in text) and set(text) <= set("0-/: .T"):
+        return text  # 00000000: a date left out, nothing to hide
+    if not text.isascii() and (digits := _foreign_zero(text)):
+        plain = "".join(str(unicodedata.decimal(c)) if unicodedata.decimal(c, -1) >= 0 else c for c in text)
+        new = _read(plain, shift, calendar)
+        return new and "".join(chr(digits + int(c)) if c in "0123456789" else c for c in new)
+    return _read(text, shift, calendar)
+
+
+def _read(text: str, shift: Shift, calendar: Calendar) -> str | None:
+    if found := numeric_date(text, shift):
+        return found.text
+    if new := word_date(text, shift, calendar):
+        return new
+    one_line = flat(text)
+    if one_line != text and (new := _read(one_line, shift, calendar)):
+        return with_breaks_of(text, new)
+    clear = _reread(text)
+    return _read(clear, shift, calendar) if clear != text else None
+
+
+def _reread(text: str) -> str:
+    """Scanned digits that became letters (l2/27/O3) as digits again."""
+    if _MISREAD_ONLY.fullmatch(text):
+        return text.translate(_MISREAD)
+    text = re.sub(r"(?i)(?<!\w)0(?=ct)", "O", text)
+    return _MISREAD_WORD.sub(lambda m: m[0].translate(_MISREAD) if re.search(r"\d", m[0]) else m[0], text)
+
+
+def _foreign_zero(text: str) -> int | None:
+    """The zero of the first decimal digit that is not ASCII."""
+    return next((ord(c) - unicodedata.decimal(c) for c in text if not c.isascii() and c.isdecimal()), None)
+
+
+def _whole_years(days: int) -> bool:
+    years = round(days / _YEAR)
+    return years > 0 and abs(days - years * _YEAR) < 2

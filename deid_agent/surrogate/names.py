@@ -1,0 +1,252 @@
+"""Names of people: every written form in, the same form out.
+
+A name is replaced word by word, so that order, commas, quotes, hyphens, case and
+line breaks stand as they stood. Given and family names are mapped apart and without
+regard to where they stand: "Okafor, Ada" and "Mr. Okafor" agree. Every surrogate begins with the keyed
+image of its original's first letter (one permutation of letters per person scope), so
+"A.O." and "A. Okafor" agree with both, with no shared state and nobody to ask.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+from deid_agent.sites import Kind
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.lists import ANY, Lists
+from deid_agent.surrogate.scripts import script_of, script_word
+from deid_agent.surrogate.shape import fold, in_case_of
+from deid_agent.surrogate.words import Word, words_of
+
+_LETTERS = "ABCDEFGHJKLMNPRSTVW"  # letters with enough names of every part to begin a surrogate with
+_ENOUGH = 5
+
+
+class Role(Enum):
+    KEEP = "keep"
+    GIVEN = "given"
+    FAMILY = "family"
+    INITIALS = "initials"
+
+
+@dataclass(frozen=True, slots=True)
+class Namer:
+    """Names of one person scope and type. ``people`` are (given, family) pairs known from the message."""
+
+    key: Key = field(repr=False)
+    lists: Lists = field(repr=False)
+    domain: str = field(repr=False)
+    people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    clinician: bool = False
+
+    def name(self, value: str, kind: Kind) -> str:
+        """``value`` with every word that names someone replaced; differs from it where it has a letter."""
+        words = words_of(value)
+        if not words:
+            return value
+        roles = self._roles(value, words, kind)
+        if all(role is Role.KEEP for role in roles):
+            roles = [Role.FAMILY] * len(words)
+        whole = len(words) == 1 and kind not in (Kind.FAMILY, Kind.GIVEN)
+        out: list[str] = []
+        at = 0
+        for word, role in zip(words, roles, strict=True):
+            out += (value[at : word.start], self._replaced(word.text, role, whole=whole))
+            at = word.start + len(word.text)
+        return "".join([*out, value[at:]])
+
+    def letter(self, letter: str) -> str:
+        """The image of a first letter, a capital."""
+        plain = fold(letter)[:1].upper()
+        return image(self.key, self.domain, plain)
+
+    def _roles(self, value: str, words: Sequence[Word], kind: Kind) -> list[Role]:
+        fixed = [self._fixed(value, words, n, kind) for n in range(len(words))]
+        open_words = [n for n, role in enumerate(fixed) if role is None]
+        comma = value.find(",")
+        after = [n for n in open_words if words[n].start > comma] if comma > 0 else []
+        initials = any(role is Role.INITIALS and words[n].start > comma for n, role in enumerate(fixed))
+        reversed_form = comma > 0 and bool(after or initials)
+        roles: list[Role] = []
+        for n, role in enumerate(fixed):
+            if role is not None:
+                roles.append(role)
+            elif kind is Kind.FAMILY or kind is Kind.GIVEN:
+                roles.append(Role.FAMILY if kind is Kind.FAMILY else Role.GIVEN)
+            elif reversed_form:
+                roles.append(Role.FAMILY if words[n].start < comma else Role.GIVEN)
+            else:
+                roles.append(self._by_place(words, open_words, n))
+        return roles
+
+    def _fixed(self, value: str, words: Sequence[Word], n: int, kind: Kind) -> Role | None:
+        """The role that a word has by its own form, None where its place decides."""
+        if self._names_nobody(value, words, n, kind):
+            return Role.KEEP
+        word, folded = words[n].text, fold(words[n].text)
+        letters = len(word) == 1 and script_of(word) is None
+        if letters or (len(words) == 1 and _looks_like_initials(word) and not self._is_listed(folded)):
+            return Role.INITIALS
+        return None
+
+    def _names_nobody(self, value: str, words: Sequence[Word], n: int, kind: Kind) -> bool:
+        """True for titles, suffixes, credentials and particles: only beside a word that does name someone."""
+        word, folded, count = words[n].text, fold(words[n].text), len(words)
+        sets = self.lists.sets
+        if count == 1:
+            return False
+        if folded in sets["baby"] or (n == 0 and folded in sets["titles"] and not self._is_given(folded)):
+            return True
+        if n > 0 and (folded in sets["suffixes"] or self._is_credential(word, value[: words[n].start])):
+            return True
+        if folded not in sets["particles"] or n + 1 == count or _comma_between(value, words[n], words[n + 1]):
+            return False
+        in_family = kind is Kind.FAMILY or "," in value[words[n].start :]
+        return word.islower() or n > 0 or in_family or not self._is_given(folded)
+
+    def _is_credential(self, word: str, before: str) -> bool:
+        if word in self.lists.sets["credentials"]:
+            return True
+        weak = word in self.lists.sets["weak_credentials"]
+        return weak and ("," in before or not before.isupper())
+
+    def _by_place(self, words: Sequence[Word], open_words: Sequence[int], n: int) -> Role:
+        """The part that a word has by where it stands in a name without a comma."""
+        if words[n].joined and n - 1 in open_words:  # one name with the word before the hyphen
+            return self._by_place(words, open_words, n - 1)
+        folded = fold(words[n].text)
+        given, family = self._is_given(folded), self._is_family(folded)
+        first = open_words[0]
+        last = next(m for m in reversed(open_words) if not words[m].joined or m == first)
+        known = self._known_role(folded)
+        if known is not None:
+            return known
+        if first == last:  # "J. Okafor", "Mr. Okafor", a clinician by surname; a patient by first name
+            beside = any(not words[m].joined for m in range(len(words)) if m != n)
+            is_family = beside or self.clinician or (family and not given)
+        elif script_of(words[first].text) in ("han", "hangul", "kana") or self._family_first(words, first, last):
+            is_family = n == first
+        else:
+            is_family = n == last or (n != first and not words[n].quoted and family and not given)
+        return Role.FAMILY if is_family else Role.GIVEN
+
+    def _family_first(self, words: Sequence[Word], first: int, last: int) -> bool:
+        head, tail = fold(words[first].text), fold(words[last].text)
+        return self._is_family(head) and not self._is_given(head) and self._is_given(tail) and not self._is_family(tail)
+
+    def _known_role(self, folded: str) -> Role | None:
+        """The part that the message's own people have this word in, where it is one of them only."""
+        folded = self._spelt(folded)
+        given = any(folded in _tokens(person[0]) for person in self.people)
+        family = any(folded in _tokens(person[1]) for person in self.people)
+        if given == family:
+            return None
+        return Role.GIVEN if given else Role.FAMILY
+
+    def _is_given(self, folded: str) -> bool:
+        return self.lists.has("female", folded) or self.lists.has("male", folded)
+
+    def _is_family(self, folded: str) -> bool:
+        return self.lists.has("family", folded)
+
+    def _is_listed(self, folded: str) -> bool:
+        return (
+            self._is_given(folded)
+            or self._is_family(folded)
+            or any(folded in _tokens(part) for person in self.people for part in person)
+        )
+
+    def _replaced(self, word: str, role: Role, *, whole: bool) -> str:
+        script = script_of(word)
+        if role is Role.KEEP:
+            return word
+        if script is not None:
+            part = "whole" if whole else "family" if role is Role.FAMILY else "given"
+            return script_word(self.key, self.lists, self.domain, script, word, part)
+        if role is Role.INITIALS:
+            return "".join(in_case_of(c, self.letter(c)) if c.isalpha() else c for c in word)
+        before, core, after = core_of(word)
+        folded = self._spelt(fold(core))
+        if not folded or not folded[0].isalpha():
+            return before + in_case_of(core, self.letter("")) + after
+        part = "family" if role is Role.FAMILY else self._gender(folded)
+        origin = self.lists.origin_of.get((part, folded), "en")
+        return before + in_case_of(core, drawn(self.key, self.lists, self.domain, part, origin, folded)) + after
+
+    def _gender(self, folded: str) -> str:
+        """By the lists, English use first (Ada is a man in some of them); by its ending or by key where they do not say."""
+        female, male = (self.lists.origin_of.get((part, folded)) for part in ("female", "male"))
+        for known in (lambda origin: origin == "en", lambda origin: origin is not None):
+            if known(female) != known(male):
+                return "female" if known(female) else "male"
+        return "female" if folded.endswith("a") or self.key.index(2, self.domain, "gender", folded) else "male"
+
+    def _spelt(self, folded: str) -> str:
+        """The spelling that the message's people have, where this word is one typing error away from it."""
+        if len(folded) < 5 or not self.people or self._is_listed(folded):
+            return folded
+        for person in self.people:
+            for token in (*_tokens(person[1]), *_tokens(person[0])):
+                if len(token) >= 5 and token[0] == folded[0] and one_edit_apart(token, folded):
+                    return token
+        return folded
+
+
+@lru_cache(maxsize=8192)
+def image(key: Key, domain: str, letter: str) -> str:
+    place = _LETTERS.find(letter)
+    if letter and place >= 0:
+        return _LETTERS[key.permutation(len(_LETTERS), f"{domain}:letters").next(place)]
+    return _LETTERS[key.index(len(_LETTERS), domain, "letter", letter)]
+
+
+@lru_cache(maxsize=65_536)
+def drawn(key: Key, lists: Lists, domain: str, part: str, origin: str, folded: str) -> str:
+    """A name of that part and origin, of about that length, that begins with the image of the first letter."""
+    letter = image(key, domain, folded[0].upper())
+    length = length_class(folded)
+    for source in (origin, "en", ANY):
+        begun = lists.pools[source, part].by_letter.get(letter, ())
+        alike = [word for word in begun if length_class(word) == length]
+        if len(alike) >= _ENOUGH or len(begun) >= _ENOUGH or (source == ANY and begun):
+            choice = alike if len(alike) >= _ENOUGH // 2 else begun
+            return choice[key.index(len(choice), domain, part, folded)]
+    return lists.pools["en", part].words[0]
+
+
+def length_class(word: str) -> int:
+    """0 up to four letters, 1 up to seven, 2 above."""
+    return 0 if len(word) <= 4 else 1 if len(word) <= 7 else 2
+
+
+def one_edit_apart(a: str, b: str) -> bool:
+    """True where one insertion, deletion, substitution or swap of neighbours makes ``a`` into ``b``."""
+    if abs(len(a) - len(b)) > 1 or a == b:
+        return False
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    left, right = a[start:], b[start:]
+    if len(left) == len(right):
+        swapped = left[1::-1] + left[2:] if len(left) > 1 else left
+        return left[1:] == right[1:] or swapped == right
+    return left[1:] == right or left == right[1:]
+
+
+@lru_cache(maxsize=8192)
+def _tokens(name: str) -> frozenset[str]:
+    return frozenset(fold(word.text) for word in words_of(name) if len(word.text) > 1)
+
+
+def core_of(word: str) -> tuple[str, str, str]:
+    """A prefix with its apostrophe (O'Brien, d'Angelo), the name, a possessive ending."""
+    start = 2 if len(word) > 2 and word[1] in "'’ʻʼ`" and word[0] in "OoDdLlMmNn" else 0
+    end = len(word) - 2 if len(word) > start + 2 and word[-2] in "'’" and word[-1] in "sS" else len(word)
+    return word[:start], word[start:end], word[end:]
+
+
+def _comma_between(value: str, word: Word, following: Word) -> bool:
+    return "," in value[word.start + len(word.text) : following.start]
+
+
+def _looks_like_initials(word: str) -> bool:
+    return len(word) <= 3 and word.isascii() and (word.isupper() or (len(word) == 2 and word.islower()))

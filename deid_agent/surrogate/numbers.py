@@ -1,0 +1,214 @@
+"""Identifiers: format-preserving, injective, never the original.
+
+Two spellings of one identifier (123-45-6789, 123456789; ab12, AB12) map to the same
+characters: the map works on letters and digits alone, letters in upper case, and
+punctuation and case are put back afterwards. It is one map for all identifier types,
+so that references, record keys and narrative join however they were typed. The proof
+that no two identifiers of one shape meet is in ``keyed.Permutation``.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from deid_agent.surrogate.checks import HEXADECIMAL, NPI, VIN, scheme
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.shape import same
+
+_DIGITS = "0123456789"
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_HEX = "0123456789ABCDEF"
+_VIN_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
+_CHUNK = 48  # characters permuted at once: keeps halves of the network below 128 bits
+
+_UUID = re.compile(r"(?i)((?:urn:uuid:)?)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_OID = re.compile(r"((?:urn:oid:)?[0-2](?:\.(?:0|[1-9][0-9]*)){2})((?:\.(?:0|[1-9][0-9]*))+)")
+_SSN = re.compile(r"[0-9]{3}([-. ]?)[0-9]{2}\1[0-9]{4}")
+_LAST_FOUR = re.compile(r"[^0-9A-WYZa-wyz]*[0-9]{4}")
+_NINO = re.compile(r"(?i)[A-Z]{2}([ -]?[0-9]{2}){3}[ -]?[A-D]")
+_NINO_FIRST = "DFIQUV"  # letters that no National Insurance number begins with
+
+
+def identifier(key: Key, value: str, domain: str = "id") -> str:
+    """An identifier of the same shape: digit for digit, letter for letter, leading zeros kept.
+
+    Checksums that were right are right again (NPI, DEA, NHS/CHI, VIN); hexadecimal
+    stays hexadecimal, a UUID a UUID of its version and variant, an OID an OID under its first three
+    arcs. Injective per shape; differs from ``value`` wherever that holds a letter or digit.
+    """
+    if found := _UUID.fullmatch(value):
+        return found[1] + _uuid(key, found[2], domain)
+    if found := _OID.fullmatch(value):
+        return found[1] + _oid(key, found[2], domain)
+    characters = "".join(c for c in value if c.isalnum())
+    if not characters:
+        return value
+    if not characters.isascii():
+        return _filled(key, value, domain)
+    return weave(value, _mapped(key, characters.upper(), domain))
+
+
+def social_security(key: Key, value: str) -> str:
+    """A number that was never issued: areas 900-999 with groups 01-49 (ITINs begin at 50).
+
+    The last four alone (``xxx-xx-1234``) agree with the last four of the whole number. Nine digits
+    do not fit into the unissued ones one to one: about one pair in 49 million
+    meets, the price of never naming a living person. National Insurance numbers get a first letter that none has.
+    """
+    if _SSN.fullmatch(value):
+        digits = "".join(c for c in value if c.isdigit())
+        choice = key.number("ssn", digits)
+        prefix = f"9{choice % 100:02d}{choice // 100 % 49 + 1:02d}"
+        return weave(value, prefix + _last_four(key, digits[5:]))
+    if _LAST_FOUR.fullmatch(value):
+        return value[:-4] + _last_four(key, value[-4:])
+    if _NINO.fullmatch(value):
+        mapped = identifier(key, value, "nino")
+        first = _NINO_FIRST[key.index(len(_NINO_FIRST), "nino", value[0].upper())]
+        return (first if value[0].isupper() else first.lower()) + mapped[1:]
+    return identifier(key, value)
+
+
+def digits_only(key: Key, value: str, domain: str) -> str:
+    """``value`` with every digit run replaced (leading zeros kept), all else untouched."""
+    return re.sub(r"[0-9]+", lambda run: _mapped(key, run[0], domain), value)
+
+
+def weave(value: str, characters: str) -> str:
+    """``characters`` in place of the letters and digits of ``value``, in their case."""
+    source = iter(characters)
+    return "".join((_cased(next(source), c) if c.isalnum() else c) for c in value)
+
+
+def _cased(new: str, old: str) -> str:
+    return new.lower() if old.islower() else new
+
+
+def _last_four(key: Key, digits: str) -> str:
+    return f"{key.permutation(10_000, 'ssn-serial').next(int(digits)):04d}"
+
+
+def _uuid(key: Key, value: str, domain: str) -> str:
+    text = value.replace("-", "").upper()
+    alphabets = [_HEX] * 32
+    alphabets[12], alphabets[16] = text[12], text[16]
+    mapped = _permuted(key, text, alphabets, f"{domain}:uuid")
+    new = f"{mapped[:8]}-{mapped[8:12]}-{mapped[12:16]}-{mapped[16:20]}-{mapped[20:]}"
+    return new if value.isupper() else new.lower()
+
+
+def _oid(key: Key, arcs: str, domain: str) -> str:
+    text = arcs.replace(".", "")
+    alphabets: list[str] = []
+    for arc in arcs[1:].split("."):
+        alphabets += [_DIGITS] if len(arc) == 1 else ["123456789"] + [_DIGITS] * (len(arc) - 1)
+    tweak = f"{domain}:oid:" + ".".join(str(len(arc)) for arc in arcs[1:].split("."))
+    return weave(arcs, _permuted(key, text, alphabets, tweak))
+
+
+@lru_cache(maxsize=65_536)
+def _mapped(key: Key, text: str, domain: str) -> str:
+    """``text`` (ASCII digits and capital letters) through the permutation of its class.
+
+    A class is a checksum scheme (or none) within the texts of one shape and one count of leading zeros.
+    """
+    kind = scheme(text)
+    alphabets = _alphabets(text, kind)
+    tweak = f"{domain}:{kind}:{_shape(text, alphabets)}"
+    return _permuted(key, text, alphabets, tweak, lambda new: scheme(new) == kind)
+
+
+def _alphabets(text: str, kind: str) -> list[str]:
+    """For every place of ``text`` the characters that may stand there."""
+    if kind == VIN:
+        letters = [_VIN_LETTERS if c.isalpha() else _DIGITS for c in text]
+        return [*letters[:8], _DIGITS + "X", *letters[9:]]
+    out: list[str] = []
+    for run in re.findall(r"[0-9]+|[A-Z]+", text):
+        if run.isalpha():
+            out += ["ABCDEF" if kind == HEXADECIMAL else _LETTERS] * len(run)
+            continue
+        zeros = min(len(run) - len(run.lstrip("0")), len(run) - 1)
+        first = _DIGITS if zeros == len(run) - 1 else "123456789"
+        out += ["0"] * zeros + [first] + [_DIGITS] * (len(run) - zeros - 1)
+    if kind == NPI:
+        out[0] = "12"
+    return out
+
+
+def _shape(text: str, alphabets: Sequence[str]) -> str:
+    """The class of shapes as text: ``A`` letter, ``9`` digit, ``0`` kept zero, ``1`` digit that is not zero."""
+    marks = {1: "0", 9: "1", 10: "9", 11: "V", 2: "N"}
+    return "".join(marks.get(len(a), "A") for a in alphabets) + f":{len(text)}"
+
+
+def _permuted(
+    key: Key,
+    text: str,
+    alphabets: Sequence[str],
+    tweak: str,
+    keep: Callable[[str], bool] = lambda _: True,
+) -> str:
+    """``text`` through the permutation over its alphabets, walked on until ``keep`` holds.
+
+    Long texts go piece by piece, each under a tweak of what stood before it: still
+    one to one, since the first piece can be inverted alone, then the second, and so on.
+    """
+    if len(text) <= _CHUNK:
+        return _walked(key, text, alphabets, tweak, keep)
+    out: list[str] = []
+    for at in range(0, len(text), _CHUNK):
+        before = key.digest(tweak, text[:at]).hex() if at else tweak
+        piece = slice(at, at + _CHUNK)
+        if all(len(a) == 1 for a in alphabets[piece]):
+            out.append(text[piece])
+            continue
+        out.append(_walked(key, text[piece], alphabets[piece], f"{tweak}:{before}", lambda _: True))
+    return "".join(out)
+
+
+def _walked(key: Key, text: str, alphabets: Sequence[str], tweak: str, keep: Callable[[str], bool]) -> str:
+    size = 1
+    at = 0
+    for c, alphabet in zip(text, alphabets, strict=True):
+        at = at * len(alphabet) + alphabet.index(c)
+        size *= len(alphabet)
+    permutation = key.permutation(size, tweak)
+    start = at
+    while True:
+        at = permutation.next(at)
+        new = _written(at, alphabets)
+        if at == start:  # a class of one value (an all-zero number): leave the class, not the shape
+            return _written(permutation.next(at), alphabets)
+        if keep(new):
+            return new
+
+
+def _written(number: int, alphabets: Sequence[str]) -> str:
+    out: list[str] = []
+    for alphabet in reversed(alphabets):
+        number, place = divmod(number, len(alphabet))
+        out.append(alphabet[place])
+    return "".join(reversed(out))
+
+
+def _filled(key: Key, value: str, domain: str) -> str:
+    """For identifiers with other scripts: each letter and digit chosen by key; not injective by proof."""
+    salt = 0
+    while True:
+        new = "".join(
+            _other(c, key.number(domain, "fill", value, str(i), str(salt))) if c.isalnum() else c
+            for i, c in enumerate(value)
+        )
+        if not same(new, value):
+            return new
+        salt += 1
+
+
+def _other(char: str, choice: int) -> str:
+    decimal = unicodedata.decimal(char, -1)
+    if decimal >= 0:
+        return chr(ord(char) - decimal + choice % 10)
+    letter = _LETTERS[choice % 26]
+    return letter if char.isupper() else letter.lower()

@@ -1,0 +1,102 @@
+"""Streets, cities, states, countries, postal codes and other places.
+
+A state stays (by policy) and a ZIP code stays in its state, so that the parts of an
+address agree; cities are invented, and so agree with any state. The big English-speaking
+countries stay for the same reason; every other country, people or language becomes another of its kind.
+"""
+
+import re
+
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.lists import Lists
+from deid_agent.surrogate.methods import RESTRICTED_ZIP3
+from deid_agent.surrogate.numbers import identifier
+from deid_agent.surrogate.phrases import Phrase
+from deid_agent.surrogate.shape import fold
+
+_ZIP = re.compile(r"(\d{5})([- ]?)(\d{4})?")
+_CANADIAN = re.compile(r"(?i)([A-Z])(\d)([A-Z])(\s?-?)(\d)([A-Z])(\d)")
+_CANADIAN_LETTERS = "ABCEGHJKLMNPRSTVWXYZ"
+_KINDS = ("countries", "peoples", "country_codes3", "country_codes2", "language_codes3", "language_codes2")
+
+
+def street(key: Key, lists: Lists, scope: str, value: str) -> str:
+    """Number of digits, kind of street, direction and unit stay; name and numbers are others."""
+    return Phrase(key, lists, f"street:{scope}", lists.sets["street_kept"]).replaced(value)
+
+
+def city(key: Key, lists: Lists, scope: str, value: str) -> str:
+    """An invented town; Saint, Port, New, County and the like stay."""
+    endings = tuple(sorted(lists.sets["city_endings"]))
+    return Phrase(key, lists, f"city:{scope}", lists.sets["city_kept"], endings).replaced(value)
+
+
+def other_place(key: Key, lists: Lists, scope: str, value: str) -> str:
+    """Park, bridge, island, PO box stay; names and numbers are others."""
+    return Phrase(key, lists, f"place:{scope}", lists.sets["location_kept"]).replaced(value)
+
+
+def country(key: Key, lists: Lists, scope: str, value: str) -> str:
+    """Another country, people, language or code: of the list in which this one stands."""
+    folded = fold(value)
+    if folded in {fold(name) for name in lists.phrases["home_countries"]}:
+        return value
+    kind = next((kind for kind in _KINDS if folded in {fold(name) for name in lists.phrases[kind]}), None)
+    if kind is None:
+        kind = _guess(value)
+    names = lists.phrases[kind]
+    at = key.index(len(names), "country", kind, scope, folded)
+    new = names[at] if fold(names[at]) != folded else names[(at + 1) % len(names)]
+    if kind in ("countries", "peoples"):
+        return new.upper() if value.isupper() and len(value) > 1 else new.lower() if value.islower() else new
+    return new.upper() if value.isupper() else new.lower()
+
+
+def _guess(value: str) -> str:
+    if len(value) in (2, 3) and value.isascii() and value.isalpha():
+        return f"{'country' if value.isupper() else 'language'}_codes{len(value)}"
+    return "peoples" if fold(value).endswith(("ese", "ish", "ian", "an", "i", "ic", "ole")) else "countries"
+
+
+def postal_code(key: Key, lists: Lists, scope: str, value: str) -> str:
+    """A code of the same form; an American one in the same state, a Canadian one in the same province.
+
+    Prefixes of small populations are never chosen where the state has another.
+    """
+    if found := _ZIP.fullmatch(value):
+        new = _zip5(key, lists, scope, found[1])
+        return new + found[2] + (identifier(key, found[3], f"zip4:{scope}") if found[3] else "")
+    if found := _CANADIAN.fullmatch(value):
+        return _canadian(key, scope, found)
+    if len(value) > 1 and value.isdigit() and value.isascii():
+        return value[0] + identifier(key, value[1:], f"postal:{scope}")
+    return identifier(key, value, f"postal:{scope}")
+
+
+def _zip5(key: Key, lists: Lists, scope: str, digits: str) -> str:
+    prefixes = next((p for ranges in lists.tables["zip3"].values() if digits[:3] in (p := _prefixes(ranges))), [])
+    open_prefixes = [p for p in prefixes if p not in RESTRICTED_ZIP3] or prefixes
+    if not open_prefixes:
+        return identifier(key, digits, f"postal:{scope}")
+    choice = key.number("zip", scope, digits)
+    new = f"{open_prefixes[choice % len(open_prefixes)]}{choice // len(open_prefixes) % 99 + 1:02d}"
+    return new if new != digits else f"{new[:3]}{int(new[3:]) % 99 + 1:02d}"
+
+
+def _prefixes(ranges: str) -> list[str]:
+    """``010-012 017`` as 010 011 012 017."""
+    out: list[str] = []
+    for part in ranges.split():
+        first, _, last = part.partition("-")
+        out += [f"{n:03d}" for n in range(int(first), int(last or first) + 1)]
+    return out
+
+
+def _canadian(key: Key, scope: str, found: "re.Match[str]") -> str:
+    choice = key.number("postal", scope, fold(found[0]))
+    digits = [choice // 10**n % 10 for n in range(3)]
+    letters = [_CANADIAN_LETTERS[choice // 1000 // 20**n % 20] for n in range(2)]
+    if str(digits[0]) == found[2]:
+        digits[0] = (digits[0] + 1) % 10
+    cased = [new.lower() if old.islower() else new for new, old in zip(letters, found.group(3, 6), strict=True)]
+    return f"{found[1]}{digits[0]}{cased[0]}{found[4]}{digits[1]}{cased[1]}{digits[2]}"

@@ -1,0 +1,176 @@
+"""One entry: a value of a type in a scope to its surrogate."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, assert_never
+
+from deid_agent import resources
+from deid_agent.errors import ConfigurationError
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.sites import Kind
+from deid_agent.surrogate import contact, places
+from deid_agent.surrogate.ages import age
+from deid_agent.surrogate.calendars import Shift, calendar_of
+from deid_agent.surrogate.dates import shift_days, shifted
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.lists import load
+from deid_agent.surrogate.methods import mask
+from deid_agent.surrogate.names import Namer
+from deid_agent.surrogate.numbers import identifier, social_security
+from deid_agent.surrogate.organizations import organization
+from deid_agent.surrogate.professions import profession
+from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of
+
+_CACHED = 65_536
+_MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
+
+DateScope = Literal["document", "patient"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Within what surrogates agree: a document, and the patient whose it is where that is known.
+
+    ``reference`` is the message's own time: what "3/4" without a year is near to. ``people`` are
+    (given, family) names that the message's structured part tells. ``day_first`` says that the
+    document writes 3/4 for the third of April (None: not known, read as the fourth of March).
+    """
+
+    document: str = field(repr=False)
+    patient: str | None = field(default=None, repr=False)
+    reference: date | None = field(default=None, repr=False)
+    people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    day_first: bool | None = field(default=None, repr=False)
+
+    @property
+    def person(self) -> str:
+        """The scope of names, places and phones: the patient, else the document."""
+        return f"document:{self.document}" if self.patient is None else f"patient:{self.patient}"
+
+
+class Surrogates:
+    """Surrogates of one secret: pure, deterministic, the same in every process and on every machine.
+
+    Identifiers, user names, addresses of the net and organisations map alike in the whole feed, so that
+    joins resolve; names, places, phones and jobs within the patient; dates within ``date_scope``.
+    Results are cached in bounded memory; the caches never change an answer.
+
+    Raises ``ConfigurationError`` for an empty secret, a shift range too small, or broken word lists.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        *,
+        date_scope: DateScope = "document",
+        week_shift: bool = False,
+        max_shift_days: int = 365,
+        rules: Path | None = None,
+    ) -> None:
+        if max_shift_days < 7:
+            raise ConfigurationError(f"max_shift_days is {max_shift_days}: give at least 7")
+        self._key = Key(secret)
+        self._date_scope = date_scope
+        self._weeks = week_shift
+        self._maximum = max_shift_days
+        self._lists = load(rules or resources.folder("rules"))
+        self._calendar = calendar_of(self._lists)
+        self._replace = lru_cache(maxsize=_CACHED)(self._compute)
+        self._namer = lru_cache(maxsize=4096)(self._make_namer)
+        self._days = lru_cache(maxsize=4096)(self._make_days)
+
+    def __repr__(self) -> str:
+        return f"Surrogates(date_scope={self._date_scope!r}, lists={self._lists.digest[:12]})"
+
+    def __reduce__(self) -> tuple[Callable[..., "Surrogates"], tuple[object, ...]]:
+        raise TypeError("Surrogates holds a secret and is not pickled: build one in each process")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the word lists: another digest means other surrogates."""
+        return self._lists.digest
+
+    def shift_days(self, scope: Scope) -> int:
+        """Days by which every date of the scope is moved: negative, never 0."""
+        whole = scope.patient if self._date_scope == "patient" else None
+        return self._days(f"document:{scope.document}" if whole is None else f"patient:{whole}")
+
+    def replace(self, type: PhiType, value: str, *, kind: Kind, scope: Scope) -> str:
+        """What stands for ``value``.
+
+        Never raises for any string, never empty for a non-empty one; white space at the edges and the
+        number of line breaks stay. Differs from ``value`` (case, accents and punctuation aside) except: ages under 90,
+        states, home countries, dates too coarse for the shift to show (a year, a decade, a month), dates of zeros,
+        and values of nothing but ASCII punctuation. What cannot be read as a date is masked.
+        """
+        before, core, after = edges(value)
+        if not has_content(core):
+            return value
+        return f"{before}{self._replace(type, core, kind, scope)}{after}"
+
+    def _compute(self, type_: PhiType, value: str, kind: Kind, scope: Scope) -> str:
+        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, scope)
+        if not new.strip() or (type_ not in _MAY_STAY and same(new, value)):
+            new = mask(type_)
+        return with_breaks_of(value, new)
+
+    def _surrogate(  # noqa: PLR0911 - one arm per category
+        self, type_: PhiType, value: str, kind: Kind, scope: Scope
+    ) -> str:
+        match CATEGORY[type_]:
+            case PhiCategory.NAME:
+                return self._name(type_, value, kind, scope)
+            case PhiCategory.PROFESSION:
+                return profession(self._key, self._lists, scope.person, value)
+            case PhiCategory.LOCATION:
+                return self._location(type_, value, scope.person)
+            case PhiCategory.AGE:
+                return age(value)
+            case PhiCategory.DATE:
+                shift = Shift(self.shift_days(scope), scope.reference, scope.day_first)
+                return shifted(value, shift, self._calendar) or mask(type_)
+            case PhiCategory.CONTACT:
+                return self._contact(type_, value, scope.person)
+            case PhiCategory.ID:
+                return social_security(self._key, value) if type_ is PhiType.SSN else identifier(self._key, value)
+            case unknown:
+                assert_never(unknown)
+
+    def _name(self, type_: PhiType, value: str, kind: Kind, scope: Scope) -> str:
+        if type_ is PhiType.USERNAME:
+            return identifier(self._key, value, "username")
+        return self._namer(type_, scope.person, scope.people).name(value, kind)
+
+    def _location(self, type_: PhiType, value: str, scope: str) -> str:
+        readers = {
+            PhiType.STREET: places.street,
+            PhiType.CITY: places.city,
+            PhiType.ZIP: places.postal_code,
+            PhiType.COUNTRY: places.country,
+            PhiType.LOCATION_OTHER: places.other_place,
+        }
+        if type_ is PhiType.STATE:
+            return value
+        if type_ in readers:
+            return readers[type_](self._key, self._lists, scope, value)
+        return organization(self._key, self._lists, value)
+
+    def _contact(self, type_: PhiType, value: str, scope: str) -> str:
+        match type_:
+            case PhiType.EMAIL:
+                return contact.email(self._key, value)
+            case PhiType.URL:
+                return contact.url(self._key, value)
+            case PhiType.IPADDRESS:
+                return contact.ip_address(self._key, value)
+            case _:
+                return contact.phone(self._key, scope, value)
+
+    def _make_namer(self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...]) -> Namer:
+        return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR)
+
+    def _make_days(self, scope: str) -> int:
+        return shift_days(self._key, scope, maximum=self._maximum, weeks=self._weeks)
