@@ -55,6 +55,7 @@ class Runner:
         )
         self._flows: dict[Partition, Flow] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._closing = False
 
@@ -72,28 +73,34 @@ class Runner:
             await self._out.executor.start()
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                helpers = [group.create_task(self._out.executor.serve()), group.create_task(self._beat())]
+                self._tasks += [group.create_task(self._out.executor.serve()), group.create_task(self._beat())]
                 self._out.telemetry.emit(AgentStarted(__version__, self._out.executor.size))
-                await self._work(group)
-                for helper in helpers:
-                    helper.cancel()
+                try:
+                    await self._work(group)
+                finally:
+                    # A group that is being torn down does not cancel a task that joins it late.
+                    self._closing = True
+                    for task in self._tasks:
+                        task.cancel()
         except Exception as error:  # noqa: BLE001 - an unexpected exception must not carry its text upward
             cause = leading(error)
             self._out.telemetry.emit(AgentFailed(type(cause).__name__))
             raise cause from None
         finally:
-            self._closing = True
             await self._close()
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
         """See ``Listener.assigned``."""
         if self._closing or self._group is None:
             return
+        self._tasks = [task for task in self._tasks if not task.done()]
         for stream in streams:
             flow = self._flows[stream] = Flow(stream, self._out)
             self._out.health.assigned(stream)
             # A task that is cancelled before its first step never reaches a ``finally`` of its own.
-            self._group.create_task(flow.run()).add_done_callback(_ending(flow))
+            task = self._group.create_task(flow.run())
+            task.add_done_callback(_ending(flow))
+            self._tasks.append(task)
         self._out.telemetry.emit(PartitionsAssigned(_names(streams)))
 
     async def revoked(self, streams: Sequence[Partition]) -> None:

@@ -102,18 +102,28 @@ class Cluster:
 
     async def share(self) -> None:
         """Deal all partitions out anew: an eager rebalance, in which everyone gives up everything first."""
-        streams = sorted(self.logs)
-        await self.assign({m: streams[i :: len(self.members)] for i, m in enumerate(self.members)})
+        async with self._turn:
+            await self._collect()
+            streams, count = sorted(self.logs), len(self.members)
+            for number, member in enumerate(list(self.members)):
+                await self._hand(member, streams[number::count])
 
     async def assign(self, plan: Mapping["MemoryTransport", Sequence[Partition]]) -> None:
         """Rebalance to ``plan``: every owner is told and waited for, then the partitions change hands."""
         async with self._turn:
-            for member in list(self.members):
-                if lost := [s for s in sorted(self.logs) if self.owners.get(s) is member]:
-                    await member.lose(lost)
+            await self._collect()
             for member, streams in plan.items():
-                if streams:
-                    await member.gain(streams)
+                await self._hand(member, streams)
+
+    async def _collect(self) -> None:
+        for member in list(self.members):
+            if lost := [stream for stream in sorted(self.logs) if self.owners.get(stream) is member]:
+                await member.lose(lost)
+
+    async def _hand(self, member: "MemoryTransport", streams: Sequence[Partition]) -> None:
+        # A member that died while others were waited for gets nothing.
+        if streams and member in self.members:
+            await member.gain(streams)
 
     def kill(self, member: "MemoryTransport") -> None:
         """The member is gone without a word, as after SIGKILL; whatever it still tries is fenced."""

@@ -1,0 +1,59 @@
+"""Executors for tests: one whose jobs finish when the test says so, one that finishes all at once."""
+
+import asyncio
+
+from deid_agent.agent.job import Completed, Done, Job, Processed, Refused, Result
+from deid_agent.agent.ports import Partition, Record
+from deid_agent.errors import Reason
+
+
+def clean(record: Record | Job) -> Result:
+    """What the executors here make of a record."""
+    if record.payload.startswith(b"bad"):
+        return Refused(Reason.MALFORMED, "byte 0", "parse")
+    return Processed(b"clean " + record.payload, record.key, record.headers)
+
+
+class ChoosyExecutor:
+    """Jobs wait until ``finish``. With ``deaf``, ``forget`` is ignored, so that late results come."""
+
+    size = 1
+    up = 1
+
+    def __init__(self, *, deaf: bool = False) -> None:
+        self.pending: list[tuple[Record, Done]] = []
+        self.running = False
+        self._deaf = deaf
+
+    async def start(self) -> None:
+        self.running = True
+
+    async def serve(self) -> None:
+        await asyncio.Event().wait()
+
+    def submit(self, record: Record, done: Done) -> None:
+        self.pending.append((record, done))
+
+    def forget(self, stream: Partition) -> None:
+        if not self._deaf:
+            self.pending = [item for item in self.pending if item[0].coordinates.stream != stream]
+
+    async def stop(self) -> None:
+        self.running = False
+
+    def finish(self, index: int = 0, result: Result | None = None) -> None:
+        """End one of the waiting jobs; nothing happens where none waits."""
+        if self.pending:
+            record, done = self.pending.pop(index % len(self.pending))
+            done(record, Completed(result or clean(record)))
+
+    def finish_all(self) -> None:
+        while self.pending:
+            self.finish()
+
+
+class EagerExecutor(ChoosyExecutor):
+    """Every job finishes in the next turn of the loop."""
+
+    def submit(self, record: Record, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, record, Completed(clean(record)))

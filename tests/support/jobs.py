@@ -1,0 +1,99 @@
+"""Callables for worker processes: plain, dying, hanging, failing. Factories are picklable and live at module level."""
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from deid_agent.agent.job import Job, Process, Processed, Refused, Result, Suppressed
+from deid_agent.errors import ConfigurationError, MessageError, Reason
+
+
+def work(job: Job) -> Result:
+    """The payload says what happens."""
+    match job.payload.split(b" ")[0]:
+        case b"die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case b"hang":
+            threading.Event().wait()
+        case b"raise":
+            raise KeyError(job.payload.decode())
+        case b"refuse":
+            raise MessageError(Reason.MALFORMED, "PID-3")
+        case b"leak":
+            return Refused(Reason.LEAK, "OBX-5", "guard", input_digest="d1")
+        case b"leave":
+            return Suppressed("d2")
+        case b"nothing":
+            return None  # type: ignore[return-value]
+        case b"pid":
+            return Processed(str(os.getpid()).encode())
+        case b"print":
+            os.write(1, job.payload)
+            os.write(2, job.payload)
+    found, timings = (("PATIENT", 2),), (("parse", 0.5),)
+    remarks = b'[{"path": "PID-5"}]'
+    return Processed(job.payload.upper(), job.key, job.headers, remarks, "in", "out", found, timings)
+
+
+def plain() -> Process:
+    return work
+
+
+@dataclass(frozen=True)
+class Once:
+    """Dies at ``die`` jobs only while the folder does not hold a mark: as a crash that goes away."""
+
+    folder: Path
+
+    def __call__(self) -> Process:
+        return self.run
+
+    def run(self, job: Job) -> Result:
+        mark = self.folder / "died"
+        if job.payload.startswith(b"die") and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Processed(job.payload.upper())
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Appends every payload it is given to a file, then does as ``work`` does."""
+
+    path: Path
+
+    def __call__(self) -> Process:
+        return self.run
+
+    def run(self, job: Job) -> Result:
+        with self.path.open("ab") as file:
+            file.write(job.payload + b"\n")
+        return work(job)
+
+
+def bad_rules() -> Process:
+    raise ConfigurationError("rules/patterns/x.toml: the pattern does not\ncompile; mend it")
+
+
+def broken() -> Process:
+    raise KeyError("secret text")
+
+
+@dataclass(frozen=True)
+class FailsLater:
+    """Builds once, then never again."""
+
+    folder: Path
+
+    def __call__(self) -> Process:
+        mark = self.folder / "built"
+        if mark.exists():
+            raise ConfigurationError("the rules are gone")
+        mark.touch()
+        return work
+
+
+def exits() -> Process:
+    os._exit(3)

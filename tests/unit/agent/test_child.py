@@ -1,0 +1,119 @@
+"""The inside of a worker: it outlives neither its parent nor its limit, and signals are not its business."""
+
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import pytest
+from support.jobs import plain
+
+from deid_agent.agent import child
+from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, pack, unpack
+from deid_agent.agent.job import Job
+
+PATIENCE_S = 60.0
+Pair = tuple[socket.socket, SpawnProcess]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE_S)
+    process = multiprocessing.get_context("spawn").Process(target=child.main, args=(theirs, plain, 0.3))
+    process.start()
+    theirs.close()
+    assert read(ours).kind is FrameKind.READY
+    yield ours, process
+    ours.close()
+    process.kill()
+    process.join()
+
+
+def read(sock: socket.socket) -> Frame:
+    (size,) = SIZE.unpack(sock.recv(SIZE.size, socket.MSG_WAITALL))
+    return unpack(sock.recv(size, socket.MSG_WAITALL))
+
+
+def test_it_ends_when_its_parent_closes(pair: Pair) -> None:
+    ours, process = pair
+    ours.close()
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+
+
+def test_it_ignores_the_signals_of_its_group(pair: Pair) -> None:
+    ours, process = pair
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGTERM)
+    ours.sendall(pack(job_frame(1, Job(b"a"))))
+    assert read(ours).number == 1
+
+
+def test_an_orphan_at_work_is_ended_by_the_kernel(pair: Pair) -> None:
+    ours, process = pair
+    ours.sendall(pack(job_frame(1, Job(b"hang"))))
+    process.join(PATIENCE_S)
+    assert process.exitcode == -signal.SIGALRM
+
+
+def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
+    ours, process = pair
+    ours.sendall(SIZE.pack(30) + b"\x01" * 30)
+    process.join(PATIENCE_S)
+    assert process.exitcode == 1
+    assert capfd.readouterr().err == ""
+
+
+PARENT = """
+import asyncio, os, sys
+from support.jobs import plain
+from deid_agent.agent.ports import Coordinates, Record
+from deid_agent.agent.workers import WorkerPool
+from deid_agent.telemetry.emit import Telemetry
+
+async def main():
+    pool = WorkerPool(plain, 1, Telemetry())
+    await pool.start()
+    serving = asyncio.create_task(pool.serve())
+    def done(record, completed):
+        print(completed.result.payload.decode(), flush=True)
+        if sys.argv[1] == "crash":
+            os.kill(os.getpid(), 9)
+        serving.cancel()
+    pool.submit(Record(Coordinates("t", 0, 0), b"pid"), done)
+    await serving
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("ending", ["crash", "exit"])
+def test_no_worker_is_left_behind(tmp_path: Path, ending: str) -> None:
+    """Neither where the parent is killed nor where it exits without having stopped its pool."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, str(script), ending], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        try:
+            gone = os.pidfd_open(worker)
+        except ProcessLookupError:
+            return
+        assert select.select([gone], [], [], PATIENCE_S)[0]
+        os.close(gone)
+        assert parent.wait(PATIENCE_S) == (-signal.SIGKILL if ending == "crash" else 0)

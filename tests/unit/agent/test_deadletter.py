@@ -1,0 +1,65 @@
+import pytest
+
+from deid_agent.agent.deadletter import LetterCount, LetterLimit, letter_headers, safe_path
+from deid_agent.agent.ports import Coordinates, DeadLetter, Outcome, Record, Settled
+from deid_agent.errors import Reason, UnsafeError
+
+AT = Coordinates("adt", 0, 17)
+
+
+def see(count: LetterCount, letters: str) -> int:
+    """Feed outcomes (x refused, . fine); how many were taken before the limit."""
+    for number, letter in enumerate(letters):
+        outcome = Outcome.DEAD_LETTERED if letter == "x" else Outcome.PUBLISHED
+        try:
+            count.see(Settled(Record(AT, b""), outcome))
+        except UnsafeError:
+            return number
+    return len(letters)
+
+
+def test_headers_hold_codes_and_coordinates() -> None:
+    letter = DeadLetter(Reason.LEAK, "guard", "OBX-5[2]", 2, "MessageError")
+    assert dict(letter_headers(AT, letter)) == {
+        "__connect.errors.topic": b"adt",
+        "__connect.errors.partition": b"0",
+        "__connect.errors.offset": b"17",
+        "__connect.errors.stage": b"guard",
+        "__connect.errors.exception.class.name": b"MessageError",
+        "deid.error.code": b"LEAK",
+        "deid.error.where": b"OBX-5[2]",
+        "deid.attempts": b"2",
+        "deid.version": b"0.1.0",
+    }
+
+
+@pytest.mark.parametrize("where", ["PID-5[1].1", "byte 120", "Patient.name[0].family", "DiagnosticReport.text.div", ""])
+def test_paths_stay(where: str) -> None:
+    assert safe_path(where) == where
+
+
+@pytest.mark.parametrize("where", ["OKONKWO^ADA", "Müller", "a" * 200, "x\ny", "ada@example.org", "(555) 010"])
+def test_whatever_else_is_left_out(where: str) -> None:
+    assert safe_path(where) == ""
+
+
+@pytest.mark.parametrize(
+    ("letters", "taken"),
+    [("xxxx", 3), ("xxx.xxx.", 8), ("..x.x.x.x", 9), (".xxx", 4), ("xx.xx.xx..xx..", 7)],
+)
+def test_the_limit_on_runs_and_ratio(letters: str, taken: int) -> None:
+    limit = LetterLimit(run=3, ratio=0.6, window=7) if taken == 7 else LetterLimit(run=3, ratio=1.0, window=100)
+    assert see(LetterCount(limit), letters) == taken
+
+
+def test_the_ratio_looks_at_the_window_only() -> None:
+    limit = LetterLimit(run=100, ratio=0.5, window=4)
+    assert see(LetterCount(limit), "xx..xx..xx..") == 12
+    assert see(LetterCount(limit), "xx..xxx.....") == 6
+    assert see(LetterCount(limit), "xxx") == 3
+
+
+@pytest.mark.parametrize("bad", [{"run": 0}, {"window": 0}, {"ratio": 1.5}])
+def test_limits_that_make_no_sense(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        LetterLimit(**bad)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deid_agent.agent import frames
+from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, job_of, pack, result_frame, result_of, unpack
+from deid_agent.agent.job import Job, Processed, Refused, Result, Suppressed
+from deid_agent.errors import Reason
+
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=4).map(tuple)
+KEYS = st.none() | st.binary(max_size=9)
+RESULTS = (
+    st.builds(
+        Processed,
+        st.binary(max_size=50),
+        KEYS,
+        HEADERS,
+        st.just(b"[]"),
+        st.text(max_size=4),
+        st.text(max_size=4),
+        st.lists(st.tuples(st.text(max_size=4), st.integers(0, 9)), max_size=3).map(tuple),
+        st.lists(st.tuples(st.text(max_size=4), st.floats(0, 9)), max_size=3).map(tuple),
+    )
+    | st.builds(Refused, st.sampled_from(Reason), st.text(max_size=9))
+    | st.builds(Suppressed, st.text(max_size=9))
+)
+
+
+def there_and_back(frame: Frame) -> Frame:
+    data = pack(frame)
+    assert SIZE.unpack_from(data)[0] == len(data) - SIZE.size
+    return unpack(data[SIZE.size :])
+
+
+@given(st.binary(max_size=50), KEYS, HEADERS, st.integers(0, 2**64 - 1))
+def test_a_job_arrives_as_it_left(payload: bytes, key: bytes | None, headers: object, number: int) -> None:
+    job = Job(payload, key, headers)  # type: ignore[arg-type]
+    frame = there_and_back(job_frame(number, job))
+    assert (job_of(frame), frame.number) == (job, number)
+
+
+@given(RESULTS)
+def test_a_result_arrives_as_it_left(result: Result) -> None:
+    frame = there_and_back(result_frame(5, result, 12))
+    assert (result_of(frame), frame.number, frame.nanoseconds) == (result, 5, 12)
+
+
+def test_a_torn_frame_is_refused() -> None:
+    body = pack(job_frame(1, Job(b"abc")))[SIZE.size :]
+    with pytest.raises(ValueError, match="torn"):
+        unpack(body[:-1])
+
+
+def test_too_large_a_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_FRAME", 100)
+    with pytest.raises(ValueError, match="too large"):
+        pack(job_frame(1, Job(b"x" * 100)))
+    with pytest.raises(ValueError, match="too large"):
+        pack(Frame(FrameKind.JOB, 1, (b"",) * 70_000))

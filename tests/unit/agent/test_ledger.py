@@ -1,0 +1,105 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deid_agent.agent.ledger import PartitionLedger
+from deid_agent.agent.ports import Coordinates, Outcome, Partition, Record, Settled
+from deid_agent.errors import UnsafeError
+
+STREAM = Partition("adt", 3)
+
+
+def settled(offset: int) -> Settled:
+    return Settled(Record(Coordinates("adt", 3, offset), b"Okonkwo"), Outcome.SUPPRESSED)
+
+
+def ledger(*offsets: int) -> PartitionLedger:
+    fresh = PartitionLedger(STREAM)
+    for offset in offsets:
+        fresh.start(offset)
+    return fresh
+
+
+@given(
+    gaps=st.lists(st.integers(1, 4), min_size=1, max_size=25),
+    order=st.randoms(use_true_random=False),
+    limit=st.integers(1, 6),
+)
+def test_the_position_is_one_past_the_longest_finished_prefix(gaps: list[int], order: object, limit: int) -> None:
+    offsets = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    book, waiting, finished, out = ledger(*offsets), list(offsets), set[int](), list[int]()
+    order.shuffle(waiting)  # type: ignore[attr-defined]
+    for offset in waiting:
+        book.settle(offset, settled(offset))
+        finished.add(offset)
+        prefix = []
+        for candidate in offsets:
+            if candidate not in finished:
+                break
+            prefix.append(candidate)
+        assert book.committable() == (prefix[-1] + 1 if prefix[len(out) :] else None)
+        if (batch := book.take(limit)) is not None:
+            out += [item.record.coordinates.offset for item in batch.records]
+            assert len(batch.records) <= limit
+            assert batch.position == out[-1] + 1
+            assert out == prefix[: len(out)]
+            book.confirm()
+        assert len(book) == len(offsets) - len(out)
+    while (batch := book.take(limit)) is not None:
+        out += [item.record.coordinates.offset for item in batch.records]
+        book.confirm()
+    assert out == offsets
+
+
+def test_a_taken_batch_counts_as_open_until_it_is_confirmed() -> None:
+    book = ledger(0, 1)
+    book.settle(0, settled(0))
+    assert book.take(5) is not None
+    assert (len(book), book.committable(), book.ready) == (2, 1, 0)
+    with pytest.raises(UnsafeError, match="still being settled"):
+        book.take(5)
+    book.confirm()
+    assert (len(book), book.committable()) == (1, None)
+
+
+def test_nothing_finishes_twice() -> None:
+    book = ledger(4, 5)
+    book.settle(5, settled(5))
+    with pytest.raises(UnsafeError, match="adt/3/5 was finished twice"):
+        book.settle(5, settled(5))
+    book.settle(4, settled(4))
+    with pytest.raises(UnsafeError):
+        book.settle(4, settled(4))
+
+
+def test_nothing_finishes_that_never_started_or_as_another() -> None:
+    book = ledger(4)
+    with pytest.raises(UnsafeError, match="never started"):
+        book.settle(9, settled(9))
+    with pytest.raises(UnsafeError):
+        book.settle(4, settled(9))
+    assert book.committable() is None
+
+
+def test_offsets_only_rise() -> None:
+    book = ledger(4, 8)
+    for offset in (8, 5):
+        with pytest.raises(UnsafeError, match="goes backwards"):
+            book.start(offset)
+
+
+def test_after_revoke_it_is_mute() -> None:
+    book = ledger(0, 1, 2)
+    book.settle(0, settled(0))
+    book.settle(1, settled(1))
+    book.revoke()
+    book.settle(1, settled(1))
+    book.settle(99, settled(99))
+    book.start(0)
+    assert (book.committable(), book.take(9), len(book)) == (None, None, 0)
+
+
+def test_repr_shows_counts_only() -> None:
+    book = ledger(0)
+    book.settle(0, settled(0))
+    assert repr(book) == "PartitionLedger(adt/3: 0 open, 1 ready)"

@@ -1,0 +1,259 @@
+"""Worker processes, real ones: order, death, deadline, poison, start, end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.jobs import FailsLater, Logged, Once, bad_rules, broken, exits, plain
+
+from deid_agent.agent.job import Completed, Executor, Factory, Processed, Refused, Suppressed
+from deid_agent.agent.lane import LaneSettings
+from deid_agent.agent.ports import Coordinates, Record
+from deid_agent.agent.workers import InlineExecutor, WorkerPool, lane_of
+from deid_agent.errors import ConfigurationError, Reason, UnsafeError
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.telemetry.metrics import RESTARTS
+
+PATIENCE_S = 60.0
+
+
+def record(offset: int, payload: bytes, key: bytes | None = b"k", partition: int = 0) -> Record:
+    return Record(Coordinates("adt", partition, offset), payload, key, (("h", b"\xff"),))
+
+
+class Results:
+    """Collects what is done, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, Completed]] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, record: Record, completed: Completed) -> None:
+        self.done.append((record.coordinates.offset, completed))
+        self._more.set()
+
+    async def wait(self, count: int) -> list[tuple[int, Completed]]:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.done) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.done
+
+
+@asynccontextmanager
+async def serving(executor: Executor) -> AsyncIterator[asyncio.Task[None]]:
+    await executor.start()
+    task = asyncio.create_task(executor.serve())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await executor.stop()
+
+
+def pool(factory: Factory, workers: int = 1, telemetry: Telemetry | None = None, **settings: float) -> WorkerPool:
+    chosen = LaneSettings(settings.get("deadline_s", 30.0), int(settings.get("attempts", 3)), PATIENCE_S)
+    return WorkerPool(factory, workers, telemetry or Telemetry(), chosen)
+
+
+Make = Callable[[Factory], Executor]
+
+
+@pytest.fixture(params=["pool", "inline"])
+def make(request: pytest.FixtureRequest) -> Make:
+    return pool if request.param == "pool" else InlineExecutor
+
+
+async def test_a_result_comes_back_whole(make: Make) -> None:
+    results = Results()
+    async with serving(executor := make(plain)):
+        assert executor.up == executor.size == 1
+        executor.submit(record(7, b"ada\x00\xff"), results)
+        ((offset, completed),) = await results.wait(1)
+    assert offset == 7
+    assert completed.result == Processed(
+        b"ADA\x00\xff",
+        b"k",
+        (("h", b"\xff"),),
+        b'[{"path": "PID-5"}]',
+        "in",
+        "out",
+        (("PATIENT", 2),),
+        (("parse", 0.5),),
+    )
+    assert completed.attempts == 1
+    assert 0 < completed.seconds < PATIENCE_S
+
+
+async def test_every_kind_of_result(make: Make) -> None:
+    results = Results()
+    payloads = [b"refuse", b"leak", b"leave", b"raise Okonkwo", b"nothing", b""]
+    async with serving(executor := make(plain)):
+        for offset, payload in enumerate(payloads):
+            executor.submit(record(offset, payload, None), results)
+        done = [completed.result for _, completed in await results.wait(len(payloads))]
+    assert done[:5] == [
+        Refused(Reason.MALFORMED, "PID-3"),
+        Refused(Reason.LEAK, "OBX-5", "guard", input_digest="d1"),
+        Suppressed("d2"),
+        Refused(Reason.INTERNAL, fault="KeyError"),
+        Refused(Reason.INTERNAL, fault="NoResult"),
+    ]
+    assert isinstance(done[5], Processed)
+    assert (done[5].payload, done[5].key) == (b"", None)
+
+
+async def test_bad_rules_stop_the_start_with_one_line(make: Make) -> None:
+    executor = make(bad_rules)
+    with pytest.raises(ConfigurationError, match=r"^rules/patterns/x\.toml: the pattern does not compile; mend it$"):
+        await executor.start()
+    await executor.stop()
+
+
+async def test_an_unexpected_fault_of_the_start_keeps_its_text_to_itself(make: Make) -> None:
+    executor = make(broken)
+    with pytest.raises(ConfigurationError, match=r"KeyError at jobs\.py:\d+$") as caught:
+        await executor.start()
+    assert "secret" not in str(caught.value)
+    await executor.stop()
+
+
+async def test_a_worker_that_dies_at_the_start_stops_it() -> None:
+    executor = pool(exits)
+    with pytest.raises(UnsafeError, match="did not start"):
+        await executor.start()
+
+
+async def test_forgotten_records_are_not_done(make: Make) -> None:
+    results, first = Results(), asyncio.Event()
+    executor = make(plain)
+    async with serving(executor):
+        for offset in range(20):
+            executor.submit(record(offset, b"x", partition=offset % 2), results)
+        executor.forget(record(0, b"", partition=0).coordinates.stream)
+        executor.submit(record(100, b"last", partition=1), lambda *_: first.set())
+        async with asyncio.timeout(PATIENCE_S):
+            await first.wait()
+    odd = [offset for offset, _ in results.done if offset % 2]
+    assert odd == list(range(1, 20, 2))
+    assert len([offset for offset, _ in results.done if offset % 2 == 0]) <= 2
+
+
+async def test_order_holds_within_a_key_and_lanes_work_side_by_side() -> None:
+    results = Results()
+    async with serving(executor := pool(plain, 2)):
+        for offset in range(60):
+            executor.submit(record(offset, b"pid", b"key-%d" % (offset % 5)), results)
+        done = await results.wait(60)
+    assert len({c.result.payload for _, c in done if isinstance(c.result, Processed)}) == 2
+    for key in range(5):
+        offsets = [offset for offset, _ in done if offset % 5 == key]
+        assert offsets == sorted(offsets)
+
+
+def test_the_lane_of_a_record_never_changes() -> None:
+    keys = [b"", b"a", b"b", b"Okafor", None, None]
+    assert [lane_of(record(i, b"", key), 4) for i, key in enumerate(keys)] == [1, 3, 1, 3, 0, 2]
+
+
+async def test_a_poison_record_is_refused_and_the_rest_goes_on_in_order(tmp_path: Path) -> None:
+    results, telemetry = Results(), Telemetry()
+    log = tmp_path / "log"
+    async with serving(executor := pool(Logged(log), 1, telemetry, attempts=2)):
+        for offset, payload in enumerate([b"a", b"die", b"b", b"c"]):
+            executor.submit(record(offset, payload), results)
+        done = await results.wait(4)
+    assert [offset for offset, _ in done] == [0, 1, 2, 3]
+    poison = done[1][1]
+    assert poison.result == Refused(Reason.POISON, stage="worker", fault="WorkerDied")
+    assert poison.attempts == 2
+    assert [isinstance(c.result, Processed) for _, c in done] == [True, False, True, True]
+    assert log.read_bytes().split() == [b"a", b"die", b"die", b"b", b"c"]
+    assert telemetry.registry.value(RESTARTS) == 2
+
+
+async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_lanes_go_on() -> None:
+    results = Results()
+    other = next(k for k in (b"%d" % i for i in range(99)) if lane_of(record(0, b"", k), 2) == 1)
+    hung = next(k for k in (b"%d" % i for i in range(99)) if lane_of(record(0, b"", k), 2) == 0)
+    async with serving(executor := pool(plain, 2, deadline_s=1.5, attempts=1)):
+        executor.submit(record(0, b"hang", hung), results)
+        executor.submit(record(1, b"behind", hung), results)
+        for offset in range(2, 30):
+            executor.submit(record(offset, b"beside", other), results)
+        await results.wait(28)
+        assert {offset for offset, _ in results.done} == set(range(2, 30))
+        done = dict(await results.wait(30))
+    assert done[0].result == Refused(Reason.POISON, stage="worker", fault="DeadlineExceeded")
+    assert isinstance(done[1].result, Processed)
+    assert done[1].attempts == 1
+
+
+async def test_a_crash_that_goes_away_costs_an_attempt_and_nothing_else(tmp_path: Path) -> None:
+    results = Results()
+    async with serving(executor := pool(Once(tmp_path))):
+        executor.submit(record(0, b"die once"), results)
+        ((_, completed),) = await results.wait(1)
+    assert completed.result == Processed(b"DIE ONCE")
+    assert completed.attempts == 2
+
+
+async def test_a_worker_that_cannot_come_back_stops_the_agent(tmp_path: Path) -> None:
+    async with serving(executor := pool(FailsLater(tmp_path))) as task:
+        executor.submit(record(0, b"die"), Results())
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait({task})
+        with pytest.raises(UnsafeError, match="the rules are gone"):
+            task.result()
+
+
+async def test_workers_are_gone_after_stop_even_when_they_hang() -> None:
+    results = Results()
+    executor = pool(plain)
+    async with serving(executor):
+        executor.submit(record(0, b"pid"), results)
+        ((_, completed),) = await results.wait(1)
+        executor.submit(record(1, b"hang"), results)
+    assert isinstance(completed.result, Processed)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(completed.result.payload), 0)
+    assert executor.up == 0
+    await executor.stop()
+
+
+async def test_workers_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    results = Results()
+    async with serving(executor := pool(plain)):
+        executor.submit(record(0, b"print Okonkwo"), results)
+        await results.wait(1)
+    assert "Okonkwo" not in "".join(capfd.readouterr())
+
+
+async def test_the_loop_stays_free_while_workers_work() -> None:
+    results, turns = Results(), 0
+    async with serving(executor := pool(plain, deadline_s=0.5, attempts=1)):
+        executor.submit(record(0, b"hang"), results)
+        while not results.done:
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns > 1000
+
+
+async def test_a_big_payload_goes_both_ways() -> None:
+    results, payload = Results(), b"x" * 3_000_000
+    async with serving(executor := pool(plain)):
+        for offset in range(3):
+            executor.submit(record(offset, payload), results)
+        done = await results.wait(3)
+    assert all(isinstance(c.result, Processed) and c.result.payload == payload.upper() for _, c in done)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        LaneSettings(deadline_s=0)
+    with pytest.raises(ConfigurationError):
+        pool(plain, 0)
