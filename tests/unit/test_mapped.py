@@ -48,3 +48,17 @@ def test_overlapping_edits_are_a_fault_not_an_output() -> None:
 
 def test_no_repr_shows_text() -> None:
     assert "Okafor" not in repr(TEXT)
+
+
+def test_an_atom_is_rewritten_whole_whatever_part_is_replaced() -> None:
+    # "Ada Bell" in one escape between two plain words: all of its characters share bytes [3, 9).
+    atom = MappedText("by Ada Bell.", starts=[0, 1, 2, *[3] * 8, 9], ends=[1, 2, 3, *[9] * 8, 10])
+
+    def place(*items: Replacement) -> list[tuple[int, int, str]]:
+        return list(atom.place(items))
+
+    assert place(Replacement(3, 6, "Eve")) == [(3, 9, "Eve Bell")]
+    assert place(Replacement(7, 11, "Hale")) == [(3, 9, "Ada Hale")]
+    assert place(Replacement(7, 11, "Hale"), Replacement(3, 6, "Eve")) == [(3, 9, "Eve Hale")]
+    assert place(Replacement(0, 6, "of Eve")) == [(0, 9, "of Eve Bell")]
+    assert place(Replacement(0, 2, "of"), Replacement(11, 12, "!")) == [(0, 2, "of"), (9, 10, "!")]

@@ -154,10 +154,10 @@ def view(raw: bytes, declared: str) -> View:
 
 def decode(data: bytes, charset: str) -> str:
     """``data`` in ``charset``, else UTF-8, else latin-1, which never fails."""
-    for name in (charset, "utf-8"):
-        if name != "iso2022" and _reads_as(data, name):
+    for name in (_READ if charset == "iso2022" else charset, "utf-8"):
+        if _reads_as(data, name):
             return data.decode(name)
-    return data.decode(_READ if charset == "iso2022" and _reads_as(data, _READ) else "latin-1")
+    return data.decode("latin-1")
 
 
 def encode(text: str, charset: str) -> bytes:

@@ -40,6 +40,8 @@ class Hl7Codec:
         lines = list(islice(wire.segments(text, carriage=carriage), self._max_segments + 1))
         if len(lines) > self._max_segments:
             raise MessageError(Reason.RESOURCE, f"byte {lines[-1].start}", f"over {self._max_segments} segments")
+        if not lines[0].header:
+            raise MessageError(Reason.MALFORMED, "MSH-2", "letters or controls cannot separate")
         groups = _groups(lines)
         starts = [0, *(group[0].start for group in groups[1:]), len(raw)]
         return [

@@ -51,7 +51,7 @@ def escape(text: str, charset: str, marks: Separators) -> bytes:
     if not text.isascii():  # look-alikes first: one may be a separator
         text = decode(to_bytes(text, charset), charset)
     e = marks.escape
-    table = {ord(c): " " for c in "\x00\x0b\x1c"}
+    table = {ord(c): " " for c in "\x0b\x1c"}
     table[ord("\n")] = table[ord("\r")] = f"{e}.br{e}" if e else " "
     named = zip((marks.field, marks.component, marks.subcomponent, marks.repetition, e), "FSTRE", strict=True)
     table.update({ord(mark): f"{e}{letter}{e}" if e else " " for mark, letter in named if mark})

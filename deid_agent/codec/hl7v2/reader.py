@@ -10,7 +10,7 @@ from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.codec.hl7v2.narrative import NULL, join
 from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
-from deid_agent.codec.hl7v2.wire import Range, Segment, Separators, separators, split
+from deid_agent.codec.hl7v2.wire import HEADERS, Range, Segment, Separators, separators, split
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.sites import Attachment, Narrative, Site
@@ -51,7 +51,8 @@ class Reader:
                 own = self._marks if own is None or segment.header == "MSH" else own
             name = segment.header or self._name(segment)
             if not name or name == "ADD":
-                self._stray(segment.start + len(name), segment.end, f"line({number})")
+                start = min(segment.start + 4, segment.end) if name else segment.start
+                self._stray(start, segment.end, f"line({number})")
                 continue
             seen[name] += 1
             path = name if seen[name] == 1 else f"{name}({seen[name]})"
@@ -87,7 +88,7 @@ class Reader:
         """The segment's name; empty for a line that has none, which is broken text."""
         start, end = segment.start, segment.end
         name = self._text[start : min(start + 3, end)].upper()
-        if len(name) < 3 or not (name.isascii() and name.isalnum() and name[0].isalpha()):
+        if len(name) < 3 or not (name.isascii() and name.isalnum() and name[0].isalpha()) or name in HEADERS:
             return ""
         if end == start + 3:
             return name if self._table.knows(name) else ""
@@ -250,7 +251,7 @@ class Reader:
 
     def _leaf(self, leaf: Leaf, a: int, b: int, rule: Rule, path: str, group: str, told: PhiType | None) -> None:
         text = self._text[a:b]
-        if text == NULL or not text or text.isspace():
+        if text.strip() in {"", NULL}:
             return
         if leaf in _KEPT and values.is_kept(leaf, text):
             return
@@ -259,6 +260,8 @@ class Reader:
             return
         a, b = a + len(text) - len(text.lstrip()), b - len(text) + len(text.rstrip())
         value = plain(self._view, a, b, self._marks)
+        if not value.strip():
+            return
         type_, kind = values.classify(leaf, value, rule, told)
         start, end = self._view.span(a, b)
         self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value))
@@ -288,7 +291,7 @@ class Reader:
         """An ED. One with less than five components is a document without its description, or none at all."""
         if len(pieces) >= 5:
             document = attachment.encapsulated(self._view, pieces, self._marks, path)
-            pieces = pieces[:1] + pieces[5:]
+            pieces = [(a, b) for a, b in pieces[:1] if b - a >= attachment.LONG] + pieces[5:]
         elif any(b - a >= attachment.LONG for a, b in pieces):
             document = attachment.bare(self._view, pieces[0][0], pieces[-1][1], path)
             pieces = []
@@ -296,4 +299,4 @@ class Reader:
             document = None
         if document is not None:
             self._attachments.append(document)
-        self._pending += [(path, leaf) for piece in pieces for leaf in self._leaves(*piece)]
+        self._pending += [(path, leaf) for a, b in pieces if a < b for leaf in self._leaves(a, b)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from deid_agent.errors import MessageError, Reason
 
 Range = tuple[int, int]
+HEADERS = frozenset({"MSH", "FHS", "BHS"})
 
 _LEAD = "\x0b\x1c\x00 \t\r\n\ufeff"
 _START = re.compile(r"[\x0b\x1c \t\r\n]*(?:\xef\xbb\xbf)?[\x0b\x1c \t\r\n]*(MSH|FHS|BHS)([!-/:-@\[-`{-~])")

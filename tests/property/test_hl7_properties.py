@@ -1,0 +1,114 @@
+"""Whatever comes in: nothing is lost, no place overlaps another, and only ``MessageError`` is raised."""
+
+from itertools import pairwise
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.hl7 import codec, ranges
+
+from deid_agent.codec.hl7v2.message import Hl7Message
+from deid_agent.errors import MessageError
+from deid_agent.sites import Edit, apply
+
+LEADS = ["", "\x0b", "\xef\xbb\xbf", "\r\n"]
+ENDS = ["\r", "\n", "\r\n", "\n\r", "\r\r", "\x1c\r"]
+SEGMENTS = [
+    "PID",
+    "PV1",
+    "OBX",
+    "NTE",
+    "OBR",
+    "ORC",
+    "IN1",
+    "ZZ1",
+    "pid",
+    "QPD",
+    "MRG",
+    "ADD",
+    "TXA",
+    "XX",
+    "",
+    "Ann",
+    "BTS",
+]
+TYPES = ["TX", "ST", "NM", "CE", "CWE", "ED", "XPN", "XAD", "RP", "FT", "", "QQ", "DT"]
+CHARS = '^~\\&|"#^~\\&|abzAZX 019.-\t\n\x00\x85\ufeffñł山ポ表💉'
+ODD = ['""', "\\X41\\", "\\.br\\", "\\T\\", "\\H\\Ada\\N\\", "a^b^^c", "1&2^x~y", "\x1b$B;3K\\\x1b(B", "A" * 300]
+VALUE = st.text(st.sampled_from(CHARS), max_size=24) | st.sampled_from(ODD)
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> bytes:
+    """Payloads that are nearly messages: every level is likely, every rule of the standard may be broken."""
+    marks = draw(st.sampled_from(["|^~\\&", "|^~\\&#", "*:;!%", "|^", "|", "|&&&&", "|^~\\\\&", "@#$%^"]))
+    field = marks[0]
+    end = draw(st.sampled_from(ENDS))
+    charset = draw(
+        st.sampled_from(["", "8859/1", "UNICODE UTF-8", "SHIFT-JIS", "~ISO IR87", "GB 18030-2000", "junk", "CP1252"])
+    )
+    header = (
+        draw(st.sampled_from(["MSH", "FHS", "BHS"]))
+        + marks
+        + field
+        + field.join(["A", "B", "", "", "2023", "", "X", "1", "P"])
+    )
+    lines = [header, f"MSH{marks}" + field * 16 + charset]
+    for _ in range(draw(st.integers(0, 5))):
+        name = draw(st.sampled_from(SEGMENTS))
+        values = draw(st.lists(VALUE, max_size=8))
+        if name == "OBX":
+            values = ["1", draw(st.sampled_from(TYPES)), "c", "", *values]
+        lines.append(field.join([name, *values]))
+    text = draw(st.sampled_from(LEADS)) + end.join(lines) + draw(st.sampled_from([end, ""]))
+    return text.encode(draw(st.sampled_from(["utf-8", "shift_jis", "latin-1", "gb18030"])), "replace")
+
+
+def parse(raw: bytes) -> list[Hl7Message]:
+    try:
+        return list(codec().parse(raw))
+    except MessageError:
+        return []
+
+
+def check(raw: bytes) -> None:
+    parsed = parse(raw)
+    assert not parsed or b"".join(m.raw for m in parsed) == raw
+    for message in parsed:
+        places = ranges(message)
+        assert all(0 <= a <= b <= len(message.raw) for a, b in places)
+        assert all(one[1] <= two[0] for one, two in pairwise(places))
+        for narrative in message.narratives:
+            mapped = narrative.mapped
+            assert len(mapped.text) == len(mapped.starts) == len(mapped.ends)
+            assert all(mapped.text[i] == "\n" for i in mapped.joints)
+        for site in message.sites:
+            assert site.value.strip()
+            assert message.encode(site.value) is not None
+        assert apply(message.raw, []) == message.raw
+
+
+@given(st.binary(max_size=300))
+@example(b"MSH|^~\\&\rADD")
+@example(b"MSH|^~\\&\r\x1c\x0b\r")
+def test_any_bytes(tail: bytes) -> None:
+    check(tail)
+    check(b"MSH|^~\\&|" + tail)
+    check(b"MSH|^~\\&|A\rOBX|1|TX|1||" + tail)
+    check(b"MSH|^~\\&|A||||||||||||||||~ISO IR87\rPID|||" + tail)
+
+
+@settings(max_examples=300)
+@given(payloads())
+def test_near_messages(raw: bytes) -> None:
+    check(raw)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from(SEGMENTS[:6]), st.lists(VALUE, max_size=8)), max_size=5))
+def test_every_value_written_as_itself_reads_as_itself(lines: list[tuple[str, list[str]]]) -> None:
+    body = "\r".join("|".join([name, *values]) for name, values in lines)
+    raw = f"MSH|^~\\&|A|B|C|D|20230501||ADT^A08|1|P|2.5||||||UNICODE UTF-8\r{body}\r".encode()
+    for message in parse(raw):
+        new = apply(message.raw, [Edit(s.start, s.end, message.encode(s.value)) for s in message.sites])
+        (again,) = codec().parse(new)
+        assert [(s.path, s.value) for s in again.sites] == [(s.path, s.value) for s in message.sites]
