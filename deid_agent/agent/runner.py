@@ -167,11 +167,8 @@ class Runner:
                 attempt += 1
                 delay = self._out.settings.delay_s(attempt)
                 self._out.telemetry.emit(Retrying(name, "", attempt, delay, type(error).__name__))
-                try:
-                    async with asyncio.timeout(delay):
-                        await self._stop.wait()
-                except TimeoutError:
-                    pass
+                # A stop does not wait for this: it cancels the task.
+                await asyncio.sleep(delay)
             except TimeoutError:
                 # A poll that was cut off may have lost records, with the client's position already past them.
                 raise UnsafeError(f"{name} of the transport took more than {timeout_s:g} s: start again") from None
