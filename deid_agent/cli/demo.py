@@ -88,5 +88,5 @@ def _show(out: Path) -> None:
 
 def _report(path: Path) -> list[str]:
     """The lines of the report: OBX-5 of an HL7 message."""
-    segments = path.read_text("utf-8").split("\r")
+    segments = path.read_bytes().decode("utf-8").split("\r")
     return [segment.split("|")[5] for segment in segments if segment.startswith("OBX|")]

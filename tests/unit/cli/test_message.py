@@ -48,7 +48,7 @@ def test_keep_changes_no_byte(path: Path) -> None:
 
 def test_one_patient_is_one_patient_in_all_messages(tmp_path: Path) -> None:
     message(SAMPLES, "--out", tmp_path)
-    adt, oru = ((tmp_path / name).read_text() for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7"))
+    adt, oru = ((tmp_path / name).read_bytes().decode() for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7"))
     pid = adt.split("\r")[2].split("|")
     mrn, family = pid[3].split("^")[0], pid[5].split("^")[0]
     assert f"{family}, " in oru
