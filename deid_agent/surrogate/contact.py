@@ -12,6 +12,8 @@ from deid_agent.surrogate.numbers import identifier
 _EXTENSION = re.compile(r"(?i)(?:\s*(?:,|;)?\s*(?:x|ext\.?|extension|poste|#)\s*\d+\s*)$")
 _ALONE = re.compile(r"(?i)(?:x|ext\.?|#)\s*[\d\-]+")
 _COUNTRY = re.compile(r"1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|\d{3}")
+_TOLL_FREE = frozenset(["800", "888", "877", "866", "855", "844", "833"])
+_LONGEST = 100  # longer ones are no number or address: not worth a backtracking search
 _DOMAINS = ("example.com", "example.org", "example.net")
 _MAIL = re.compile(r"(?is)(mailto:)?([^@\s]*)@(\S*)(.*)")
 _URL = re.compile(r"(?is)([a-z][a-z0-9+.\-]*://)?(?:([^@/\s]*)@)?(www\.)?([^/:?#\s]+)(:\d+)?(.*)")
@@ -27,6 +29,8 @@ def phone(key: Key, scope: str, value: str) -> str:
     North American, British and Australian numbers become ones reserved for fiction; in others
     and in short ones every digit is replaced. One number in two writings stays one number.
     """
+    if len(value) > _LONGEST:
+        return identifier(key, value, "phone")
     ext = _EXTENSION.search(value)
     end = ext.start() if ext and re.search(r"\d", value[: ext.start()]) else len(value)
     main, rest = value[:end], value[end:]
@@ -63,7 +67,7 @@ def _national(key: Key, scope: str, digits: str, country: str) -> str:
     if country == "1" and len(digits) in (7, 10):
         return _north_american(key, scope, digits)
     if country == "44" and len(digits) == 10:
-        fictional = {"7": "7700900", "2": "2079460"}.get(digits[0], "1632960")
+        fictional = {"7": "7700900", "2": "2079460", "8": "8081570"}.get(digits[0], "1632960")
         return fictional + _last(key, scope, digits, 3)
     if country == "61" and len(digits) == 9:
         return ("491570" if digits[0] == "4" else digits[0] + "5550") + _last(
@@ -82,6 +86,8 @@ def _north_american(key: Key, scope: str, digits: str) -> str:
     local = "55501" + line
     if len(digits) == 7:
         return local
+    if digits[:3] in _TOLL_FREE:
+        return digits[:3] + local
     choice = key.number("area", scope, digits)
     return f"{2 + choice % 8}{choice // 8 % 9}{2 + choice // 72 % 8}{local}"
 
@@ -133,7 +139,7 @@ def _host(key: Key, host: str) -> str:
 
 def ip_address(key: Key, value: str) -> str:
     """An address of a documentation network; a port or mask stays."""
-    new = _ip(key, value)
+    new = _ip(key, value) if len(value) <= _LONGEST else value
     return new if new != value else identifier(key, value, "ip")
 
 

@@ -14,6 +14,8 @@ from deid_agent.surrogate.numeric_dates import numeric_date
 from deid_agent.surrogate.shape import flat, with_breaks_of
 from deid_agent.surrogate.word_dates import word_date
 
+_LONGEST = 100
+_LEFT_OUT = re.compile(r"[0\-/: .T]+|9{8,14}")  # 00000000, 99999999: no date, nothing to hide
 _YEAR = 365.2425
 _MISREAD = str.maketrans("lIoO", "1100")
 _MISREAD_WORD = re.compile(r"(?<![^\W\d_])[\dlIoO]+(?=(?:st|nd|rd|th)?(?![^\W\d_]))")
@@ -32,8 +34,10 @@ def shift_days(key: Key, scope: str, *, maximum: int, weeks: bool) -> int:
 
 def shifted(text: str, shift: Shift, calendar: Calendar) -> str | None:
     """``text`` shifted in its own form, or None where it is no date (13/45/99)."""
-    if not any(c in "123456789" for c in text) and set(text) <= set("0-/: .T"):
-        return text  # 00000000: a date left out, nothing to hide
+    if len(text) > _LONGEST:
+        return None
+    if _LEFT_OUT.fullmatch(text):
+        return text
     if not text.isascii() and (digits := _foreign_zero(text)):
         plain = "".join(str(unicodedata.decimal(c)) if unicodedata.decimal(c, -1) >= 0 else c for c in text)
         new = _read(plain, shift, calendar)

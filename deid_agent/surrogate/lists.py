@@ -73,7 +73,8 @@ def load(rules: Path) -> Lists:
             elif isinstance(value, list):
                 phrases[name] = tuple(str(item) for item in value)
             else:
-                sets[name] = frozenset(str(value).split())
+                found = str(value).split()
+                sets[name] = frozenset([*found, *(fold(w) for w in found if not w.isascii() or not w.isalnum())])
     if not pools or not sets:
         raise ConfigurationError(f"{folder} holds no surrogate lists: point rules to the packaged folder")
     return Lists(

@@ -19,7 +19,7 @@ from deid_agent.surrogate.scripts import script_of, script_word
 from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
 
-_LETTERS = "ABCDEFGHJKLMNPRSTVW"  # letters with enough names of every part to begin a surrogate with
+_LETTERS = "ABCDEFGHJKLMNPRSTW"  # letters with enough names of every part to begin a surrogate with
 _ENOUGH = 5
 
 
@@ -175,7 +175,7 @@ class Namer:
         return before + in_case_of(core, drawn(self.key, self.lists, self.domain, part, origin, folded)) + after
 
     def _gender(self, folded: str) -> str:
-        """By the lists, English use first (Ada is a man in some of them); by its ending or by key where they do not say."""
+        """By the lists, English use first; by the ending or by key where they do not say."""
         female, male = (self.lists.origin_of.get((part, folded)) for part in ("female", "male"))
         for known in (lambda origin: origin == "en", lambda origin: origin is not None):
             if known(female) != known(male):
@@ -204,15 +204,21 @@ def image(key: Key, domain: str, letter: str) -> str:
 @lru_cache(maxsize=65_536)
 def drawn(key: Key, lists: Lists, domain: str, part: str, origin: str, folded: str) -> str:
     """A name of that part and origin, of about that length, that begins with the image of the first letter."""
-    letter = image(key, domain, folded[0].upper())
-    length = length_class(folded)
+    choice = _candidates(lists, part, origin, image(key, domain, folded[0].upper()), length_class(folded))
+    return choice[key.index(len(choice), domain, part, folded)]
+
+
+@lru_cache(maxsize=8192)
+def _candidates(lists: Lists, part: str, origin: str, letter: str, length: int) -> tuple[str, ...]:
+    """Names of the origin that begin so and are about so long; the wider net where too few are."""
     for source in (origin, "en", ANY):
         begun = lists.pools[source, part].by_letter.get(letter, ())
-        alike = [word for word in begun if length_class(word) == length]
-        if len(alike) >= _ENOUGH or len(begun) >= _ENOUGH or (source == ANY and begun):
-            choice = alike if len(alike) >= _ENOUGH // 2 else begun
-            return choice[key.index(len(choice), domain, part, folded)]
-    return lists.pools["en", part].words[0]
+        alike = tuple(word for word in begun if length_class(word) == length)
+        if len(alike) >= _ENOUGH:
+            return alike
+        if len(begun) >= _ENOUGH:
+            return begun
+    return lists.pools["en", part].words
 
 
 def length_class(word: str) -> int:

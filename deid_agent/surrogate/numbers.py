@@ -25,6 +25,7 @@ _CHUNK = 48  # characters permuted at once: keeps halves of the network below 12
 _UUID = re.compile(r"(?i)((?:urn:uuid:)?)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 _OID = re.compile(r"((?:urn:oid:)?[0-2](?:\.(?:0|[1-9][0-9]*)){2})((?:\.(?:0|[1-9][0-9]*))+)")
 _SSN = re.compile(r"[0-9]{3}([-. ]?)[0-9]{2}\1[0-9]{4}")
+_SIN = re.compile(r"[0-9]{3}[ -][0-9]{3}[ -][0-9]{3}")
 _LAST_FOUR = re.compile(r"[^0-9A-WYZa-wyz]*[0-9]{4}")
 _NINO = re.compile(r"(?i)[A-Z]{2}([ -]?[0-9]{2}){3}[ -]?[A-D]")
 _NINO_FIRST = "DFIQUV"  # letters that no National Insurance number begins with
@@ -54,13 +55,16 @@ def social_security(key: Key, value: str) -> str:
 
     The last four alone (``xxx-xx-1234``) agree with the last four of the whole number. Nine digits
     do not fit into the unissued ones one to one: about one pair in 49 million
-    meets, the price of never naming a living person. National Insurance numbers get a first letter that none has.
+    meets, the price of never naming a living person. A Canadian number (3-3-3) begins with 0, a National
+    Insurance number with a letter that none begins with.
     """
     if _SSN.fullmatch(value):
         digits = "".join(c for c in value if c.isdigit())
         choice = key.number("ssn", digits)
         prefix = f"9{choice % 100:02d}{choice // 100 % 49 + 1:02d}"
         return weave(value, prefix + _last_four(key, digits[5:]))
+    if _SIN.fullmatch(value):
+        return "0" + identifier(key, value[1:], "sin")
     if _LAST_FOUR.fullmatch(value):
         return value[:-4] + _last_four(key, value[-4:])
     if _NINO.fullmatch(value):
@@ -158,13 +162,12 @@ def _permuted(
     if len(text) <= _CHUNK:
         return _walked(key, text, alphabets, tweak, keep)
     out: list[str] = []
+    before = tweak
     for at in range(0, len(text), _CHUNK):
-        before = key.digest(tweak, text[:at]).hex() if at else tweak
         piece = slice(at, at + _CHUNK)
-        if all(len(a) == 1 for a in alphabets[piece]):
-            out.append(text[piece])
-            continue
-        out.append(_walked(key, text[piece], alphabets[piece], f"{tweak}:{before}", lambda _: True))
+        fixed = all(len(alphabet) == 1 for alphabet in alphabets[piece])
+        out.append(text[piece] if fixed else _walked(key, text[piece], alphabets[piece], before, lambda _: True))
+        before = f"{tweak}:{key.digest(before, text[piece]).hex()}"
     return "".join(out)
 
 

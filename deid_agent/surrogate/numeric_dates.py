@@ -54,7 +54,7 @@ def _compact(found: "re.Match[str]", shift: Shift) -> Found | None:
         new = shift.of(whole)
         return Found(f"{new.year:04d}{new.month:02d}{new.day:02d}{tail}", new, True)
     month = month if month in range(1, 13) else None
-    base = shift.within(year, month)
+    base = shift.within(year, month) if month or year in _PLAUSIBLE else None
     if base is None:
         return None
     new = shift.of(base)

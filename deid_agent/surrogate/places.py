@@ -6,6 +6,8 @@ countries stay for the same reason; every other country, people or language beco
 """
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
@@ -17,7 +19,15 @@ from deid_agent.surrogate.shape import fold
 _ZIP = re.compile(r"(\d{5})([- ]?)(\d{4})?")
 _CANADIAN = re.compile(r"(?i)([A-Z])(\d)([A-Z])(\s?-?)(\d)([A-Z])(\d)")
 _CANADIAN_LETTERS = "ABCEGHJKLMNPRSTVWXYZ"
-_KINDS = ("countries", "peoples", "country_codes3", "country_codes2", "language_codes3", "language_codes2")
+_KINDS = (
+    "home_countries",
+    "countries",
+    "peoples",
+    "country_codes3",
+    "country_codes2",
+    "language_codes3",
+    "language_codes2",
+)
 
 
 def street(key: Key, lists: Lists, scope: str, value: str) -> str:
@@ -39,11 +49,9 @@ def other_place(key: Key, lists: Lists, scope: str, value: str) -> str:
 def country(key: Key, lists: Lists, scope: str, value: str) -> str:
     """Another country, people, language or code: of the list in which this one stands."""
     folded = fold(value)
-    if folded in {fold(name) for name in lists.phrases["home_countries"]}:
+    kind = _kinds(lists).get(folded) or _guess(value)
+    if kind == "home_countries":
         return value
-    kind = next((kind for kind in _KINDS if folded in {fold(name) for name in lists.phrases[kind]}), None)
-    if kind is None:
-        kind = _guess(value)
     names = lists.phrases[kind]
     at = key.index(len(names), "country", kind, scope, folded)
     new = names[at] if fold(names[at]) != folded else names[(at + 1) % len(names)]
@@ -52,8 +60,25 @@ def country(key: Key, lists: Lists, scope: str, value: str) -> str:
     return new.upper() if value.isupper() else new.lower()
 
 
+@lru_cache(maxsize=4)
+def _kinds(lists: Lists) -> Mapping[str, str]:
+    """The list in which every folded name stands, the first of ``_KINDS`` that has it."""
+    return {fold(name): kind for kind in reversed(_KINDS) for name in lists.phrases[kind]}
+
+
+@lru_cache(maxsize=4)
+def _by_prefix(lists: Lists) -> Mapping[str, tuple[str, ...]]:
+    """For every ZIP prefix the open prefixes of its state."""
+    out: dict[str, tuple[str, ...]] = {}
+    for ranges in lists.tables["zip3"].values():
+        prefixes = _prefixes(ranges)
+        chosen = tuple(p for p in prefixes if p not in RESTRICTED_ZIP3)
+        out |= dict.fromkeys(prefixes, chosen or tuple(prefixes))
+    return out
+
+
 def _guess(value: str) -> str:
-    if len(value) in (2, 3) and value.isascii() and value.isalpha():
+    if len(value) in (2, 3) and value.isascii() and value.isalpha() and not value.istitle():
         return f"{'country' if value.isupper() else 'language'}_codes{len(value)}"
     return "peoples" if fold(value).endswith(("ese", "ish", "ian", "an", "i", "ic", "ole")) else "countries"
 
@@ -74,8 +99,7 @@ def postal_code(key: Key, lists: Lists, scope: str, value: str) -> str:
 
 
 def _zip5(key: Key, lists: Lists, scope: str, digits: str) -> str:
-    prefixes = next((p for ranges in lists.tables["zip3"].values() if digits[:3] in (p := _prefixes(ranges))), [])
-    open_prefixes = [p for p in prefixes if p not in RESTRICTED_ZIP3] or prefixes
+    open_prefixes = _by_prefix(lists).get(digits[:3], ())
     if not open_prefixes:
         return identifier(key, digits, f"postal:{scope}")
     choice = key.number("zip", scope, digits)

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
-from deid_agent.surrogate.shape import fold
+from deid_agent.surrogate.shape import fold, in_case_of
 
 _RANGES = (
     ("greek", 0x0370, 0x03FF),
@@ -62,4 +62,4 @@ def _drawn(key: Key, lists: Lists, domain: str, script: str, part: str, word: st
     choice = alike if len(alike) > 1 else list(pool)
     at = key.index(len(choice), domain, part, folded)
     new = choice[at]
-    return new if fold(new) != folded else choice[(at + 1) % len(choice)]
+    return in_case_of(word, new if fold(new) != folded else choice[(at + 1) % len(choice)])

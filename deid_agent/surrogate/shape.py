@@ -7,6 +7,7 @@ from functools import lru_cache
 _PLAIN = str.maketrans(
     {"đ": "d", "ð": "d", "ł": "l", "ø": "o", "ß": "ss", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h", "ı": "i"}
 )
+_PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _BREAK = re.compile(r"[^\S\r\n]*(?:\r\n|\r|\n)\s*")
 
 
@@ -14,7 +15,7 @@ _BREAK = re.compile(r"[^\S\r\n]*(?:\r\n|\r|\n)\s*")
 def fold(text: str) -> str:
     """Lower-case letters and digits of ``text`` without accents: two spellings of one value fold alike."""
     if text.isascii():
-        return "".join(c for c in text.lower() if c.isalnum())
+        return _PUNCTUATION.sub("", text.lower())
     decomposed = unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN)
     return "".join(c for c in decomposed if unicodedata.category(c)[0] in "LN" or _is_vowel_sign(c))
 
@@ -36,12 +37,26 @@ def same(a: str, b: str) -> bool:
 
 
 def in_case_of(original: str, word: str) -> str:
-    """``word`` in the letter case of ``original``: OKAFOR gives ABCDE, okafor gives abcde."""
+    """``word`` in the letters of ``original``: OKAFOR gives ABCDE, okafor gives abcde.
+
+    Accents go where the original has none like them: an ASCII or Latin-1 message could not carry the surrogate.
+    """
+    limit = 128 if original.isascii() else 256 if max(original) < "\u0100" else 0
+    if limit and any(ord(c) >= limit for c in word):
+        word = "".join(c if ord(c) < limit else _unaccented(c) for c in word)
     if original.isupper() and (len(original) > 1 or len(word) == 1):
         return word.upper()
     if original.islower():
         return word.lower()
     return word
+
+
+def _unaccented(char: str) -> str:
+    plain = _PLAIN.get(ord(char.lower()))
+    if isinstance(plain, str):
+        return plain.capitalize() if char.isupper() else plain
+    base = unicodedata.normalize("NFKD", char)[0]
+    return base if base.isascii() else ""
 
 
 def edges(text: str) -> tuple[str, str, str]:

@@ -257,7 +257,10 @@ def _write(  # noqa: PLR0911, PLR0912 - one arm per role
     text, style = token.text, token.style
     if token.role == "weekday" and style:
         place = new.weekday() if new and known else (style.place + shift.days) % 7
-        plural = "s" if fold(text).endswith("s") and fold(text) not in calendar.weekdays else ""
+        folded = fold(text)
+        plural = (
+            "s" if folded not in calendar.weekdays and folded[:-1] in calendar.weekdays and folded[-1] == "s" else ""
+        )
         return _like(text, calendar.written(style, place) + plural)
     if new is None:
         return text
@@ -295,6 +298,7 @@ def _day(text: str, day: int) -> str:
     if tail.lower() in ("st", "nd", "rd", "th"):
         suffix = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
         return f"{day}{suffix.upper() if tail.isupper() else suffix}"
+    tail = "" if tail.lower() == "er" and day != 1 else tail  # French: 1er août, 2 août
     return f"{day:02d}{tail}" if text.startswith("0") else f"{day}{tail}"
 
 
