@@ -61,6 +61,9 @@ _ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
 _DOT_STAYS = frozenset(
     {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
 )
+_WEEKDAY = re.compile(
+    r"(?:mon|tues?|wed(?:nes)?|weds|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?\.?", re.IGNORECASE
+)
 _GAPS = {
     PhiType.DOCTOR: re.compile(r"[ \t]?\r?\n?[ \t]?"),
     PhiType.PATIENT: re.compile(r"[ \t]?\r?\n?[ \t]?"),
@@ -146,16 +149,16 @@ def mend(span: Span, text: str) -> Span | None:
     start, end = span.start, span.end
     while start < end:
         inside = text[start:end]
-        cut = len(inside) - len(inside.lstrip(_OUTSIDE))
+        cut = len(inside) - len(inside.lstrip(_OUTSIDE if ")" not in inside else _OUTSIDE.replace("(", "")))
         if span.type in _NAMES and (title := _TITLE.match(inside)):
             cut = max(cut, title.end())
         if cut:
             start += cut
             continue
-        drop = len(inside) - len(inside.rstrip(_OUTSIDE))
+        drop = len(inside) - len(inside.rstrip(_OUTSIDE if "(" not in inside else _OUTSIDE.replace(")", "")))
         if not drop and span.type in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)):
             drop = len(inside) - found.start() if found.start() else 0
-        if not drop and inside.endswith(".") and not _dot_belongs(span.type, inside):
+        if not drop and inside.endswith(".") and not _dot_belongs(span.type, inside, text[end : end + 3]):
             drop = 1
         if not drop:
             break
@@ -167,10 +170,12 @@ def mend(span: Span, text: str) -> Span | None:
     return Span(start, end, span.type, span.source)
 
 
-def _dot_belongs(kind: PhiType, inside: str) -> bool:
+def _dot_belongs(kind: PhiType, inside: str, rest: str) -> bool:
+    """A full stop is inside where it ends an abbreviation and not the sentence too."""
     if kind in _NAMES:
         return re.search(r"(?:\b[^\W\d_]|\b[JS]r)\.$", inside) is not None
-    return kind in _DOT_STAYS and _ABBREVIATED.search(inside) is not None
+    ends_sentence = not rest.strip() or rest[:1] in "\r\n" or rest.lstrip()[:1].isupper()
+    return kind in _DOT_STAYS and not ends_sentence and _ABBREVIATED.search(inside) is not None
 
 
 def join(spans: list[Span], text: str) -> list[Span]:
@@ -178,16 +183,25 @@ def join(spans: list[Span], text: str) -> list[Span]:
     out: list[Span] = []
     for span in spans:
         last = out[-1] if out else None
-        gap = _GAPS.get(span.type)
-        if (
-            last is not None
-            and gap is not None
-            and last.type is span.type
-            and span.start - last.end <= 3
-            and gap.fullmatch(text, last.end, span.start)
-        ):
+        if last is not None and last.type is span.type and _are_one(last, span, text):
             source = last.source if len(last) >= len(span) else span.source
             out[-1] = Span(last.start, span.end, span.type, source)
         else:
             out.append(span)
     return out
+
+
+def _are_one(a: Span, b: Span, text: str) -> bool:
+    gap = text[a.end : b.start]
+    if len(gap) > 3:
+        return False
+    if a.type is PhiType.DATE:
+        days = [_WEEKDAY.fullmatch(text, s.start, s.end) is not None for s in (a, b)]
+        return gap in (" ", ", ") and days[0] != days[1] and _joins_weekday(text, a, b)
+    pattern = _GAPS.get(a.type)
+    return pattern is not None and pattern.fullmatch(gap) is not None
+
+
+def _joins_weekday(text: str, a: Span, b: Span) -> bool:
+    """A weekday belongs to the full or partial date that it touches, not to a bare year."""
+    return all(not re.fullmatch(r"\d{4}", text[s.start : s.end]) for s in (a, b))

@@ -77,6 +77,14 @@ def calendar_date(text: str) -> bool:
     return False
 
 
+_MISREAD = str.maketrans("lIOo", "1100")
+
+
+def misread_date(text: str) -> bool:
+    """A date in which a scanner took some, but not most, figures for letters."""
+    return len(digits(text)) * 2 >= len(text.replace("/", "")) and calendar_date(text.translate(_MISREAD))
+
+
 def _is_date(year: str, month: str, day: str) -> bool:
     if len(year) not in (2, 4) or len(month) > 2 or len(day) > 2:
         return False
@@ -168,6 +176,7 @@ CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "ssn": ssn,
         "calendar-date": calendar_date,
         "month-year": month_year,
+        "misread-date": misread_date,
         "plausible-year": plausible_year,
         "plausible-age": plausible_age,
         "ip-address": ip_address,
@@ -175,6 +184,8 @@ CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "two-digits": at_least(2),
         "three-digits": at_least(3),
         "four-digits": at_least(4),
+        "five-digits": at_least(5),
+        "seven-digits": at_least(7),
         "not-clock-year": not_clock_or_year,
         "ip-v6": ip_v6,
         "postcode": postcode,
