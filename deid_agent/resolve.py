@@ -61,9 +61,7 @@ _ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
 _DOT_STAYS = frozenset(
     {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
 )
-_WEEKDAY = re.compile(
-    r"(?:mon|tues?|wed(?:nes)?|weds|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?\.?", re.IGNORECASE
-)
+_WEEKDAY = re.compile(r"(?:mon|tues?|wed(?:nes)?|weds|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?\.?", re.IGNORECASE)
 _GAPS = {
     PhiType.DOCTOR: re.compile(r"[ \t]?\r?\n?[ \t]?"),
     PhiType.PATIENT: re.compile(r"[ \t]?\r?\n?[ \t]?"),

@@ -142,7 +142,7 @@ def postcode(text: str) -> bool:
 
 
 def username(text: str) -> bool:
-    """Four characters or more, two of them letters, the first one too: no vertebra, lead or vitamin (``C5``, ``B12``)."""
+    """Four characters or more, the first a letter, two letters at least: no vertebra, lead or vitamin (``C5``)."""
     return len(text) >= 4 and text[0].isalpha() and sum(c.isalpha() for c in text) >= 2
 
 

@@ -12,8 +12,7 @@ Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the messag
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from deid_agent.lexicon import Lexicon
-from deid_agent.recognize.knownnames import NameFinder, people
+from deid_agent.recognize.knownnames import NameFinder, Words, people
 from deid_agent.recognize.knownvalues import ValueFinder
 from deid_agent.spans import Span
 from deid_agent.text import Document
@@ -23,12 +22,12 @@ from deid_agent.text import Document
 class KnownRecognizer:
     """Finds ``doc.facts`` in ``doc.text``. Costs nothing where there are no facts."""
 
-    common: Lexicon = field(repr=False)
+    words: Words = field(repr=False)
     name: str = "known"
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """Spans of every fact that the text repeats, in any of its usual forms."""
         if not doc.facts:
             return
-        yield from NameFinder(people(doc.facts), self.common).find(doc)
-        yield from ValueFinder(doc.facts, self.common).find(doc)
+        yield from NameFinder(people(doc.facts, self.words), self.words).find(doc)
+        yield from ValueFinder(doc.facts, self.words).find(doc)

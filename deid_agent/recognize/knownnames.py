@@ -22,89 +22,13 @@ from dataclasses import dataclass, field
 
 from nicknames import NickNamer
 
+from deid_agent.errors import ConfigurationError
 from deid_agent.lexicon import Lexicon
 from deid_agent.phi import PhiType
 from deid_agent.sites import Fact, Kind, Subject
 from deid_agent.spans import Span
 from deid_agent.text import Document, folded
 
-_PARTICLES = frozenset(
-    [
-        "van",
-        "der",
-        "den",
-        "de",
-        "del",
-        "della",
-        "di",
-        "da",
-        "do",
-        "dos",
-        "das",
-        "la",
-        "le",
-        "los",
-        "las",
-        "al",
-        "el",
-        "bin",
-        "ibn",
-        "ben",
-        "bat",
-        "ap",
-        "ab",
-        "ni",
-        "nic",
-        "mac",
-        "mc",
-        "st",
-        "san",
-        "santa",
-        "von",
-        "zu",
-        "ter",
-        "ten",
-        "y",
-        "e",
-        "abu",
-        "umm",
-    ]
-)
-_NOT_NAMES = frozenset(
-    [
-        "dr",
-        "mr",
-        "mrs",
-        "ms",
-        "miss",
-        "mx",
-        "prof",
-        "doctor",
-        "md",
-        "do",
-        "rn",
-        "np",
-        "pa",
-        "phd",
-        "dds",
-        "dvm",
-        "jr",
-        "sr",
-        "ii",
-        "iii",
-        "iv",
-        "esq",
-        "unknown",
-        "none",
-        "test",
-        "baby",
-        "boy",
-        "girl",
-        "male",
-        "female",
-        "doe",
-    ]
-)
 _WORD = re.compile(r"[^\W\d_]+(?:[̀-ͯ][^\W\d_]*)*")
 _GAP = re.compile(r"[ \t,.'’\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
@@ -115,39 +39,28 @@ _CUE = re.compile(
     re.IGNORECASE,
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
-_NOT_INITIALS = frozenset(
-    [
-        "am",
-        "pm",
-        "md",
-        "do",
-        "er",
-        "or",
-        "iv",
-        "im",
-        "po",
-        "pr",
-        "od",
-        "os",
-        "ou",
-        "ad",
-        "ed",
-        "eg",
-        "ie",
-        "ca",
-        "dc",
-        "dx",
-        "hx",
-        "rx",
-        "tx",
-        "vs",
-        "pa",
-        "pt",
-        "ot",
-        "st",
-        "us",
-    ]
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The word lists that tell names from words (files of ``rules/lexicon``)."""
+
+    common: Lexicon = frozenset()
+    particles: Lexicon = frozenset()
+    titles: Lexicon = frozenset()
+    not_initials: Lexicon = frozenset()
+    site_kinds: Lexicon = frozenset()
+
+    @classmethod
+    def of(cls, lexicons: Mapping[str, Lexicon]) -> "Words":
+        """Raises ``ConfigurationError`` naming a list that is missing."""
+        try:
+            return cls(*(lexicons[name] for name in _LISTS))
+        except KeyError as fault:
+            raise ConfigurationError(f"rules/lexicon: known PHI needs the list {fault.args[0]}.txt") from None
+
+
+_LISTS = ("common", "name-particle", "name-title", "not-initials", "site-kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +78,17 @@ class Person:
         return f"known:{self.subject}-name"
 
 
-def people(facts: Sequence[Fact]) -> tuple[Person, ...]:
+def people(facts: Sequence[Fact], words: Words) -> tuple[Person, ...]:
     """Persons of the facts, one per group, type and subject, in the order of their first fact."""
     groups: dict[tuple[str, PhiType, Subject], list[Fact]] = {}
     for fact in facts:
         if fact.kind in (Kind.FAMILY, Kind.GIVEN, Kind.NAME):
             groups.setdefault((fact.group, fact.type, fact.subject), []).append(fact)
-    built = (_person(kind, subject, group) for (_, kind, subject), group in groups.items())
+    built = (_person(kind, subject, group, words) for (_, kind, subject), group in groups.items())
     return tuple(person for person in built if person.family or person.given)
 
 
-def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact]) -> Person:
+def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words) -> Person:
     family: list[str] = []
     given: list[str] = []
     for fact in facts:
@@ -185,29 +98,29 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact]) -> Person:
         elif fact.kind is Kind.NAME:
             last, comma, first = fact.value.partition(",")
             if not comma:
-                first, last = _split(fact.value)
-        family += _parts(last)
-        given += _parts(first)
+                first, last = _split(fact.value, words)
+        family += _parts(last, words)
+        given += _parts(first, words)
     letters = tuple(w[0] for w in given if w[0].isalpha())
     nicks = {nick for word in given if len(word) > 2 for nick in _nicknames(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
     return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters)
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split(name: str, lists: Words) -> tuple[str, str]:
     """Given and family part of a name written in reading order; particles go with the family name."""
-    words = [w for w in name.split() if folded(w.strip(".,")) not in _NOT_NAMES]
+    words = [w for w in name.split() if folded(w.strip(".,")) not in lists.titles]
     at = len(words) - 1
-    while at > 1 and folded(words[at - 1]) in _PARTICLES:
+    while at > 1 and folded(words[at - 1]) in lists.particles:
         at -= 1
     return " ".join(words[:at]), " ".join(words[at:])
 
 
-def _parts(name: str) -> Iterator[str]:
+def _parts(name: str, lists: Words) -> Iterator[str]:
     """Folded words of a name; of ``O'Leary`` and ``Al-Rashid`` also the joined form."""
     for chunk in name.split():
         words = [folded(w) for w in _WORD.findall(chunk)]
-        yield from (w for w in words if w not in _NOT_NAMES)
+        yield from (w for w in words if w not in lists.titles)
         if len(words) > 1:
             yield "".join(words)
 
@@ -224,7 +137,7 @@ class NameFinder:
     """Finds the people of one message; built once per set of facts."""
 
     people: tuple[Person, ...] = field(repr=False)
-    common: Lexicon = field(repr=False)
+    lists: Words = field(repr=False)
 
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of every run that counts as a name; runs of two people may overlap."""
@@ -237,7 +150,7 @@ class NameFinder:
         for person in self.people:
             yield from self._runs(person, doc, words, index)
             if person.subject is Subject.PATIENT:
-                yield from _initials(person, doc)
+                yield from _initials(person, doc, self.lists)
 
     def _runs(
         self, person: Person, doc: Document, words: list[tuple[int, int]], index: Mapping[str, list[int]]
@@ -274,10 +187,10 @@ class NameFinder:
         full = {folded(t) for t in texts} & parts
         if any(self._distinctive(word) for word in full):
             return True
-        if not all(t[0].isupper() for t in texts if folded(t) not in _PARTICLES):
+        if not all(t[0].isupper() for t in texts if folded(t) not in self.lists.particles):
             return False
         start, end = words[run[0]][0], words[run[-1]][1]
-        named = full - _PARTICLES
+        named = full - self.lists.particles
         if len(named) > 1:
             return True
         if not named:
@@ -289,10 +202,10 @@ class NameFinder:
         )
 
     def _distinctive(self, word: str) -> bool:
-        return len(word) > 2 and word not in self.common and word not in _PARTICLES
+        return len(word) > 2 and word not in self.lists.common and word not in self.lists.particles
 
     def _misspelled(self, word: str, parts: frozenset[str]) -> bool:
-        if len(word) < 5 or word in self.common:
+        if len(word) < 5 or word in self.lists.common:
             return False
         return any(
             len(part) >= 6 and abs(len(part) - len(word)) < 2 and self._distinctive(part) and one_edit(word, part)
@@ -305,7 +218,7 @@ def _touch(doc: Document, words: list[tuple[int, int]], at: int) -> bool:
     return _GAP.fullmatch(doc.text, words[at][1], words[at + 1][0]) is not None
 
 
-def _initials(person: Person, doc: Document) -> Iterator[Span]:
+def _initials(person: Person, doc: Document, lists: Words) -> Iterator[Span]:
     """``A.O.`` and ``A. M. O.``: capital initials with full stops, given first, family last."""
     last = {word[0] for word in person.family if len(word) > 1}
     if not person.initials or not last:
@@ -313,7 +226,7 @@ def _initials(person: Person, doc: Document) -> Iterator[Span]:
     first = person.initials[0]
     for found in _DOTTED.finditer(doc.text):
         letters = [folded(c) for c in found.group() if c.isalpha()]
-        if letters[0] == first and letters[-1] in last and "".join(letters) not in _NOT_INITIALS:
+        if letters[0] == first and letters[-1] in last and "".join(letters) not in lists.not_initials:
             yield Span(found.start(), found.end(), person.type, f"known:{person.subject}-initials")
 
 

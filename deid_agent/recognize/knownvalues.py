@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from deid_agent.lexicon import Lexicon
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.recognize.knownnames import Words
 from deid_agent.recognize.writtendates import dates_in, read_fact
 from deid_agent.sites import Fact
 from deid_agent.spans import Span
@@ -38,35 +38,6 @@ _STREET_WORDS: Mapping[str, str] = {
     "square": "sq", "apartment": "apt", "suite": "ste", "floor": "fl", "building": "bldg", "north": "n",
     "south": "s", "east": "e", "west": "w", "saint": "st", "mount": "mt", "fort": "ft",
 }  # fmt: skip
-_KIND_WORDS = frozenset(
-    [
-        "hospital",
-        "hospitals",
-        "clinic",
-        "clinics",
-        "center",
-        "centre",
-        "health",
-        "healthcare",
-        "medical",
-        "system",
-        "group",
-        "practice",
-        "pharmacy",
-        "care",
-        "infirmary",
-        "surgery",
-        "laboratory",
-        "laboratories",
-        "lab",
-        "labs",
-        "rehab",
-        "services",
-        "associates",
-        "inc",
-        "llc",
-    ]
-)
 _NUMBERS = frozenset(
     t for t, c in CATEGORY.items() if c is PhiCategory.ID or t in (PhiType.PHONE, PhiType.FAX, PhiType.ZIP)
 )
@@ -84,7 +55,7 @@ class ValueFinder:
     """Finds the values of one message; built once per set of facts."""
 
     facts: tuple[Fact, ...] = field(repr=False)
-    common: Lexicon = field(repr=False)
+    lists: Words = field(repr=False)
 
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of every value that the text repeats."""
@@ -131,7 +102,7 @@ class ValueFinder:
     def _literals(self, doc: Document) -> Iterator[Span]:
         for fact in self._of(_LITERAL):
             value = fact.value.strip().lower()
-            if len(value) < 4 or value in self.common:
+            if len(value) < 4 or value in self.lists.common:
                 continue
             at = doc.lower.find(value)
             while at >= 0:
@@ -165,15 +136,15 @@ class ValueFinder:
             forms += [form[1:] for form in list(forms) if form and form[0].isdigit() and len(form) > 2]
         elif fact.type in (PhiType.HOSPITAL, PhiType.ORGANIZATION):
             short = whole
-            while len(short) > 1 and short[-1] in _KIND_WORDS:
+            while len(short) > 1 and short[-1] in self.lists.site_kinds:
                 short = short[:-1]
             forms.append(short)
         yield from (form for form in dict.fromkeys(forms) if self._says_enough(form))
 
     def _says_enough(self, form: tuple[str, ...]) -> bool:
         if len(form) == 1:
-            return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in self.common
-        return any(word not in self.common and not word.isdigit() for word in form) or len(form) > 2
+            return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in self.lists.common
+        return any(word not in self.lists.common and not word.isdigit() for word in form) or len(form) > 2
 
 
 def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:

@@ -9,12 +9,13 @@ from deid_agent.errors import ConfigurationError
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.checks import CHECKS
 from deid_agent.recognize.known import KnownRecognizer
+from deid_agent.recognize.knownnames import Words
 from deid_agent.recognize.pattern import PatternRecognizer
 from deid_agent.ruleset import Ruleset
 
 _KINDS: Mapping[str, Callable[[Ruleset], Recognizer]] = MappingProxyType(
     {
-        "known": lambda rules: KnownRecognizer(rules.lexicons["common"]),
+        "known": lambda rules: KnownRecognizer(Words.of(rules.lexicons)),
         "patterns": lambda rules: PatternRecognizer(rules.patterns),
     }
 )
