@@ -114,10 +114,10 @@ class KafkaTransport:
         except CLIENT_ERRORS as error:
             ours = translate(error, f"settle {_name(stream)} up to {position}")
             if isinstance(ours, LostError):
-                self._lose(writer)
+                await self._lose(writer)
             raise ours from None
         except LostError:
-            self._lose(writer)
+            await self._lose(writer)
             raise
 
     def lag(self, stream: Partition) -> int | None:
@@ -141,12 +141,12 @@ class KafkaTransport:
         await self._close_writers()
         if consumer is None:
             return
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await consumer.stop()
-        except CLIENT_ERRORS:
-            # The group finds out by the session timeout.
-            await consumer.abandon()
+        # In a task of its own: with a dead broker the library lets the cancellation of its own fetches out.
+        leaving = asyncio.create_task(consumer.stop())
+        await asyncio.wait({leaving}, timeout=_STOP_S)
+        if not leaving.done() or leaving.cancelled() or leaving.exception() is not None:
+            leaving.cancel()
+            await consumer.abandon()  # the group finds out by the session timeout
 
     # --- joining and polling
 
@@ -245,9 +245,9 @@ class KafkaTransport:
         consumer.raise_outsider()
         await consumer.commit({_tp(stream): position})
 
-    def _lose(self, writer: PartitionWriter) -> None:
+    async def _lose(self, writer: PartitionWriter) -> None:
         """Write no more and have the group deal out anew, unless it is about to."""
-        writer.lose()
+        await writer.lose()
         if self._consumer is not None and self._ready:
             self._subscribe(self._consumer)
 

@@ -49,6 +49,7 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
             coordinator and coordinator._heartbeat_task,
             coordinator and coordinator._commit_refresh_task,
             fetcher and fetcher.error_future,
+            *(fetcher._pending_tasks if fetcher else ()),
         ]
         for task in tasks:
             if task:

@@ -11,12 +11,11 @@ aborts what is open. The committed position then says whether the failed attempt
 """
 
 import asyncio
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerClosed
+from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent.ports import Partition
@@ -26,7 +25,7 @@ from deid_agent.transport.kafka_messages import Message, place
 from deid_agent.transport.kafka_offsets import stable_position
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 
-_CLOSE_S = 3.0
+_CLOSE_S = 0.5
 
 Commit = Callable[[Partition, int], Awaitable[None]]
 """Moves the position of a partition by the consumer's own commit (at least once)."""
@@ -40,12 +39,15 @@ class PartitionWriter(ABC):
         self._stream = stream
         self._producer: AIOKafkaProducer | None = None
         self._lost = False
+        self._attempted: int | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
         self.position: int | None = None
         """The committed position as last known; ``None`` where nothing was ever committed."""
 
     async def open(self) -> int | None:
         """Take the partition over with a fresh producer; returns the position to read from."""
-        await self.close()
+        await self._drop()
         producer = self._make()
         try:
             await producer.start()
@@ -57,45 +59,66 @@ class PartitionWriter(ABC):
         return self.position
 
     async def settle(self, messages: Sequence[Message], position: int) -> None:
-        """Make the messages durable, then the position. May be called again with the same after any error.
+        """Make the messages durable, then the position. May be called again after any error, with the same or more.
 
-        Returns without writing where the position stands already: an earlier attempt went through though
-        its answer got lost. Raises ``LostError`` where somebody else moved it.
+        Leaves out what the committed position says is settled: an earlier attempt may have gone through
+        though its answer got lost. Raises ``LostError`` where somebody else moved the position.
         """
-        if self._lost:
-            raise LostError(f"Kafka: {self._name} has another owner; it is dealt out anew")
-        if self._producer is None:
-            await self._reopen(position)
-        if self.position is not None and position <= self.position:
-            return
-        producer = self._producer
-        try:
-            await self._write(producer, messages, position)
-        except BaseException as error:
-            death = _death(producer)
-            await self.close()
-            if death is not None and isinstance(error, KafkaError):
-                raise death from error
-            raise
-        self.position = position
+        async with self._turn:
+            producer = self._producer or await self._reopen()
+            settled = self.position or 0
+            if position <= settled:
+                return
+            self._attempted = position
+            due = [message for message in messages if message.offset >= settled]
+            try:
+                self._writing = asyncio.create_task(self._write(producer, due, position))
+                await self._ended(self._writing)
+            except BaseException as error:
+                death = _death(producer)
+                await self._drop()
+                if death is not None and isinstance(error, KafkaError):
+                    raise death from error
+                raise
+            self.position = position
 
-    def lose(self) -> None:
+    async def _ended(self, writing: "asyncio.Task[None]") -> None:
+        """Wait for it. ``close`` may cancel it, which is not a cancellation of ours."""
+        try:
+            await asyncio.wait({writing})
+        finally:
+            writing.cancel()
+            await asyncio.wait({writing})
+        if writing.cancelled():
+            raise LostError(f"Kafka: {self._name} was given up while it was being settled")
+        writing.result()
+
+    async def lose(self) -> None:
         """Write nothing any more: the group is about to deal the partition out anew."""
         self._lost = True
+        await self._drop()
 
     async def close(self) -> None:
-        """Throw the producer away. What it had not committed is aborted by the next one, or by its timeout."""
+        """Write nothing any more and end. What was not committed is aborted by the next writer, or by its timeout."""
+        if self._writing is not None:
+            self._writing.cancel()
+        await self.lose()
+
+    async def _drop(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             await _discard(producer)
 
-    async def _reopen(self, position: int) -> None:
-        known = self.position
-        found = await self.open()
-        if found not in (known, position):
-            # Resending would double what the other owner has settled since.
-            self.lose()
-            raise LostError(f"Kafka: the position of {self._name} was moved by another owner")
+    async def _reopen(self) -> AIOKafkaProducer:
+        if not self._lost:
+            known = self.position
+            found = await self.open()
+            # Moved by somebody else, we may be the member that was thrown out, and in the way of its heir.
+            self._lost = self._lost or found not in (known, self._attempted)
+        if self._lost:
+            await self._drop()
+            raise LostError(f"Kafka: {self._name} has another owner; it is dealt out anew")
+        return self._producer
 
     @property
     def _name(self) -> str:
@@ -204,11 +227,23 @@ def _death(producer: AIOKafkaProducer) -> BaseException | None:
 async def _discard(producer: AIOKafkaProducer) -> None:
     """Close without flushing: a producer in an unknown state must let nothing more out.
 
-    ``stop()`` alone waits for what is unsent, with a dead broker for ever. Failing the batches first and
-    closing the connections ends its tasks; what they raise on the way is of no interest any more.
+    ``stop()`` would wait for what is unsent, with a dead broker for ever. A first cancellation of the sender
+    makes it wait for its requests, which look for a coordinator for ever; the second one ends those.
     """
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_CLOSE_S):
-            producer._message_accumulator.fail_all(ProducerClosed())
-            await producer.client.close()
-            await producer.stop()
+    producer._closed = True
+    await producer.client.close()
+    closing = asyncio.create_task(producer._sender.close())
+    await asyncio.wait({closing}, timeout=_CLOSE_S)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=_CLOSE_S)
+    await producer.client.close()
+    _look_at_errors(producer)
+
+
+def _look_at_errors(producer: AIOKafkaProducer) -> None:
+    """Take the errors that nobody else asks for; asyncio would log each with a trace."""
+    batches = [batch for queue in producer._message_accumulator._batches.values() for batch in queue]
+    futures = [producer._txn_manager.wait_for_transaction_end(), *(batch._drain_waiter for batch in batches)]
+    for future in futures:
+        if future is not None and future.done() and not future.cancelled():
+            future.exception()

@@ -137,16 +137,16 @@ class Copier:
         """Settle what is held; held on to where that fails for now."""
         if not (records := self.held.get(stream)):
             return
-        count = len(records)
+        position = records[-1].coordinates.offset + 1
         try:
-            done = [copied(record) for record in records[:count]]
-            await self.transport.settle(stream, done, records[count - 1].coordinates.offset + 1)
+            await self.transport.settle(stream, [copied(record) for record in records], position)
         except TransientError as trouble:
             self.troubles.append(trouble)
             await asyncio.sleep(0.02)
-        else:
-            del records[:count]
-            self.settled += count
+            return
+        left = [record for record in records if record.coordinates.offset >= position]
+        self.settled += len(records) - len(left)
+        records[:] = left  # a revoke may have settled the same meanwhile
 
     async def step(self) -> None:
         """Poll once and settle what is held."""
