@@ -1,0 +1,103 @@
+"""A whole agent over folders, with real workers, killed at any point and started again: every file settles once."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.jobs import Logged
+
+from deid_agent.agent.audit import AuditFile
+from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.lane import LaneSettings
+from deid_agent.agent.runner import Runner
+from deid_agent.agent.workers import WorkerPool
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.transport.files import DirectoryTransport
+
+COUNT = 60
+PATIENCE_S = 120.0
+
+
+async def agent(root: Path) -> None:
+    """One run over the folders below ``root``; SIGTERM asks it to stop."""
+    telemetry = Telemetry()
+    audit = AuditFile(root / "audit", {}, telemetry)
+    runner = Runner(
+        DirectoryTransport(root / "in", root / "out", root / "letters", root / "state"),
+        WorkerPool(Logged(root / "log"), 2, telemetry, LaneSettings(attempts=2)),
+        audit,
+        RunnerSettings(poll_limit=4, max_in_flight=8, batch_records=3, linger_s=0),
+        telemetry=telemetry,
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.request_stop)
+    await runner.run()
+    await audit.close()
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_kills import agent
+if __name__ == "__main__":
+    asyncio.run(agent(Path(sys.argv[1])))
+"""
+
+
+def fill(root: Path) -> None:
+    (root / "in").mkdir()
+    for number in range(COUNT):
+        payload = {17: b"die", 31: b"refuse", 45: b"leave"}.get(number, b"fine %d" % number)
+        (root / "in" / f"{number:03}.hl7").write_bytes(payload)
+    (root / "run.py").write_text(SCRIPT.format(here=str(Path(__file__).parent)))
+
+
+def launch(root: Path) -> "subprocess.Popen[bytes]":
+    path = os.pathsep.join(sys.path)
+    return subprocess.Popen([sys.executable, str(root / "run.py"), str(root)], env={**os.environ, "PYTHONPATH": path})
+
+
+def outputs(root: Path) -> list[Path]:
+    return (
+        [path for path in (root / "out").iterdir() if not path.name.startswith(".")] if (root / "out").exists() else []
+    )
+
+
+def check(root: Path) -> None:
+    whole = {f"{n:03}.hl7": b"FINE %d" % n for n in range(COUNT) if n not in {17, 31, 45}}
+    assert {path.name: path.read_bytes() for path in outputs(root)} == whole
+    letters = {path.stem: json.loads(path.read_text())["deid.error.code"] for path in (root / "letters").glob("*.json")}
+    assert letters == {"files-0-0000000017": "POISON", "files-0-0000000031": "MALFORMED"}
+    settled = [json.loads(line) for line in (root / "state").read_text().splitlines()]
+    offsets = [offset for line in settled for offset, _ in line.get("settled", [])]
+    assert offsets == list(range(COUNT))
+    audited = Counter(json.loads(line)["offset"] for line in (root / "audit").read_text().splitlines())
+    assert set(audited) == set(range(COUNT))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_is_killed_and_started_again_settles_every_file_once(tmp_path: Path, how: signal.Signals) -> None:
+    fill(tmp_path)
+    goal = 0
+    for _ in range(COUNT):
+        with launch(tmp_path) as process:
+            goal += 15
+            while process.poll() is None:
+                if len(outputs(tmp_path)) >= goal:
+                    process.send_signal(how)
+                    process.wait(PATIENCE_S)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.01)
+            ended = process.returncode
+        if how is signal.SIGTERM:
+            assert ended == 0
+        if ended == 0 and len(outputs(tmp_path)) >= COUNT - 3:
+            break
+    check(tmp_path)
