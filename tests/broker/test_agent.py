@@ -1,0 +1,141 @@
+"""``deid-agent run --config`` on a real broker: the whole path, as an operator starts it."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.kafka_broker import Cluster
+from support.kafka_world import KafkaWorld, read
+from support.transport_contract import Given
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "deid_agent" / "samples"
+HL7 = [(SAMPLES / name).read_bytes() for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7", "03-mdm-t02.hl7")]
+FHIR = [(SAMPLES / name).read_bytes() for name in ("04-document-reference.json", "05-bundle.json")]
+CUT_OFF = (SAMPLES / "06-cut-off.json").read_bytes()
+COUNT, PARTITIONS, PATIENCE_S = 1_000, 3, 240
+CANARIES = (b"Okafor", b"Adaeze", b"4471902", b"Lindqvist", b"5530177", b"Castellano")
+
+pytestmark = pytest.mark.broker
+
+
+def message(number: int) -> bytes:
+    """A sample message that carries its number in a place no policy touches (the sending application, a code)."""
+    if number % 100 == 99:
+        return CUT_OFF
+    samples = HL7 + FHIR
+    raw = samples[number % len(samples)]
+    if raw.startswith(b"MSH"):
+        return re.sub(rb"^(MSH\|[^|]*\|)[^|]*", rb"\g<1>N%d" % number, raw)
+    return raw.replace(b'"resourceType"', b'"language": "x-%d", "resourceType"' % number, 1)
+
+
+def number_of(payload: bytes) -> int:
+    found = re.search(rb'^MSH\|[^|]*\|N(\d+)|"language": "x-(\d+)"', payload)
+    assert found
+    return int(found[1] or found[2])
+
+
+@pytest.fixture
+async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
+    made = await KafkaWorld(cluster).create(PARTITIONS)
+    yield made
+    await made.close()
+
+
+class Agent:
+    """The command in a process of its own."""
+
+    def __init__(self, world: KafkaWorld, folder: Path) -> None:
+        config = folder / "kafka.toml"
+        config.write_text(
+            f'transport = "kafka"\nlog_level = "info"\n[agent]\nworkers = 2\n'
+            f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
+            f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[audit]\npath = "{folder / "audit.jsonl"}"\n'
+        )
+        key = folder / "deid.key"
+        key.write_bytes(bytes(range(32)))
+        key.chmod(0o600)
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("DEID_")}
+        self.log = folder / "log"
+        command = [sys.executable, "-m", "deid_agent", "run", "--config", str(config)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, env={**environ, "DEID_KEY_FILE": str(key)}, stderr=log)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+async def settled(world: KafkaWorld, count: int) -> None:
+    """Wait until that many records stand in the output and the dead letters together."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            total = len(await read(world.cluster.bootstrap, world.out))
+            total += len(await read(world.cluster.bootstrap, f"{world.name}.dlq"))
+            if total >= count:
+                return
+
+
+async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_path: Path) -> None:
+    by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
+    for number in range(COUNT):
+        key = f"447190{number % 7}".encode()
+        headers = (("traceparent", b"00-aa-bb-01"), ("patient", b"Okafor"))
+        by_partition[number % 7 % PARTITIONS].append(Given(message(number), key, headers))
+    for partition, given in enumerate(by_partition):
+        await world.fill(given, partition)
+
+    agent = Agent(world, tmp_path)
+    try:
+        await settled(world, COUNT)
+    finally:
+        code = agent.stop()
+    log = agent.log.read_bytes()
+    assert code == 0, log
+
+    out = await read(world.cluster.bootstrap, world.out)
+    letters = await read(world.cluster.bootstrap, f"{world.name}.dlq")
+    refused = COUNT // 100
+    assert len(letters) == refused
+    assert {dict(letter.headers)["deid.error.code"] for letter in letters} == {b"MALFORMED"}
+    assert sorted(number_of(m.value) for m in out) == [n for n in range(COUNT) if n % 100 != 99]
+    for partition in range(PARTITIONS):
+        numbers = [number_of(m.value) for m in out if m.partition == partition]
+        assert numbers == sorted(numbers)
+    for record in (*out, *letters):
+        everything = b"".join((record.key or b"", *(value for _, value in record.headers)))
+        assert not any(canary in everything for canary in CANARIES)
+    assert not any(canary in m.value for m in out for canary in CANARIES)
+    assert not any(canary in log + (tmp_path / "audit.jsonl").read_bytes() for canary in CANARIES)
+    assert {dict(m.headers)["traceparent"] for m in out} == {b"00-aa-bb-01"}
+    assert not any("patient" in dict(m.headers) for m in out)
+    assert len((tmp_path / "audit.jsonl").read_bytes().splitlines()) == COUNT
+
+    # The key of a patient's records is that patient's surrogate number in the messages.
+    by_key = {m.key: m for m in out if b"|ADT^A01^" in m.value and number_of(m.value) % 7 == 2}
+    assert [key == m.value.split(b"PID|1||")[1].split(b"^")[0] for key, m in by_key.items()] == [True]
+
+
+async def test_a_missing_topic_stops_the_start_in_one_line(world: KafkaWorld, tmp_path: Path) -> None:
+    world.out = "nowhere"
+    agent = Agent(world, tmp_path)
+    assert agent.process.wait(60) == 2
+    lines = agent.log.read_text().splitlines()
+    assert "nowhere" in lines[-1]
+    assert lines[-1].startswith("deid-agent: ")
+    assert "Traceback" not in agent.log.read_text()
+
+
+async def test_no_broker_is_told_in_one_line(tmp_path: Path, cluster: Cluster) -> None:
+    world = KafkaWorld(Cluster("127.0.0.1:1"))
+    agent = Agent(world, tmp_path)
+    assert agent.process.wait(200) in {2, 3}
+    assert "127.0.0.1:1" in agent.log.read_text().splitlines()[-1]

@@ -1,0 +1,250 @@
+"""Starting against a wrong set-up, and the corners of records, positions and logs."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from support.kafka_broker import Cluster, free_port
+from support.kafka_world import KafkaWorld, copied, produce, read, until
+from support.transport_contract import CANARY, Given, Member, after, numbered, refused
+
+from deid_agent.agent.ports import Outcome, Output, Record, Settled
+from deid_agent.errors import ConfigurationError, TransientError, UnsafeError
+from deid_agent.transport.kafka import Delivery, KafkaTransport
+from deid_agent.transport.kafka_errors import LostError
+from deid_agent.transport.kafka_offsets import stable_position
+from deid_agent.transport.kafka_probe import probe
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
+    world = KafkaWorld(cluster)
+    yield world
+    await world.close()
+
+
+async def started(world: KafkaWorld, **changes: object) -> KafkaTransport:
+    transport = world.transport(**changes)
+    await transport.start(Member())
+    return transport
+
+
+async def take(transport: KafkaTransport, count: int) -> list[Record]:
+    records: list[Record] = []
+    async with asyncio.timeout(20):
+        while len(records) < count:
+            records += await transport.poll(count - len(records))
+    return records
+
+
+# --- the set-up
+
+
+async def test_a_missing_topic_is_named_at_the_start(world: KafkaWorld) -> None:
+    await world.cluster.create_topic(world.name)
+    async with asyncio.timeout(5):
+        with pytest.raises(ConfigurationError, match=rf"'{world.out}' does not exist.*create it"):
+            await world.transport().start(Member())
+
+
+async def test_probe_names_every_fault(world: KafkaWorld) -> None:
+    await world.cluster.create_topic(world.name, 3)
+    await world.cluster.create_topic(world.out, 2)
+    problems = await probe(world.settings)
+    assert len(problems) == 2
+    assert f"'{world.name}.dlq' does not exist" in problems[0]
+    assert "has 3 partitions" in problems[1]
+    await world.cluster.create_topic(world.settings.letters_of(world.name), 3)
+    assert len(await probe(world.settings)) == 1
+
+
+async def test_probe_finds_nothing_wrong_where_all_is_there(world: KafkaWorld) -> None:
+    await world.create(partitions=2)
+    assert await probe(world.settings) == []
+
+
+async def test_a_broker_that_is_not_there_may_come(world: KafkaWorld) -> None:
+    settings = replace(world.settings, bootstrap_servers=f"127.0.0.1:{free_port()}")
+    (problem,) = await probe(settings)
+    assert "no bootstrap server answers" in problem
+    with pytest.raises(TransientError, match="no bootstrap server answers"):
+        await KafkaTransport(settings).start(Member())
+
+
+async def test_a_broker_that_wants_other_credentials_is_a_fault_of_the_set_up(world: KafkaWorld) -> None:
+    settings = replace(world.settings, security_protocol="SASL_PLAINTEXT", sasl_username="deid", sasl_password="secret")
+    with pytest.raises(ConfigurationError, match="turned us away") as caught:
+        await KafkaTransport(settings).start(Member())
+    assert "secret" not in str(caught.value)
+
+
+async def test_more_members_than_partitions_leaves_one_idle(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(1))
+    first, second = await started(world), await started(world)
+    got: list[Record] = []
+    async with asyncio.timeout(20):
+        while not got:
+            got = [*await first.poll(1), *await second.poll(1)]
+    assert len(got) == 1
+    await first.stop()
+    await second.stop()
+
+
+# --- records
+
+
+async def test_tombstones_pass_under_the_new_key(world: KafkaWorld) -> None:
+    await world.create()
+    producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap)
+    await producer.start()
+    await producer.send_and_wait(world.name, value=None, key=b"patient")
+    batch = producer.create_batch()
+    batch.append(timestamp=1_700_000_000_000, key=None, value=None)
+    await (await producer.send_batch(batch, world.name, partition=0))
+    await producer.send_and_wait(world.name, value=b"last", key=b"k", timestamp_ms=1_700_000_000_001)
+    await producer.stop()
+    transport = await started(world)
+    records = await take(transport, 3)
+    assert [(r.tombstone, r.payload) for r in records] == [(True, b""), (True, b""), (False, b"last")]
+    keys = (b"surrogate", None, b"k")
+    done = [Settled(r, Outcome.PUBLISHED, Output(r.payload, key)) for r, key in zip(records, keys, strict=True)]
+    await transport.settle(world.stream, done, after(records))
+    found = await read(world.cluster.bootstrap, world.out)
+    assert [(m.key, m.value) for m in found] == [(b"surrogate", None), (None, None), (b"k", b"last")]
+    assert [m.timestamp for m in found[1:]] == [1_700_000_000_000, 1_700_000_000_001]
+
+
+async def test_outputs_and_letters_name_their_input(world: KafkaWorld) -> None:
+    await world.create(partitions=3)
+    await world.fill(numbered(2), partition=2)
+    transport = await started(world)
+    good, bad = await take(transport, 2)
+    sealed = KafkaTransport(world.settings, seal=lambda payload: b"sealed %d" % len(payload))
+    sealed._writers = transport._writers
+    await sealed.settle(good.coordinates.stream, [copied(good), refused(bad)], 2)
+    (output,) = await read(world.cluster.bootstrap, world.out)
+    (letter,) = await read(world.cluster.bootstrap, world.settings.letters_of(world.name))
+    assert (output.partition, letter.partition) == (2, 2)
+    assert dict(output.headers)["deid-id"] == f"{world.name}/2/0".encode()
+    assert dict(letter.headers)["deid-id"] == f"{world.name}/2/1".encode()
+    assert output.timestamp == good.timestamp_ms
+    assert (letter.key, letter.value) == (None, b"sealed %d" % len(bad.payload))
+
+
+async def test_fifty_megabytes(world: KafkaWorld) -> None:
+    size = 50 * 1024 * 1024
+    for topic in (world.name, world.out, world.settings.letters_of(world.name)):
+        await world.cluster.create_topic(topic, 1, {"max.message.bytes": str(size + 10_000)})
+    producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, max_request_size=size + 10_000)
+    await producer.start()
+    await producer.send_and_wait(world.name, bytes(size))
+    await producer.stop()
+    transport = await started(world, request_timeout_ms=15_000)
+    records = await take(transport, 1)
+    await transport.settle(world.stream, [copied(records[0])], 1)
+    (found,) = await read(world.cluster.bootstrap, world.out)
+    assert len(found.value) == size
+
+
+# --- positions
+
+
+async def test_a_position_is_read_only_once_no_transaction_holds_it(world: KafkaWorld) -> None:
+    """aiokafka's own answer is the position before the transaction: its records would be read again."""
+    await world.create()
+    group, tp = world.settings.group_id, TopicPartition(world.name, 0)
+    producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, transactional_id="somebody")
+    await producer.start()
+    assert await stable_position(producer.client, group, world.stream) is None
+    await producer.begin_transaction()
+    await producer.send_offsets_to_transaction({tp: 5}, group)
+    asked = asyncio.create_task(stable_position(producer.client, group, world.stream))
+    reader = AIOKafkaConsumer(bootstrap_servers=world.cluster.bootstrap, group_id=group)
+    await reader.start()
+    assert await reader.committed(tp) is None
+    assert not asked.done()
+    await producer.commit_transaction()
+    async with asyncio.timeout(10):
+        assert await asked == 5
+    await reader.stop()
+    await producer.stop()
+
+
+async def test_records_that_were_deleted_unread_stop_the_agent(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(5))
+    first = await started(world)
+    records = await take(first, 2)
+    await first.settle(world.stream, [copied(r) for r in records], 2)
+    await first.stop()
+    admin = AIOKafkaAdminClient(bootstrap_servers=world.cluster.bootstrap)
+    await admin.start()
+    await admin.delete_records({TopicPartition(world.name, 0): RecordsToDelete(before_offset=4)})
+    await admin.close()
+    second = await started(world)
+    with pytest.raises(UnsafeError, match="deleted before they were read"):
+        await take(second, 1)
+
+
+async def test_a_member_without_a_group_commits_nothing(cluster: Cluster) -> None:
+    """Generation -1 without a member id passes the broker's fencing where the group is empty."""
+    world = await KafkaWorld(cluster, Delivery.AT_LEAST_ONCE).create()
+    await world.fill(numbered(2))
+    transport = await started(world)
+    records = await take(transport, 2)
+    assert transport._consumer is not None
+    coordinator = transport._consumer._coordinator
+    membership = coordinator.generation, coordinator.member_id
+    coordinator.generation, coordinator.member_id = -1, ""
+    with pytest.raises(LostError):
+        await transport.settle(world.stream, [copied(r) for r in records], 2)
+    coordinator.generation, coordinator.member_id = membership
+    assert await transport._consumer.committed(TopicPartition(world.name, 0)) is None
+    await world.close()
+
+
+async def test_lag_follows_the_end_of_the_partition(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(2))
+    transport = await started(world)
+    records = await take(transport, 2)
+    assert transport.lag(world.stream) is None or transport.lag(world.stream) == 2
+    await transport.settle(world.stream, [copied(r) for r in records], 2)
+    assert transport.lag(world.stream) == 0
+    await world.fill(numbered(3))
+    await take(transport, 3)
+    await until(lambda: transport.lag(world.stream) == 3)
+
+
+async def test_static_membership_starts_again_where_it_was(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(2))
+    for _ in range(2):
+        transport = await started(world, instance_id="agent-1")
+        (record,) = await take(transport, 1)
+        await transport.settle(world.stream, [copied(record)], after([record]))
+        await transport.stop()
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(2)]
+
+
+# --- logs
+
+
+async def test_the_library_logs_no_key_and_no_value(world: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
+    await world.create()
+    await produce(world.cluster.bootstrap, world.name, 0, [Given(CANARY, b"key " + CANARY)])
+    with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="aiokafka"):
+        logging.getLogger("aiokafka.producer.producer").setLevel(logging.DEBUG)
+        transport = await started(world)
+        records = await take(transport, 1)
+        await transport.settle(world.stream, [refused(records[0])], 1)
+        await transport.stop()
+    assert CANARY.decode() not in caplog.text
+    assert logging.getLogger("aiokafka.conn").getEffectiveLevel() >= logging.INFO
