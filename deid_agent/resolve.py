@@ -15,7 +15,7 @@ from enum import StrEnum
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.ruleset import Ruleset
 from deid_agent.spans import Span, in_order
-from deid_agent.text import Document
+from deid_agent.text import Document, glued
 
 
 class Profile(StrEnum):
@@ -56,7 +56,7 @@ _CREDENTIAL = re.compile(
     r",?\s+(?:m\.?d\.?|d\.?o\.?|r\.?n\.?|ph\.?d\.?|np|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|pt|dpt|ot|otr/l)\.?$",
     re.IGNORECASE,
 )
-_OUTSIDE = ' \t\r\n,;:()[]{}<>"“”|*_=~'
+_OUTSIDE = ' \t\r\n,;:[]{}<>"“”|*_=~'
 _ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
 _DOT_STAYS = frozenset(
     {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
@@ -121,8 +121,17 @@ class Resolver:
             return [span]
         if self.profile is Profile.PRECISION:
             return []
-        rests = (mend(Span(a, b, span.type, span.source), text) for a, b in free)
+        rests = (mend(rest, text) for a, b in free if (rest := _rest(span, a, b, text)) is not None)
         return [rest for rest in rests if rest is not None]
+
+
+def _rest(span: Span, start: int, end: int, text: str) -> Span | None:
+    """``span`` cut to ``[start, end)``, without the signs that joined it to what was cut away."""
+    while start < end and not glued(text[start]):
+        start += 1
+    while start < end and not glued(text[end - 1]):
+        end -= 1
+    return Span(start, end, span.type, span.source) if start < end else None
 
 
 def _rank(span: Span, low: frozenset[str]) -> tuple[int, int, int, int, str]:
@@ -147,25 +156,39 @@ def mend(span: Span, text: str) -> Span | None:
     start, end = span.start, span.end
     while start < end:
         inside = text[start:end]
-        cut = len(inside) - len(inside.lstrip(_OUTSIDE if ")" not in inside else _OUTSIDE.replace("(", "")))
-        if span.type in _NAMES and (title := _TITLE.match(inside)):
-            cut = max(cut, title.end())
-        if cut:
-            start += cut
-            continue
-        drop = len(inside) - len(inside.rstrip(_OUTSIDE if "(" not in inside else _OUTSIDE.replace(")", "")))
-        if not drop and span.type in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)):
-            drop = len(inside) - found.start() if found.start() else 0
-        if not drop and inside.endswith(".") and not _dot_belongs(span.type, inside, text[end : end + 3]):
-            drop = 1
-        if not drop:
+        cut, drop = _loose_start(span.type, inside), 0
+        if not cut:
+            drop = _loose_end(span.type, inside, text[end : end + 3])
+        if not cut and not drop:
             break
-        end -= drop
+        start, end = start + cut, end - drop
     if not any(c.isalnum() for c in text[start:end]):
         return None
     if (start, end) == (span.start, span.end):
         return span
     return Span(start, end, span.type, span.source)
+
+
+def _loose_start(kind: PhiType, inside: str) -> int:
+    """How many characters at the start are outside: blanks, signs, a bracket that nothing closes, titles of names."""
+    cut = len(inside) - len(inside.lstrip(_OUTSIDE))
+    if inside[cut : cut + 1] == "(" and (")" not in inside or inside.find(")") >= len(inside) - 1):
+        return cut + 1
+    if kind in _NAMES and (title := _TITLE.match(inside)):
+        return max(cut, title.end())
+    return cut
+
+
+def _loose_end(kind: PhiType, inside: str, rest: str) -> int:
+    """How many characters at the end are outside."""
+    drop = len(inside) - len(inside.rstrip(_OUTSIDE))
+    if drop:
+        return drop
+    if inside.endswith(")") and "(" not in inside:
+        return 1
+    if kind in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)) and found.start():
+        return len(inside) - found.start()
+    return 1 if inside.endswith(".") and not _dot_belongs(kind, inside, rest) else 0
 
 
 def _dot_belongs(kind: PhiType, inside: str, rest: str) -> bool:

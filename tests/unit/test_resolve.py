@@ -1,0 +1,168 @@
+"""Overlap, vetoes, boundaries, neighbours."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from deid_agent.markup import parse
+from deid_agent.phi import PhiType
+from deid_agent.resolve import Profile, Resolver, mend
+from deid_agent.ruleset import Ruleset, load
+from deid_agent.spans import Span
+from deid_agent.text import Document
+
+RULE = """\
+id = "{id}"
+{type}
+why = "a sample"
+pattern = '''{pattern}'''
+confidence = "low"
+hit = ["x"]
+miss = ["x"]
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Ruleset:
+    """A low pattern ``unsure`` and a veto of eponyms."""
+    for kind, name, head, pattern in (
+        ("patterns", "unsure", 'type = "PATIENT"', "never"),
+        ("vetoes", "eponym", 'types = ["PATIENT"]', "[A-Z][a-z]{1,12} disease"),
+    ):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"{name}.toml").write_text(RULE.format(id=name, type=head, pattern=pattern), "utf-8")
+    return load(tmp_path, {})
+
+
+def resolved(
+    text: str, *spans: tuple[str, str, str], profile: Profile = Profile.RECALL, rules: Ruleset | None = None
+) -> str:
+    """``text`` marked with what ``spans`` (words, type, source) resolve to; the same in any order of proposals."""
+    proposals = [Span(text.index(w), text.index(w) + len(w), PhiType(kind), source) for w, kind, source in spans]
+    resolver = Resolver(profile, rules or Ruleset())
+    outcomes = {tuple(resolver.resolve(order, Document(text))) for order in itertools.permutations(proposals)}
+    assert len(outcomes) == 1, "the order of the proposals changes the result"
+    (spans_out,) = outcomes
+    out, at = "", 0
+    for span in spans_out:
+        out += f"{text[at : span.start]}[[{span.type}|{text[span.start : span.end]}]]"
+        at = span.end
+    return out + text[at:]
+
+
+@pytest.mark.parametrize(
+    ("marked", "spans"),
+    [
+        # the longer of two findings of one level
+        (
+            "Dr. [[DOCTOR|Amara Okafor]] saw",
+            [("Amara Okafor", "DOCTOR", "a"), ("Okafor", "PATIENT", "known:patient-name")],
+        ),
+        # DOCTOR over PATIENT, AGE over DATE, FAX over PHONE at the same length
+        ("[[DOCTOR|Okafor]]", [("Okafor", "DOCTOR", "a"), ("Okafor", "PATIENT", "b")]),
+        ("in her [[AGE|40s]]", [("40s", "DATE", "a"), ("40s", "AGE", "b")]),
+        ("F [[FAX|555-0142]]", [("555-0142", "PHONE", "a"), ("555-0142", "FAX", "b")]),
+        # at the same length known PHI comes before DOCTOR
+        (
+            "[[MEDICALRECORD|4471902]]",
+            [("4471902", "IDNUM", "a"), ("4471902", "MEDICALRECORD", "known:patient-number")],
+        ),
+        # what an overlap leaves uncovered stays covered
+        (
+            "[[DATE|3/4]] [[IDNUM|2019-7]]",
+            [("3/4 2019", "DATE", "unsure-not"), ("2019-7", "IDNUM", "known:patient-number")],
+        ),
+        ("tel [[PHONE|555-0142]]", [("555-0142", "PHONE", "a"), ("555", "ACCOUNT", "b"), ("0142", "IDNUM", "c")]),
+    ],
+)
+def test_overlap(marked: str, spans: list[tuple[str, str, str]]) -> None:
+    text = parse(marked).text
+    if "2019-7" in marked:
+        assert resolved(text, *spans) == "[[DATE|3/4 2019]]-[[IDNUM|7]]"
+    else:
+        assert resolved(text, *spans) == marked
+
+
+def test_a_sure_finding_before_an_unsure_longer_one(rules: Ruleset) -> None:
+    spans = [("Ada Vane Clinic", "PATIENT", "unsure"), ("Vane Clinic", "HOSPITAL", "sure")]
+    assert resolved("at Ada Vane Clinic now", *spans, rules=rules) == "at [[PATIENT|Ada]] [[HOSPITAL|Vane Clinic]] now"
+    kept = resolved("at Ada Vane Clinic now", *spans, rules=rules, profile=Profile.PRECISION)
+    assert kept == "at Ada [[HOSPITAL|Vane Clinic]] now"
+
+
+@pytest.mark.parametrize(
+    ("profile", "source", "kept"),
+    [
+        (Profile.PRECISION, "sure", False),
+        (Profile.BALANCED, "sure", False),
+        (Profile.RECALL, "sure", False),
+        (Profile.BALANCED, "known:patient-name", False),
+        (Profile.RECALL, "known:patient-name", True),
+    ],
+)
+def test_a_veto_covers_what_it_names(rules: Ruleset, profile: Profile, source: str, kept: bool) -> None:
+    text = "has Parkinson disease"
+    got = resolved(text, ("Parkinson", "PATIENT", source), profile=profile, rules=rules)
+    assert got == ("has [[PATIENT|Parkinson]] disease" if kept else text)
+
+
+def test_a_veto_leaves_other_types_and_wider_spans(rules: Ruleset) -> None:
+    text = "Ada Parkinson disease"
+    assert resolved(text, ("Parkinson", "DOCTOR", "a"), rules=rules) == "Ada [[DOCTOR|Parkinson]] disease"
+    assert resolved(text, ("Ada Parkinson", "PATIENT", "a"), rules=rules) == "[[PATIENT|Ada Parkinson]] disease"
+
+
+def test_precision_drops_unsure_findings(rules: Ruleset) -> None:
+    spans = ("Vane", "PATIENT", "unsure")
+    assert resolved("saw Vane", spans, rules=rules, profile=Profile.PRECISION) == "saw Vane"
+    assert resolved("saw Vane", spans, rules=rules, profile=Profile.BALANCED) == "saw [[PATIENT|Vane]]"
+
+
+@pytest.mark.parametrize(
+    ("proposed", "marked"),
+    [
+        ("[[DOCTOR|Dr. Amara Okafor, MD]] saw", "Dr. [[DOCTOR|Amara Okafor]], MD saw"),
+        ("[[PATIENT|Mrs. Ruiz's]] son", "Mrs. [[PATIENT|Ruiz]]'s son"),
+        ("[[PATIENT|Okafor, Ada M.]]", "[[PATIENT|Okafor, Ada M.]]"),
+        ("saw [[PATIENT|Ada Okafor.]]", "saw [[PATIENT|Ada Okafor]]."),
+        ("[[PATIENT|Vane Jr.]] came", "[[PATIENT|Vane Jr.]] came"),
+        ("[[PHONE|(555) 555-0142]])", "[[PHONE|(555) 555-0142]])"),
+        ("[[PHONE|(555-0142)]]", "([[PHONE|555-0142]])"),
+        ("on [[STREET|41 Elm Ave.]], Troy", "on [[STREET|41 Elm Ave.]], Troy"),
+        ("on [[STREET|41 Elm Ave.]] First floor", "on [[STREET|41 Elm Ave]]. First floor"),
+        ("seen [[DATE|3/4/2019.]]", "seen [[DATE|3/4/2019]]."),
+    ],
+)
+def test_boundaries(proposed: str, marked: str) -> None:
+    got = parse(proposed)
+    (span,) = Resolver().resolve(got.spans, Document(got.text))
+    assert f"{got.text[: span.start]}[[{span.type}|{got.text[span.start : span.end]}]]{got.text[span.end :]}" == marked
+
+
+def test_nothing_is_left_of_signs_alone() -> None:
+    assert mend(Span(0, 3, PhiType.DATE, "a"), " , ") is None
+
+
+@pytest.mark.parametrize(
+    ("proposed", "marked"),
+    [
+        ("[[DOCTOR|Moses]]\n[[DOCTOR|Tarkowski]]", "[[DOCTOR|Moses\nTarkowski]]"),
+        ("[[PATIENT|Ada]], [[PATIENT|Bo]]", "[[PATIENT|Ada]], [[PATIENT|Bo]]"),
+        ("[[DOCTOR|Ada]] [[PATIENT|Bo]]", "[[DOCTOR|Ada]] [[PATIENT|Bo]]"),
+        ("[[STREET|9 Elm St]], [[STREET|Suite 4]]", "[[STREET|9 Elm St, Suite 4]]"),
+        ("[[DATE|Sat]] [[DATE|22/07/17]]", "[[DATE|Sat 22/07/17]]"),
+        ("[[DATE|3/3]]-[[DATE|3/7/2071]]", "[[DATE|3/3]]-[[DATE|3/7/2071]]"),
+        ("[[DATE|3/3]] [[DATE|3/7]]", "[[DATE|3/3]] [[DATE|3/7]]"),
+        ("[[DATE|Mon]] [[DATE|2012]]", "[[DATE|Mon]] [[DATE|2012]]"),
+    ],
+)
+def test_neighbours_that_are_one(proposed: str, marked: str) -> None:
+    got = parse(proposed)
+    want = parse(marked)
+    spans = Resolver().resolve(got.spans, Document(got.text))
+    assert [(s.start, s.end, s.type) for s in spans] == [(s.start, s.end, s.type) for s in want.spans]
+
+
+def test_the_resolver_shows_no_rules(rules: Ruleset) -> None:
+    assert repr(Resolver(Profile.BALANCED, rules)) == "Resolver(profile=<Profile.BALANCED: 'balanced'>)"
