@@ -32,7 +32,7 @@ SEGMENTS = [
     "BTS",
 ]
 TYPES = ["TX", "ST", "NM", "CE", "CWE", "ED", "XPN", "XAD", "RP", "FT", "", "QQ", "DT"]
-CHARS = '^~\\&|"#^~\\&|abzAZX 019.-\t\n\x00\x85\ufeffñł山ポ表💉'
+CHARS = '^~\\&|"#^~\\&|abzAZX 019.-\t\n\x00\x85\ufeffñàÅł山ポ表💉'
 ODD = ['""', "\\X41\\", "\\.br\\", "\\T\\", "\\H\\Ada\\N\\", "a^b^^c", "1&2^x~y", "\x1b$B;3K\\\x1b(B", "A" * 300]
 VALUE = st.text(st.sampled_from(CHARS), max_size=24) | st.sampled_from(ODD)
 

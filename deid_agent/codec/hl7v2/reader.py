@@ -10,16 +10,16 @@ from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.codec.hl7v2.narrative import NULL, join
 from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
-from deid_agent.codec.hl7v2.wire import HEADERS, Range, Segment, Separators, separators, split
+from deid_agent.codec.hl7v2.wire import BLANK, HEADERS, Range, Segment, Separators, separators, split
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.sites import Attachment, Narrative, Site
 
-MAX_PIECES = 2_000_000
+MAX_PIECES = 1_000_000
 """Fields, repetitions and components of one message; more is no message but an attack on memory."""
 MAX_SEPARATORS = 8
 """Sets of separators that the headers of one message may declare (file, batch, message: three)."""
-_KEPT = frozenset({Leaf.KEEP, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
+_KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
 _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
@@ -121,7 +121,8 @@ class Reader:
 
     def _is_code(self, rule: Rule, a: int, b: int) -> bool:
         """The common case in short: one plain code, nothing to look into."""
-        return rule.code and b - a <= values.LONGEST_CODE and self._marks.component not in self._text[a:b]
+        text = self._text[a:b]
+        return rule.code and text.isalnum() and text.isascii() and len(text) <= values.LONGEST_CODE
 
     def _value(self, ranges: Sequence[Range], number: int, *, whole: bool = True) -> str:
         """Field ``number``, or its first component; of an uncoded field the whole."""
@@ -130,7 +131,7 @@ class Reader:
         a, b = ranges[number]
         text = self._text[a:b]
         first = text.split(self._marks.component)[0] if self._marks.component else text
-        return first.strip() if whole else first or text
+        return first.strip(BLANK) if whole else first or text
 
     def _note(self, name: str, ranges: Sequence[Range], offset: int) -> None:
         for number in (1, 2, 3, 4, 7, 10):
@@ -244,21 +245,24 @@ class Reader:
     def _told(self, part: tuple[Leaf | tuple[Leaf, ...], ...], pieces: Sequence[Range]) -> PhiType | None:
         for index, leaf in values.hint_parts(part):
             if index < len(pieces) and pieces[index][0] < pieces[index][1]:
-                words = [self._text[a:b].strip().upper() for a, b in split(self._text, *pieces[index], "&")]
+                words = [
+                    self._text[a:b].strip().upper()
+                    for a, b in split(self._text, *pieces[index], self._marks.subcomponent)
+                ]
                 if told := values.hint(leaf, words, self._table.codes):
                     return told
         return None
 
     def _leaf(self, leaf: Leaf, a: int, b: int, rule: Rule, path: str, group: str, told: PhiType | None) -> None:
         text = self._text[a:b]
-        if text.strip() in {"", NULL}:
+        if text.strip(BLANK) in {"", NULL}:
             return
         if leaf in _KEPT and values.is_kept(leaf, text):
             return
         if leaf in _SCRUBBED or (leaf in _CONTACT and not values.reads_as_contact(text)):
             self._pending.append((path, (a, b)))
             return
-        a, b = a + len(text) - len(text.lstrip()), b - len(text) + len(text.rstrip())
+        a, b = a + len(text) - len(text.lstrip(BLANK)), b - len(text) + len(text.rstrip(BLANK))
         value = plain(self._view, a, b, self._marks)
         if not value.strip():
             return
@@ -268,14 +272,14 @@ class Reader:
 
     def _coded(self, pieces: Sequence[Range], path: str) -> None:
         """A coded value: its text is free text where no code and system stand beside it; the original text always."""
-        words = [self._text[a:b].strip() for a, b in pieces]
+        words = [self._text[a:b].strip(BLANK) for a, b in pieces]
         words += [""] * (3 - len(words))
         for number, (a, b) in enumerate(pieces, start=1):
             if a == b:
                 continue
             match number:
                 case 1:
-                    free = not words[2] and " " in words[0]
+                    free = not words[2] and values.is_prose(words[0])
                 case 2:
                     free = not (words[0] and words[2])
                 case 5:

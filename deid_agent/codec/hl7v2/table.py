@@ -21,6 +21,7 @@ class Leaf(StrEnum):
     """What one value is; ``rules/hl7/datatypes.toml`` describes each."""
 
     KEEP = "keep"
+    CODE = "code"
     NUMBER = "number"
     CODED = "coded"
     TEXT = "text"
@@ -239,7 +240,7 @@ class _Compiler:
         other = self._named(second, where) if second else None
         person = _names_someone(part)
         fallback = Subject.PATIENT if person or part is Leaf.NAME else Subject.OTHER
-        return Rule(part, role or fallback, type_, other, person, part == (Leaf.KEEP,))
+        return Rule(part, role or fallback, type_, other, person, part == (Leaf.CODE,))
 
     def _named(self, name: str, where: str) -> Part:
         if name in self._parts:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.table import Codes, Leaf, Rule
+from deid_agent.codec.hl7v2.wire import BLANK
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.sites import Kind, Subject
 
@@ -25,7 +26,7 @@ _TYPES = MappingProxyType(
 _KINDS = MappingProxyType({Leaf.FAMILY: Kind.FAMILY, Leaf.GIVEN: Kind.GIVEN, Leaf.NAME: Kind.NAME})
 _GENERIC = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
 _HINTS = frozenset({Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
-_NUMBER = re.compile(r"(?:[^A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
+_NUMBER = re.compile(r"(?:[ -@\[-`{-~]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
 ROOM = 6
 """A room, bed or floor up to so many characters says nothing about a person and is kept."""
 LONGEST_CODE = 199
@@ -33,10 +34,19 @@ LONGEST_CODE = 199
 
 
 def is_kept(leaf: Leaf, text: str) -> bool:
-    """True where a value of a kind that is kept is short enough, or number enough, to be one."""
-    if leaf is Leaf.NUMBER:
-        return _NUMBER.fullmatch(text) is not None
-    return len(text.strip()) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
+    """True where a value of a kind that is kept is short enough, code or number enough, to be one."""
+    match leaf:
+        case Leaf.NUMBER:
+            return _NUMBER.fullmatch(text) is not None
+        case Leaf.CODE:
+            return not is_prose(text)
+        case _:
+            return len(text) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
+
+
+def is_prose(text: str) -> bool:
+    """True for what no code of a table looks like: white space inside, letters beyond ASCII, or too long."""
+    return " " in text.strip(BLANK) or not text.isascii() or len(text) > LONGEST_CODE
 
 
 @lru_cache(maxsize=512)

@@ -12,6 +12,8 @@ from deid_agent.errors import MessageError, Reason
 Range = tuple[int, int]
 HEADERS = frozenset({"MSH", "FHS", "BHS"})
 
+BLANK = " \t\r\n"
+"""White space that may be trimmed. Never trim more: in UTF-8 read byte by byte, 0x85 and 0xA0 end letters."""
 _LEAD = "\x0b\x1c\x00 \t\r\n\ufeff"
 _START = re.compile(r"[\x0b\x1c \t\r\n]*(?:\xef\xbb\xbf)?[\x0b\x1c \t\r\n]*(MSH|FHS|BHS)([!-/:-@\[-`{-~])")
 _HEADER = re.compile(r"(?:MSH|FHS|BHS)([!-/:-@\[-`{-~])[!-/:-@\[-`{-~]{0,6}(?:\1|\s|$)")

@@ -150,6 +150,12 @@ def test_a_value_is_read_unescaped() -> None:
     assert [s.value for s in message("PID|||||O\\X27\\Brien \\T\\ Co^A\\E\\B").sites] == ["O'Brien & Co", "A\\B"]
 
 
+def test_a_letter_that_ends_like_a_space_is_not_trimmed() -> None:
+    # In UTF-8 these end in 0xA0 and 0x85, which are white space in latin-1.
+    parsed = message("PID|||||Marià ^ÅÅ", header=header("UNICODE UTF-8"))
+    assert [s.value for s in parsed.sites] == ["Marià", "ÅÅ"]
+
+
 def test_spaces_around_a_value_stay() -> None:
     (site,) = message("PID|||||  Okafor ").sites
     assert site.value == "Okafor"

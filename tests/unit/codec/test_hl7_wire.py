@@ -31,8 +31,9 @@ def test_a_segment_after_a_bare_line_feed_is_read_as_one_all_the_same() -> None:
 
 
 def test_framing_is_kept_and_is_no_content() -> None:
-    raw = f"\x0b{MSH}\r{PID}\x1c\r".encode()
+    raw = f"\x0b{MSH}\r{PID}\rNTE|1||note\x1c\r".encode()
     (parsed,) = codec().parse(raw)
+    assert parsed.narratives[0].mapped.text == "note"
     assert parsed.raw == raw
     assert [s.value for s in parsed.sites] == ["1", "Okafor"]
 
