@@ -69,13 +69,14 @@ def unpack(body: bytes) -> Frame:
 
 def job_frame(number: int, job: Job) -> Frame:
     """A job on its way to a worker."""
-    return Frame(FrameKind.JOB, number, (job.payload, job.key, *_flat(job.headers)))
+    payload = None if job.tombstone else job.payload
+    return Frame(FrameKind.JOB, number, (payload, job.key, *_flat(job.headers)))
 
 
 def job_of(frame: Frame) -> Job:
     """The job that ``job_frame`` packed."""
     payload, key, *headers = frame.fields
-    return Job(payload or b"", key, _paired(headers))
+    return Job(payload or b"", key, _paired(headers), payload is None)
 
 
 def result_frame(number: int, result: Result, nanoseconds: int) -> Frame:

@@ -15,11 +15,12 @@ from deid_agent.errors import MessageError, Reason
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One record without its position."""
+    """One record without its position. A ``tombstone`` has no payload: only its key is to be de-identified."""
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
+    tombstone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ class Executor(Protocol):
 
     async def stop(self) -> None:
         """End the workers now, whatever they do; safe to call twice."""
+
+
+def job_for(record: Record) -> Job:
+    """The job that a record makes."""
+    return Job(record.payload, record.key, record.headers, record.tombstone)
 
 
 def attempt(process: Process, job: Job) -> Result:

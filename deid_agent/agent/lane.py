@@ -11,7 +11,7 @@ from typing import Final
 
 from deid_agent.agent import child
 from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, pack, result_of, unpack
-from deid_agent.agent.job import Completed, Done, Factory, Job, Refused, Result
+from deid_agent.agent.job import Completed, Done, Factory, Refused, Result, job_for
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, Reason, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
@@ -75,8 +75,7 @@ class Lane:
         """Queue a record behind the others of this lane."""
         self._jobs += 1
         try:
-            job = Job(record.payload, record.key, record.headers)
-            frame = pack(job_frame(self._jobs, job))
+            frame = pack(job_frame(self._jobs, job_for(record)))
         except ValueError as error:
             refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
             asyncio.get_running_loop().call_soon(done, record, refused)

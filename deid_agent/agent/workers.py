@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 from deid_agent.agent.faults import describe, leading
-from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt
+from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt, job_for
 from deid_agent.agent.lane import Lane, LaneSettings
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, DeidError
@@ -136,8 +136,7 @@ class InlineExecutor:
             await self._filled.wait()
             while self._queue:
                 record, done = self._queue.popleft()
-                job = Job(record.payload, record.key, record.headers)
-                result, seconds = await loop.run_in_executor(self._thread, _timed, process, job)
+                result, seconds = await loop.run_in_executor(self._thread, _timed, process, job_for(record))
                 done(record, Completed(result, 1, seconds))
             self._filled.clear()
 

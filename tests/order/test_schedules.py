@@ -24,8 +24,8 @@ SETTINGS = RunnerSettings(
     batch_records=4,
     linger_s=0.5,
     drain_s=2.0,
-    settle_timeout_s=1e9,
-    poll_timeout_s=1e9,
+    settle_timeout_s=9999,
+    poll_timeout_s=9999,
     retry_most_s=1.0,
 )
 

@@ -45,6 +45,11 @@ def test_a_result_arrives_as_it_left(result: Result) -> None:
     assert (result_of(frame), frame.number, frame.nanoseconds) == (result, 5, 12)
 
 
+def test_a_tombstone_is_not_an_empty_payload() -> None:
+    for job in (Job(b"", b"k", tombstone=True), Job(b"", b"k")):
+        assert job_of(there_and_back(job_frame(1, job))) == job
+
+
 def test_a_torn_frame_is_refused() -> None:
     body = pack(job_frame(1, Job(b"abc")))[SIZE.size :]
     with pytest.raises(ValueError, match="torn"):
