@@ -103,7 +103,7 @@ class Rule:
 
     id: str
     types: tuple[PhiType, ...]
-    why: str
+    why: str = field(repr=False)
     regexp: Regexp = field(repr=False)
     edges: Edges = Edges.WORD
     conditions: Conditions = field(default=Conditions(), repr=False)

@@ -96,9 +96,9 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words
         if fact.kind is Kind.FAMILY:
             first, last = "", fact.value
         elif fact.kind is Kind.NAME:
-            last, comma, first = fact.value.partition(",")
-            if not comma:
-                first, last = _split(fact.value, words)
+            last, _, first = fact.value.partition(",")
+            if all(folded(word.strip(".,")) in words.titles for word in first.split()):
+                first, last = _split(last, words)
         family += _parts(last, words)
         given += _parts(first, words)
     letters = tuple(w[0] for w in given if w[0].isalpha())
@@ -160,25 +160,32 @@ class NameFinder:
         hits = sorted(at for word in spelled for at in index.get(word, ()))
         at = 0
         while at < len(hits):
-            last = at
-            while last + 1 < len(hits) and hits[last + 1] == hits[last] + 1 and _touch(doc, words, hits[last]):
-                last += 1
-            run = list(range(hits[at], hits[last] + 1))
-            at = last + 1
+            run = [hits[at]]
+            while (at := at + 1) < len(hits) and self._goes_on(person, doc, words, run[-1], hits[at]):
+                run += range(run[-1] + 1, hits[at] + 1)
             run = self._with_initials(person, doc, words, run)
             if self._counts(spelled, doc, words, run):
                 yield Span(words[run[0]][0], words[run[-1]][1], person.type, person.source)
 
-    def _with_initials(self, person: Person, doc: Document, words: list[tuple[int, int]], run: list[int]) -> list[int]:
-        def initial(at: int) -> bool:
-            a, b = words[at]
-            return b - a == 1 and doc.text[a].isupper() and folded(doc.text[a:b]) in person.initials
+    def _goes_on(self, person: Person, doc: Document, words: list[tuple[int, int]], last: int, following: int) -> bool:
+        """True where the two parts touch, or only an initial of the same person stands between."""
+        if following - last > 2 or not _touch(doc, words, last):
+            return False
+        return following == last + 1 or (_is_initial(person, doc, words[last + 1]) and _touch(doc, words, last + 1))
 
-        while run[-1] + 1 < len(words) and initial(run[-1] + 1) and _touch(doc, words, run[-1]):
+    def _with_initials(self, person: Person, doc: Document, words: list[tuple[int, int]], run: list[int]) -> list[int]:
+        while run[-1] + 1 < len(words) and _is_initial(person, doc, words[run[-1] + 1]) and _touch(doc, words, run[-1]):
             run.append(run[-1] + 1)
-        while run[0] > 0 and initial(run[0] - 1) and _touch(doc, words, run[0] - 1):
+        while run[0] > 0 and self._leads(person, doc, words, run[0] - 1):
             run.insert(0, run[0] - 1)
         return run
+
+    def _leads(self, person: Person, doc: Document, words: list[tuple[int, int]], at: int) -> bool:
+        """True where word ``at`` is an initial, or the O of O'Leary, before the run."""
+        a, b = words[at]
+        if b - a == 1 and doc.text[b : b + 1] in ("'", "’") and words[at + 1][0] == b + 1:
+            return True
+        return _is_initial(person, doc, words[at]) and _touch(doc, words, at)
 
     def _counts(
         self, parts: frozenset[str] | set[str], doc: Document, words: list[tuple[int, int]], run: list[int]
@@ -208,9 +215,18 @@ class NameFinder:
         if len(word) < 5 or word in self.lists.common:
             return False
         return any(
-            len(part) >= 6 and abs(len(part) - len(word)) < 2 and self._distinctive(part) and one_edit(word, part)
+            len(part) >= 6
+            and (word[0] == part[0] or word[:2] == part[1::-1])
+            and abs(len(part) - len(word)) < 2
+            and self._distinctive(part)
+            and one_edit(word, part)
             for part in parts
         )
+
+
+def _is_initial(person: Person, doc: Document, word: tuple[int, int]) -> bool:
+    a, b = word
+    return b - a == 1 and doc.text[a].isupper() and folded(doc.text[a:b]) in person.initials
 
 
 def _touch(doc: Document, words: list[tuple[int, int]], at: int) -> bool:

@@ -121,14 +121,17 @@ class ValueFinder:
         for at, text in enumerate(texts):
             places.setdefault(text, []).append(at)
         for fact in facts:
+            taken: set[int] = set()
             for phrase in self._variants(fact):
                 for at in places.get(phrase[0], ()):
                     last = at + len(phrase) - 1
-                    if tuple(texts[at : last + 1]) == phrase and _near(doc.text, words, at, last):
-                        yield Span(words[at][0], words[last][1], fact.type, f"known:{fact.subject}-place")
+                    if at in taken or tuple(texts[at : last + 1]) != phrase or not _near(doc.text, words, at, last):
+                        continue
+                    taken.update(range(at, last + 1))
+                    yield Span(words[at][0], words[last][1], fact.type, f"known:{fact.subject}-place")
 
     def _variants(self, fact: Fact) -> Iterator[tuple[str, ...]]:
-        """The phrase, and shorter forms of it that still name it."""
+        """The phrase, and shorter forms of it that still name it, longest first."""
         whole = tuple(_plain(word) for word in re.findall(r"[^\W\d_]+|\d+", fact.value))
         forms = [whole]
         if fact.type is PhiType.STREET:
@@ -139,7 +142,7 @@ class ValueFinder:
             while len(short) > 1 and short[-1] in self.lists.site_kinds:
                 short = short[:-1]
             forms.append(short)
-        yield from (form for form in dict.fromkeys(forms) if self._says_enough(form))
+        yield from (form for form in sorted(dict.fromkeys(forms), key=len, reverse=True) if self._says_enough(form))
 
     def _says_enough(self, form: tuple[str, ...]) -> bool:
         if len(form) == 1:

@@ -4,7 +4,7 @@ Source: Dehghan 2015 section 2.2, Liu 2015 table 2: orthographic, lexical and co
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deid_agent.ruleset import Rule
 from deid_agent.spans import Span
@@ -15,7 +15,7 @@ from deid_agent.text import Document
 class PatternRecognizer:
     """All pattern rules of a rule set, in the order of their ids."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = field(repr=False)
     name: str = "patterns"
 
     def recognize(self, doc: Document) -> Iterator[Span]:

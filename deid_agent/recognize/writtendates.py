@@ -28,6 +28,8 @@ _WRITTEN = compile_pattern(
     r")(?:\z|[^0-9A-Za-z]|[T ][0-9]{2}:?[0-9]{2})"
 )
 _PARTS = re.compile(r"\d+|[A-Za-z]{3,}")
+_JOINED_BEFORE = re.compile(r"[0-9A-Za-z][-/.]\Z")
+_JOINED_AFTER = re.compile(r"[-/.][0-9]")
 _FACT = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 
 
@@ -52,7 +54,8 @@ def dates_in(doc: Document) -> Iterator[WrittenDate]:
     while (found := _WRITTEN.search(data, at)) is not None:
         begin, last = found.span(1)
         start, end = doc.char(begin), doc.char(last)
-        readings = frozenset(_readings(doc.text[start:end]))
+        alone = not (_JOINED_BEFORE.search(doc.text, max(0, start - 2), start) or _JOINED_AFTER.match(doc.text, end))
+        readings = frozenset(_readings(doc.text[start:end])) if alone else frozenset()
         if readings:
             yield WrittenDate(start, end, readings)
         at = last if readings else found.span()[0] + 1

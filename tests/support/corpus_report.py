@@ -7,6 +7,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.scoring import Score
@@ -15,6 +16,7 @@ from deid_agent.context import facts_of_context
 from deid_agent.eval.markup import read_corpus
 from deid_agent.recognize.registry import assemble, load_rules
 from deid_agent.resolve import Profile, Resolver
+from deid_agent.spans import Span
 from deid_agent.text import Document
 
 
@@ -44,24 +46,20 @@ def main(arguments: list[str]) -> None:
         spent += time.perf_counter() - begin
         size += len(doc.tokens)
         score.add(text, note.annotated.spans, found)
-        _show("-", args.misses, [s for s in note.annotated.spans if s not in _bare(found)], note.id, text)
-        gold = {(s.start, s.end, s.type) for s in note.annotated.spans}
-        _show("+", args.alarms, [s for s in found if (s.start, s.end, s.type) not in gold], note.id, text)
+        _show("-", args.misses, note.annotated.spans, found, note.id, text)
+        _show("+", args.alarms, found, note.annotated.spans, note.id, text)
     sys.stdout.write(score.report() + f"\n{size / spent:.0f} tokens/s, {size} tokens\n")
 
 
-class _Bare(set[tuple[int, int, str]]):
-    def __contains__(self, span: object) -> bool:
-        return super().__contains__((span.start, span.end, span.type))  # type: ignore[attr-defined]
+def _key(span: Span) -> tuple[int, int, str]:
+    return span.start, span.end, span.type
 
 
-def _bare(found) -> _Bare:  # type: ignore[no-untyped-def]
-    return _Bare((s.start, s.end, s.type) for s in found)
-
-
-def _show(sign: str, types: str, spans, note: str, text: str) -> None:  # type: ignore[no-untyped-def]
+def _show(sign: str, types: str, spans: Sequence[Span], others: Sequence[Span], note: str, text: str) -> None:
+    """One line for each of ``spans`` that is not among ``others``. Prints text: for the synthetic corpus only."""
+    known = {_key(span) for span in others}
     for span in spans:
-        if types == "all" or span.type in types.split(","):
+        if (types == "all" or span.type in types.split(",")) and _key(span) not in known:
             left = text[max(0, span.start - 45) : span.start].replace("\n", "~")
             right = text[span.end : span.end + 25].replace("\n", "~")
             inside = text[span.start : span.end].replace("\n", "~")

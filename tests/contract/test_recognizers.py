@@ -1,0 +1,39 @@
+"""Every recognizer kind keeps the contract; every kind of the registry stands here."""
+
+from pathlib import Path
+
+import pytest
+from support.recognizer_contract import RecognizerContract
+
+from deid_agent.recognize.base import Recognizer
+from deid_agent.recognize.registry import SYSTEMS, assemble, load_rules
+from deid_agent.ruleset import Ruleset
+
+RULES = Path(__file__).resolve().parents[2] / "rules"
+
+
+@pytest.fixture(scope="module")
+def rules() -> Ruleset:
+    return load_rules(RULES)
+
+
+class TestPatterns(RecognizerContract):
+    sources = r"[a-z][a-z0-9-]{2,40}"
+
+    @pytest.fixture
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return assemble(rules, "patterns")[0]
+
+
+class TestKnown(RecognizerContract):
+    sources = r"known:(patient|provider|other)-(name|initials|date|number|value|place)"
+
+    @pytest.fixture
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return assemble(rules, "known")[0]
+
+
+def test_every_kind_of_the_registry_is_under_contract() -> None:
+    kinds = {kind for system in SYSTEMS.values() for kind in system}
+    tested = {cls.__name__.removeprefix("Test").lower() for cls in RecognizerContract.__subclasses__()}
+    assert kinds == tested

@@ -1,0 +1,188 @@
+"""Known PHI: what the structured part says, in every form a note may give it; and what must not fire."""
+
+from pathlib import Path
+
+import pytest
+
+from deid_agent.phi import PhiType
+from deid_agent.recognize.knownnames import one_edit
+from deid_agent.recognize.registry import assemble, load_rules
+from deid_agent.sites import Fact, Kind, Subject
+from deid_agent.text import Document
+
+(KNOWN,) = assemble(load_rules(Path(__file__).resolve().parents[3] / "rules"), "known")
+
+
+def fact(kind: str, value: str, how: Kind = Kind.VALUE, subject: Subject = Subject.PATIENT, group: str = "g") -> Fact:
+    return Fact(PhiType(kind), how, subject, group, value)
+
+
+def person(family: str, given: str) -> tuple[Fact, ...]:
+    return (fact("PATIENT", family, Kind.FAMILY), fact("PATIENT", given, Kind.GIVEN))
+
+
+def found(text: str, *facts: Fact) -> list[str]:
+    return [text[s.start : s.end] for s in sorted(KNOWN.recognize(Document(text, facts)), key=lambda s: s.start)]
+
+
+QUILLON = person("Quillon", "Beatrix Ama")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "Quillon",
+        "QUILLON",
+        "quillon",
+        "Beatrix",
+        "Beatrix Quillon",
+        "Beatrix A. Quillon",
+        "B. Quillon",
+        "B. A. Quillon",
+        "Quillon, Beatrix",
+        "QUILLON,BEATRIX A",
+        "Quillon, Beatrix Ama",
+        "quillon beatrix",
+        "Beatrix\nQuillon",
+        "Quilon",
+        "Quilllon",
+        "Qiullon",
+        "Quillun",
+        "B.Q.",
+    ],
+)
+def test_forms_of_a_name(form: str) -> None:
+    assert found(f"then {form}'s chart", *QUILLON) == [form]
+
+
+def test_two_mentions_are_two_spans() -> None:
+    assert found("Quillon came. Quillon left.", *QUILLON) == ["Quillon", "Quillon"]
+
+
+@pytest.mark.parametrize("text", ["b q", "aquillon", "quills", "ama", "B.P. up", "A. B."])
+def test_what_is_not_the_name(text: str) -> None:
+    assert found(text, *QUILLON) == [] or text == "ama"
+
+
+MAY = person("May", "Will")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["she may go", "May 5", "in May", "she will", "Will call", "I may", "I MAY CALL", "it may, will see", "M.W."],
+)
+def test_common_words_are_no_names(text: str) -> None:
+    assert found(text, *MAY) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("saw Mr. May today", "May"),
+        ("Will May came", "Will May"),
+        ("MAY, WILL", "MAY, WILL"),
+        ("May, W. came", "May, W"),
+        ("W. May came", "W. May"),
+        ("Patient: May", "May"),
+        ("her husband Will is", "Will"),
+    ],
+)
+def test_common_words_with_a_cue_are_names(text: str, name: str) -> None:
+    assert found(text, *MAY) == [name]
+
+
+@pytest.mark.parametrize("family", ["Brown", "Li", "Day", "Church", "Young", "Lung"])
+def test_a_common_family_name_alone_is_a_word(family: str) -> None:
+    assert found(f"a {family.lower()} spot, {family} noted", *person(family, "Xanthe")) == []
+    assert found(f"Ms. {family} came", *person(family, "Xanthe")) == [family]
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "spans"),
+    [
+        ("van der Berghe", "Mr van der Berghe", ["van der Berghe"]),
+        ("van der Berghe", "van der Waals", []),
+        ("Kovalenka-Brandte", "Kovalenka called", ["Kovalenka"]),
+        ("O'Quilty", "OQuilty and O'Quilty", ["OQuilty", "O'Quilty"]),
+        ("Nguyễn-Mỹ", "NGUYEN-MY", ["NGUYEN-MY"]),
+        ("Montañez", "Montanez", ["Montanez"]),
+    ],
+)
+def test_compound_and_accented_names(family: str, text: str, spans: list[str]) -> None:
+    assert found(text, fact("PATIENT", family, Kind.FAMILY)) == spans
+
+
+@pytest.mark.parametrize("value", ["Quillon, Beatrix A.", "Dr. Beatrix Ama Quillon, MD", "Beatrix Quillon"])
+def test_a_whole_name_in_one_value(value: str) -> None:
+    assert found("B. Quillon and Beatrix", fact("DOCTOR", value, Kind.NAME, Subject.PROVIDER)) == [
+        "B. Quillon",
+        "Beatrix",
+    ]
+
+
+def test_nicknames() -> None:
+    assert found("Liz came", *person("Quillon", "Elizabeth")) == ["Liz"]
+
+
+def test_type_and_source_come_from_the_fact() -> None:
+    spans = list(
+        KNOWN.recognize(Document("Vanterpool", (fact("DOCTOR", "Vanterpool", Kind.FAMILY, Subject.PROVIDER),)))
+    )
+    assert [(s.type, s.source) for s in spans] == [(PhiType.DOCTOR, "known:provider-name")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "spans"),
+    [
+        ("MEDICALRECORD", "004471902", "MRN 4471902, 0004471902; 447-19-02", ["4471902", "0004471902", "447-19-02"]),
+        ("MEDICALRECORD", "H-12/345", "h12345 and H 12 345", ["h12345", "H 12 345"]),
+        ("MEDICALRECORD", "4471902", "14471902 44719021 4471902.5 4.4471902", []),
+        ("MEDICALRECORD", "4471", "4471 mL; MRN 4471", ["4471"]),
+        ("MEDICALRECORD", "447", "MRN 447", []),
+        ("ACCOUNT", "V00618823", "v00618823", ["V00618823".lower()]),
+        (
+            "PHONE",
+            "(740) 555-0183",
+            "740.555.0183 or 7405550183 or 740 555 0183",
+            ["740.555.0183", "7405550183", "740 555 0183"],
+        ),
+        ("SSN", "123-45-6789", "123456789, xxx-xx-6789, last 4: 6789, code 6789", ["123456789", "6789", "6789"]),
+        ("ZIP", "45601", "45601 and 45601-2210", ["45601", "45601"]),
+        ("DATE", "19410917", "born 17 Sep 1941, 9/17/41; seen 9/18/41", ["17 Sep 1941", "9/17/41"]),
+        ("EMAIL", "Ada@Example.org", "ada@example.org, xada@example.org", ["ada@example.org"]),
+        ("STREET", "218 Tannery Row Apt 4", "218 tannery row, apt 4; 218 Tannery Row; on Tannery Row", None),
+        ("STREET", "9 Elm Street", "9 Elm St. and 9 elm street", ["9 Elm St", "9 elm street"]),
+        ("CITY", "Chillicothe", "CHILLICOTHE", ["CHILLICOTHE"]),
+        ("CITY", "Reading", "reading well", []),
+        ("STATE", "OR", "to the OR", []),
+        ("HOSPITAL", "Holloway Memorial Hospital", "Holloway Memorial; HOLLOWAY MEMORIAL HOSPITAL", None),
+    ],
+)
+def test_values(kind: str, value: str, text: str, spans: list[str] | None) -> None:
+    got = found(text, fact(kind, value))
+    if spans is None:
+        assert {part.strip() for part in text.replace("on Tannery", "Tannery").split(";")} <= set(got)
+    else:
+        assert got == spans
+
+
+def test_without_facts_nothing_is_known() -> None:
+    assert found("Quillon 4471902") == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "close"),
+    [
+        ("quillon", "quilon", True),
+        ("quillon", "qiullon", True),
+        ("quillon", "quillons", True),
+        ("quillon", "quillan", True),
+        ("quillon", "quillon", False),
+        ("quillon", "qillan", False),
+        ("quillon", "quiollnn", False),
+        ("abcdef", "badcfe", False),
+    ],
+)
+def test_one_edit(a: str, b: str, close: bool) -> None:
+    assert one_edit(a, b) is close
+    assert one_edit(b, a) is close

@@ -1,0 +1,36 @@
+"""Whole notes in markup: the default system finds exactly these spans, but for the listed failures."""
+
+from pathlib import Path
+
+from deid_agent.context import facts_of_context
+from deid_agent.eval.markup import Note, read_corpus
+from deid_agent.recognize.registry import assemble, load_rules
+from deid_agent.resolve import Profile, Resolver
+from deid_agent.text import Document
+
+ROOT = Path(__file__).resolve().parents[3]
+CASES = ROOT / "tests/cases/notes"
+RULES = load_rules(ROOT / "rules")
+RECOGNIZERS = assemble(RULES, "default")
+
+
+def faults(note: Note) -> set[str]:
+    """Differences as lines of ``expected-failures.lst``."""
+    doc = Document(note.annotated.text, facts_of_context(note.profile))
+    proposals = [span for recognizer in RECOGNIZERS for span in recognizer.recognize(doc)]
+    found = {(s.start, s.end, s.type) for s in Resolver(Profile.RECALL, RULES).resolve(proposals, doc)}
+    wanted = {(s.start, s.end, s.type) for s in note.annotated.spans}
+    return {
+        f"{note.id} {sign} {kind} {start}"
+        for sign, spans in (("-", wanted - found), ("+", found - wanted))
+        for start, _, kind in spans
+    }
+
+
+def test_the_failures_are_the_listed_ones() -> None:
+    listed = {
+        line for line in (CASES / "expected-failures.lst").read_text("utf-8").splitlines() if line and line[0] != "#"
+    }
+    got = set().union(*(faults(note) for note in read_corpus(CASES)))
+    assert got - listed == set(), "new failures"
+    assert listed - got == set(), "failures that are gone: take them off the list"
