@@ -19,7 +19,7 @@ from deid_agent.surrogate.scripts import script_of, script_word
 from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
 
-_LETTERS = "ABCDEFGHJKLMNPRSTW"  # letters with enough names of every part to begin a surrogate with
+_LETTERS = "ABCDEFGHJKLMNPRST"  # letters with enough names of every part to begin a surrogate with
 _ENOUGH = 5
 
 

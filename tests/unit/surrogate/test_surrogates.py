@@ -1,0 +1,217 @@
+"""The entry, the key, the lists and the other methods of a policy."""
+
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+from support.surrogates import SCOPE, SECRET, replace, surrogates
+
+from deid_agent import resources
+from deid_agent.errors import ConfigurationError
+from deid_agent.phi import PhiType
+from deid_agent.sites import Kind
+from deid_agent.surrogate import Scope, Surrogates
+from deid_agent.surrogate.keyed import Key
+from deid_agent.surrogate.lists import ANY, PARTS, load
+from deid_agent.surrogate.methods import RESTRICTED_ZIP3, generalize, mask, redact
+from deid_agent.surrogate.names import _ENOUGH, _LETTERS, one_edit_apart
+
+MADE = surrogates()
+LISTS = load(resources.folder("rules"))
+
+
+def test_an_empty_secret_stops_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="16 random bytes"):
+        Surrogates(b"")
+
+
+def test_a_shift_range_without_a_week_stops_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="at least 7"):
+        Surrogates(SECRET, max_shift_days=6)
+
+
+def test_nothing_of_scope_key_or_maker_shows_in_a_repr() -> None:
+    scope = Scope("the document", "the patient", people=(("Ada", "Okafor"),))
+    shown = repr(scope) + repr(MADE) + repr(Key(SECRET)) + repr(MADE._make_namer(PhiType.PATIENT, "s", (("Ada", "O"),)))
+    assert not any(word in shown for word in ("the document", "the patient", "Ada", "secret", str(SECRET)))
+
+
+def test_the_maker_is_not_pickled_with_its_secret() -> None:
+    with pytest.raises(TypeError, match="each process"):
+        pickle.dumps(MADE)
+
+
+def test_scopes_part_people_and_dates() -> None:
+    one, two = Scope("d1", "p1"), Scope("d2", "p2")
+    assert replace(MADE, PhiType.PATIENT, "Ada Okafor", scope=one) != replace(
+        MADE, PhiType.PATIENT, "Ada Okafor", scope=two
+    )
+    assert MADE.shift_days(one) != MADE.shift_days(two)
+    assert replace(MADE, PhiType.PATIENT, "Okafor", scope=Scope("d9", "p1")) == replace(
+        MADE, PhiType.PATIENT, "Okafor", scope=one
+    )
+
+
+def test_date_scope_says_what_shares_a_shift() -> None:
+    by_document, by_patient = Surrogates(SECRET), Surrogates(SECRET, date_scope="patient")
+    scopes = [Scope(f"d{n}", "p1") for n in range(20)]
+    assert len({by_document.shift_days(scope) for scope in scopes}) > 10
+    assert len({by_patient.shift_days(scope) for scope in scopes}) == 1
+    assert by_patient.shift_days(Scope("d1")) == by_document.shift_days(Scope("d1"))
+
+
+def test_a_patient_never_takes_the_scope_of_a_document() -> None:
+    scopes = (Scope("x"), Scope("y", "x"))
+    assert len({replace(MADE, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) == 2
+
+
+def test_patient_and_doctor_of_one_name_are_apart() -> None:
+    scopes = [Scope("d", f"p{n}") for n in range(30)]
+    pairs = [(replace(MADE, t, "Okafor", scope=s)) for s in scopes for t in (PhiType.PATIENT, PhiType.DOCTOR)]
+    assert sum(a != b for a, b in zip(pairs[::2], pairs[1::2], strict=True)) > 20
+
+
+def test_identifiers_join_across_types_scopes_and_writing() -> None:
+    made = {
+        replace(MADE, type_, value, scope=scope).replace("-", "")
+        for type_ in (PhiType.MEDICALRECORD, PhiType.IDNUM, PhiType.ACCOUNT)
+        for value in ("1234567", "123-4567")
+        for scope in (SCOPE, Scope(""))
+    }
+    assert len(made) == 1
+
+
+def test_the_last_four_agree_with_the_whole_number() -> None:
+    whole = replace(MADE, PhiType.SSN, "123-45-6789")
+    assert replace(MADE, PhiType.SSN, "6789") == whole[-4:]
+    assert replace(MADE, PhiType.SSN, "xxx-xx-6789") == f"xxx-xx-{whole[-4:]}"
+
+
+def test_a_local_number_agrees_with_its_full_one() -> None:
+    full = replace(MADE, PhiType.PHONE, "(617) 253-1000")
+    assert replace(MADE, PhiType.FAX, "253-1000") == full[-8:]
+    assert replace(MADE, PhiType.PHONE, "+1 617.253.1000")[-12:].replace(".", "") == full.replace(") ", "").strip(
+        "("
+    ).replace("-", "")
+
+
+def test_gender_and_origin_are_kept() -> None:
+    scopes = [Scope("d", f"p{n}") for n in range(40)]
+    women = {replace(MADE, PhiType.PATIENT, "Elizabeth", Kind.GIVEN, scope) for scope in scopes}
+    assert all(LISTS.has("female", name.lower()) for name in women)
+    names = {replace(MADE, PhiType.PATIENT, "Hernández", Kind.FAMILY, scope) for scope in scopes}
+    spanish = {word.lower() for word in LISTS.pools["es", "family"].words}
+    assert sum(name.lower() in spanish for name in names) > len(names) // 2
+
+
+def test_an_organisation_is_one_in_the_whole_feed_and_initials_follow_it() -> None:
+    full = replace(MADE, PhiType.HOSPITAL, "Roper Bend Hospital")
+    assert full == replace(MADE, PhiType.HOSPITAL, "Roper Bend Hospital", scope=Scope("other"))
+    first, second, _ = full.split()
+    assert replace(MADE, PhiType.HOSPITAL, "RBH") == f"{first[0]}{second[0]}H"
+
+
+def test_zip_and_state_agree_for_every_prefix() -> None:
+    states = {p: state for state, ranges in LISTS.tables["zip3"].items() for p in _prefixes(ranges)}
+    for prefix, state in states.items():
+        new = replace(MADE, PhiType.ZIP, f"{prefix}17")
+        assert states[new[:3]] == state
+        if any(p not in RESTRICTED_ZIP3 for p, s in states.items() if s == state):
+            assert new[:3] not in RESTRICTED_ZIP3
+
+
+def _prefixes(ranges: str) -> list[str]:
+    parts = [part.split("-") for part in ranges.split()]
+    return [f"{n:03d}" for part in parts for n in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def test_every_letter_has_names_enough_to_begin_with() -> None:
+    for letter in _LETTERS:
+        for part in PARTS:
+            assert len(LISTS.pools["en", part].by_letter[letter]) >= _ENOUGH
+            assert all(
+                word[0].upper() == letter for word in LISTS.pools["en", part].by_letter[letter] if word.isascii()
+            )
+    assert LISTS.pools[ANY, "family"].words
+
+
+def test_broken_lists_stop_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no surrogate lists"):
+        Surrogates(SECRET, rules=tmp_path)
+    names = tmp_path / "surrogate" / "names"
+    names.mkdir(parents=True)
+    (names / "en.toml").write_text("script = ", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"en\.toml"):
+        load.__wrapped__(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "near"),
+    [
+        ("okafor", "okafro", True),
+        ("okafor", "okaforr", True),
+        ("okafor", "kafor", True),
+        ("okafor", "okafur", True),
+        ("okafor", "okafor", False),
+        ("okafor", "okfaro", False),
+        ("okafor", "oka", False),
+        ("", "a", True),
+    ],
+)
+def test_one_edit(a: str, b: str, near: bool) -> None:
+    assert one_edit_apart(a, b) == near == one_edit_apart(b, a)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "expected"),
+    [
+        ("DATE", "20240224134009", "2024"),
+        ("DATE", "20240224", "2024"),
+        ("DATE", "2024-02-24", "2024"),
+        ("DATE", "2024-02", "2024"),
+        ("DATE", "2015-02-07T13:28:17.239+02:00", "2015"),
+        ("DATE", "2024", "2024"),
+        ("DATE", "202402", "2024"),
+        ("DATE", "3/4/2019", "2019"),
+        ("DATE", "3/4/19", "2019"),
+        ("DATE", "March 4th, 2019", "2019"),
+        ("DATE", "'98", "1998"),
+        ("DATE", "spring of 2014", "2014"),
+        ("DATE", "06141955", "1955"),
+        ("DATE", "3/4", "[**DATE**]"),
+        ("DATE", "Tuesday", "[**DATE**]"),
+        ("DATE", "13/45/99", "[**DATE**]"),
+        ("ZIP", "02139", "021"),
+        ("ZIP", "03601-1234", "000"),
+        ("ZIP", "K1A 0B1", "[**ZIP**]"),
+        ("AGE", "47", "47"),
+        ("AGE", "89", "89"),
+        ("AGE", "90", "90 or older"),
+        ("AGE", "ninety-two", "90 or older"),
+        ("AGE", "93 months", "93 months"),
+        ("STATE", "TX", "TX"),
+        ("PATIENT", "Ada", "[**PATIENT**]"),
+        ("LOCATION-OTHER", "Ada Park", "[**LOCATION-OTHER**]"),
+    ],
+)
+def test_generalize(type_: str, value: str, expected: str) -> None:
+    assert generalize(PhiType(type_), value) == expected
+
+
+def test_other_methods() -> None:
+    assert generalize(PhiType.DATE, "Tuesday", blank="") == ""
+    assert redact(PhiType.PATIENT) == ""
+    assert all(not set(mask(type_)) & set('|^~\\&<>"\n') for type_ in PhiType)
+    assert len(RESTRICTED_ZIP3) == 17
+    assert MADE.replace(PhiType.IDNUM, "4711", kind=Kind.REDACT, scope=SCOPE) == "[**IDNUM**]"
+
+
+@pytest.mark.parametrize("type_", list(PhiType))
+@pytest.mark.parametrize("unit", ["a", "1", "-", "ab:", "x ", "1/", "('", "a@", "\n", "1:", "Mar "])
+def test_long_values_take_no_long_time(type_: PhiType, unit: str) -> None:
+    """A hostile message must not hold a worker: fifty thousand characters of anything stay under two seconds."""
+    value = unit * (50_000 // len(unit))
+    begin = time.perf_counter()
+    replace(MADE, type_, value)
+    assert time.perf_counter() - begin < 2
