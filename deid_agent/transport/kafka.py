@@ -54,12 +54,13 @@ class KafkaTransport:
     async def start(self, listener: Listener) -> None:
         """Check the topics, join the group and wait for the first assignment as long as a rebalance may take.
 
-        Raises ``ConfigurationError`` where a topic is missing or the broker turns us away.
+        Raises ``ConfigurationError`` where a topic is missing or no broker answers or lets us in.
         """
         hush()
         if problems := await inspect(self._settings):
             raise ConfigurationError("Kafka: " + "; ".join(problems))
-        self._listener = listener
+        self._listener, self._failure = listener, None
+        self._joined.clear()
         self._consumer = make_consumer(self._settings)
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):

@@ -21,8 +21,11 @@ async def probe(settings: KafkaSettings) -> list[str]:
 
 
 async def inspect(settings: KafkaSettings) -> list[str]:
-    """The faults of the topics. Raises ``TransientError`` where no broker answers, ``ConfigurationError``
-    where it turns us away."""
+    """The faults of the topics.
+
+    Raises ``ConfigurationError`` where no bootstrap server answers or lets us in, ``TransientError`` where
+    one does and then fails.
+    """
     cluster = await _metadata(settings)
     problems = []
     for source, target in settings.routes.items():
@@ -58,7 +61,7 @@ async def _metadata(settings: KafkaSettings) -> ClusterMetadata:
         await client.close()
 
 
-async def _refusal(settings: KafkaSettings) -> ConfigurationError | TransientError:
+async def _refusal(settings: KafkaSettings) -> ConfigurationError:
     """Why the bootstrap servers can't be used: the verdict of the first that does more than not answer."""
     reasons = []
     for host, port, _family in collect_hosts(settings.bootstrap_servers):
@@ -75,7 +78,7 @@ async def _refusal(settings: KafkaSettings) -> ConfigurationError | TransientErr
                     "check kafka.security_protocol and the kafka.sasl_ settings"
                 )
             reasons.append(f"{host}:{port} {type(error).__name__}")
-    return TransientError(
+    return ConfigurationError(
         f"Kafka: no bootstrap server answers ({', '.join(reasons) or settings.bootstrap_servers}); "
         "check kafka.bootstrap_servers and that the broker is up"
     )

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.protocol.group import LeaveGroupRequest
 from support.kafka_broker import Cluster, free_port
 from support.kafka_world import KafkaWorld, copied, produce, read, until
 from support.transport_contract import CANARY, Given, Member, after, numbered, refused
 
 from deid_agent.agent.ports import Outcome, Output, Record, Settled
-from deid_agent.errors import ConfigurationError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.transport.kafka import Delivery, KafkaTransport
 from deid_agent.transport.kafka_errors import LostError
 from deid_agent.transport.kafka_offsets import stable_position
@@ -69,11 +70,11 @@ async def test_probe_finds_nothing_wrong_where_all_is_there(world: KafkaWorld) -
     assert await probe(world.settings) == []
 
 
-async def test_a_broker_that_is_not_there_may_come(world: KafkaWorld) -> None:
+async def test_a_broker_that_is_not_there_is_named(world: KafkaWorld) -> None:
     settings = replace(world.settings, bootstrap_servers=f"127.0.0.1:{free_port()}")
     (problem,) = await probe(settings)
     assert "no bootstrap server answers" in problem
-    with pytest.raises(TransientError, match="no bootstrap server answers"):
+    with pytest.raises(ConfigurationError, match=settings.bootstrap_servers):
         await KafkaTransport(settings).start(Member())
 
 
@@ -82,6 +83,18 @@ async def test_a_broker_that_wants_other_credentials_is_a_fault_of_the_set_up(wo
     with pytest.raises(ConfigurationError, match="turned us away") as caught:
         await KafkaTransport(settings).start(Member())
     assert "secret" not in str(caught.value)
+
+
+async def test_a_transport_can_be_started_again(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(2))
+    transport = world.transport()
+    for offset in range(2):
+        await transport.start(Member())
+        (record,) = await take(transport, 1)
+        await transport.settle(world.stream, [copied(record)], offset + 1)
+        await transport.stop()
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(2)]
 
 
 async def test_more_members_than_partitions_leaves_one_idle(world: KafkaWorld) -> None:
@@ -119,6 +132,22 @@ async def test_tombstones_pass_under_the_new_key(world: KafkaWorld) -> None:
     found = await read(world.cluster.bootstrap, world.out)
     assert [(m.key, m.value) for m in found] == [(b"surrogate", None), (None, None), (b"k", b"last")]
     assert [m.timestamp for m in found[1:]] == [1_700_000_000_000, 1_700_000_000_001]
+
+
+async def test_what_a_sender_took_back_is_not_read(world: KafkaWorld) -> None:
+    await world.create()
+    producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, transactional_id=f"{world.name}-in")
+    await producer.start()
+    for value, end in ((b"taken back", producer.abort_transaction), (b"meant", producer.commit_transaction)):
+        await producer.begin_transaction()
+        await producer.send_and_wait(world.name, value)
+        await end()
+    await producer.stop()
+    transport = await started(world)
+    records = await take(transport, 1)
+    assert [r.payload for r in records] == [b"meant"]
+    await transport.settle(world.stream, [copied(records[0])], after(records))
+    assert [o.payload for o in await world.outputs()] == [b"meant"]
 
 
 async def test_outputs_and_letters_name_their_input(world: KafkaWorld) -> None:
@@ -202,6 +231,7 @@ async def test_a_member_without_a_group_commits_nothing(cluster: Cluster) -> Non
     assert transport._consumer is not None
     coordinator = transport._consumer._coordinator
     membership = coordinator.generation, coordinator.member_id
+    await coordinator._send_req(LeaveGroupRequest(world.settings.group_id, coordinator.member_id))
     coordinator.generation, coordinator.member_id = -1, ""
     with pytest.raises(LostError):
         await transport.settle(world.stream, [copied(r) for r in records], 2)
