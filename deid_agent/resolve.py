@@ -29,7 +29,7 @@ class Profile(StrEnum):
 KNOWN = "known:"
 """Prefix of the source of spans that the message's own structured part names."""
 
-_SOURCE_ORDER = (KNOWN, "", "char-crf:", "crf:", "neural:", "lexicon:")
+_SOURCE_ORDER = (KNOWN, "", "char-crf:", "crf:", "neural:", "lexicon:", "login:")
 """Whose word counts more where two findings overlap; ``""`` stands for pattern rules of high confidence."""
 
 _TYPE_ORDER = {

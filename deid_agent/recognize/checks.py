@@ -123,12 +123,12 @@ def ip_v6(text: str) -> bool:
 def ip_address(text: str) -> bool:
     """Four octets up to 255, not a version number that starts with zero."""
     parts = text.split(".")
-    return len(parts) == 4 and all(p.isdigit() and int(p) <= 255 for p in parts) and parts[0] != "0"
+    return len(parts) == 4 and all(p.isascii() and p.isdigit() and int(p) <= 255 for p in parts) and parts[0] != "0"
 
 
 def not_clock_or_year(text: str) -> bool:
     """False for four bare digits that read as a clock time on the hour's fives or a recent year."""
-    if not (len(text) == 4 and text.isdigit()):
+    if not (len(text) == 4 and text.isascii() and text.isdigit()):
         return True
     clock = int(text[:2]) < 24 and int(text[2:]) < 60 and text[-1] in "05"
     return not clock and not 1950 <= int(text) <= 2030

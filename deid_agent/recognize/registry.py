@@ -10,6 +10,7 @@ from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.checks import CHECKS
 from deid_agent.recognize.known import KnownRecognizer
 from deid_agent.recognize.knownnames import Words
+from deid_agent.recognize.logins import LoginRecognizer
 from deid_agent.recognize.pattern import PatternRecognizer
 from deid_agent.ruleset import Ruleset
 
@@ -17,11 +18,12 @@ _KINDS: Mapping[str, Callable[[Ruleset], Recognizer]] = MappingProxyType(
     {
         "known": lambda rules: KnownRecognizer(Words.of(rules.lexicons)),
         "patterns": lambda rules: PatternRecognizer(rules.patterns),
+        "logins": lambda rules: LoginRecognizer(rules.lexicons["common"]),
     }
 )
 
 SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"default": ("known", "patterns"), "patterns": ("patterns",), "known": ("known",)}
+    {"default": ("known", "patterns", "logins"), "patterns": ("patterns",), "known": ("known",)}
 )
 """Names a user may choose and the recognizers that each switches on, in order."""
 

@@ -33,6 +33,14 @@ class TestKnown(RecognizerContract):
         return assemble(rules, "known")[0]
 
 
+class TestLogins(RecognizerContract):
+    sources = "login:name"
+
+    @pytest.fixture()
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return assemble(rules, "default")[2]
+
+
 def test_every_kind_of_the_registry_is_under_contract() -> None:
     kinds = {kind for system in SYSTEMS.values() for kind in system}
     tested = {cls.__name__.removeprefix("Test").lower() for cls in RecognizerContract.__subclasses__()}
