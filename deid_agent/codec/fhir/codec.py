@@ -10,8 +10,8 @@ from pathlib import Path
 
 import orjson
 
+from deid_agent.codec.fhir.compiled import load
 from deid_agent.codec.fhir.message import FhirMessage, message
-from deid_agent.codec.fhir.shapes import load
 from deid_agent.codec.fhir.sink import Object, Sink
 from deid_agent.codec.fhir.tokens import scalars
 from deid_agent.codec.fhir.walk import Walk, measure
@@ -87,7 +87,7 @@ def _lines(raw: bytes) -> Iterator[bytes]:
     held = b""
     found: list[bytes] = []
     for line in _LINE.findall(raw):
-        if not line.strip() or line == _BOM:
+        if line.strip() in {b"", _BOM}:
             if found:
                 found[-1] += line
             else:

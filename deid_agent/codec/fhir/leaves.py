@@ -25,6 +25,7 @@ _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
 _CODE = re.compile(r"\S+")
+_LAST = re.compile(r"(?:[^\s?#|]*/)?([^\s/?#|]+)/?")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
 _PEOPLE = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
@@ -79,14 +80,16 @@ def _reference(at: Scalar) -> None:
     value = at.value
     if found := at.sink.parts(value):
         _parts(at, found)
-    elif value == "#" or value.startswith("urn:"):
+    elif value == "#" or value.startswith("urn:oid:"):
         return
-    elif " " in value:
-        at.text()
-    elif "://" in value:
+    elif value.startswith("urn:"):
+        at.site(PhiType.IDNUM, uris.tail(value))
+    elif "://" in value and " " not in value:
         at.site(PhiType.URL)
-    elif value:
-        at.site(PhiType.IDNUM, min(value.rfind("/") + 1, len(value) - 1))
+    elif (name := _LAST.fullmatch(value)) is None:
+        at.text()
+    elif name[1] not in at.table.resources and name[1] != "metadata" and name[1][0] not in "$_":
+        at.site(PhiType.IDNUM, *name.span(1))
 
 
 def _search(at: Scalar) -> None:
@@ -125,12 +128,14 @@ def _uri(at: Scalar) -> None:
     value = at.value
     if value.startswith(at.table.vocabularies):
         return
+    if "://" in value and " " not in value and at.sink.type_of(value) in at.table.definitions:
+        return  # the name of a definition; STU3 types many canonicals as uri
     if found := at.sink.parts(value):
         _parts(at, found)
         return
-    for scheme, meant in _SCHEMES.items():
+    for scheme, meant in (*_SCHEMES.items(), ("urn:", PhiType.IDNUM)):
         if value.startswith(scheme):
-            at.site(meant, len(scheme))
+            at.site(meant, uris.tail(value) or len(scheme))
             return
     if "://" in value and " " not in value:
         at.site(PhiType.URL)

@@ -1,7 +1,7 @@
 """Where characters stand, kept by stretches: a long narrative costs what its tags and escapes cost."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -20,6 +20,15 @@ class Places(Sequence[int]):
 
     def __len__(self) -> int:
         return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        many = self.through is not None and self.size > 64
+        below = list(self.through or ()) if many else self.through
+        for stretch, start in enumerate(self.first):
+            end = self.first[stretch + 1] if stretch + 1 < len(self.first) else self.size
+            shift = self.where[stretch] - start
+            for index in range(start + shift, end + shift):
+                yield index if below is None else below[index]
 
     @overload
     def __getitem__(self, index: int) -> int: ...

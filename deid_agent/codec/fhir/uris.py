@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _URN = "urn:uuid:"
-_OID = "urn:oid:"
+_NAMESPACE = re.compile(r"urn:[A-Za-z0-9-]{1,32}:")
 _NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
 _SEGMENT = re.compile(r"[^/]+")
 _PARAMETER = re.compile(r"([^&=?#]++)(?:=([^&#]*+))?")
@@ -69,10 +69,9 @@ def type_of(value: str, resources: frozenset[str]) -> str:
 
 
 def tail(value: str) -> int:
-    """Where the identifying part of an identifier's value starts: behind ``urn:uuid:``, ``urn:oid:`` or a path."""
-    for prefix in (_URN, _OID):
-        if value.startswith(prefix) and len(value) > len(prefix):
-            return len(prefix)
+    """Where the identifying part of an identifier's value starts: behind ``urn:uuid:`` and its like, or a path."""
+    if urn := _NAMESPACE.match(value):
+        return urn.end() if urn.end() < len(value) else 0
     if "://" in value:
         last = max(value.rfind(mark) for mark in "/=#") + 1
         return last if last < len(value) else 0

@@ -69,7 +69,7 @@ def read(
     attributes: list[Attribute] = []
     meanings: dict[str, str | None] = {}
     at = count = literal = 0
-    joined = True  # one line's end is enough, and there is none at the start
+    joined = True  # at the start of a line: another end of line, or space, says nothing
     for piece in _PIECE.finditer(value):
         markup = piece[0]
         if markup in meanings:
@@ -79,13 +79,13 @@ def read(
         if char is None or (literal and char == " "):
             continue
         start, end = piece.span()
-        if at < start:
+        if at < start and not (joined and value[at:start] == " "):
             text.append(value[at:start])
             stretches.append((count, at, at))
             count += start - at
             joined = False
         at = end
-        if char and not (joined and char == _JOINT):
+        if char and not (joined and (char == _JOINT or markup.isspace())):
             if joined := char == _JOINT:
                 joints.append(count)
             text.append(char)

@@ -1,0 +1,59 @@
+"""Every case of ``tests/cases/fhir/sites.toml``: what a resource must give, and nothing beside it."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.fhir import parsed
+
+CASES = tomllib.loads((Path(__file__).parents[2] / "cases/fhir/sites.toml").read_text("utf-8"))["case"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(case: Mapping[str, object]) -> None:
+    message = parsed(str(case["resource"]).strip())
+
+    found = [[s.path, str(s.type), str(s.kind), str(s.subject), s.value] for s in message.sites]
+    assert found == cast(Sequence[list[str]], case["sites"])
+    assert [[n.path, n.mapped.text] for n in message.narratives] == case.get("narratives", [])
+    assert not message.attachments
+    assert message.patient == case.get("patient")
+    if "identity" in case:
+        assert message.identity == case["identity"]
+
+
+def test_parts_of_one_composite_share_a_group() -> None:
+    message = parsed(
+        {"resourceType": "Patient", "name": [{"family": "Okafor", "given": ["Ada"]}, {"given": ["Uchenna"]}]}
+    )
+
+    assert [site.group for site in message.sites] == ["Patient.name[0]", "Patient.name[0]", "Patient.name[1]"]
+
+
+@pytest.mark.parametrize(
+    ("path", "blank"),
+    [
+        ("Patient.id", "redacted"),
+        ("Patient.birthDate", "1900-01"),
+        ("Patient.meta.lastUpdated", "1900-01-01T00:00:00Z"),
+        ("Patient.photo[0].url", "http://redacted.invalid/"),
+        ("Patient.multipleBirthDate", "1900"),
+        ("Patient.address[0].postalCode", "0"),
+    ],
+)
+def test_redaction_leaves_what_fhir_accepts(path: str, blank: str) -> None:
+    message = parsed(
+        {
+            "resourceType": "Patient",
+            "id": "p",
+            "birthDate": "1957-04",
+            "meta": {"lastUpdated": "2031-02-03T04:05:06Z"},
+            "photo": [{"url": "https://files.example/face.png"}],
+            "multipleBirthDate": "1957",
+            "address": [{"postalCode": 45601}],
+        }
+    )
+
+    assert {site.path: site.blank for site in message.sites}[path] == blank
