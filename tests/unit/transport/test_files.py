@@ -154,6 +154,25 @@ async def test_a_crash_between_output_and_journal_writes_the_same_file_again(
     assert outputs(tmp_path) == {"same": b"clean a", "same~1": b"clean b"}
 
 
+async def test_the_journal_never_runs_ahead_of_the_outputs(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a")
+    first = make()
+    (record,) = await taken(first)
+
+    def crash(self: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("deid_agent.transport.folders.Staged.show", crash)
+        with pytest.raises(UnsafeError):
+            await settle(first, [published(record)])
+    await first.stop()
+    assert outputs(tmp_path) == {}
+    assert [r.key for r in await taken(make())] == [b"a"]
+
+
 async def test_new_files_after_a_restart_get_new_offsets(tmp_path: Path, make: Make) -> None:
     for name in ("b", "d"):
         put(tmp_path, name)
