@@ -82,7 +82,7 @@ def _north_american(key: Key, scope: str, digits: str) -> str:
     """Area code, 555, 01xx. The last seven digits depend on the last seven alone, as they are dialled locally."""
     line = _last(key, scope, digits[-7:], 2)
     if digits[-7:-2] == "55501":
-        line = f"{key.permutation(100, f'line:{scope}').next(int(digits[-2:])):02d}"
+        line = f"{(int(digits[-2:]) + 1 + key.index(99, 'line', scope)) % 100:02d}"
     local = "55501" + line
     if len(digits) == 7:
         return local

@@ -7,7 +7,7 @@ image of its original's first letter (one permutation of letters per person scop
 "A.O." and "A. Okafor" agree with both, with no shared state and nobody to ask.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -193,12 +193,20 @@ class Namer:
         return folded
 
 
-@lru_cache(maxsize=8192)
 def image(key: Key, domain: str, letter: str) -> str:
-    place = _LETTERS.find(letter)
-    if letter and place >= 0:
-        return _LETTERS[key.permutation(len(_LETTERS), f"{domain}:letters").next(place)]
-    return _LETTERS[key.index(len(_LETTERS), domain, "letter", letter)]
+    """The letter that surrogates of names with this first letter begin with; never the letter itself."""
+    return _images(key, domain).get(letter) or _LETTERS[key.index(len(_LETTERS), domain, "letter", letter)]
+
+
+@lru_cache(maxsize=8192)
+def _images(key: Key, domain: str) -> Mapping[str, str]:
+    """A cyclic permutation of the letters (Sattolo 1986): one cycle, so no letter stays."""
+    choice = key.number(domain, "letters")
+    letters = list(_LETTERS)
+    for last in range(len(letters) - 1, 0, -1):
+        choice, at = divmod(choice, last)
+        letters[last], letters[at] = letters[at], letters[last]
+    return dict(zip(_LETTERS, letters, strict=True))
 
 
 @lru_cache(maxsize=65_536)

@@ -74,9 +74,20 @@ def social_security(key: Key, value: str) -> str:
     return identifier(key, value)
 
 
-def digits_only(key: Key, value: str, domain: str) -> str:
-    """``value`` with every digit run replaced (leading zeros kept), all else untouched."""
-    return re.sub(r"[0-9]+", lambda run: _mapped(key, run[0], domain), value)
+def other_digits(key: Key, domain: str, digits: str) -> str:
+    """As many digits, chosen by key: for house numbers and the like, which need not be one to one.
+
+    Leading zeros stay, the first other digit is no zero; never the original.
+    """
+    if len(digits) > _CHUNK or not digits.isascii():
+        return identifier(key, digits, domain)
+    zeros = min(len(digits) - len(digits.lstrip("0")), len(digits) - 1)
+    width = len(digits) - zeros
+    least, size = (10 ** (width - 1), 9 * 10 ** (width - 1)) if width > 1 else (0, 10)
+    at = key.index(size, "digits", domain, digits)
+    if least + at == int(digits):
+        at = (at + 1) % size
+    return "0" * zeros + str(least + at)
 
 
 def weave(value: str, characters: str) -> str:
@@ -162,7 +173,7 @@ def _permuted(
     if len(text) <= _CHUNK:
         return _walked(key, text, alphabets, tweak, keep)
     out: list[str] = []
-    before = tweak
+    before = tweak = key.digest(tweak).hex()
     for at in range(0, len(text), _CHUNK):
         piece = slice(at, at + _CHUNK)
         fixed = all(len(alphabet) == 1 for alphabet in alphabets[piece])

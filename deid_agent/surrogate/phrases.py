@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
 from deid_agent.surrogate.names import core_of, drawn, image
-from deid_agent.surrogate.numbers import identifier
+from deid_agent.surrogate.numbers import other_digits
 from deid_agent.surrogate.scripts import script_of, script_word
 from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
@@ -75,7 +75,7 @@ class Phrase:
         return new + (tail.upper() if suffix.isupper() else tail)
 
     def _digits(self, digits: str) -> str:
-        return identifier(self.key, digits, self.domain)
+        return other_digits(self.key, self.domain, digits)
 
 
 def _in_ordinal(value: str, word: Word) -> bool:

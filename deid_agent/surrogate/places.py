@@ -12,7 +12,7 @@ from functools import lru_cache
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
 from deid_agent.surrogate.methods import RESTRICTED_ZIP3
-from deid_agent.surrogate.numbers import identifier
+from deid_agent.surrogate.numbers import identifier, other_digits
 from deid_agent.surrogate.phrases import Phrase
 from deid_agent.surrogate.shape import fold
 
@@ -90,18 +90,18 @@ def postal_code(key: Key, lists: Lists, scope: str, value: str) -> str:
     """
     if found := _ZIP.fullmatch(value):
         new = _zip5(key, lists, scope, found[1])
-        return new + found[2] + (identifier(key, found[3], f"zip4:{scope}") if found[3] else "")
+        return new + found[2] + (other_digits(key, f"zip4:{scope}", found[3]) if found[3] else "")
     if found := _CANADIAN.fullmatch(value):
         return _canadian(key, scope, found)
     if len(value) > 1 and value.isdigit() and value.isascii():
-        return value[0] + identifier(key, value[1:], f"postal:{scope}")
-    return identifier(key, value, f"postal:{scope}")
+        return value[0] + other_digits(key, f"postal:{scope}", value[1:])
+    return identifier(key, value, "postal")
 
 
 def _zip5(key: Key, lists: Lists, scope: str, digits: str) -> str:
     open_prefixes = _by_prefix(lists).get(digits[:3], ())
     if not open_prefixes:
-        return identifier(key, digits, f"postal:{scope}")
+        return other_digits(key, f"postal:{scope}", digits)
     choice = key.number("zip", scope, digits)
     new = f"{open_prefixes[choice % len(open_prefixes)]}{choice // len(open_prefixes) % 99 + 1:02d}"
     return new if new != digits else f"{new[:3]}{int(new[3:]) % 99 + 1:02d}"

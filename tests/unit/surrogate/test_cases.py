@@ -43,7 +43,9 @@ def test_surrogate_of_a_surrogate_has_the_same_form(number: int) -> None:
     assert not stays or same(again, replace(MADE, type_, original, kind))
     if not like:
         assert form_of(again) == form_of(original)
-    elif type_ not in (PhiType.AGE, PhiType.IPADDRESS, PhiType.EMAIL):
+    elif (
+        type_ not in (PhiType.AGE, PhiType.IPADDRESS, PhiType.EMAIL) and len(original) > 3
+    ):  # RBK may become GUS, a name
         assert re.fullmatch(like, again, re.DOTALL), f"{type_}: {original!r} became {again!r}"
 
 

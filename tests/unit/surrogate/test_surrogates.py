@@ -212,6 +212,6 @@ def test_other_methods() -> None:
 def test_long_values_take_no_long_time(type_: PhiType, unit: str) -> None:
     """A hostile message must not hold a worker: fifty thousand characters of anything stay under two seconds."""
     value = unit * (50_000 // len(unit))
-    begin = time.perf_counter()
+    begin = time.process_time()
     replace(MADE, type_, value)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
