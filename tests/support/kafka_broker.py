@@ -7,6 +7,7 @@ the jars of ``tests/broker/pom.xml``, fetched once by Maven into ``.cache/kafka-
 (``DEID_TEST_KAFKA_VERSION`` picks another version than the pom's).
 """
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -126,7 +127,7 @@ class Cluster:
         self.bootstrap = bootstrap
 
     async def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """Create a topic; returns once the broker has taken it."""
+        """Create a topic; returns once clients are told that all its partitions have leaders."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
@@ -135,6 +136,12 @@ class Cluster:
             for _name, code, *_rest in answer.topic_errors:
                 if (kind := for_code(code)) is not NoError:
                     raise kind(name)
+            async with asyncio.timeout(START_LIMIT_S):
+                while True:
+                    (found,) = await admin.describe_topics([name])
+                    if sum(p["leader"] >= 0 for p in found["partitions"]) == partitions:
+                        return
+                    await asyncio.sleep(0.02)
         finally:
             await admin.close()
 
