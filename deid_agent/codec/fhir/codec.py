@@ -6,6 +6,7 @@ it came. Source: FHIR R5, 2.1.6 (Resource formats), RFC 8259; NDJSON as in FHIR 
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -46,7 +47,7 @@ class FhirCodec:
         try:
             return [self._message(raw, _loads(raw))]
         except orjson.JSONDecodeError as problem:
-            lines = list(_lines(raw))
+            lines = _lines(raw)
             if len(lines) < 2:
                 raise _malformed(raw, problem) from None
         out: list[FhirMessage] = []
@@ -82,22 +83,16 @@ def _loads(raw: bytes) -> object:
     return found
 
 
-def _lines(raw: bytes) -> Iterator[bytes]:
-    """Lines that begin with ``{``, each with the white space around it; nothing where another line is among them."""
-    held = b""
-    found: list[bytes] = []
-    for line in _LINE.findall(raw):
-        if line.strip() in {b"", _BOM}:
-            if found:
-                found[-1] += line
-            else:
-                held += line
-        elif _FIRST.match(held + line):
-            found.append(held + line)
-            held = b""
-        else:
-            return
-    yield from found
+def _lines(raw: bytes) -> list[bytes]:
+    """Lines that begin with ``{``, each with the white space behind it; nothing where another line is among them."""
+    starts: list[int] = []
+    for line in _LINE.finditer(raw):
+        if line[0].strip() in {b"", _BOM}:
+            continue
+        if not _FIRST.match(line[0]):
+            return []
+        starts.append(line.start())
+    return [raw[a:b] for a, b in pairwise([0, *starts[1:], len(raw)])]
 
 
 def _malformed(raw: bytes, problem: orjson.JSONDecodeError, at: int = 0) -> MessageError:

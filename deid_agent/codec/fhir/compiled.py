@@ -116,8 +116,8 @@ class _Builder:
         return self._rows[name]
 
     def _check(self) -> None:
-        for name, words in self._types.items():
-            for element in words:
+        for name, named in self._types.items():
+            for element in named:
                 if element not in self._rows.get(name, {}):
                     raise ConfigurationError(f"types.toml: no version of FHIR knows {name}.{element}; correct the name")
         for wanted in {

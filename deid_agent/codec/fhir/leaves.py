@@ -6,6 +6,7 @@ mistake: what does not have the form of its type is read as text.
 
 import re
 from collections.abc import Callable, Mapping
+from urllib.parse import unquote
 
 from deid_agent.codec.fhir import uris, xhtml
 from deid_agent.codec.fhir.shapes import Leaf, Table
@@ -113,7 +114,7 @@ def _parts(at: Scalar, found: list[uris.Part]) -> None:
             for inner in nested:
                 at.site(PhiType.IDNUM, part.start + inner.start, part.start + inner.end)
         elif leaf.name == "identifier":
-            at.site(at.table.system(part.system) or PhiType.IDNUM, part.start + uris.tail(inside), part.end)
+            at.site(at.table.system(unquote(part.system)) or PhiType.IDNUM, part.start + uris.tail(inside), part.end)
         elif leaf.name == "site":
             at.site(leaf.type, part.start, part.end, kind=leaf.kind, subject=_PEOPLE.get(leaf.type))
         elif leaf.name == "id":
@@ -213,6 +214,8 @@ def _link(at: Scalar) -> None:
 
 
 def _data(at: Scalar) -> None:
+    if not at.value:
+        return
     data = decoded(at.value, at.path)
     if at.frame.data is None:
         at.frame.data = (at.path, at.start, at.end, data)
@@ -221,6 +224,9 @@ def _data(at: Scalar) -> None:
 
 
 def _mark(at: Scalar) -> None:
+    if " " in at.value and "/" not in at.value:
+        at.text()
+        return
     if at.frame.marks is None:
         at.frame.marks = {}
     at.frame.marks[at.path.rpartition(".")[2]] = (at.start, at.end)

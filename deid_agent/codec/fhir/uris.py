@@ -53,7 +53,7 @@ def parts(value: str, resources: frozenset[str]) -> list[Part]:
 def search(value: str, start: int = 0) -> Iterator[Part]:
     """The values of a search string that starts at ``start``."""
     for parameter in _PARAMETER.finditer(value, start):
-        name = parameter[1].partition(":")[0].rpartition(".")[2] if parameter[2] is not None else ""
+        name = parameter[1].rpartition(".")[2].partition(":")[0] if parameter[2] is not None else ""
         for item in _VALUE.finditer(value, *parameter.span(1 if parameter[2] is None else 2)):
             bars = [bar.span() for bar in _BAR.finditer(value, *item.span())]
             first = bars[-1][1] if bars else item.start()

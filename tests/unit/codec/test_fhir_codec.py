@@ -5,9 +5,10 @@ import json
 import pytest
 from support.fhir import RULES, codec, parsed
 
+from deid_agent.codec.base import Codec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit, Message, apply
 
 PATIENT = b'{"resourceType":"Patient","id":"p1"}'
 
@@ -58,6 +59,14 @@ def test_refuses(raw: bytes, reason: Reason, where: str) -> None:
     assert (caught.value.reason, caught.value.where) == (reason, where)
 
 
+def test_is_a_codec() -> None:
+    one: Codec = codec()
+
+    assert one.name == "fhir"
+    message: Message = one.parse(PATIENT)[0]
+    assert message.raw == PATIENT
+
+
 def test_an_error_holds_no_text_of_the_message() -> None:
     with pytest.raises(MessageError) as caught:
         codec().parse(b'{"resourceType": "Okafor77 Ada"}')
@@ -100,6 +109,12 @@ def test_ndjson_is_many_messages() -> None:
     assert [message.raw for message in messages] == lines
     assert [message.identity for message in messages] == ["Patient/p1", "Group/g", "Patient/p1"]
     assert [message.raw[s.start : s.end] for message in messages for s in message.sites] == [b"p1", b"g", b"p1"]
+
+
+@pytest.mark.parametrize("middle", [b'{"resourceType":', b"x", b"[]", b"\xef\xbb\xbf{}"])
+def test_one_bad_line_refuses_all(middle: bytes) -> None:
+    with pytest.raises(MessageError):
+        codec().parse(PATIENT + b"\n" + middle + b"\n" + PATIENT)
 
 
 def test_ndjson_names_the_byte_of_the_payload() -> None:

@@ -1,5 +1,6 @@
 """Every case of ``tests/cases/fhir/sites.toml``: what a resource must give, and nothing beside it."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,10 @@ def test_case(case: Mapping[str, object]) -> None:
 
     found = [[s.path, str(s.type), str(s.kind), str(s.subject), s.value] for s in message.sites]
     assert found == cast(Sequence[list[str]], case["sites"])
+    for site in message.sites:
+        inside = message.raw[site.start : site.end]
+        quoted = message.raw[site.start - 1 : site.start] == b'"' or site.value.encode() != inside
+        assert (json.loads(b'"' + inside + b'"') if quoted else inside.decode()) == site.value, site.path
     assert [[n.path, n.mapped.text] for n in message.narratives] == case.get("narratives", [])
     assert not message.attachments
     assert message.patient == case.get("patient")

@@ -1,0 +1,123 @@
+"""Whatever JSON comes: nothing changes by itself, places are disjoint, nothing but ``MessageError`` is raised."""
+
+import json
+import string
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fhir import RULES, codec, ranges
+
+from deid_agent.codec.fhir.compiled import load
+from deid_agent.codec.fhir.message import FhirMessage
+from deid_agent.errors import MessageError
+from deid_agent.mapped import MappedText
+from deid_agent.sites import Edit, Kind, apply
+from deid_agent.spans import Replacement
+
+TABLE = load(RULES)
+ELEMENTS = sorted({name for shape in TABLE.shapes.values() for name in shape.rules})
+
+words = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            *("Patient/1", "#p", "urn:uuid:0d1e0e0c-93ce-4a59-a1ee-cd6ea10b2b55", "urn:oid:1.2", "urn:uuid:", "#", "/"),
+            *("https://h.example/fhir/Patient/1/_history/2", "Patient?identifier=s|1&_id=2", "a=1,2&b", "?", "=", "|"),
+            *("2031-02-03", "2031", "2031-02-03T04:05:06Z", "<div>A <b>b</b>&amp;<img alt='x'/></div>", "<", "QUJD"),
+            *("http://hl7.org/fhir/x", "mailto:", "tel:1", "phone", "a@b", 'é\U0001f600"\\\u2028', "\n", " "),
+        ]
+    ),
+)
+scalars = st.one_of(
+    words, st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False)
+)
+keys = st.one_of(st.sampled_from(ELEMENTS), st.sampled_from([f"_{name}" for name in ELEMENTS]), st.text(max_size=6))
+trees = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=4)),
+    max_leaves=25,
+)
+types = st.sampled_from([*sorted(TABLE.resources), "FutureThing"])
+
+
+@st.composite
+def resources(draw: st.DrawFn) -> bytes:
+    """A resource whose elements hold anything, often of their own type's names."""
+    name = draw(types)
+    rules = TABLE.shapes[name if name in TABLE.resources else "DomainResource"].rules
+    own = st.dictionaries(st.sampled_from(sorted(rules)), trees, max_size=4)
+    tree = {**draw(own), **draw(st.dictionaries(keys, trees, max_size=2)), "resourceType": name}
+    indent = draw(st.sampled_from([None, 1]))
+    return json.dumps(tree, ensure_ascii=draw(st.booleans()), indent=indent, allow_nan=False).encode()
+
+
+def parsed(raw: bytes) -> list[FhirMessage]:
+    try:
+        return codec().parse(raw)
+    except MessageError:
+        return []
+
+
+@given(resources())
+def test_a_resource_is_never_changed_by_parsing(raw: bytes) -> None:
+    for message in parsed(raw):
+        assert apply(message.raw, []) == raw
+
+
+@given(resources())
+def test_places_are_disjoint_inside_and_in_order(raw: bytes) -> None:
+    for message in parsed(raw):
+        at = 0
+        for start, end in sorted(ranges(message)):
+            assert at <= start < end <= len(raw)
+            at = end
+        assert [s.start for s in message.sites] == sorted(s.start for s in message.sites)
+
+
+@given(resources())
+def test_a_value_written_back_reads_the_same(raw: bytes) -> None:
+    for message in parsed(raw):
+        edits = [
+            Edit(site.start, site.end, message.encode(site.value))
+            for site in message.sites
+            if not (site.kind is Kind.REDACT and raw[site.start - 1 : site.start] != b'"')
+        ]
+        assert json.loads(apply(raw, edits)) == json.loads(raw)
+
+
+@given(resources(), st.text(string.ascii_letters + '"<&\\\n', max_size=5))
+def test_anything_written_anywhere_leaves_json(raw: bytes, new: str) -> None:
+    for message in parsed(raw):
+        edits = [Edit(s.start, s.end, message.encode(s.blank if s.kind is Kind.REDACT else new)) for s in message.sites]
+        for narrative in message.narratives:
+            mapped = narrative.mapped
+            whole = [Replacement(0, len(mapped.text), new)]
+            edits += [Edit(start, end, message.encode(text)) for start, end, text in mapped.place(whole)]
+        assert isinstance(json.loads(apply(raw, edits)), dict)
+
+
+@given(st.text(string.printable + "éß€😀\u2028", max_size=60), st.booleans())
+def test_every_character_of_a_string_has_its_bytes(value: str, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    raw = ('{"resourceType":"Patient","language":"en","note":' + text + "}").encode()
+    for message in codec().parse(raw):
+        for narrative in message.narratives:
+            mapped: MappedText = narrative.mapped
+            assert mapped.text == value
+            for i, char in enumerate(mapped.text):
+                assert json.loads(b'"' + raw[mapped.starts[i] : mapped.ends[i]] + b'"') == char
+
+
+@given(st.lists(resources(), min_size=2, max_size=4))
+def test_ndjson_joins_to_what_came(lines: list[bytes]) -> None:
+    raw = b"\n".join(json.dumps(json.loads(line)).encode() for line in lines)
+    messages = parsed(raw)
+
+    assert not messages or b"".join(message.raw for message in messages) == raw
+    assert len(messages) in {0, len(lines)}
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_bytes_raise_nothing_but_message_errors(raw: bytes, braced: bool) -> None:
+    parsed(b'{"resourceType": "Patient", "x": ' + raw + b"}" if braced else raw)
+    codec().detect(raw)
