@@ -59,6 +59,8 @@ def test_date_scope_says_what_shares_a_shift() -> None:
     assert len({by_document.shift_days(scope) for scope in scopes}) > 10
     assert len({by_patient.shift_days(scope) for scope in scopes}) == 1
     assert by_patient.shift_days(Scope("d1")) == by_document.shift_days(Scope("d1"))
+    names = [f"n{n}" for n in range(20)]
+    assert any(by_patient.shift_days(Scope(name)) != by_patient.shift_days(Scope("", name)) for name in names)
 
 
 def test_a_patient_never_takes_the_scope_of_a_document() -> None:
