@@ -8,9 +8,11 @@ Liu 2015 section 3.4; the annotation guidelines for boundaries and joining.
 """
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.ruleset import Ruleset
@@ -89,10 +91,17 @@ class Resolver:
         if self.profile is Profile.PRECISION:
             mended = {s for s in mended if s.source not in low}
         kept = self._unvetoed(mended, doc)
-        winners: list[Span] = []
-        for span in sorted(kept, key=lambda s: _rank(s, low)):
-            winners += self._fit(span, winners, doc.text)
+        winners = (w for cluster in _clusters(kept) for w in self._settle(cluster, low, doc.text))
         return join(in_order(winners), doc.text)
+
+    def _settle(self, cluster: list[Span], low: frozenset[str], text: str) -> list[Span]:
+        """Disjoint spans of one cluster, in order. Each proposal looks at its neighbours only."""
+        winners: list[Span] = []
+        for span in sorted(cluster, key=lambda s: _rank(s, low)):
+            first = bisect_right(winners, span.start, key=lambda w: w.end)
+            last = bisect_left(winners, span.end, key=lambda w: w.start)
+            winners[first:last] = self._fit(span, winners[first:last], text)
+        return winners
 
     def _unvetoed(self, spans: set[Span], doc: Document) -> set[Span]:
         gone: set[Span] = set()
@@ -101,28 +110,40 @@ class Resolver:
             if not concerned:
                 continue
             ranges = list(veto.find(doc))
-            gone |= {s for s in concerned if any(a <= s.start and s.end <= b for a, b in ranges)}
+            starts = [start for start, _ in ranges]
+            for span in concerned:
+                at = bisect_right(starts, span.start) - 1
+                if at >= 0 and span.end <= ranges[at][1]:
+                    gone.add(span)
         if self.profile is Profile.RECALL:
             gone = {s for s in gone if not s.source.startswith(KNOWN)}
         return spans - gone
 
-    def _fit(self, span: Span, winners: list[Span], text: str) -> list[Span]:
-        """What of ``span`` is still free: all of it, its rests, or nothing."""
-        free = [(span.start, span.end)]
-        for other in winners:
-            if span.overlaps(other):
-                free = [
-                    (a, b)
-                    for start, end in free
-                    for a, b in ((start, min(end, other.start)), (max(start, other.end), end))
-                    if a < b
-                ]
-        if free == [(span.start, span.end)]:
+    def _fit(self, span: Span, others: list[Span], text: str) -> list[Span]:
+        """``others``, all of which overlap ``span``, with ``span`` or its rests put in between, in order."""
+        if not others:
             return [span]
         if self.profile is Profile.PRECISION:
-            return []
-        rests = (mend(rest, text) for a, b in free if (rest := _rest(span, a, b, text)) is not None)
-        return [rest for rest in rests if rest is not None]
+            return others
+        ends = [span.start, *(other.end for other in others)]
+        starts = [*(other.start for other in others), span.end]
+        rests = [_rest(span, a, b, text) for a, b in zip(ends, starts, strict=True)]
+        mended = [rest and mend(rest, text) for rest in rests]
+        return [kept for pair in zip_longest(mended, others) for kept in pair if kept is not None]
+
+
+def _clusters(spans: set[Span]) -> Iterator[list[Span]]:
+    """Spans that hang together by overlaps: what happens in one does not concern the others."""
+    cluster: list[Span] = []
+    end = 0
+    for span in in_order(spans):
+        if cluster and span.start >= end:
+            yield cluster
+            cluster = []
+        cluster.append(span)
+        end = max(end, span.end)
+    if cluster:
+        yield cluster
 
 
 def _rest(span: Span, start: int, end: int, text: str) -> Span | None:

@@ -25,6 +25,7 @@ def test_spans_are_characters_of_the_plain_text() -> None:
         ("[[DATE|x", 1, "never closed"),
         ("a\n\n[[DATE|]]", 3, "empty"),
         ("[[DATE|a [[DATE|b]] c]]", 1, "inside"),
+        ("[[DATE|a [[ b]]", 1, "inside"),
     ],
 )
 def test_faults_name_the_line(marked: str, line: int, detail: str) -> None:

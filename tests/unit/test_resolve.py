@@ -9,7 +9,7 @@ from deid_agent.markup import parse
 from deid_agent.phi import PhiType
 from deid_agent.resolve import Profile, Resolver, mend
 from deid_agent.ruleset import Ruleset, load
-from deid_agent.spans import Span
+from deid_agent.spans import Span, is_disjoint
 from deid_agent.text import Document
 
 RULE = """\
@@ -162,6 +162,17 @@ def test_neighbours_that_are_one(proposed: str, marked: str) -> None:
     want = parse(marked)
     spans = Resolver().resolve(got.spans, Document(got.text))
     assert [(s.start, s.end, s.type) for s in spans] == [(s.start, s.end, s.type) for s in want.spans]
+
+
+@pytest.mark.parametrize("overlap", [0, 2])
+def test_many_findings_are_settled_one_by_one(overlap: int) -> None:
+    """A hundred thousand findings, apart or in one chain, must not cost their square (that would be hours)."""
+    count, step = 100_000, 4
+    text = "abcd" * (count + 2)
+    spans = [Span(at * step, (at + 1) * step + overlap - 1, PhiType.IDNUM, "a") for at in range(count)]
+    found = Resolver().resolve(spans, Document(text))
+    assert is_disjoint(found)
+    assert sum(map(len, found)) == (count * step + overlap - 1 if overlap else count * (step - 1))
 
 
 def test_the_resolver_shows_no_rules(rules: Ruleset) -> None:
