@@ -96,12 +96,11 @@ class Deidentifier:
             case = self._case(message, facts_of(message.sites), notes)
             facts += case.facts
             parts.append(self._message(case))
-        return Deidentified(
-            b"".join(parts),
-            _remarks(notes),
-            self._key(key, tuple(facts)),
-            tuple((name, value) for name, value in headers if name.lower() in self._policy.headers),
-        )
+        return Deidentified(b"".join(parts), _remarks(notes), self._key(key, tuple(facts)), self._kept(headers))
+
+    def tombstone(self, *, key: bytes | None, headers: Headers = ()) -> Deidentified:
+        """A record without a value, which deletes its key in a compacted topic: key and headers alone."""
+        return Deidentified(b"", (), self._key(key, ()), self._kept(headers))
 
     def text(
         self, text: str, *, facts: tuple[Fact, ...] = (), document: str = "", patient: str | None = None
@@ -238,6 +237,9 @@ class Deidentifier:
         head, value = reference.groups() if reference else ("", text)
         new = self._surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=Scope(document=""))
         return (head + new).encode(charset, "replace")
+
+    def _kept(self, headers: Headers) -> Headers:
+        return tuple((name, value) for name, value in headers if name.lower() in self._policy.headers)
 
     def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
         """A file name: words joined by ``_``, ``-``, ``.`` and ``/`` are read apart."""

@@ -82,7 +82,10 @@ def run_job(job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: i
         return Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=came_in)
     started = time.perf_counter()
     try:
-        done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
+        if job.tombstone:
+            done = deidentifier.tombstone(key=job.key, headers=job.headers)
+        else:
+            done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
     except MessageError as problem:
         return Refused(problem.reason, where=problem.where, stage="deidentify", input_digest=came_in)
     found: Counter[str] = Counter()

@@ -58,6 +58,7 @@ class Runner:
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._closing = False
+        self._away = "it did not answer"
 
     def request_stop(self) -> None:
         """Drain, settle, leave. Call it from the loop (a signal handler of it); calling it again changes nothing."""
@@ -143,7 +144,7 @@ class Runner:
 
     async def _take(self) -> None:
         transport, settings = self._out.transport, self._out.settings
-        await self._insist("start", settings.start_timeout_s, lambda: transport.start(self))
+        await self._begin(settings.start_timeout_s)
         while not transport.exhausted:
             # Awaited here, not in a task of its own (as wait_for would): between the transport's
             # last look at the assignment and ours at the flows nothing else may run.
@@ -156,6 +157,14 @@ class Runner:
             if not records:
                 await asyncio.sleep(0)
 
+    async def _begin(self, patience_s: float) -> None:
+        """Start the transport; give up where it stays away, since a wrong address looks like that too."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._insist("start", patience_s, lambda: self._out.transport.start(self))
+        except TimeoutError:
+            raise UnsafeError(f"the transport did not start within {patience_s:g} s: {self._away}") from None
+
     async def _insist(self, name: str, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, tried again for as long as the outside is only away for a while."""
         attempt = 0
@@ -165,6 +174,7 @@ class Runner:
                     return await call()
             except TransientError as error:
                 attempt += 1
+                self._away = str(error)
                 delay = self._out.settings.delay_s(attempt)
                 self._out.telemetry.emit(Retrying(name, "", attempt, delay, type(error).__name__))
                 # A stop does not wait for this: it cancels the task.

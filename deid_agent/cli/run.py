@@ -6,7 +6,7 @@ import click
 
 from deid_agent import config
 from deid_agent import key as keys
-from deid_agent.cli.common import Exit, guarded
+from deid_agent.cli.common import Exit, guarded, say
 from deid_agent.cli.wire import serve
 from deid_agent.config import TransportKind
 from deid_agent.errors import ConfigurationError
@@ -33,5 +33,7 @@ def run(file: Path, policy: str | None, workers: int | None, log_level: str | No
     key = keys.DEMO if demo_key else keys.load(settings.key_file)
     if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
         raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
-    serve(settings, key)
+    if unread := serve(settings, key):
+        say(f"deid-agent: {unread} files could not be read and were left where they are")
+        return Exit.REFUSED
     return Exit.DONE

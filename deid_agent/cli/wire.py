@@ -25,13 +25,13 @@ from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 from deid_agent.wiring import Workshop
 
 
-def serve(settings: Settings, key: Key) -> None:
+def serve(settings: Settings, key: Key) -> int:
     """Run the agent of ``settings`` until it is stopped or has nothing more to come.
 
-    Raises ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
+    Returns how many inputs could not be read at all; they are left for the next start. Raises ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
     """
     _set_up_logging(settings.log_level)
-    asyncio.run(_serve(settings, key))
+    return asyncio.run(_serve(settings, key))
 
 
 def workshop_of(settings: Settings, key: Key) -> Workshop:
@@ -76,13 +76,14 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
     )
 
 
-async def _serve(settings: Settings, key: Key) -> None:
+async def _serve(settings: Settings, key: Key) -> int:
     telemetry = Telemetry()
     parts = workshop_of(settings, key)
     audit = AuditFile(settings.audit.path, _build(settings, parts), telemetry)
     try:
+        transport = _transport(settings, telemetry)
         runner = Runner(
-            _transport(settings, telemetry),
+            transport,
             _executor(settings.agent, parts, telemetry),
             audit,
             _runner_settings(settings.agent),
@@ -92,6 +93,7 @@ async def _serve(settings: Settings, key: Key) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
         await runner.run()
+        return len(transport.unreadable) if isinstance(transport, DirectoryTransport) else 0
     finally:
         await audit.close()
 
@@ -126,6 +128,7 @@ def _runner_settings(agent: AgentSettings) -> RunnerSettings:
         max_in_flight=agent.max_in_flight,
         batch_records=agent.batch,
         drain_s=agent.drain_s,
+        start_timeout_s=agent.start_s,
         letters=LetterLimit(run=agent.dead_letter_run, ratio=agent.dead_letter_ratio),
     )
 
