@@ -1,6 +1,7 @@
 """``deid-agent check``: would ``run`` start? Settings, rules, models, key, policy, folders or broker."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Finding:
 @guarded
 def check(file: Path, offline: bool, as_json: bool) -> Exit:
     """Check settings, rules, models, key and broker without taking a message; exit code 2 where `run` would fail."""
+    # The client logs what we report anyway; without a handler Python would print it.
+    logging.getLogger().addHandler(logging.NullHandler())
     code = Exit.DONE
     for finding in _findings(file, offline):
         if finding.problem:
