@@ -4,7 +4,9 @@ The context object of ``text --jsonl`` names the same things as a message would;
 its members are listed in ``_FIELDS`` and unknown ones are errors.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import date
 
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
@@ -29,6 +31,7 @@ _PEOPLE: Mapping[str, tuple[PhiType, Subject]] = {
     "name": (PhiType.PATIENT, Subject.PATIENT),
     "attending": (PhiType.DOCTOR, Subject.PROVIDER),
 }
+_DAY = re.compile(r"((?:19|20|21)\d\d)-?(\d\d)-?(\d\d)")
 _IGNORED = frozenset({"sex"})
 
 
@@ -40,6 +43,20 @@ def facts_of(sites: Iterable[Site]) -> tuple[Fact, ...]:
         if site.kind is not Kind.REDACT and site.value.strip()
     )
     return tuple(dict.fromkeys(facts))
+
+
+def reference_of(facts: Iterable[Fact]) -> date | None:
+    """The message's own time, which "3/4" without a year is near to: the latest day that is not the patient's own."""
+    days = (_day(fact.value) for fact in facts if fact.type is PhiType.DATE and fact.subject is not Subject.PATIENT)
+    return max((day for day in days if day is not None), default=None)
+
+
+def _day(value: str) -> date | None:
+    found = _DAY.match(value)
+    try:
+        return date(int(found[1]), int(found[2]), int(found[3])) if found else None
+    except ValueError:
+        return None
 
 
 def facts_of_context(context: Mapping[str, object]) -> tuple[Fact, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
 from deid_agent.codec.base import Codec
-from deid_agent.context import facts_of
+from deid_agent.context import facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.policy import KeyMode, Method, Policy, Unreadable
@@ -107,9 +107,7 @@ class Deidentifier:
     ) -> DeidentifiedText:
         """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
         notes: _Notes = Counter()
-        scope = Scope(
-            document=document or _digest(text.encode("utf-8", "surrogatepass")), patient=patient, people=_people(facts)
-        )
+        scope = _scope(document or _digest(text.encode("utf-8", "surrogatepass")), patient, facts)
         spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
         return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
 
@@ -121,7 +119,7 @@ class Deidentifier:
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
     def _case(self, message: Message, facts: tuple[Fact, ...], notes: _Notes, nesting: int = 0) -> _Case:
-        scope = Scope(document=message.identity, patient=message.patient, people=_people(facts))
+        scope = _scope(message.identity, message.patient, facts)
         return _Case(message, facts, scope, notes, nesting)
 
     def _message(self, case: _Case) -> bytes:
@@ -244,7 +242,7 @@ class Deidentifier:
     def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
         """A file name: words joined by ``_``, ``-``, ``.`` and ``/`` are read apart."""
         document = Document(_SEPARATOR.sub(" ", text), facts)
-        scope = Scope(document=_digest(text.encode()), people=_people(facts))
+        scope = _scope(_digest(text.encode()), None, facts)
         found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
         replacements = []
         for span in self._resolver.resolve(found, document):
@@ -258,6 +256,10 @@ class Deidentifier:
 
 def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
     return tuple(Remark(*what, count=count) for what, count in notes.items())
+
+
+def _scope(document: str, patient: str | None, facts: Sequence[Fact]) -> Scope:
+    return Scope(document=document, patient=patient, reference=reference_of(facts), people=_people(facts))
 
 
 def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:

@@ -39,6 +39,13 @@ class DateScope(StrEnum):
     PATIENT = "patient"
 
 
+class NameScope(StrEnum):
+    """Within what names, places and phones of patients agree."""
+
+    FEED = "feed"
+    PATIENT = "patient"
+
+
 class Unreadable(StrEnum):
     """What becomes of an attachment that cannot be read (scans, images, encrypted files)."""
 
@@ -70,6 +77,7 @@ class Policy:
     types: Mapping[PhiType, Method] = field(default_factory=dict)
     paths: Mapping[str, Method] = field(default_factory=dict)
     date_scope: DateScope = DateScope.DOCUMENT
+    name_scope: NameScope = NameScope.FEED
     whole_weeks: bool = False
     max_shift_days: int = 365
     unreadable: Unreadable = Unreadable.REMOVE
@@ -106,6 +114,7 @@ def plain_path(path: str) -> str:
 _SECTIONS = {
     "": {"name", "why", "default"},
     "dates": {"scope", "whole_weeks", "max_shift_days"},
+    "names": {"scope"},
     "attachments": {"unreadable"},
     "record": {"key", "headers"},
 }
@@ -160,6 +169,7 @@ def compile_policy(data: Mapping[str, object], origin: str) -> Policy:
             for key, value in sections.get("paths", {}).items()
         },
         date_scope=_choice(DateScope, dates.get("scope", "document"), f"{origin}: dates.scope"),
+        name_scope=_choice(NameScope, sections.get("names", {}).get("scope", "feed"), f"{origin}: names.scope"),
         whole_weeks=_flag(dates.get("whole_weeks", False), f"{origin}: dates.whole_weeks"),
         max_shift_days=_days(dates.get("max_shift_days", 365), f"{origin}: dates.max_shift_days"),
         unreadable=_choice(

@@ -46,6 +46,8 @@ class Workshop:
             surrogates=Surrogates(
                 self.key.secret,
                 date_scope=self.policy.date_scope.value,
+                name_scope=self.policy.name_scope.value,
+                rules=self.rules,
                 week_shift=self.policy.whole_weeks,
                 max_shift_days=self.policy.max_shift_days,
             ),

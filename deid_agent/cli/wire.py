@@ -28,7 +28,8 @@ from deid_agent.wiring import Workshop
 def serve(settings: Settings, key: Key) -> int:
     """Run the agent of ``settings`` until it is stopped or has nothing more to come.
 
-    Returns how many inputs could not be read at all; they are left for the next start. Raises ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
+    Returns how many inputs could not be read at all; they are left for the next start. Raises
+    ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
     """
     _set_up_logging(settings.log_level)
     return asyncio.run(_serve(settings, key))

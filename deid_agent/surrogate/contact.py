@@ -66,6 +66,9 @@ def _national(key: Key, scope: str, digits: str, country: str) -> str:
     """The digits after a country code or trunk zero."""
     if country == "1" and len(digits) in (7, 10):
         return _north_american(key, scope, digits)
+    if country == "1" and len(digits) == 3:
+        area = _area(key, scope, digits)
+        return area if area != digits else identifier(key, digits, "phone")
     if country == "44" and len(digits) == 10:
         fictional = {"7": "7700900", "2": "2079460", "8": "8081570"}.get(digits[0], "1632960")
         return fictional + _last(key, scope, digits, 3)
@@ -88,8 +91,13 @@ def _north_american(key: Key, scope: str, digits: str) -> str:
         return local
     if digits[:3] in _TOLL_FREE:
         return digits[:3] + local
-    choice = key.number("area", scope, digits)
-    return f"{2 + choice % 8}{choice // 8 % 9}{2 + choice // 72 % 8}{local}"
+    return _area(key, scope, digits[:3]) + local
+
+
+def _area(key: Key, scope: str, area: str) -> str:
+    """An area code depends on the area code alone: HL7 sends it apart from the number (XTN-6, XTN-7)."""
+    choice = key.number("area", scope, area)
+    return f"{2 + choice % 8}{choice // 8 % 9}{2 + choice // 72 % 8}"
 
 
 def _last(key: Key, scope: str, digits: str, width: int) -> str:

@@ -28,6 +28,7 @@ _CACHED = 65_536
 _MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
 
 DateScope = Literal["document", "patient"]
+NameScope = Literal["feed", "patient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,17 @@ class Scope:
 
     @property
     def person(self) -> str:
-        """The scope of names, places and phones: the patient, else the document."""
+        """The patient, else the document: where names agree if they are not to agree in the whole feed."""
         return f"document:{self.document}" if self.patient is None else f"patient:{self.patient}"
 
 
 class Surrogates:
     """Surrogates of one secret: pure, deterministic, the same in every process and on every machine.
 
-    Identifiers, user names, addresses of the net and organisations map alike in the whole feed, so that
-    joins resolve; names, places, phones and jobs within the patient; dates within ``date_scope``.
+    Identifiers, user names, addresses of the net, organisations and clinicians map alike in the whole feed, so
+    that joins resolve. So do names, places, phones and jobs, unless ``name_scope`` is "patient"; then they
+    agree within a patient only, and only where every message names the patient by the same identifier.
+    Dates agree within ``date_scope``.
     Results are cached in bounded memory; the caches never change an answer.
 
     Raises ``ConfigurationError`` for an empty secret, a shift range too small, or broken word lists.
@@ -66,6 +69,7 @@ class Surrogates:
         secret: bytes,
         *,
         date_scope: DateScope = "document",
+        name_scope: NameScope = "feed",
         week_shift: bool = False,
         max_shift_days: int = 365,
         rules: Path | None = None,
@@ -74,6 +78,7 @@ class Surrogates:
             raise ConfigurationError(f"max_shift_days is {max_shift_days}: give at least 7")
         self._key = Key(secret)
         self._date_scope = date_scope
+        self._name_scope = name_scope
         self._weeks = week_shift
         self._maximum = max_shift_days
         self._lists = load(rules or resources.folder("rules"))
@@ -124,16 +129,16 @@ class Surrogates:
             case PhiCategory.NAME:
                 return self._name(type_, value, kind, scope)
             case PhiCategory.PROFESSION:
-                return profession(self._key, self._lists, scope.person, value)
+                return profession(self._key, self._lists, self._person(type_, scope), value)
             case PhiCategory.LOCATION:
-                return self._location(type_, value, scope.person)
+                return self._location(type_, value, self._person(type_, scope))
             case PhiCategory.AGE:
                 return age(value)
             case PhiCategory.DATE:
                 shift = Shift(self.shift_days(scope), scope.reference, scope.day_first)
                 return shifted(value, shift, self._calendar) or mask(type_)
             case PhiCategory.CONTACT:
-                return self._contact(type_, value, scope.person)
+                return self._contact(type_, value, self._person(type_, scope))
             case PhiCategory.ID:
                 return social_security(self._key, value) if type_ is PhiType.SSN else identifier(self._key, value)
             case unknown:
@@ -142,7 +147,7 @@ class Surrogates:
     def _name(self, type_: PhiType, value: str, kind: Kind, scope: Scope) -> str:
         if type_ is PhiType.USERNAME:
             return identifier(self._key, value, "username")
-        return self._namer(type_, scope.person, scope.people).name(value, kind)
+        return self._namer(type_, self._person(type_, scope), scope.people).name(value, kind)
 
     def _location(self, type_: PhiType, value: str, scope: str) -> str:
         readers = {
@@ -168,6 +173,10 @@ class Surrogates:
                 return contact.ip_address(self._key, value)
             case _:
                 return contact.phone(self._key, scope, value)
+
+    def _person(self, type_: PhiType, scope: Scope) -> str:
+        whole_feed = self._name_scope == "feed" or type_ is PhiType.DOCTOR
+        return "feed" if whole_feed else scope.person
 
     def _make_namer(self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...]) -> Namer:
         return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR)

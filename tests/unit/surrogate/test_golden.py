@@ -21,8 +21,8 @@ GOLDEN = json.loads((CASES / "surrogate-golden.json").read_text(encoding="utf-8"
 
 
 def _interpreter(version: str) -> str | None:
-    """That Python from ``DEID_PYTHONS`` (a path list), else from PATH; None where it does not run."""
-    named = [p for p in os.environ.get("DEID_PYTHONS", "").split(os.pathsep) if p]
+    """That Python from ``DEID_TEST_PYTHONS`` (a path list), else from PATH; None where it does not run."""
+    named = [p for p in os.environ.get("DEID_TEST_PYTHONS", "").split(os.pathsep) if p]
     for candidate in (*named, shutil.which(f"python{version}")):
         if candidate is None:
             continue
@@ -46,7 +46,7 @@ def test_this_python_gives_the_golden_surrogates() -> None:
 def test_every_python_gives_the_golden_surrogates(version: str, seed: str) -> None:
     python = sys.executable if sys.version_info[:2] == tuple(map(int, version.split("."))) else _interpreter(version)
     if python is None:
-        pytest.skip(f"Python {version} is not on PATH: name it in DEID_PYTHONS to prove surrogates equal there")
+        pytest.skip(f"Python {version} is not on PATH: name it in DEID_TEST_PYTHONS to prove surrogates equal there")
     environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "PYTHONDONTWRITEBYTECODE": "1"}
     script = ROOT / "tests" / "support" / "surrogate_golden.py"
     made = subprocess.run([python, str(script)], capture_output=True, env=environment, timeout=120, check=True)

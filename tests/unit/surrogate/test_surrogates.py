@@ -42,15 +42,22 @@ def test_the_maker_is_not_pickled_with_its_secret() -> None:
         pickle.dumps(MADE)
 
 
-def test_scopes_part_people_and_dates() -> None:
-    one, two = Scope("d1", "p1"), Scope("d2", "p2")
-    assert replace(MADE, PhiType.PATIENT, "Ada Okafor", scope=one) != replace(
-        MADE, PhiType.PATIENT, "Ada Okafor", scope=two
+def test_the_name_scope_says_within_what_names_agree() -> None:
+    scopes = [Scope(f"d{n}", f"p{n}") for n in range(20)]
+    by_feed, by_patient = MADE, Surrogates(SECRET, name_scope="patient")
+    assert len({replace(by_feed, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) == 1
+    assert len({replace(by_patient, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) > 10
+    assert len({replace(by_patient, PhiType.DOCTOR, "Ada Okafor", scope=scope) for scope in scopes}) == 1
+    one, again = Scope("d1", "p1"), Scope("d9", "p1")
+    assert replace(by_patient, PhiType.PATIENT, "Okafor", scope=one) == replace(
+        by_patient, PhiType.PATIENT, "Okafor", scope=again
     )
-    assert MADE.shift_days(one) != MADE.shift_days(two)
-    assert replace(MADE, PhiType.PATIENT, "Okafor", scope=Scope("d9", "p1")) == replace(
-        MADE, PhiType.PATIENT, "Okafor", scope=one
-    )
+
+
+def test_an_area_code_maps_alike_alone_and_in_its_number() -> None:
+    whole = replace(MADE, PhiType.PHONE, "740-555-0183", scope=Scope("d"))
+    parts = [replace(MADE, PhiType.PHONE, part, scope=Scope("d")) for part in ("740", "5550183")]
+    assert whole.replace("-", "") == "".join(parts)
 
 
 def test_date_scope_says_what_shares_a_shift() -> None:
@@ -64,13 +71,13 @@ def test_date_scope_says_what_shares_a_shift() -> None:
 
 
 def test_a_patient_never_takes_the_scope_of_a_document() -> None:
-    scopes = (Scope("x"), Scope("y", "x"))
-    assert len({replace(MADE, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) == 2
+    scopes, by_patient = (Scope("x"), Scope("y", "x")), Surrogates(SECRET, name_scope="patient")
+    assert len({replace(by_patient, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) == 2
 
 
 def test_patient_and_doctor_of_one_name_are_apart() -> None:
-    scopes = [Scope("d", f"p{n}") for n in range(30)]
-    pairs = [(replace(MADE, t, "Okafor", scope=s)) for s in scopes for t in (PhiType.PATIENT, PhiType.DOCTOR)]
+    names = ["Okafor", "Smith", "Keller", "Haverty", "Castellano", "Lindqvist", "Ruiz", "Ito", "Novak", "Berg"] * 3
+    pairs = [replace(MADE, t, name, scope=Scope("d")) for name in names for t in (PhiType.PATIENT, PhiType.DOCTOR)]
     assert sum(a != b for a, b in zip(pairs[::2], pairs[1::2], strict=True)) > 20
 
 
