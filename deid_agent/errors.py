@@ -5,6 +5,7 @@
     ├── MessageError            one message cannot be processed: it goes to the dead letters with a ``Reason``
     └── TransportError          the outside failed
         ├── TransientError      try again: nothing was settled
+        │   └── LostError       the partition has another owner now: only a new assignment helps
         └── UnsafeError         going on could lose or double a record: the agent stops
 
 No error carries text of a message: coordinates, paths, rule ids and reason codes only.
@@ -57,6 +58,10 @@ class TransportError(DeidError):
 
 class TransientError(TransportError):
     """Worth another try; nothing was settled."""
+
+
+class LostError(TransientError):
+    """The partition went to another owner: nothing was settled, and trying again within this assignment is idle."""
 
 
 class UnsafeError(TransportError):

@@ -12,7 +12,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
 from deid_agent.agent.ledger import Batch, PartitionLedger
 from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
-from deid_agent.errors import ConfigurationError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import BatchSettled, Gauged, RecordDeadLettered, RecordProcessed, Retrying
 
@@ -199,6 +199,8 @@ class Flow:
                 break
             except TransientError as error:
                 attempt += 1
+                if isinstance(error, LostError) and self._deadline is not None:
+                    return False  # the new owner has it; a drain that went on would only delay the group
                 if not await self._wait(attempt, type(error).__name__):
                     return False
         self._ledger.confirm()

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from aiokafka import ConsumerRecord, TopicPartition
 
 from deid_agent.agent.ports import Listener, Partition, Record, Settled
-from deid_agent.errors import ConfigurationError, DeidError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
-from deid_agent.transport.kafka_errors import CLIENT_ERRORS, LostError, translate
+from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import Seal, as_it_came, to_messages
 from deid_agent.transport.kafka_probe import inspect
 from deid_agent.transport.kafka_producer import PartitionWriter, make_writer

@@ -8,8 +8,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from deid_agent.agent.ports import Coordinates, Partition, Record
-from deid_agent.errors import UnsafeError
-from deid_agent.transport.kafka_errors import LostError
+from deid_agent.errors import LostError, UnsafeError
 from deid_agent.transport.kafka_settings import KafkaSettings
 
 Told = Callable[[list[Partition]], Awaitable[None]]

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from aiokafka import errors as theirs
 
-from deid_agent.errors import ConfigurationError, DeidError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
 
 CLIENT_ERRORS = (
     theirs.KafkaError,
@@ -19,10 +19,6 @@ CLIENT_ERRORS = (
     NotImplementedError,
 )
 """What the library raises: its tree, its two strays, its assertions, and an API version it lacks."""
-
-
-class LostError(TransientError):
-    """The partition has another owner, or may have: nothing was written, and it is dealt out anew."""
 
 
 class Verdict(StrEnum):

@@ -19,8 +19,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent.ports import Partition
-from deid_agent.errors import ConfigurationError
-from deid_agent.transport.kafka_errors import LostError, cause_of
+from deid_agent.errors import ConfigurationError, LostError
+from deid_agent.transport.kafka_errors import cause_of
 from deid_agent.transport.kafka_messages import Message, place
 from deid_agent.transport.kafka_offsets import stable_position
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings

@@ -14,9 +14,8 @@ from support.kafka_world import KafkaWorld, copied, produce, read, until
 from support.transport_contract import CANARY, Given, Member, after, numbered, refused
 
 from deid_agent.agent.ports import Outcome, Output, Record, Settled
-from deid_agent.errors import ConfigurationError, UnsafeError
+from deid_agent.errors import ConfigurationError, LostError, UnsafeError
 from deid_agent.transport.kafka import Delivery, KafkaTransport
-from deid_agent.transport.kafka_errors import LostError
 from deid_agent.transport.kafka_offsets import stable_position
 from deid_agent.transport.kafka_probe import probe
 

@@ -15,7 +15,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.ports import Outcome, Partition, Record, Settled
 from deid_agent.agent.runner import Runner
-from deid_agent.errors import ConfigurationError, DeidError, Reason, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, Reason, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import Event, Retrying
 from deid_agent.telemetry.metrics import INFLIGHT, LAG, LETTERS, MESSAGES, PHI, REBALANCES
@@ -383,6 +383,31 @@ async def test_stop_works_while_the_outside_is_away() -> None:
         assert task.done()
         await task
         assert bench.offsets() == []
+
+
+@virtual
+async def test_a_drain_does_not_wait_for_a_partition_that_is_lost() -> None:
+    bench = Bench(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
+    bench.executor = EagerExecutor()
+    bench.fill(1)
+    bench.cluster.fail("settle", *[LostError("another owner")] * 99)
+    task = bench.start()
+    await pass_time(1)
+    bench.runner.request_stop()
+    await pass_time(1)
+    assert task.done()
+    await task
+    assert bench.offsets() == []
+
+
+@virtual
+async def test_a_start_that_stays_away_is_given_up_with_what_was_wrong() -> None:
+    bench = Bench(RunnerSettings(start_timeout_s=20))
+    bench.cluster.fail("start", *[TransientError("no leader yet")] * 99)
+    task = bench.start()
+    await pass_time(21)
+    with pytest.raises(UnsafeError, match="within 20 s: no leader yet"):
+        await task
 
 
 @virtual

@@ -5,10 +5,9 @@ import inspect
 import pytest
 from aiokafka import errors as theirs
 
-from deid_agent.errors import ConfigurationError, DeidError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
 from deid_agent.transport.kafka_errors import (
     CLIENT_ERRORS,
-    LostError,
     Verdict,
     cause_of,
     translate,
