@@ -51,12 +51,22 @@ class Site:
     source: str = "structure"
 
 
+class Role(StrEnum):
+    """What a text value is to its reader: whether the leak guard may write over it, and what counts as a leak there."""
+
+    TEXT = "text"  # free text, or a value that nothing else reads: may be rewritten
+    LABEL = "label"  # the words of a code of a named terminology: may be rewritten, a lone word of it is no name
+    CODE = "code"  # a code, or the name of a code system: as LABEL, but never rewritten
+    KEY = "key"  # a name of structure that nobody knows (a JSON key): never rewritten
+
+
 @dataclass(frozen=True, slots=True)
 class Narrative:
-    """Free text of a message, perhaps in many fragments, read as one document."""
+    """Free text of a message, perhaps in many fragments, read as one document; or one leaf (``Codec.leaves``)."""
 
     path: str
     mapped: MappedText
+    role: Role = Role.TEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from deid_agent.sites import Message
+from deid_agent.sites import Message, Narrative
 
 
 class Codec(Protocol):
@@ -20,4 +20,13 @@ class Codec(Protocol):
         """The messages of one payload (a batch has several); their ``raw`` joined is ``raw``.
 
         Raises ``MessageError`` with MALFORMED, UNSUPPORTED or RESOURCE, and nothing else.
+        """
+
+    def leaves(self, raw: bytes) -> Sequence[Narrative]:
+        """Every text value of the payload, kept ones too: decoded, with its path, its map to bytes and its role.
+
+        In byte order, one leaf a value; no two share a byte. Left out: encoded data of attachments, separators,
+        tags, and keys that the format's tables know. What the map can not rewrite alone is one leaf as a whole.
+        The leak guard searches these in the finished output; ``sites.Role`` says what it may write over.
+        Raises as ``parse``.
         """

@@ -12,11 +12,13 @@ from pathlib import Path
 import orjson
 
 from deid_agent.codec.fhir.compiled import load
+from deid_agent.codec.fhir.every import Every, Names
 from deid_agent.codec.fhir.message import FhirMessage, message
 from deid_agent.codec.fhir.sink import Object, Sink
 from deid_agent.codec.fhir.tokens import scalars
 from deid_agent.codec.fhir.walk import Walk, measure
 from deid_agent.errors import MessageError, Reason
+from deid_agent.sites import Narrative
 
 _BOM = b"\xef\xbb\xbf"
 _FIRST = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
@@ -31,6 +33,7 @@ class FhirCodec:
 
     def __init__(self, rules: Path, *, max_depth: int = 128, max_values: int = 2_000_000) -> None:
         self._table = load(rules)
+        self._names = Names.of(self._table)
         self._max_depth = max_depth
         self._max_values = max_values
 
@@ -44,28 +47,30 @@ class FhirCodec:
         Raises ``MessageError``: MALFORMED for what is no JSON or has a key twice,
         UNSUPPORTED for JSON that is no resource, RESOURCE past the bounds.
         """
-        try:
-            return [self._message(raw, _loads(raw))]
-        except orjson.JSONDecodeError as problem:
-            lines = _lines(raw)
-            if len(lines) < 2:
-                raise _malformed(raw, problem) from None
-        out: list[FhirMessage] = []
-        at = 0
-        for line in lines:
-            try:
-                out.append(self._message(line, _loads(line)))
-            except orjson.JSONDecodeError as problem:
-                raise _malformed(line, problem, at) from None
-            at += len(line)
-        return out
+        return [self._message(part, tree) for part, tree in _trees(raw)]
 
-    def _message(self, raw: bytes, tree: object) -> FhirMessage:
+    def leaves(self, raw: bytes) -> list[Narrative]:
+        """Every string and number of every resource; raises as ``parse``."""
+        trees = [self._resource(tree)[0] for _, tree in _trees(raw)]
+        expected = sum(measure(tree, self._max_depth) for tree in trees)
+        spans = scalars(raw, self._max_values)
+        if len(spans) != expected:
+            raise MessageError(Reason.MALFORMED, "byte 0", "a key stands twice in an object")
+        every = Every(self._table, self._names, raw, spans)
+        found = [leaf for tree in trees for leaf in every.resource(tree)]
+        return sorted(found, key=_first_byte)
+
+    def _resource(self, tree: object) -> tuple[Object, str]:
+        """The tree as an object, and its resource type."""
         if not isinstance(tree, dict):
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "not a JSON object")
         name = tree.get("resourceType")
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
+        return tree, name
+
+    def _message(self, raw: bytes, found: object) -> FhirMessage:
+        tree, name = self._resource(found)
         expected = measure(tree, self._max_depth)
         spans = scalars(raw, self._max_values)
         if len(spans) != expected:
@@ -81,6 +86,31 @@ class FhirCodec:
 def _loads(raw: bytes) -> object:
     found: object = orjson.loads(raw[3:] if raw.startswith(_BOM) else raw)
     return found
+
+
+def _trees(raw: bytes) -> Iterator[tuple[bytes, object]]:
+    """One JSON text, or one on each line: its bytes and what it says."""
+    try:
+        tree = _loads(raw)
+    except orjson.JSONDecodeError as problem:
+        lines = _lines(raw)
+        if len(lines) < 2:
+            raise _malformed(raw, problem) from None
+    else:
+        yield raw, tree
+        return
+    at = 0
+    for line in lines:
+        try:
+            tree = _loads(line)
+        except orjson.JSONDecodeError as problem:
+            raise _malformed(line, problem, at) from None
+        yield line, tree
+        at += len(line)
+
+
+def _first_byte(leaf: Narrative) -> int:
+    return leaf.mapped.starts[0] if leaf.mapped.text else 0
 
 
 def _lines(raw: bytes) -> list[bytes]:

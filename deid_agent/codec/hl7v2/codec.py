@@ -1,14 +1,17 @@
 """The HL7 v2 codec: one payload to its messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from deid_agent.codec.hl7v2 import charset, table, wire
+from deid_agent.codec.hl7v2.charset import View
+from deid_agent.codec.hl7v2.leaves import leaves
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.codec.hl7v2.reader import Reader
 from deid_agent.codec.hl7v2.wire import Segment
 from deid_agent.errors import MessageError, Reason
+from deid_agent.sites import Narrative
 
 MAX_SEGMENTS = 200_000
 """Lines of one payload; the largest real batch seen has some thousand."""
@@ -33,6 +36,14 @@ class Hl7Codec:
 
     def parse(self, raw: bytes) -> Sequence[Hl7Message]:
         """The messages of the payload; file and batch headers go with the message after them, trailers before."""
+        return [Reader(self._table, view).read(lines) for view, lines, _ in self._views(raw)]
+
+    def leaves(self, raw: bytes) -> Sequence[Narrative]:
+        """Every value of every message; raises as ``parse``."""
+        return [leaf for view, lines, at in self._views(raw) for leaf in leaves(self._table, view, lines, at)]
+
+    def _views(self, raw: bytes) -> Iterator[tuple[View, list[Segment], int]]:
+        """Each message as characters, with its lines and its first byte."""
         text = raw.decode("latin-1")
         if not wire.opens(text[:64]):
             raise MessageError(Reason.MALFORMED, "byte 0", "neither MSH, FHS nor BHS with a separator")
@@ -44,16 +55,12 @@ class Hl7Codec:
             raise MessageError(Reason.MALFORMED, "MSH-2", "letters or controls cannot separate")
         groups = _groups(lines)
         starts = [0, *(group[0].start for group in groups[1:]), len(raw)]
-        return [
-            self._message(raw[a:b], [Segment(s.header, s.start - a, s.end - a) for s in group])
-            for group, a, b in zip(groups, starts, starts[1:], strict=False)
-        ]
-
-    def _message(self, raw: bytes, lines: list[Segment]) -> Hl7Message:
-        view = charset.view(raw, _declared(raw, lines))
-        if view.starts is not None:  # decoded as a whole: other offsets
-            lines = list(wire.segments(view.text, carriage=b"\r" in raw))
-        return Reader(self._table, view).read(lines)
+        for group, a, b in zip(groups, starts, starts[1:], strict=False):
+            part, own = raw[a:b], [Segment(s.header, s.start - a, s.end - a) for s in group]
+            view = charset.view(part, _declared(part, own))
+            if view.starts is not None:  # decoded as a whole: other offsets
+                own = list(wire.segments(view.text, carriage=b"\r" in part))
+            yield view, own, a
 
 
 def _groups(lines: Sequence[Segment]) -> list[list[Segment]]:
