@@ -10,7 +10,7 @@ from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.codec.hl7v2.narrative import NULL, join
 from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
-from deid_agent.codec.hl7v2.wire import BLANK, HEADERS, Range, Segment, Separators, separators, split
+from deid_agent.codec.hl7v2.wire import BLANK, HEADERS, Range, Segment, Separators, inner, separators, split
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.sites import Attachment, Narrative, Site
@@ -23,6 +23,7 @@ _KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Le
 _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
+_NOTED = frozenset({"MSH", "PID", "MRG"})
 
 
 class Reader:
@@ -33,6 +34,7 @@ class Reader:
         self._view = view
         self._text = view.text
         self._marks = Separators("|", "^", "~", "\\", "&")
+        self._inner = inner(self._marks)
         self._sites: list[Site] = []
         self._attachments: list[Attachment] = []
         self._narratives: list[tuple[int, Narrative]] = []
@@ -48,6 +50,7 @@ class Reader:
         for number, segment in enumerate(segments, start=1):
             if segment.header:
                 self._marks = self._checked(segment)
+                self._inner = inner(self._marks)
                 own = self._marks if own is None or segment.header == "MSH" else own
             name = segment.header or self._name(segment)
             if not name or name == "ADD":
@@ -88,41 +91,66 @@ class Reader:
         """The segment's name; empty for a line that has none, which is broken text."""
         start, end = segment.start, segment.end
         name = self._text[start : min(start + 3, end)].upper()
-        if len(name) < 3 or not (name.isascii() and name.isalnum() and name[0].isalpha()) or name in HEADERS:
+        if len(name) < 3 or name in HEADERS:
+            return ""
+        known = self._table.knows(name)
+        if not known and not (name.isascii() and name.isalnum() and name[0].isalpha()):
             return ""
         if end == start + 3:
-            return name if self._table.knows(name) else ""
+            return name if known else ""
         return name if self._text[start + 3] == self._marks.field else ""
 
     def _segment(self, name: str, path: str, segment: Segment) -> None:
-        ranges = split(self._text, segment.start, segment.end, self._marks.field)
+        text, special = self._text, self._inner.search
+        ranges = split(text, segment.start, segment.end, self._marks.field)
         offset = 1 if segment.header else 0
         rules, rest = self._table.rules(name)
-        if name in {"MSH", "PID", "MRG"}:
+        if name in _NOTED:
             self._note(name, ranges, offset)
         joined = self._table.joins.get(name)
+        join_at = joined.field if joined is not None else 0
         continued = False
-        for index in range(1, len(ranges)):
-            a, b = ranges[index]
-            number = index + offset
-            if a == b and (joined is None or number != joined.field):
+        number = offset
+        for a, b in ranges[1:]:
+            number += 1
+            if a == b and number != join_at:
                 continue
             rule = rules[number - 1] if number <= len(rules) else rest
+            if rule.part is Leaf.KEEP:
+                continue
             if rule.part is Leaf.VARIES:
                 rule = self._table.observation(self._value(ranges, 2).upper())
-            if joined is not None and number == joined.field and rule.part is Leaf.VERBATIM:
+            if joined is not None and number == join_at and rule.part is Leaf.VERBATIM:
                 by = self._value(ranges, joined.by, whole=False) if joined.by else ""
                 self._extend((name, by), f"{path}-{number}", a, b)
                 continued = True
-            elif rule.part is not Leaf.KEEP and not (offset and index == 1) and not self._is_code(rule, a, b):
+            elif (offset and number == 2) or rule.part is Leaf.KEEP or self._is_code(rule, a, b):
+                continue
+            elif rule.lone is not None and special(text, a, b) is None:
+                self._lone(rule, rule.lone, a, b, f"{path}-{number}[1]")
+            else:
                 self._field(rule, a, b, f"{path}-{number}")
         if joined is not None and not continued:
             self._close()
 
+    def _lone(self, rule: Rule, leaf: Leaf, a: int, b: int, path: str) -> None:
+        """The common case in short: a field that is one value, without any separator inside."""
+        if a == b:
+            return
+        if leaf is Leaf.VERBATIM:
+            self._narrative([(path, (a, b))])
+            return
+        self._leaf(leaf, a, b, rule, f"{path}.1", path, None)
+        if self._pending:
+            self._narrative(self._pending)
+            self._pending = []
+
     def _is_code(self, rule: Rule, a: int, b: int) -> bool:
-        """The common case in short: one plain code, nothing to look into."""
+        """One plain code: nothing to look into."""
+        if not rule.code:
+            return False
         text = self._text[a:b]
-        return rule.code and text.isalnum() and text.isascii() and len(text) <= values.LONGEST_CODE
+        return text.isalnum() and text.isascii() and len(text) <= values.LONGEST_CODE
 
     def _value(self, ranges: Sequence[Range], number: int, *, whole: bool = True) -> str:
         """Field ``number``, or its first component; of an uncoded field the whole."""
@@ -255,7 +283,7 @@ class Reader:
 
     def _leaf(self, leaf: Leaf, a: int, b: int, rule: Rule, path: str, group: str, told: PhiType | None) -> None:
         text = self._text[a:b]
-        if text.strip(BLANK) in {"", NULL}:
+        if not text or text == NULL or text.strip(BLANK) in {"", NULL}:
             return
         if leaf in _KEPT and values.is_kept(leaf, text):
             return

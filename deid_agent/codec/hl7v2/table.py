@@ -65,7 +65,8 @@ class Rule:
     """How a field is read: its layout, whose it is, and the PHI type of its ids, organisations or redacted values.
 
     ``other`` is read instead where the value can't be ``part``: senders put a CN where an NDL belongs.
-    ``person`` is true where the layout has a family name, ``code`` where it is one value that is kept.
+    ``person`` is true where the layout has a family name, ``code`` where it is one value that is kept, ``lone`` what
+    a field is that holds one value without separators (None where that takes a longer look).
     """
 
     part: Part
@@ -74,6 +75,7 @@ class Rule:
     other: Part | None = None
     person: bool = False
     code: bool = False
+    lone: Leaf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,7 @@ class _Compiler:
         other = self._named(second, where) if second else None
         person = _names_someone(part)
         fallback = Subject.PATIENT if person or part is Leaf.NAME else Subject.OTHER
-        return Rule(part, role or fallback, type_, other, person, part == (Leaf.CODE,))
+        return Rule(part, role or fallback, type_, other, person, part == (Leaf.CODE,), _lone(part, other))
 
     def _named(self, name: str, where: str) -> Part:
         if name in self._parts:
@@ -266,6 +268,13 @@ def _leaf(word: str, where: str) -> Leaf:
     if word not in _LEAVES or word == Leaf.VARIES:
         raise ConfigurationError(f"{where}: {word!r} is not one of {', '.join(Leaf)}")
     return Leaf(word)
+
+
+def _lone(part: Part, other: Part | None) -> Leaf | None:
+    first = part
+    while not isinstance(first, Leaf):
+        first = first[0]
+    return None if other is not None or first in {Leaf.CODED, Leaf.ATTACHMENT, Leaf.VARIES} else first
 
 
 def _names_someone(part: Part) -> bool:

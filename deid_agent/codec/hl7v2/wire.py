@@ -6,6 +6,7 @@ HL7 v2.8.2 chapter 2.5 (separators), 2.6 (segments), 2.10.3 (batches).
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deid_agent.errors import MessageError, Reason
 
@@ -60,6 +61,13 @@ def separators(text: str, segment: Segment) -> Separators:
     return Separators(field, *(marks + [""] * 4)[:4])
 
 
+@lru_cache(maxsize=64)
+def inner(marks: Separators) -> re.Pattern[str]:
+    """Finds any separator below fields; nothing where a message has none."""
+    found = re.escape(marks.component + marks.repetition + marks.subcomponent)
+    return re.compile(f"[{found}]" if found else r"(?!)")
+
+
 def segments(text: str, *, carriage: bool) -> Iterator[Segment]:
     """The lines of ``text``, framing (byte order mark, MLLP) left out of their ranges.
 
@@ -69,26 +77,34 @@ def segments(text: str, *, carriage: bool) -> Iterator[Segment]:
     pattern = _CARRIAGE if carriage else _FEED
     at = 0
     for end in pattern.finditer(text):
-        yield from _line(text, at, end.start())
+        if (line := _line(text, at, end.start())) is not None:
+            yield line
         at = end.end()
-    yield from _line(text, at, len(text))
+    if (line := _line(text, at, len(text))) is not None:
+        yield line
 
 
-def _line(text: str, start: int, end: int) -> Iterator[Segment]:
-    while start < end and (text[start] in _LEAD or text.startswith("\xef\xbb\xbf", start, end)):
+def _line(text: str, start: int, end: int) -> Segment | None:
+    while start < end and (
+        text[start] in _LEAD or (text[start] == "\xef" and text.startswith("\xef\xbb\xbf", start, end))
+    ):
         start += 1 if text[start] in _LEAD else 3
     while end > start and text[end - 1] in "\x1c\x0b":
         end -= 1
-    if start < end:
-        yield Segment(text[start : start + 3] if _HEADER.match(text, start, end) else "", start, end)
+    if start >= end:
+        return None
+    header = text[start] in "MFB" and _HEADER.match(text, start, end) is not None
+    return Segment(text[start : start + 3] if header else "", start, end)
 
 
 def split(text: str, a: int, b: int, mark: str) -> list[Range]:
     """``[a, b)`` divided at every ``mark``; one range where there is none."""
-    if not mark or mark not in text[a:b]:
+    if not mark or (end := text.find(mark, a, b)) < 0:
         return [(a, b)]
     out = []
-    for part in text[a:b].split(mark):
-        out.append((a, a + len(part)))
-        a += len(part) + 1
+    while end >= 0:
+        out.append((a, end))
+        a = end + 1
+        end = text.find(mark, a, b)
+    out.append((a, b))
     return out
