@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from deid_agent.armor import Armor
 from deid_agent.mapped import MappedText
 from deid_agent.phi import PhiType
 
@@ -76,6 +77,8 @@ class Attachment:
     ``size``, ``digest`` and ``media`` are the byte ranges of the sibling values
     that must follow when the data change (FHIR Attachment.size, .hash, .contentType; HL7 ED.2-3).
     ``plain`` is what ``media`` reads for plain text. ``encoding`` is base64, hex or text.
+    A document cut over several places goes on in ``parts``; ``labels`` are their media types, which follow too.
+    ``armor`` says how the encoding was laid out.
     """
 
     path: str
@@ -88,6 +91,9 @@ class Attachment:
     digest: tuple[int, int] | None = None
     media: tuple[int, int] | None = None
     plain: bytes = b"text/plain"
+    parts: tuple[tuple[int, int], ...] = ()
+    labels: tuple[tuple[int, int], ...] = ()
+    armor: Armor = Armor()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +163,20 @@ def apply(raw: bytes, edits: Sequence[Edit]) -> bytes:
 
     Raises ``ValueError`` where two edits overlap: that is a fault of a codec, and writing on would leak.
     """
+    return place(raw, edits)[0]
+
+
+def place(raw: bytes, edits: Sequence[Edit]) -> tuple[bytes, list[tuple[int, int]]]:
+    """As ``apply``, and the byte range of the result in which each edit stands, in byte order."""
     out: list[bytes] = []
-    at = 0
+    ranges: list[tuple[int, int]] = []
+    at = size = 0
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if edit.start < at or edit.end < edit.start or edit.end > len(raw):
             raise ValueError(f"edit [{edit.start}, {edit.end}) overlaps or leaves the message")
         out += (raw[at : edit.start], edit.data)
-        at = edit.end
+        size += edit.start - at
+        ranges.append((size, size + len(edit.data)))
+        at, size = edit.end, size + len(edit.data)
     out.append(raw[at:])
-    return b"".join(out)
+    return b"".join(out), ranges

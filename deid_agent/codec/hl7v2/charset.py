@@ -6,12 +6,12 @@ charset disagree often; a value that cannot be decoded would be a value that is 
 
 import codecs
 import re
-import unicodedata
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from deid_agent import charsets
 from deid_agent.errors import MessageError, Reason
 
 _NAMES = MappingProxyType(
@@ -57,13 +57,6 @@ _WIDE = frozenset({"shift_jis", "cp932", "gb18030", "big5", "cp949", "euc_jp", "
 _READ = "iso2022_jp_ext"
 _WRITE = "iso2022_jp_1"
 _SHIFTED = re.compile(rb"\x1b(?!\([BJ])[^\r\n]*?(?:\x1b\([BJ]|(?=[\r\n])|\Z)", re.DOTALL)
-_LOOKALIKES = str.maketrans(
-    {
-        "ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d",
-        "Ð": "D", "þ": "th", "Þ": "Th", "œ": "oe", "Œ": "OE", "ı": "i", "‘": "'", "’": "'", "“": '"', "”": '"',
-        "–": "-", "—": "-", "‑": "-", "…": "...", "\u00a0": " ",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,24 +155,7 @@ def decode(data: bytes, charset: str) -> str:
 
 def encode(text: str, charset: str) -> bytes:
     """``text`` in ``charset``; what that can't hold becomes an ASCII look-alike, at worst ``?``."""
-    name = _WRITE if charset == "iso2022" else charset
-    try:
-        return text.encode(name)
-    except UnicodeEncodeError:
-        return "".join(c if _fits(c, name) else _lookalike(c) for c in text).encode(name)
-
-
-def _lookalike(char: str) -> str:
-    flat = unicodedata.normalize("NFKD", char).translate(_LOOKALIKES)
-    return flat.encode("ascii", "ignore").decode("ascii") or ("" if unicodedata.combining(char) else "?")
-
-
-def _fits(char: str, charset: str) -> bool:
-    try:
-        char.encode(charset)
-    except UnicodeEncodeError:
-        return False
-    return True
+    return charsets.encode(text, _WRITE if charset == "iso2022" else charset)
 
 
 def _reads_as(data: bytes, charset: str) -> bool:
