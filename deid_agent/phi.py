@@ -52,6 +52,8 @@ class PhiType(StrEnum):
     BIOID = "BIOID"
     IDNUM = "IDNUM"
 
+    __hash__ = str.__hash__  # Enum's own is written in Python; every site asks for some
+
 
 _MEMBERS: dict[PhiCategory, str] = {
     PhiCategory.NAME: "PATIENT DOCTOR USERNAME",

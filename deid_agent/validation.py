@@ -208,7 +208,7 @@ class _Segments:
     def _value(self, where: str, kind: str, parts: "_Parts | None", value: str, mark: str) -> Iterator[Problem]:
         if not value or value == _NULL:
             return
-        if not parts:
+        if not parts or not isinstance(parts[0], tuple):
             if (problem := self._leaf(kind, value)) is not None:
                 yield f"{where}: {problem}"
             return

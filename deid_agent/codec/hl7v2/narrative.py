@@ -16,6 +16,11 @@ def join(view: View, fragments: Sequence[Range], marks: Separators) -> MappedTex
 
     None where there is nothing to read. Memory is 16 bytes a character, and none for one plain fragment.
     """
+    if len(fragments) == 1:
+        a, b = fragments[0]
+        view.span(a, b)
+        chunk = unescape(view, a, a if view.text[a:b] == NULL else b, marks)
+        return MappedText(chunk.text, chunk.starts, chunk.ends) if chunk.text.strip() else None
     chunks = []
     for a, b in fragments:
         view.span(a, b)
@@ -23,9 +28,6 @@ def join(view: View, fragments: Sequence[Range], marks: Separators) -> MappedTex
         chunks.append((view.span(a, a)[0], unescape(view, a, end, marks)))
     if not any(chunk.text.strip() for _, chunk in chunks):
         return None
-    if len(chunks) == 1:
-        chunk = chunks[0][1]
-        return MappedText(chunk.text, chunk.starts, chunk.ends)
     text: list[str] = []
     starts, ends, joints, length = array("Q"), array("Q"), [], 0
     for number, (at, chunk) in enumerate(chunks):

@@ -24,6 +24,7 @@ _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
 _NOTED = frozenset({"MSH", "PID", "MRG"})
+_KEEP, _VARIES, _VERBATIM = Leaf.KEEP, Leaf.VARIES, Leaf.VERBATIM
 
 
 class Reader:
@@ -101,32 +102,36 @@ class Reader:
         return name if self._text[start + 3] == self._marks.field else ""
 
     def _segment(self, name: str, path: str, segment: Segment) -> None:
-        text, special = self._text, self._inner.search
-        ranges = split(text, segment.start, segment.end, self._marks.field)
+        """The hot loop: most fields are empty, kept, or one value without a separator, and cost next to nothing."""
+        field, special = self._marks.field, self._inner.search
+        fields = self._text[segment.start : segment.end].split(field)
         offset = 1 if segment.header else 0
         rules, rest = self._table.rules(name)
+        known = len(rules)
         if name in _NOTED:
-            self._note(name, ranges, offset)
+            self._note(name, split(self._text, segment.start, segment.end, field), offset)
         joined = self._table.joins.get(name)
         join_at = joined.field if joined is not None else 0
         continued = False
-        number = offset
-        for a, b in ranges[1:]:
+        number, b = offset, segment.start + len(fields[0])
+        for text in fields[1:]:
             number += 1
-            if a == b and number != join_at:
+            a = b + 1
+            b = a + len(text)
+            if not text and number != join_at:
                 continue
-            rule = rules[number - 1] if number <= len(rules) else rest
-            if rule.part is Leaf.KEEP:
+            rule = rules[number - 1] if number <= known else rest
+            if rule.part is _VARIES:
+                rule = self._table.observation(self._value(fields, 2).upper())
+            if rule.part is _KEEP or (offset and number == 2):
                 continue
-            if rule.part is Leaf.VARIES:
-                rule = self._table.observation(self._value(ranges, 2).upper())
-            if joined is not None and number == join_at and rule.part is Leaf.VERBATIM:
-                by = self._value(ranges, joined.by, whole=False) if joined.by else ""
+            if number == join_at and joined is not None and rule.part is _VERBATIM:
+                by = self._value(fields, joined.by, whole=False) if joined.by else ""
                 self._extend((name, by), f"{path}-{number}", a, b)
                 continued = True
-            elif (offset and number == 2) or rule.part is Leaf.KEEP or self._is_code(rule, a, b):
+            elif rule.plain and text.isalnum() and values.is_plain(rule.plain, text):
                 continue
-            elif rule.lone is not None and special(text, a, b) is None:
+            elif rule.lone is not None and special(text) is None:
                 self._lone(rule, rule.lone, a, b, f"{path}-{number}[1]")
             else:
                 self._field(rule, a, b, f"{path}-{number}")
@@ -134,31 +139,26 @@ class Reader:
             self._close()
 
     def _lone(self, rule: Rule, leaf: Leaf, a: int, b: int, path: str) -> None:
-        """The common case in short: a field that is one value, without any separator inside."""
+        """A field that is one value."""
         if a == b:
             return
-        if leaf is Leaf.VERBATIM:
+        if leaf is _VERBATIM:
             self._narrative([(path, (a, b))])
             return
-        self._leaf(leaf, a, b, rule, f"{path}.1", path, None)
+        if leaf is Leaf.CODED:
+            self._coded([(a, b)], path)
+        else:
+            self._leaf(leaf, a, b, rule, f"{path}.1", path, None)
         if self._pending:
             self._narrative(self._pending)
             self._pending = []
 
-    def _is_code(self, rule: Rule, a: int, b: int) -> bool:
-        """One plain code: nothing to look into."""
-        if not rule.code:
-            return False
-        text = self._text[a:b]
-        return text.isalnum() and text.isascii() and len(text) <= values.LONGEST_CODE
-
-    def _value(self, ranges: Sequence[Range], number: int, *, whole: bool = True) -> str:
+    def _value(self, fields: Sequence[str], number: int, *, whole: bool = True) -> str:
         """Field ``number``, or its first component; of an uncoded field the whole."""
-        if number >= len(ranges):
+        if number >= len(fields):
             return ""
-        a, b = ranges[number]
-        text = self._text[a:b]
-        first = text.split(self._marks.component)[0] if self._marks.component else text
+        text = fields[number]
+        first = text.partition(self._marks.component)[0] if self._marks.component else text
         return first.strip(BLANK) if whole else first or text
 
     def _note(self, name: str, ranges: Sequence[Range], offset: int) -> None:
@@ -290,12 +290,13 @@ class Reader:
         if leaf in _SCRUBBED or (leaf in _CONTACT and not values.reads_as_contact(text)):
             self._pending.append((path, (a, b)))
             return
-        a, b = a + len(text) - len(text.lstrip(BLANK)), b - len(text) + len(text.rstrip(BLANK))
+        if text[0] in BLANK or text[-1] in BLANK:
+            a, b = a + len(text) - len(text.lstrip(BLANK)), b - len(text) + len(text.rstrip(BLANK))
         value = plain(self._view, a, b, self._marks)
         if not value.strip():
             return
         type_, kind = values.classify(leaf, value, rule, told)
-        start, end = self._view.span(a, b)
+        start, end = (a, b) if self._view.starts is None else self._view.span(a, b)
         self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value))
 
     def _coded(self, pieces: Sequence[Range], path: str) -> None:

@@ -50,6 +50,8 @@ class Leaf(StrEnum):
     ATTACHMENT = "attachment"
     VARIES = "varies"
 
+    __hash__ = str.__hash__  # Enum's own is written in Python; a parse asks for thousands
+
 
 Part = Leaf | tuple[Leaf | tuple[Leaf, ...], ...]
 """A value, or the parts of a composite one (components, or subcomponents inside a component)."""
@@ -65,8 +67,8 @@ class Rule:
     """How a field is read: its layout, whose it is, and the PHI type of its ids, organisations or redacted values.
 
     ``other`` is read instead where the value can't be ``part``: senders put a CN where an NDL belongs.
-    ``person`` is true where the layout has a family name, ``code`` where it is one value that is kept, ``lone`` what
-    a field is that holds one value without separators (None where that takes a longer look).
+    ``person`` is true where the layout has a family name, ``lone`` what a field is that holds one value
+    without separators (None where that takes a longer look), ``plain`` the same where such a value is mostly kept.
     """
 
     part: Part
@@ -74,8 +76,8 @@ class Rule:
     type: PhiType | None = None
     other: Part | None = None
     person: bool = False
-    code: bool = False
     lone: Leaf | None = None
+    plain: Leaf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,9 @@ class _Compiler:
         other = self._named(second, where) if second else None
         person = _names_someone(part)
         fallback = Subject.PATIENT if person or part is Leaf.NAME else Subject.OTHER
-        return Rule(part, role or fallback, type_, other, person, part == (Leaf.CODE,), _lone(part, other))
+        lone = _lone(part, other)
+        plain = lone if lone in {Leaf.CODE, Leaf.CODED, Leaf.NUMBER} else None
+        return Rule(part, role or fallback, type_, other, person, lone, plain)
 
     def _named(self, name: str, where: str) -> Part:
         if name in self._parts:
@@ -271,6 +275,8 @@ def _leaf(word: str, where: str) -> Leaf:
 
 
 def _lone(part: Part, other: Part | None) -> Leaf | None:
+    if part is Leaf.CODED:
+        return part
     first = part
     while not isinstance(first, Leaf):
         first = first[0]

@@ -44,6 +44,13 @@ def is_kept(leaf: Leaf, text: str) -> bool:
             return len(text) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
 
 
+def is_plain(leaf: Leaf, text: str) -> bool:
+    """True where a letters-and-digits ``text`` is surely kept as a code (``CODE``, ``CODED``) or as a ``NUMBER``."""
+    if not text.isascii() or len(text) > LONGEST_CODE:
+        return False
+    return leaf is not Leaf.NUMBER or (text.isdigit() and len(text) <= 32)
+
+
 def is_prose(text: str) -> bool:
     """True for what no code of a table looks like: white space inside, letters beyond ASCII, or too long."""
     return " " in text.strip(BLANK) or not text.isascii() or len(text) > LONGEST_CODE
