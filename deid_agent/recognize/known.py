@@ -20,14 +20,20 @@ from deid_agent.text import Document
 
 @dataclass(frozen=True, slots=True)
 class KnownRecognizer:
-    """Finds ``doc.facts`` in ``doc.text``. Costs nothing where there are no facts."""
+    """Finds ``doc.facts`` in ``doc.text``. Costs nothing where there are no facts.
+
+    ``exact`` is for text that nobody wrote as prose (codes, addresses of the net): no nicknames, misspellings and
+    dotted initials there, but a patient's number of eight signs and more also as a part of a longer number.
+    """
 
     words: Words = field(repr=False)
     name: str = "known"
+    exact: bool = False
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """Spans of every fact that the text repeats, in any of its usual forms."""
         if not doc.facts:
             return
-        yield from NameFinder(people(doc.facts, self.words), self.words).find(doc)
-        yield from ValueFinder(doc.facts, self.words).find(doc)
+        named = people(doc.facts, self.words, nicknames=not self.exact)
+        yield from NameFinder(named, self.words, self.exact).find(doc)
+        yield from ValueFinder(doc.facts, self.words, self.exact).find(doc)

@@ -78,17 +78,17 @@ class Person:
         return f"known:{self.subject}-name"
 
 
-def people(facts: Sequence[Fact], words: Words) -> tuple[Person, ...]:
+def people(facts: Sequence[Fact], words: Words, *, nicknames: bool = True) -> tuple[Person, ...]:
     """Persons of the facts, one per group, type and subject, in the order of their first fact."""
     groups: dict[tuple[str, PhiType, Subject], list[Fact]] = {}
     for fact in facts:
         if fact.kind in (Kind.FAMILY, Kind.GIVEN, Kind.NAME):
             groups.setdefault((fact.group, fact.type, fact.subject), []).append(fact)
-    built = (_person(kind, subject, group, words) for (_, kind, subject), group in groups.items())
+    built = (_person(kind, subject, group, words, nicknames) for (_, kind, subject), group in groups.items())
     return tuple(person for person in built if person.family or person.given)
 
 
-def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words) -> Person:
+def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words, nicknames: bool) -> Person:
     family: list[str] = []
     given: list[str] = []
     for fact in facts:
@@ -102,7 +102,7 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words
         family += _parts(last, words)
         given += _parts(first, words)
     letters = tuple(w[0] for w in given if w[0].isalpha())
-    nicks = {nick for word in given if len(word) > 2 for nick in _nicknames(word)}
+    nicks = {nick for word in given if nicknames and len(word) > 2 for nick in _nicknames(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
     return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters)
 
@@ -138,6 +138,7 @@ class NameFinder:
 
     people: tuple[Person, ...] = field(repr=False)
     lists: Words = field(repr=False)
+    exact: bool = False
 
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of every run that counts as a name; runs of two people may overlap."""
@@ -149,14 +150,16 @@ class NameFinder:
             index.setdefault(folded(doc.text[a:b]), []).append(at)
         for person in self.people:
             yield from self._runs(person, doc, words, index)
-            if person.subject is Subject.PATIENT:
+            if person.subject is Subject.PATIENT and not self.exact:
                 yield from _initials(person, doc, self.lists)
 
     def _runs(
         self, person: Person, doc: Document, words: list[tuple[int, int]], index: Mapping[str, list[int]]
     ) -> Iterator[Span]:
         parts = person.family | person.given
-        spelled = parts | {w for w in index if w not in parts and self._misspelled(w, parts)}
+        spelled = set(parts)
+        if not self.exact:
+            spelled |= {w for w in index if w not in parts and self._misspelled(w, parts)}
         hits = sorted(at for word in spelled for at in index.get(word, ()))
         at = 0
         while at < len(hits):
