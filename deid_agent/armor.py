@@ -31,6 +31,9 @@ class Armor:
     lower: bool = False  # hex digits
 
 
+PLAIN = Armor()
+
+
 def read(value: str) -> tuple[bytes, Armor]:
     """The bytes of a base64 value, in either alphabet, padded or not, in lines or not.
 
@@ -52,7 +55,9 @@ def read(value: str) -> tuple[bytes, Armor]:
 def read_hex(value: str) -> tuple[bytes, Armor]:
     """The bytes of a value in hexadecimal digits. Raises as ``read``."""
     dense, armor = _dense(value)
-    return bytes.fromhex(dense), Armor(armor.width, armor.newline, armor.ends, lower=any("a" <= c <= "f" for c in dense))
+    return bytes.fromhex(dense), Armor(
+        armor.width, armor.newline, armor.ends, lower=any("a" <= c <= "f" for c in dense)
+    )
 
 
 def write(data: bytes, armor: Armor) -> str:

@@ -5,23 +5,25 @@ replaced, attachments are opened and treated as documents of their own. All
 edits are byte ranges of the message as it came; everything else stays.
 """
 
-import base64
 import binascii
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from deid_agent import armor, pdf
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
 from deid_agent.codec.base import Codec
+from deid_agent.codec.plain import PlainMessage, PlainText
 from deid_agent.context import facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
+from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.phi import PhiType
-from deid_agent.policy import KeyMode, Method, Policy, Unreadable
+from deid_agent.policy import AttachmentUrl, KeyMode, Method, Pdf, Policy, Unreadable
 from deid_agent.recognize.base import Recognizer
 from deid_agent.resolve import Resolver
-from deid_agent.sites import Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, apply
+from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, place
 from deid_agent.spans import Replacement, Span, splice
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.methods import generalize, mask
@@ -29,6 +31,7 @@ from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
+_REMOVE = Unreadable.REMOVE
 _SEPARATOR = re.compile(r"[_\-/.]")
 _REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
 
@@ -48,13 +51,18 @@ _Notes = Counter[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One message on its way through: what is known of it, and the remarks so far."""
+    """One message on its way through: what is known of it, and the remarks so far.
 
+    ``guarded`` are the facts that must not be in the output; those of its attachments join on the way.
+    """
+
+    codec: Codec
     message: Message
     facts: tuple[Fact, ...]
     scope: Scope
     notes: _Notes
     nesting: int
+    guarded: list[Fact] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +85,17 @@ class Deidentifier:
         resolver: Resolver,
         surrogates: Surrogates,
         policy: Policy,
+        guard: Guard,
+        inner: Sequence[Codec] = (),
     ) -> None:
+        """``inner`` are formats that come as attachments only; they are asked first."""
         self._codecs = tuple(codecs)
         self._recognizers = tuple(recognizers)
         self._resolver = resolver
         self._surrogates = surrogates
         self._policy = policy
+        self._guard = guard
+        self._inner = tuple(inner)
 
     def message(self, payload: bytes, *, key: bytes | None = None, headers: Headers = ()) -> Deidentified:
         """One payload (a message, a batch, NDJSON) with its record key and headers.
@@ -92,8 +105,9 @@ class Deidentifier:
         notes: _Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []
-        for message in self._parse(payload):
-            case = self._case(message, facts_of(message.sites), notes)
+        codec = self._codec(payload)
+        for message in codec.parse(payload):
+            case = self._case(codec, message, facts_of(message.sites), notes)
             facts += case.facts
             parts.append(self._message(case))
         return Deidentified(b"".join(parts), _remarks(notes), self._key(key, tuple(facts)), self._kept(headers))
@@ -111,16 +125,20 @@ class Deidentifier:
         spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
         return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
 
-    def _parse(self, payload: bytes) -> Sequence[Message]:
+    def _codec(self, payload: bytes) -> Codec:
         for codec in self._codecs:
             if codec.detect(payload):
-                return codec.parse(payload)
+                return codec
         names = ", ".join(codec.name for codec in self._codecs)
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
-    def _case(self, message: Message, facts: tuple[Fact, ...], notes: _Notes, nesting: int = 0) -> _Case:
+    def _case(
+        self, codec: Codec, message: Message, facts: tuple[Fact, ...], notes: _Notes, outer: "_Case | None" = None
+    ) -> _Case:
         scope = _scope(message.identity, message.patient, facts)
-        return _Case(message, facts, scope, notes, nesting)
+        changed = (site for site in message.sites if self._policy.method(site.type, site.path) is not Method.KEEP)
+        guarded = [*(outer.guarded if outer else ()), *facts_of(changed)]
+        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded)
 
     def _message(self, case: _Case) -> bytes:
         if self._policy.changes_nothing:
@@ -128,14 +146,36 @@ class Deidentifier:
         edits: list[Edit] = []
         for site in case.message.sites:
             edits += self._site(site, case)
-        for narrative in case.message.narratives:
-            edits += self._fragments(narrative, case)
         for attachment in case.message.attachments:
             edits += self._attachment(attachment, case)
-        return apply(case.message.raw, edits)
+        for narrative in case.message.narratives:
+            edits += self._fragments(narrative, case)
+        return self._guarded(case, *place(case.message.raw, edits))
+
+    def _guarded(self, case: _Case, output: bytes, decided: list[tuple[int, int]]) -> bytes:
+        """The output without what its own structure named, outside of the ranges that were decided on."""
+
+        def surrogate(hit: Hit) -> str | None:
+            return self._leaked(hit, hit.leaf.path, case)
+
+        facts = searched(case.guarded)
+        encode, leaves = case.message.encode, case.codec.leaves
+        return self._guard.clean(output, decided, facts, leaves=leaves, encode=encode, surrogate=surrogate)
+
+    def _leaked(self, hit: Hit, path: str, case: _Case) -> str | None:
+        """What stands in place of a hit of the leak guard; None where policy keeps it."""
+        method = self._policy.method(hit.type, path)
+        if method is Method.KEEP:
+            return None
+        case.notes[path, hit.type, method, SOURCE] += 1
+        return self._finding(hit.type, hit.old, method, case.scope)
 
     def _site(self, site: Site, case: _Case) -> Iterable[Edit]:
         method = self._policy.method(site.type, site.path)
+        if site.source == ELSEWHERE and self._policy.attachment_url is AttachmentUrl.KEEP:
+            method = Method.KEEP
+        if method is Method.KEEP:  # decided: the leak guard leaves it
+            yield Edit(site.start, site.end, case.message.raw[site.start : site.end])
         if method is Method.KEEP or not site.value:
             return
         if site.kind is Kind.REDACT:
@@ -200,25 +240,71 @@ class Deidentifier:
             return
         if case.nesting >= _MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
-        media = b""
-        if codec := next((c for c in self._codecs if c.detect(attachment.data)), None):
-            inner = codec.parse(attachment.data)
-            facts = tuple(dict.fromkeys((*case.facts, *(f for m in inner for f in facts_of(m.sites)))))
-            nested = (self._case(message, facts, case.notes, case.nesting + 1) for message in inner)
-            data = b"".join(self._message(each) for each in nested)
-        elif reads_as_text(attachment.content_type, attachment.data):
-            text, charset = decode_text(attachment.data, attachment.content_type)
-            _, replacements = self._narrative(attachment.path, Document(text, case.facts), case.scope, case.notes)
-            data = splice(text, replacements).encode(charset, "replace")
-        elif self._policy.unreadable is Unreadable.REFUSE:
+        data, media = self._document(attachment, case)
+        if data != attachment.data:
+            yield from _written(attachment, data, case.message)
+            yield from _siblings(attachment, data, media, case.message)
+        else:  # searched inside: the leak guard leaves the encoded form
+            for start, end in ((attachment.start, attachment.end), *attachment.parts):
+                yield Edit(start, end, case.message.raw[start:end])
+
+    def _document(self, attachment: Attachment, case: _Case) -> tuple[bytes, bytes]:
+        """The sanitized document, and its media type where that is another now."""
+        if codec := next((c for c in (*self._inner, *self._codecs) if c.detect(attachment.data)), None):
+            try:
+                messages = codec.parse(attachment.data)
+            except MessageError as problem:
+                if problem.reason is not Reason.RESOURCE and self._policy.unreadable is _REMOVE:
+                    return self._removed(attachment, case)
+                raise _inside(attachment, problem) from None
+            return self._nested(codec, messages, attachment, case), b""
+        if pdf.detect(attachment.data):
+            return self._pdf(attachment, case)
+        media = attachment.content_type
+        if attachment.encoding == "text":  # its bytes are UTF-8, whatever it was once
+            media = media.partition(";")[0]
+        if reads_as_text(media, attachment.data) and (decoded := decode_text(attachment.data, media)):
+            return decoded.encode(self._prose(decoded.text, attachment.path, case)), b""
+        return self._removed(attachment, case)
+
+    def _nested(self, codec: Codec, messages: Sequence[Message], attachment: Attachment, case: _Case) -> bytes:
+        """The messages of an attachment. They know what the outer one knows, and share its scope: one date shift."""
+        facts = tuple(dict.fromkeys((*case.facts, *(f for m in messages for f in facts_of(m.sites)))))
+        notes: _Notes = Counter()
+        parts = []
+        for message in messages:
+            inner = self._case(codec, message, facts, notes, case)
+            scope = _scope(case.scope.document, case.scope.patient or message.patient, facts)
+            parts.append(self._message(replace(inner, scope=scope)))
+            case.guarded.extend(inner.guarded[len(case.guarded) :])
+        for (path, type_, method, source), count in notes.items():
+            case.notes[f"{attachment.path}/{path}", type_, method, source] += count
+        return b"".join(parts)
+
+    def _pdf(self, attachment: Attachment, case: _Case) -> tuple[bytes, bytes]:
+        """A PDF with a text layer leaves as that text."""
+        if self._policy.pdf is Pdf.REFUSE:
+            raise MessageError(Reason.UNSUPPORTED, attachment.path, "PDF, which the policy refuses")
+        found = pdf.text(attachment.data, attachment.path) if self._policy.pdf is Pdf.TEXT else None
+        if found is None:
+            return self._removed(attachment, case, always=self._policy.pdf is Pdf.REMOVE)
+        case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "pdf"] += 1
+        return self._prose(found, attachment.path, case).encode("utf-8", "replace"), attachment.plain
+
+    def _prose(self, text: str, path: str, case: _Case) -> str:
+        """The text of an attachment, sanitized and searched like a message: its bytes are UTF-8 for that while."""
+        raw = text.encode("utf-8", "surrogatepass")
+        document = Document(text, case.facts)
+        _, replacements = self._narrative(path, document, case.scope, case.notes)
+        edits = [Edit(document.byte(r.start), document.byte(r.end), r.text.encode("utf-8")) for r in replacements]
+        plain = replace(case, codec=PlainText(path), message=PlainMessage(raw))
+        return self._guarded(plain, *place(raw, edits)).decode("utf-8", "surrogatepass")
+
+    def _removed(self, attachment: Attachment, case: _Case, *, always: bool = False) -> tuple[bytes, bytes]:
+        if self._policy.unreadable is not _REMOVE and not always:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
-        else:
-            data, media = NOTICE, attachment.plain
-            case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
-        if data == attachment.data:
-            return
-        yield Edit(attachment.start, attachment.end, case.message.encode(_encode(data, attachment)))
-        yield from _siblings(attachment, data, media, case.message)
+        case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
+        return NOTICE, attachment.plain
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         """The record key, sanitized; a null key stays null."""
@@ -271,14 +357,24 @@ def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
     return tuple((p.get(Kind.GIVEN, ""), p.get(Kind.FAMILY, "")) for p in parts.values())
 
 
-def _encode(data: bytes, attachment: Attachment) -> str:
+def _inside(attachment: Attachment, problem: MessageError) -> MessageError:
+    return MessageError(problem.reason, f"{attachment.path}/{problem.where}", problem.detail)
+
+
+def _written(attachment: Attachment, data: bytes, message: Message) -> Iterable[Edit]:
+    """The new data in the old encoding and lines, over the places that the old ones had."""
+    places = ((attachment.start, attachment.end), *attachment.parts)
     match attachment.encoding:
         case "hex":
-            return data.hex().upper()
+            text = armor.write_hex(data, attachment.armor)
         case "text":
-            return data.decode("utf-8", "replace")
+            text = data.decode("utf-8", "replace")
         case _:
-            return base64.b64encode(data).decode("ascii")
+            text = armor.write(data, attachment.armor)
+    whole = attachment.encoding == "text"
+    pieces = [text] + [""] * len(attachment.parts) if whole else armor.deal(text, [b - a for a, b in places])
+    for (start, end), piece in zip(places, pieces, strict=True):
+        yield Edit(start, end, message.encode(piece))
 
 
 def _siblings(attachment: Attachment, data: bytes, media: bytes, message: Message) -> Iterable[Edit]:
@@ -288,8 +384,9 @@ def _siblings(attachment: Attachment, data: bytes, media: bytes, message: Messag
     if attachment.digest:
         sha1 = hashlib.sha1(data, usedforsecurity=False).digest()
         yield Edit(*attachment.digest, message.encode(binascii.b2a_base64(sha1, newline=False).decode()))
-    if media and attachment.media:
-        yield Edit(*attachment.media, media)
+    for label in (attachment.media, *attachment.labels) if media else ():
+        if label:
+            yield Edit(*label, media)
 
 
 def _digest(data: bytes) -> str:

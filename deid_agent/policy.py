@@ -53,6 +53,21 @@ class Unreadable(StrEnum):
     REFUSE = "refuse"
 
 
+class Pdf(StrEnum):
+    """What becomes of a PDF with a text layer; one without is unreadable. TEXT: its text, as plain text."""
+
+    TEXT = "text"
+    REMOVE = "remove"
+    REFUSE = "refuse"
+
+
+class AttachmentUrl(StrEnum):
+    """What becomes of the address of an attachment that lies elsewhere; a reference to a resource is an id anyway."""
+
+    KEEP = "keep"
+    REDACT = "redact"
+
+
 class KeyMode(StrEnum):
     """What a record key is.
 
@@ -81,6 +96,8 @@ class Policy:
     whole_weeks: bool = False
     max_shift_days: int = 365
     unreadable: Unreadable = Unreadable.REMOVE
+    pdf: Pdf = Pdf.TEXT
+    attachment_url: AttachmentUrl = AttachmentUrl.REDACT
     record_key: KeyMode = KeyMode.IDENTIFIER
     headers: frozenset[str] = frozenset()
 
@@ -115,7 +132,7 @@ _SECTIONS = {
     "": {"name", "why", "default"},
     "dates": {"scope", "whole_weeks", "max_shift_days"},
     "names": {"scope"},
-    "attachments": {"unreadable"},
+    "attachments": {"unreadable", "pdf", "url"},
     "record": {"key", "headers"},
 }
 
@@ -154,6 +171,7 @@ def compile_policy(data: Mapping[str, object], origin: str) -> Policy:
     if "name" not in top or "default" not in top:
         raise ConfigurationError(f"{origin}: 'name' and 'default' are required")
     dates, record = sections.get("dates", {}), sections.get("record", {})
+    files = sections.get("attachments", {})
     digest = hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
     types = {
         _choice(PhiType, key, f"{origin}: types"): _choice(Method, value, f"{origin}: types.{key}")
@@ -172,11 +190,9 @@ def compile_policy(data: Mapping[str, object], origin: str) -> Policy:
         name_scope=_choice(NameScope, sections.get("names", {}).get("scope", "feed"), f"{origin}: names.scope"),
         whole_weeks=_flag(dates.get("whole_weeks", False), f"{origin}: dates.whole_weeks"),
         max_shift_days=_days(dates.get("max_shift_days", 365), f"{origin}: dates.max_shift_days"),
-        unreadable=_choice(
-            Unreadable,
-            sections.get("attachments", {}).get("unreadable", "remove"),
-            f"{origin}: attachments.unreadable",
-        ),
+        unreadable=_choice(Unreadable, files.get("unreadable", "remove"), f"{origin}: attachments.unreadable"),
+        pdf=_choice(Pdf, files.get("pdf", "text"), f"{origin}: attachments.pdf"),
+        attachment_url=_choice(AttachmentUrl, files.get("url", "redact"), f"{origin}: attachments.url"),
         record_key=_choice(KeyMode, record.get("key", "identifier"), f"{origin}: record.key"),
         headers=_names(record.get("headers", []), f"{origin}: record.headers"),
     )

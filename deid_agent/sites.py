@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from deid_agent.armor import Armor
+from deid_agent.armor import PLAIN, Armor
 from deid_agent.mapped import MappedText
 from deid_agent.phi import PhiType
+
+ELSEWHERE = "attachment-url"
+"""``Site.source`` of the address of an attachment that lies elsewhere: policy has a word of its own for it."""
 
 
 class Kind(StrEnum):
@@ -93,7 +96,7 @@ class Attachment:
     plain: bytes = b"text/plain"
     parts: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[int, int], ...] = ()
-    armor: Armor = Armor()
+    armor: Armor = PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,12 @@ from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
 from deid_agent.deidentify import Deidentifier
 from deid_agent.errors import ConfigurationError, MessageError, Reason
+from deid_agent.guard import Guard
 from deid_agent.key import Key
 from deid_agent.policy import Policy
 from deid_agent.recognize import registry
+from deid_agent.recognize.known import KnownRecognizer
+from deid_agent.recognize.knownnames import Words
 from deid_agent.resolve import Profile, Resolver
 from deid_agent.sites import Remark
 from deid_agent.surrogate import Surrogates
@@ -52,6 +55,7 @@ class Workshop:
                 max_shift_days=self.policy.max_shift_days,
             ),
             policy=self.policy,
+            guard=Guard(KnownRecognizer(Words.of(loaded.lexicons), exact=True).recognize),
         )
 
     def __call__(self) -> Process:

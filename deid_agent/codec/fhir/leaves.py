@@ -12,9 +12,9 @@ from deid_agent.codec.fhir import uris, xhtml
 from deid_agent.codec.fhir.shapes import Leaf, Table
 from deid_agent.codec.fhir.sink import Scalar, decoded
 from deid_agent.codec.fhir.tokens import characters
-from deid_agent.errors import MessageError
+from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
-from deid_agent.sites import Attachment, Kind, Narrative, Subject
+from deid_agent.sites import ELSEWHERE, Attachment, Kind, Narrative, Subject
 
 Treatment = Callable[[Scalar], None]
 
@@ -23,6 +23,7 @@ _DATE = re.compile(
     r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
 )
 _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
+_ADDRESS = re.compile(r"[/:#?]")  # nothing without one of these names a resource
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
 _CODE = re.compile(r"\S+")
@@ -105,10 +106,13 @@ def _parts(at: Scalar, found: list[uris.Part]) -> None:
     """Each part by what its parameter means; a part without one is an id."""
     for part in found:
         inside = at.value[part.start : part.end]
+        nested = at.sink.parts(inside) if _ADDRESS.search(inside) else []
+        if not part.parameter and not nested:
+            at.site(PhiType.IDNUM, part.start, part.end)
+            continue
         leaf = at.table.queries.get(part.parameter, Leaf("unknown")) if part.parameter else Leaf("id")
         if leaf is None:
             continue
-        nested = at.sink.parts(inside)
         prefix = _PREFIX.match(inside)
         if nested:
             for inner in nested:
@@ -210,17 +214,18 @@ def _link(at: Scalar) -> None:
     if found := at.sink.parts(at.value):
         _parts(at, found)
     else:
-        at.site(PhiType.URL, kind=Kind.REDACT)
+        at.site(PhiType.URL, kind=Kind.REDACT, source=ELSEWHERE)
 
 
 def _data(at: Scalar) -> None:
     if not at.value:
         return
-    data = decoded(at.value, at.path)
+    data, layout = decoded(at.value, at.path)
+    found = Attachment(at.path, at.start, at.end, "", "base64", data, armor=layout)
     if at.frame.data is None:
-        at.frame.data = (at.path, at.start, at.end, data)
+        at.frame.data = found
     else:
-        at.sink.attachments.append(Attachment(at.path, at.start, at.end, "", "base64", data))
+        at.sink.attachments.append(found)
 
 
 def _mark(at: Scalar) -> None:
@@ -255,11 +260,13 @@ def _linked(at: Scalar) -> bool:
     value = at.value
     if (image := _IMAGE.match(value)) and image.end() < len(value):
         try:
-            data = decoded(value[image.end() :], at.path)
-        except MessageError:
+            data, layout = decoded(value[image.end() :], at.path)
+        except MessageError as problem:
+            if problem.reason is Reason.RESOURCE:
+                raise
             return False
         first, last = at.part(image.end(), len(value))
-        at.sink.attachments.append(Attachment(at.path, first, last, image[1], "base64", data))
+        at.sink.attachments.append(Attachment(at.path, first, last, image[1], "base64", data, armor=layout))
         return True
     if value.startswith(at.table.vocabularies):
         return True
@@ -294,6 +301,14 @@ TREATMENTS: Mapping[str, Treatment] = {
     "mark": _mark,
     "age": Scalar.text,
 }
+
+
+STAYS: Mapping[str, Callable[[str], object]] = {
+    "number": _NUMBER.fullmatch,
+    "code": _CODE.fullmatch,
+    "time": _TIME.fullmatch,
+}
+"""What these treatments keep, asked before anything is built for them."""
 
 
 def number(at: Scalar, value: int | float) -> None:

@@ -1,11 +1,9 @@
 """Where a walk puts what it finds: sites, narratives and attachments of one message."""
 
-import base64
-import binascii
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from deid_agent import armor
 from deid_agent.codec.fhir import uris
 from deid_agent.codec.fhir.shapes import Leaf, Table
 from deid_agent.codec.fhir.tokens import characters
@@ -17,7 +15,6 @@ from deid_agent.sites import Attachment, Kind, Narrative, Site, Subject
 Object = dict[str, object]
 
 _BASE64 = (".data", ".blob", ".query", "AIDC", "Base64Binary")
-_SPACE = re.compile(r"[ \t\r\n]+")
 _BLANKS = {
     PhiType.IDNUM: "redacted",
     PhiType.URL: "http://redacted.invalid/",
@@ -38,7 +35,7 @@ class Frame:
     role: PhiType | None = None
     default: PhiType = PhiType.IDNUM
     marks: dict[str, tuple[int, int]] | None = None
-    data: tuple[str, int, int, bytes] | None = field(default=None, repr=False)
+    data: Attachment | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -71,17 +68,12 @@ class Sink:
         """The attachment of an object that has been walked to its end."""
         if frame.data is None:
             return
-        path, start, end, data = frame.data
         marks = frame.marks or {}
         media = frame.owner.get("contentType")
         self.attachments.append(
-            Attachment(
-                path,
-                start,
-                end,
-                media if isinstance(media, str) else "",
-                "base64",
-                data,
+            replace(
+                frame.data,
+                content_type=media if isinstance(media, str) else "",
                 size=marks.get("size"),
                 digest=marks.get("hash"),
                 media=marks.get("contentType"),
@@ -122,6 +114,7 @@ class Scalar:
         *,
         kind: Kind = Kind.VALUE,
         subject: Subject | None = None,
+        source: str = "structure",
     ) -> None:
         """Characters ``[first, last)`` are one value of ``type_``; white space alone is none."""
         value, frame = self.value[first:last], self.frame
@@ -134,7 +127,7 @@ class Scalar:
         if kind is Kind.REDACT and self.path.endswith(_BASE64):
             blank = "AA=="
         whose = subject or frame.subject
-        self.sink.sites.append(Site(self.path, start, end, type_, kind, whose, frame.group, value, blank))
+        self.sink.sites.append(Site(self.path, start, end, type_, kind, whose, frame.group, value, blank, source))
 
     def number(self, type_: PhiType, blank: str) -> None:
         """A bare number, redacted: no surrogate could promise to be a number again."""
@@ -162,14 +155,16 @@ class Scalar:
             self.sink.narratives.append(Narrative(self.path, MappedText(value, starts, ends)))
 
 
-def decoded(value: str, path: str) -> bytes:
-    """The bytes of a base64 string; white space in it is allowed, as STU3 wraps lines.
+def decoded(value: str, path: str) -> tuple[bytes, armor.Armor]:
+    """The bytes of a base64 string and how they are laid out; white space in it is allowed, as STU3 wraps lines.
 
-    Raises ``MessageError(MALFORMED)``.
+    Raises ``MessageError(MALFORMED)``, or RESOURCE where it is too long.
     """
     try:
-        return base64.b64decode(_SPACE.sub("", value), validate=True)
-    except (binascii.Error, ValueError):
+        return armor.read(value)
+    except armor.TooLongError:
+        raise MessageError(Reason.RESOURCE, path, "attachment too long") from None
+    except ValueError:
         raise MessageError(Reason.MALFORMED, path, "not base64") from None
 
 
