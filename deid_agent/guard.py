@@ -1,8 +1,8 @@
 """The leak guard: a finished message is searched for every identifier that its structured part named.
 
 What is searched for (``searched``): names of patients, relatives and clinicians, their numbers, phones, addresses of
-mail and net, user names, street lines, towns; patients' dates; facilities of two words and more. Not: states,
-countries, ages, jobs, what policy keeps, numbers of orders, devices and definitions.
+mail and net, user names, street lines, towns; patients' dates; facilities. Not: states, countries, ages, jobs, what
+policy keeps, numbers of orders, devices and definitions.
 
 What is not a leak:
 
@@ -10,8 +10,9 @@ What is not a leak:
 * what known PHI does not count either (``recognize.known``): a name part alone that is a common word or under three
   letters (``May``, ``Will``, ``White``), a number under six signs without a letter or a label, a date not in full;
 * an identifier without a digit (``example``), and a postal code of five digits: words and numbers like others;
-* beside a code system (``Role.LABEL``, ``CODE``): one word, a date, a place, a number under eight signs. There ``Park``
-  is a street and ``Candida`` a fungus; two name parts together, or a long number, are nobody's code.
+* beside a code system (``Role.LABEL``, ``CODE``): one word of a name, a date, a town, a number under eight signs.
+  There ``Park`` is a street and ``Candida`` a fungus; two name parts together, or a long number, are nobody's code;
+* a facility of one word (``NORTHGATE``) inside of a longer text, any place in an address of the net, and an OID.
 
 What is safe to scrub: ``Role.TEXT`` and ``LABEL``; the surrogate of the fact's type is written there and the result
 searched again, once. What stands in a ``CODE`` or a ``KEY``, or survives, makes the record a dead letter (LEAK);
@@ -91,11 +92,11 @@ def searched(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 def _identifies(fact: Fact) -> bool:
     value = fact.value
     if fact.type in _SITES:
-        return len(_WORD.findall(value)) > 1
+        return len(value.strip()) > 3 and _WORD.search(value) is not None
     if fact.subject is Subject.OTHER:
         return fact.type in _NAMES
     if fact.type in _ALWAYS:
-        return not any(name in value.lower() for name in _RESERVED)
+        return (fact.type is PhiType.URL or "://" not in value) and not any(name in value.lower() for name in _RESERVED)
     if fact.type is PhiType.DATE:
         return fact.subject is Subject.PATIENT
     signs = sum(c.isalnum() for c in value)
@@ -152,8 +153,9 @@ class Guard:
         if not pile.texts:
             return []
         document = Document("".join(pile.texts), facts)
-        found = sorted(self._find(document), key=lambda s: (s.start, -s.end, s.type))
-        return list(_merged(hit for span in found for hit in pile.hits(span)))
+        hits = [placed for span in self._find(document) for placed in pile.hits(span)]
+        hits.sort(key=lambda item: (item[0], item[1].start, -item[1].end, item[1].type))
+        return list(_merged(hit for _, hit in hits))
 
 
 @dataclass(slots=True)
@@ -195,31 +197,39 @@ class _Pile:
         self.starts.append(self.size + len(gap))
         self.size += len(gap) + len(text)
 
-    def hits(self, span: Span) -> Iterator[Hit]:
-        """A span, leaf by leaf."""
+    def hits(self, span: Span) -> Iterator[tuple[int, Hit]]:
+        """A span, leaf by leaf, each with the number of its leaf; an initial on its own says nothing."""
         at = bisect_right(self.starts, span.start) - 1
         subject = Subject(span.source.partition(":")[2].partition("-")[0])
         while at < len(self.leaves) and self.starts[at] < span.end:
             leaf, begin = self.leaves[at], self.starts[at]
             start, end = max(span.start - begin, 0), min(span.end - begin, len(leaf.mapped.text))
             at += 1
-            if start < end:
+            if end - start > 1:
                 hit = Hit(leaf, start, end, span.type, subject)
-                if leaf.role in {Role.TEXT, Role.KEY} or _is_nobodys_code(hit):
-                    yield hit
+                if _counts(hit):
+                    yield at, hit
 
 
-def _is_nobodys_code(hit: Hit) -> bool:
-    """True where what stands beside a code system is no word of it."""
-    if hit.leaf.role is Role.CODE and (hit.subject is Subject.OTHER or _OID.fullmatch(hit.leaf.mapped.text)):
-        return False
-    if hit.type in _NAMES:
-        return len(_WORD.findall(hit.old)) > 1
-    if hit.type is PhiType.STREET:
-        return any(c.isdigit() for c in hit.old) and len(_WORD.findall(hit.old)) > 1
-    if hit.type in _PLACES or hit.type is PhiType.DATE:
-        return False
-    return sum(c.isalnum() for c in hit.old) >= _LONG
+def _counts(hit: Hit) -> bool:
+    """The rule of the module's text: whether what stands here is the fact, or a word, a code or an address."""
+    leaf, old = hit.leaf, hit.old
+    text = leaf.mapped.text
+    whole = text.strip().casefold() == old.casefold()
+    words, free = len(_WORD.findall(old)), leaf.role is Role.TEXT
+    if leaf.role is Role.KEY:
+        counts = True
+    elif hit.type in _SITES:
+        counts = leaf.role is not Role.CODE and "://" not in text and (whole or words > 1)
+    elif hit.type in _NAMES:
+        counts = free or words > 1
+    elif hit.type in {PhiType.CITY, PhiType.DATE}:
+        counts = free and "://" not in text
+    elif hit.type is PhiType.STREET:
+        counts = free or (words > 1 and any(c.isdigit() for c in old))
+    else:
+        counts = _OID.fullmatch(text) is None and (free or sum(c.isalnum() for c in old) >= _LONG)
+    return counts
 
 
 def _merged(hits: Iterable[Hit]) -> Iterator[Hit]:

@@ -13,6 +13,10 @@ from deid_agent.sites import Narrative, Role
 
 _SYSTEM = {1: 3, 2: 3, 4: 6, 5: 6, 10: 12, 11: 12}
 """CWE: the component that names the code system of a code or a text (HL7 v2.8.2 chapter 2A.2.12)."""
+_PARTIES = range(3, 7)
+"""MSH-3 to MSH-6: applications and facilities."""
+_CODES = frozenset({Leaf.IDTYPE, Leaf.EQUIPMENT, Leaf.USE})
+_NAMES = frozenset({Leaf.KEEP, Leaf.AUTHORITY, Leaf.ROOM})
 _LABELS = frozenset({2, 5, 11})
 _SYSTEMS = frozenset({3, 6, 7, 8, 12})
 
@@ -20,7 +24,8 @@ _SYSTEMS = frozenset({3, 6, 7, 8, 12})
 def leaves(table: Table, view: View, lines: Sequence[Segment], offset: int) -> Iterator[Narrative]:
     """The leaves of one message whose bytes begin at byte ``offset`` of the payload.
 
-    A coded value with its code system is CODE and LABEL; MSH, FHS and BHS 1 and 2 are left out; all else is TEXT.
+    A coded value with its code system is CODE and LABEL, what the table keeps is LABEL, headers but for the parties
+    are CODE; MSH, FHS and BHS 1 and 2 are left out; all else is TEXT.
     """
     seen: Counter[str] = Counter()
     marks = Separators("|", "^", "~", "\\", "&")
@@ -43,8 +48,11 @@ def leaves(table: Table, view: View, lines: Sequence[Segment], offset: int) -> I
                 continue
             order = index + shift
             rule = rules[order - 1] if 0 < order <= len(rules) else rest
+            header = bool(line.header) and order not in _PARTIES
             for repetition, piece in enumerate(split(view.text, a, b, marks.repetition), start=1):
-                yield from _repetition(view, piece, marks, rule, f"{path}-{order}[{repetition}]", offset)
+                where = f"{path}-{order}[{repetition}]"
+                for leaf in _repetition(view, piece, marks, rule, where, offset):
+                    yield Narrative(leaf.path, leaf.mapped, Role.CODE) if header else leaf
 
 
 def _repetition(
@@ -53,7 +61,7 @@ def _repetition(
     components = split(view.text, *piece, marks.component)
     coded = rule is not None and rule.part in {Leaf.CODED, Leaf.VARIES} and len(components) > 2
     for number, (a, b) in enumerate(components, start=1):
-        role = _role(view, components, number) if coded else Role.TEXT
+        role = _role(view, components, number) if coded else _kept(rule, number)
         inner = split(view.text, a, b, marks.subcomponent)
         for order, (x, y) in enumerate(inner, start=1):
             if x < y:
@@ -69,6 +77,16 @@ def _role(view: View, components: Sequence[Range], number: int) -> Role:
     if system is None or system > len(components) or not view.text[slice(*components[system - 1])].strip(BLANK):
         return Role.TEXT
     return Role.LABEL if number in _LABELS else Role.CODE
+
+
+def _kept(rule: Rule | None, number: int) -> Role:
+    """What a component outside of coded values is; of a person's name the kept parts are read as text."""
+    if rule is None or rule.person or not isinstance(rule.part, tuple) or number > len(rule.part):
+        return Role.TEXT
+    part = rule.part[number - 1]
+    if part in _CODES:
+        return Role.CODE
+    return Role.LABEL if part in _NAMES or isinstance(part, tuple) else Role.TEXT
 
 
 def _mapped(view: View, a: int, b: int, marks: Separators, offset: int) -> MappedText:
