@@ -21,7 +21,7 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/bench -s --run-bench
+	for script in tests/bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 # Everything from the lock file, by digest, wheels only: no compiler, nothing unpinned.
 $(VENV)/.ready: requirements.lock pyproject.toml

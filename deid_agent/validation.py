@@ -115,7 +115,7 @@ def _model(name: str, release: str) -> _Model | None:
         from fhir.resources.R4B import get_fhir_model_class  # noqa: PLC0415
     try:
         return cast(_Model, get_fhir_model_class(name))
-    except (LookupError, ImportError, AttributeError):
+    except (LookupError, ImportError, AttributeError, ValueError):
         return None
 
 

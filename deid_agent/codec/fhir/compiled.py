@@ -6,9 +6,11 @@ stands for stops the start.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from deid_agent.codec.fhir.leaves import STAYS
 from deid_agent.codec.fhir.reading import Toml, listed, phi, read_json, read_toml, section, words
 from deid_agent.codec.fhir.shapes import Guess, Leaf, Rule, Shape, Table
 from deid_agent.errors import ConfigurationError
@@ -65,6 +67,8 @@ class _Builder:
         self._patient = listed(section(conf, "patient"), "elements")
         self._subjects = {name: _subject(word) for name, word in words(conf.get("subject", {}), "subject").items()}
         self._own = str(section(conf, "uri").get("own", ""))
+        vocabularies = listed(section(conf, "uri"), "keep")
+        self._stays = {**STAYS, "uri": lambda value: value.startswith(vocabularies)}
         self._rows: dict[str, dict[str, str]] = {}
         self._words: dict[str, dict[str, str]] = {}
         self._shapes: dict[str, Shape] = {}
@@ -164,6 +168,8 @@ class _Builder:
         elif complexes:
             child = self._shape("|".join(complexes))
         found = leaf(word, f"types.{owner}.{element}") if word else self._unknown.leaf
+        if found is not None and (stays := self._stays.get(found.name)):
+            found = replace(found, stays=stays)
         targets = {
             self._roles[t]
             for part in spec.split("|")

@@ -1,6 +1,6 @@
 """What a walk asks: shapes of types, rules of elements, and the lists beside them. Built by ``compiled.load``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from deid_agent.phi import PhiType
@@ -9,11 +9,15 @@ from deid_agent.sites import Kind, Subject
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What becomes of one scalar: a treatment of ``leaves``, or ``site`` with its type."""
+    """What becomes of one scalar: a treatment of ``leaves``, or ``site`` with its type.
+
+    ``stays`` says in short which strings the treatment would keep anyway (most codes and code systems do).
+    """
 
     name: str
     type: PhiType = PhiType.IDNUM
     kind: Kind = Kind.VALUE
+    stays: Callable[[str], object] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from deid_agent.codec.fhir.places import Places
+from deid_agent.codec.places import Places
 from deid_agent.errors import MessageError, Reason
 
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
@@ -20,7 +20,7 @@ def scalars(raw: bytes, limit: int) -> list[tuple[int, int]]:
 
     Raises ``MessageError(RESOURCE)`` where there are more than ``limit``.
     """
-    found = [match.span() for match in islice(_SCALAR.finditer(raw), limit + 1)]
+    found = list(map(re.Match.span, islice(_SCALAR.finditer(raw), limit + 1)))
     if len(found) > limit:
         raise MessageError(Reason.RESOURCE, f"byte {found[-1][0]}", f"more than {limit} values")
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 _URN = "urn:uuid:"
 _NAMESPACE = re.compile(r"urn:[A-Za-z0-9-]{1,32}:")
+_PLAIN = re.compile(r"([A-Z][A-Za-z]+)/([A-Za-z0-9.-]+)")  # most references are no more
 _NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
 _SEGMENT = re.compile(r"[^/]+")
 _PARAMETER = re.compile(r"([^&=?#]++)(?:=([^&#]*+))?")
@@ -34,6 +35,8 @@ class Part:
 
 def parts(value: str, resources: frozenset[str]) -> list[Part]:
     """The identifying parts of ``value``, in order; empty where it is no address of a resource."""
+    if (plain := _PLAIN.fullmatch(value)) and plain[1] in resources:
+        return [Part(*plain.span(2))]
     if value.startswith(_URN):
         end = _first(value, "#|?", len(_URN))
         return [Part(len(_URN), end)] if end > len(_URN) else []

@@ -18,12 +18,13 @@ from deid_agent.sites import Subject
 _KEY = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEXT = Leaf("text")
 _CAPITAL = re.compile(r"[A-Z]")
+_CONTAINERS = (dict, list)  # orjson makes no subclass of either
 _SUBJECTS = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _DEFAULTS = {PhiType.PATIENT: PhiType.MEDICALRECORD}
 _ROLE_ORDER = (PhiType.DOCTOR, PhiType.PATIENT, PhiType.ORGANIZATION, PhiType.HOSPITAL)
 
 
-def measure(tree: object, max_depth: int) -> int:
+def measure(tree: Object, max_depth: int) -> int:
     """How many scalars and keys a tree has.
 
     Raises ``MessageError(RESOURCE)`` where it is deeper than ``max_depth``.
@@ -32,17 +33,20 @@ def measure(tree: object, max_depth: int) -> int:
     level: list[object] = [tree]
     while level:
         depth += 1
-        if depth > max_depth:
+        if depth == max_depth and any(level):  # what they hold is one level deeper
             raise MessageError(Reason.RESOURCE, "byte 0", f"nested deeper than {max_depth}")
         below: list[object] = []
         for node in level:
             if isinstance(node, dict):
-                total += len(node)
-                below.extend(node.values())
+                total += 2 * len(node)  # keys, and what is no container below
+                inner = [item for item in node.values() if type(item) in _CONTAINERS]
             elif isinstance(node, list):
-                below.extend(node)
-            else:
-                total += 1
+                total += len(node)
+                inner = [item for item in node if type(item) in _CONTAINERS]
+            else:  # no container: only the root can be one
+                return 1
+            total -= len(inner)
+            below += inner
         level = below
     return total
 
@@ -85,7 +89,7 @@ class Walk:
             found = rules.get(key) or self._unlisted(key, start, end, frame)
             if isinstance(item, str):
                 start, end = take()
-                if (leaf := found.leaf) is not None:
+                if (leaf := found.leaf) is not None and not (leaf.stays and leaf.stays(item)):
                     TREATMENTS[leaf.name](Scalar(sink, leaf, item, start + 1, end - 1, f"{path}.{key}", frame))
             elif isinstance(item, list):
                 self._list(item, found, f"{path}.{key}", frame)
@@ -104,7 +108,7 @@ class Walk:
                 self._list(item, rule, f"{path}[{index}]", frame)
             elif isinstance(item, str):
                 start, end = self._next()
-                if (leaf := rule.leaf) is not None:
+                if (leaf := rule.leaf) is not None and not (leaf.stays and leaf.stays(item)):
                     where = f"{path}[{index}]"
                     TREATMENTS[leaf.name](Scalar(self._sink, leaf, item, start + 1, end - 1, where, frame))
             else:

@@ -277,7 +277,7 @@ def _leaf(word: str, where: str) -> Leaf:
 def _lone(part: Part, other: Part | None) -> Leaf | None:
     if part is Leaf.CODED:
         return part
-    first = part
+    first: Part = part
     while not isinstance(first, Leaf):
         first = first[0]
     return None if other is not None or first in {Leaf.CODED, Leaf.ATTACHMENT, Leaf.VARIES} else first
