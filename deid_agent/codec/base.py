@@ -26,7 +26,8 @@ class Codec(Protocol):
         """Every text value of the payload, kept ones too: decoded, with its path, its map to bytes and its role.
 
         In byte order, one leaf a value; no two share a byte. Left out: encoded data of attachments, separators,
-        tags, and keys that the format's tables know. What the map can not rewrite alone is one leaf as a whole.
+        tags, values of one character, and keys that the format's tables know. What the map can not rewrite alone
+        is one leaf as a whole.
         The leak guard searches these in the finished output; ``sites.Role`` says what it may write over.
         Raises as ``parse``.
         """

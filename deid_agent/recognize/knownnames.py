@@ -130,6 +130,8 @@ def _nicknames(word: str) -> frozenset[str]:
 
 
 _NAMER = NickNamer()
+_FEW = 40
+"""So many people are each looked for before the text is read word by word; more cost less by words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,17 @@ class NameFinder:
 
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of every run that counts as a name; runs of two people may overlap."""
-        if not self.people:
+        people = self.people
+        if self.exact and len(people) <= _FEW:
+            plain = folded(doc.text)
+            people = tuple(p for p in people if any(part in plain for part in p.family | p.given))
+        if not people:
             return
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalpha()]
         index: dict[str, list[int]] = {}
         for at, (a, b) in enumerate(words):
             index.setdefault(folded(doc.text[a:b]), []).append(at)
-        for person in self.people:
+        for person in people:
             yield from self._runs(person, doc, words, index)
             if person.subject is Subject.PATIENT and not self.exact:
                 yield from _initials(person, doc, self.lists)

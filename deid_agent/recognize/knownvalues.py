@@ -31,6 +31,7 @@ _LABEL = re.compile(
 _MASKED = re.compile(
     r"(?:[x*•]{2,4}[- ]?){1,2}\Z|(?:last|final) (?:4|four)[\s:(]{0,5}\Z|end(?:s|ing)(?: in)? \Z", re.IGNORECASE
 )
+_PHRASE_WORD = re.compile(r"[^\W\d_]+|\d+")
 _SEPARATORS = re.compile(r"[ \-./()+]{0,3}")
 _STREET_WORDS: Mapping[str, str] = {
     "street": "st", "avenue": "ave", "av": "ave", "road": "rd", "drive": "dr", "lane": "ln", "court": "ct",
@@ -83,13 +84,14 @@ class ValueFinder:
         facts = list(self._of(_NUMBERS))
         if not facts:
             return
+        if not (facts := _said(facts, _OTHERS.sub("", doc.text).upper())):
+            return
         squeezed = Squeezed.of(doc)
-        heads = squeezed.grams() if len(facts) > _FEW else None
         for fact in facts:
             source = f"known:{fact.subject}-number"
             key = _squeeze(fact.value)
             core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
-            if len(core) >= 4 and (heads is None or core[:4] in heads):
+            if len(core) >= 4:
                 glued = self.exact and len(core) >= _LONG and fact.subject is Subject.PATIENT and core.isdigit()
                 for start, end in squeezed.find(core, doc.text, glued=glued):
                     if self._stands(fact.type, core, doc.text, start):
@@ -118,6 +120,8 @@ class ValueFinder:
 
     def _phrases(self, doc: Document) -> Iterator[Span]:
         facts = list(self._of(_PHRASES))
+        if len(facts) <= _FEW:
+            facts = _mentioned(facts, folded(doc.text))
         if not facts:
             return
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalnum()]
@@ -137,7 +141,7 @@ class ValueFinder:
 
     def _variants(self, fact: Fact) -> Iterator[tuple[str, ...]]:
         """The phrase, and shorter forms of it that still name it, longest first."""
-        whole = tuple(_plain(word) for word in re.findall(r"[^\W\d_]+|\d+", fact.value))
+        whole = tuple(_plain(word) for word in _PHRASE_WORD.findall(fact.value))
         forms = [whole]
         if fact.type is PhiType.STREET:
             forms += [whole[:at] for at in range(3, len(whole)) if whole[at] in ("apt", "ste", "unit", "fl", "bldg")]
@@ -153,6 +157,22 @@ class ValueFinder:
         if len(form) == 1:
             return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in self.lists.common
         return any(word not in self.lists.common and not word.isdigit() for word in form) or len(form) > 2
+
+
+def _mentioned(facts: list[Fact], plain: str) -> list[Fact]:
+    """The facts of which a word that no variant abbreviates or drops stands in ``plain``."""
+    words = (
+        (fact, [w for w in map(folded, _PHRASE_WORD.findall(fact.value)) if w not in _STREET_WORDS]) for fact in facts
+    )
+    return [fact for fact, own in words if not own or any(word in plain for word in own)]
+
+
+def _said(facts: list[Fact], letters: str) -> list[Fact]:
+    """The facts whose last four signs stand in ``letters`` at all; of many facts in one pass over the text."""
+    if len(facts) > _FEW:
+        quads = {letters[i : i + 4] for i in range(len(letters) - 3)}
+        return [fact for fact in facts if _squeeze(fact.value)[-4:] in quads]
+    return [fact for fact in facts if _squeeze(fact.value)[-4:] in letters]
 
 
 def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:
@@ -188,11 +208,6 @@ class Squeezed:
         at = [m.start() for m in _ASCII_ALNUM.finditer(doc.text)]
         return cls("".join(doc.text[i] for i in at).upper(), at)
 
-    def grams(self) -> set[str]:
-        """Every four signs in a row: thousands of facts are then looked for in one pass."""
-        letters = self.letters
-        return {letters[i : i + 4] for i in range(len(letters) - 3)}
-
     def find(self, core: str, text: str, *, glued: bool = False) -> Iterator[tuple[int, int]]:
         """Ranges of ``text`` that say ``core`` with light punctuation, leading zeros included.
 
@@ -218,6 +233,7 @@ class Squeezed:
         )
 
 
+_OTHERS = re.compile(r"[^0-9A-Za-z]+")
 _ASCII_ALNUM = re.compile(r"[0-9A-Za-z]")
 
 

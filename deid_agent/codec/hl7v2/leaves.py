@@ -44,7 +44,7 @@ def leaves(table: Table, view: View, lines: Sequence[Segment], offset: int) -> I
         shift = 1 if line.header else 0
         for index in range(first, len(fields)):
             a, b = fields[index]
-            if a == b:
+            if b - a < 2:  # one character names nobody
                 continue
             order = index + shift
             rule = rules[order - 1] if 0 < order <= len(rules) else rest
@@ -61,6 +61,8 @@ def _repetition(
     components = split(view.text, *piece, marks.component)
     coded = rule is not None and rule.part in {Leaf.CODED, Leaf.VARIES} and len(components) > 2
     for number, (a, b) in enumerate(components, start=1):
+        if b - a < 2:
+            continue
         role = _role(view, components, number) if coded else _kept(rule, number)
         inner = split(view.text, a, b, marks.subcomponent)
         for order, (x, y) in enumerate(inner, start=1):
@@ -90,6 +92,8 @@ def _kept(rule: Rule | None, number: int) -> Role:
 
 
 def _mapped(view: View, a: int, b: int, marks: Separators, offset: int) -> MappedText:
+    if view.plain and marks.escape not in (text := view.text[a:b]):
+        return MappedText(text, range(a + offset, b + offset), range(a + offset + 1, b + offset + 1))
     chunk = unescape(view, a, b, marks)
     return MappedText(chunk.text, _moved(chunk.starts, offset), _moved(chunk.ends, offset))
 
