@@ -15,6 +15,7 @@ from pathlib import Path
 from deid_agent.agent.job import Job, Process, Processed, Refused, Result
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
+from deid_agent.codec.rtf import RtfCodec
 from deid_agent.deidentify import Deidentifier
 from deid_agent.errors import ConfigurationError, MessageError, Reason
 from deid_agent.guard import Guard
@@ -55,6 +56,7 @@ class Workshop:
                 max_shift_days=self.policy.max_shift_days,
             ),
             policy=self.policy,
+            inner=(RtfCodec(),),
             guard=Guard(KnownRecognizer(Words.of(loaded.lexicons), exact=True).recognize),
         )
 
