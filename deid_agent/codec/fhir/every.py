@@ -92,7 +92,7 @@ class Every:
         else:
             start, end = self._next()
             if isinstance(value, str):
-                if value and key not in _ENCODED:
+                if len(value) > 1 and key not in _ENCODED:
                     yield from self._string(value, start + 1, end - 1, path, key, role)
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 text = self._raw[start:end].decode("ascii")
@@ -106,6 +106,8 @@ class Every:
         mapped, attributes = xhtml.read(value, starts, ends, inline=self._table.inline)
         yield Narrative(path, mapped)
         for found in attributes:
+            if found.name.startswith("xmlns") or found.name in {"class", "style"}:
+                continue
             text, _ = xhtml.read(found.value, starts, ends, offset=found.start, quoted=True)
             yield Narrative(f"{path}/@{found.name}", text)
 
