@@ -4,7 +4,6 @@ HL7 v2.8.2 chapter 2.14.9.18 (MSH-18) and table 0211. Declared and actual
 charset disagree often; a value that cannot be decoded would be a value that is not searched.
 """
 
-import codecs
 import re
 from array import array
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from deid_agent import charsets
+from deid_agent.codec.multibyte import stateless
 from deid_agent.errors import MessageError, Reason
 
 _NAMES = MappingProxyType(
@@ -136,7 +136,8 @@ def view(raw: bytes, declared: str) -> View:
     if charset == "iso2022":
         return View(raw, *_iso2022(raw))
     if charset in _WIDE:
-        return View(raw, *_stateless(raw, str(charset)))
+        text, starts, ends = stateless(raw, str(charset))
+        return View(raw, text, str(charset), False, starts, ends)
     # Senders that declare 8859/1 or ASCII and send UTF-8 are common; the reverse never reads as UTF-8 by chance.
     if _reads_as(raw, "utf-8"):
         charset = "utf-8"
@@ -164,27 +165,6 @@ def _reads_as(data: bytes, charset: str) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _stateless(raw: bytes, charset: str) -> "tuple[str, str, bool, array[int], array[int]]":
-    """Character by character, because a trail byte may equal a separator; a bad byte is read as latin-1."""
-    decoder = codecs.getincrementaldecoder(charset)()
-    out: list[str] = []
-    starts, ends, since = array("Q"), array("Q"), 0
-    at = 0
-    while at < len(raw):
-        try:
-            text = decoder.decode(raw[at : at + 1], at + 1 == len(raw))
-            at += 1
-        except UnicodeDecodeError:
-            decoder.reset()
-            text, at = raw[since : since + 1].decode("latin-1"), since + 1
-        if text:
-            out.append(text)
-            starts.extend([since] * len(text))
-            ends.extend([at] * len(text))
-            since = at
-    return "".join(out), charset, False, starts, ends
 
 
 def _iso2022(raw: bytes) -> "tuple[str, str, bool, array[int], array[int]]":

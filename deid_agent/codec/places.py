@@ -11,12 +11,14 @@ class Places(Sequence[int]):
     """One number per character. Stretch ``k`` begins at character ``first[k]`` with ``where[k]`` and sizes up by one.
 
     ``through`` reads the result as an index of another sequence: text of markup to markup to bytes.
+    ``steps`` is by how much each stretch sizes up where that is not one (characters of several bytes).
     """
 
     first: Sequence[int]
     where: Sequence[int]
     size: int
     through: Sequence[int] | None = None
+    steps: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -26,8 +28,9 @@ class Places(Sequence[int]):
         below = list(self.through or ()) if many else self.through
         for stretch, start in enumerate(self.first):
             end = self.first[stretch + 1] if stretch + 1 < len(self.first) else self.size
-            shift = self.where[stretch] - start
-            for index in range(start + shift, end + shift):
+            step = 1 if self.steps is None else self.steps[stretch]
+            at = self.where[stretch]
+            for index in range(at, at + (end - start) * step, step):
                 yield index if below is None else below[index]
 
     @overload
@@ -44,5 +47,13 @@ class Places(Sequence[int]):
         if not 0 <= index < self.size:
             raise IndexError("no such character")
         stretch = bisect_right(self.first, index) - 1
-        found = self.where[stretch] + index - self.first[stretch]
+        step = 1 if self.steps is None else self.steps[stretch]
+        found = self.where[stretch] + (index - self.first[stretch]) * step
         return found if self.through is None else self.through[found]
+
+
+def part(places: Sequence[int], start: int, end: int) -> Sequence[int]:
+    """``places[start:end]`` without a copy."""
+    if isinstance(places, range):
+        return places[start:end]
+    return Places((0,), (start,), end - start, places)
