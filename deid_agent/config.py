@@ -65,6 +65,9 @@ class AgentSettings(_Section):
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="larger messages are dead-lettered as RESOURCE"
     )
+    validate_output: bool = Field(
+        default=False, description="check with hl7apy and fhir.resources that no output is less valid than its input"
+    )
     dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.5, description="share of dead letters in the last 1,000 records of a partition that stops the agent"
     )

@@ -188,9 +188,11 @@ class Deidentifier:
     def _value(self, site: Site, method: Method, scope: Scope) -> str:
         match method:
             case Method.SURROGATE:
-                return self._surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
+                new = self._surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
+                return new[: site.limit].rstrip() if site.limit else new
             case Method.GENERALIZE:
-                return generalize(site.type, site.value, blank=site.blank)
+                new = generalize(site.type, site.value, blank=site.blank)
+                return f"{new}-01-01T00:00:00Z" if site.kind is Kind.INSTANT and len(new) == 4 else new
             case Method.MASK | Method.REDACT:
                 return site.blank
             case Method.KEEP:

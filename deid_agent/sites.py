@@ -23,6 +23,7 @@ class Kind(StrEnum):
     FAMILY = "family"  # one family name ("van Beethoven")
     GIVEN = "given"  # one or more given names, or initials ("Ludwig", "L.")
     NAME = "name"  # a whole name in one string ("Okafor, Ada M.", "Dr. Ada Okafor")
+    INSTANT = "instant"  # a date with its time, of which no part may be missing
     VALUE = "value"  # anything else that is one value of its type
     REDACT = "redact"  # a value nobody can use once its identity is gone
 
@@ -53,6 +54,7 @@ class Site:
     value: str = field(default="", repr=False)
     blank: str = ""  # what a redacted value becomes: empty in HL7, a valid placeholder in FHIR
     source: str = "structure"
+    limit: int = 0  # most characters that a surrogate may have here; 0: any
 
 
 class Role(StrEnum):

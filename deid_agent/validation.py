@@ -21,6 +21,7 @@ _HEADER = re.compile(r"(?:MSH|FHS|BHS)([!-/:-@\[-`{-~])([!-/:-@\[-`{-~]{0,5})")
 _NAME = re.compile(r"[A-Z][A-Z0-9]{2}")
 _VERSION = re.compile(r"2(?:\.\d){1,2}")
 _NEWEST = "2.8.2"
+_FREE = frozenset({"ST", "TX", "FT", "varies", ""})  # separators in text are common, and read as text
 _NULL = '""'
 
 
@@ -209,7 +210,9 @@ class _Segments:
         if not value or value == _NULL:
             return
         if not parts or not isinstance(parts[0], tuple):
-            if (problem := self._leaf(kind, value)) is not None:
+            if kind not in _FREE and mark and mark in value:
+                yield f"{where}: parts"
+            elif (problem := self._leaf(kind, value)) is not None:
                 yield f"{where}: {problem}"
             return
         below = self._subcomponent if mark == self._component else ""
@@ -242,7 +245,10 @@ _Parts = tuple[tuple[str, _Rule, tuple[int, int], str], ...]
 def _fields(segment: str, version: str) -> Mapping[int, tuple[str, _Rule, tuple[int, int], str]]:
     """The fields of a segment by number (withdrawn ones may be missing in between); none where it is not known."""
     rule = cast("_Rule | None", _reference(segment, "Segment", version))
-    return {int(field[0].rpartition("_")[2]): field for field in (rule[1] or ())} if rule else {}
+    fields = (rule[1] if rule and rule[1:] else None) or ()
+    # Some entries of the tables are torn (ORO in 2.1).
+    whole = (field for field in fields if len(field) == 4 and isinstance(field[2], tuple))
+    return {int(field[0].rpartition("_")[2]): field for field in whole}
 
 
 def _components(datatype: str, version: str) -> _Parts | None:

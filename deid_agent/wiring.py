@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deid_agent.agent.job import Job, Process, Processed, Refused, Result
+from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
+from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.rtf import RtfCodec
 from deid_agent.deidentify import Deidentifier
 from deid_agent.errors import ConfigurationError, MessageError, Reason
@@ -27,6 +29,7 @@ from deid_agent.recognize.knownnames import Words
 from deid_agent.resolve import Profile, Resolver
 from deid_agent.sites import Remark
 from deid_agent.surrogate import Surrogates
+from deid_agent.validation import Validator
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,13 @@ class Workshop:
     system: str = "default"
     profile: str = "recall"
     max_bytes: int = 64 * 1024 * 1024
+    validate: bool = False
 
     def deidentifier(self) -> Deidentifier:
         """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
         loaded = registry.load_rules(self.rules)
         return Deidentifier(
-            codecs=(Hl7Codec(self.rules), FhirCodec(self.rules)),
+            codecs=(Hl7Codec(self.rules), FhirCodec(self.rules), CdaCodec(self.rules)),
             recognizers=registry.assemble(loaded, self.system),
             resolver=Resolver(_profile(self.profile), loaded),
             surrogates=Surrogates(
@@ -56,7 +60,7 @@ class Workshop:
                 max_shift_days=self.policy.max_shift_days,
             ),
             policy=self.policy,
-            inner=(RtfCodec(),),
+            inner=(RtfCodec(), HtmlCodec(self.rules)),
             guard=Guard(KnownRecognizer(Words.of(loaded.lexicons), exact=True).recognize),
         )
 
@@ -64,9 +68,10 @@ class Workshop:
         """The job callable, loaded."""
         deidentifier = self.deidentifier()
         digests = Digests(self.key)
+        validator = Validator() if self.validate else None
 
         def process(job: Job) -> Result:
-            return run_job(job, deidentifier, digests, self.max_bytes)
+            return run_job(job, deidentifier, digests, self.max_bytes, validator)
 
         return process
 
@@ -83,8 +88,10 @@ class Digests:
         return hashlib.blake2b(data, key=secret, digest_size=16).hexdigest()
 
 
-def run_job(job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: int) -> Result:
-    """One record through the de-identifier; every expected failure becomes a ``Refused``."""
+def run_job(
+    job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: int, validator: Validator | None = None
+) -> Result:
+    """One record through the de-identifier (and the schemas); every expected failure becomes a ``Refused``."""
     came_in = digests.of(job.payload)
     if len(job.payload) > max_bytes:
         return Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=came_in)
@@ -94,6 +101,8 @@ def run_job(job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: i
             done = deidentifier.tombstone(key=job.key, headers=job.headers)
         else:
             done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
+            if validator is not None:
+                validator.check(job.payload, done.payload)
     except MessageError as problem:
         return Refused(problem.reason, where=problem.where, stage="deidentify", input_digest=came_in)
     found: Counter[str] = Counter()

@@ -14,6 +14,7 @@ import orjson
 from deid_agent.cli.common import Exit, guarded, say, tagging_options, workshop
 from deid_agent.deidentify import Deidentified, Deidentifier
 from deid_agent.errors import ConfigurationError, MessageError, Reason
+from deid_agent.validation import Validator
 from deid_agent.wiring import remark_dict
 
 
@@ -33,6 +34,7 @@ class _Input:
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Write under the same relative names here.")
 @click.option("--remarks", metavar="FILE", type=click.Path(path_type=Path), help="One JSON line per message.")
 @click.option("--json", "as_json", is_flag=True, help="Write the remarks lines to standard output; needs --out.")
+@click.option("--validate", is_flag=True, help="Refuse outputs that hl7apy or fhir.resources find less valid.")
 @tagging_options
 @guarded
 def message(
@@ -40,6 +42,7 @@ def message(
     out: Path | None,
     remarks: Path | None,
     as_json: bool,
+    validate: bool,
     policy_name: str,
     profile: str,
     system: str,
@@ -61,12 +64,13 @@ def message(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     )
     deidentifier = parts.deidentifier()
+    validator = Validator() if validate else None
     code = Exit.DONE
     with _report(remarks, as_json) as report, _progress(inputs) as bar:
         if out is not None:
             _prepare(out, parts.key.demo)
         for item in bar:
-            line = _one(item, out, deidentifier, parts.max_bytes)
+            line = _one(item, out, deidentifier, validator, parts.max_bytes)
             if line["outcome"] != "published":
                 code = Exit.REFUSED
             report.write(orjson.dumps(line) + b"\n")
@@ -126,13 +130,17 @@ def _progress(inputs: list[_Input]) -> "click._termui_impl.ProgressBar[_Input]":
     return click.progressbar(inputs, label="messages", file=sys.stderr, hidden=hidden)
 
 
-def _one(item: _Input, out: Path | None, deidentifier: Deidentifier, max_bytes: int) -> dict[str, object]:
+def _one(
+    item: _Input, out: Path | None, deidentifier: Deidentifier, validator: Validator | None, max_bytes: int
+) -> dict[str, object]:
     """One message through; what is said of it in the remarks file."""
     try:
         payload = item.read()
         if len(payload) > max_bytes:
             raise MessageError(Reason.RESOURCE, "payload", f"over {max_bytes} bytes")
         done = deidentifier.message(payload)
+        if validator is not None:
+            validator.check(payload, done.payload)
         _write(done, item, out)
     except MessageError as problem:
         say(f"{item.name}: {problem}")

@@ -48,6 +48,7 @@ def workshop_of(settings: Settings, key: Key) -> Workshop:
         system=settings.system,
         profile=settings.profile,
         max_bytes=settings.agent.max_message_bytes,
+        validate=settings.agent.validate_output,
     )
 
 

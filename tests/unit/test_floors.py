@@ -33,6 +33,7 @@ FLOORS = {
     "attachment": 2,
     "context": 2,
     "guard": 2,  # what finds known PHI is handed to it, so it needs no floor above recognize
+    "validation": 2,
     "deidentify": 3,
     "eval": 4,
     "agent": 4,

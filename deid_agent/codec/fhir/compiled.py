@@ -24,6 +24,7 @@ _PLAIN: Mapping[str, PhiType] = {
     "code": PhiType.IDNUM,
     "time": PhiType.DATE,
     "date": PhiType.DATE,
+    "instant": PhiType.DATE,
     "id": PhiType.IDNUM,
     "reference": PhiType.IDNUM,
     "search": PhiType.IDNUM,
@@ -159,7 +160,8 @@ class _Builder:
         complexes = sorted(n for n in names if n not in self._primitive)
         word = next((w for o in owner.split("|") if (w := self._words.get(o, {}).get(element))), None)
         if word is None and primitives:
-            word = self._primitive[primitives[0]]
+            # Where one version has a dateTime and another an instant, what an instant needs is right for both.
+            word = self._primitive["instant" if "instant" in primitives else primitives[0]]
             if element == self._own and word == "uri" and self._defines(owner):
                 word = "keep"
         child = None

@@ -58,10 +58,12 @@ def _unless(pattern: re.Pattern[str]) -> Treatment:
 
 
 def _date(at: Scalar) -> None:
-    if _DATE.fullmatch(at.value):
-        at.site(PhiType.DATE)
-    else:
+    if not _DATE.fullmatch(at.value):
         at.text()
+    elif at.leaf.name == "instant" and "T" in at.value:
+        at.site(PhiType.DATE, kind=Kind.INSTANT)
+    else:
+        at.site(PhiType.DATE)
 
 
 def _id(at: Scalar) -> None:
@@ -284,6 +286,7 @@ TREATMENTS: Mapping[str, Treatment] = {
     "code": _unless(_CODE),
     "time": _unless(_TIME),
     "date": _date,
+    "instant": _date,
     "id": _id,
     "reference": _reference,
     "search": _search,

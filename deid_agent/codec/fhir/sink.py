@@ -22,6 +22,9 @@ _BLANKS = {
     PhiType.IPADDRESS: "192.0.2.0",
 }
 
+_URNS = {"urn:uuid:": "00000000-0000-0000-0000-000000000000", "urn:oid:": "2.999"}
+"""The nil UUID (RFC 9562, 5.9), and the arc for examples (ITU-T X.660)."""
+
 
 @dataclass(slots=True)
 class Frame:
@@ -123,7 +126,7 @@ class Scalar:
         start, end = (self.start, self.end)
         if len(value) != len(self.value):
             start, end = self.part(first, first + len(value))
-        blank = _blank_of(type_, value)
+        blank = _URNS.get(self.value[:first].lower()) or _blank_of(type_, value)
         if kind is Kind.REDACT and self.path.endswith(_BASE64):
             blank = "AA=="
         whose = subject or frame.subject

@@ -142,7 +142,7 @@ class Walk:
                 return Rule(self._table.unknown.leaf, self._table.shapes[suffix], numbers_stay=False)
             rule = self._table.primitives.get(suffix[0].lower() + suffix[1:])
             # "zipCode" is no code: only value[x] and dates, which prove themselves, go by their name.
-            if rule and rule.leaf and (key.startswith("value") or rule.leaf.name == "date"):
+            if rule and rule.leaf and (key.startswith("value") or rule.leaf.name in {"date", "instant"}):
                 return rule
         return self._table.unknown
 

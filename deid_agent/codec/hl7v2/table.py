@@ -6,7 +6,7 @@ datatypes a field has had in any version. Every name is checked at start: a rule
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +69,7 @@ class Rule:
     ``other`` is read instead where the value can't be ``part``: senders put a CN where an NDL belongs.
     ``person`` is true where the layout has a family name, ``lone`` what a field is that holds one value
     without separators (None where that takes a longer look), ``plain`` the same where such a value is mostly kept.
+    A ``required`` field may not become empty.
     """
 
     part: Part
@@ -78,6 +79,7 @@ class Rule:
     person: bool = False
     lone: Leaf | None = None
     plain: Leaf | None = None
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,17 @@ def load(rules: Path) -> Table:
     folder = rules / "hl7"
     datatypes, segments, fields = (_read(folder / f"{n}.toml") for n in ("datatypes", "segments", "fields"))
     compiler = _Compiler(folder / "datatypes.toml", datatypes)
-    return _compile(compiler, folder / "segments.toml", segments, _strings(fields, "fields", folder / "fields.toml"))
+    known, required = (_strings(fields, section, folder / "fields.toml") for section in ("fields", "required"))
+    return _compile(compiler, folder / "segments.toml", segments, known, required)
 
 
-def _compile(compiler: "_Compiler", origin: Path, data: Mapping[str, object], fields: Mapping[str, str]) -> Table:
+def _compile(
+    compiler: "_Compiler",
+    origin: Path,
+    data: Mapping[str, object],
+    fields: Mapping[str, str],
+    required: Mapping[str, str],
+) -> Table:
     unknown = _strings(data, "unknown", origin)
     if set(unknown) != {"segment", "field"}:
         raise ConfigurationError(f"{origin}: [unknown] must say 'segment' and 'field'")
@@ -161,12 +170,16 @@ def _compile(compiler: "_Compiler", origin: Path, data: Mapping[str, object], fi
         words = fields.get(name, "").split()
         default = compiler.rule(str(own["*"]), f"{where}.*", role) if "*" in own else None
         numbers = {_field(k, where, len(words)): v for k, v in own.items() if k not in {"role", "join", "by", "*"}}
-        segments[name] = tuple(
+        rules = [
             compiler.rule(str(numbers[i]), f"{where}.{i}", role)
             if i in numbers
             else default or compiler.default(words[i - 1], role, f"{name}-{i}")
             for i in range(1, max([len(words), *numbers]) + 1)
-        )
+        ]
+        for word in required.get(name, "").split():
+            number = _field(word, f"{origin.with_name('fields.toml')}: required", len(rules))
+            rules[number - 1] = replace(rules[number - 1], required=True)
+        segments[name] = tuple(rules)
         rest[name] = default or beyond
     return Table(
         MappingProxyType(segments),

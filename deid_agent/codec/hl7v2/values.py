@@ -44,6 +44,11 @@ def is_kept(leaf: Leaf, text: str) -> bool:
             return len(text) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
 
 
+def placeholder(type_: PhiType) -> str:
+    """What a redacted value of a required field becomes."""
+    return "1900" if type_ is PhiType.DATE else "REDACTED"
+
+
 def is_plain(leaf: Leaf, text: str) -> bool:
     """True where a letters-and-digits ``text`` is surely kept as a code (``CODE``, ``CODED``) or as a ``NUMBER``."""
     if not text.isascii() or len(text) > LONGEST_CODE:

@@ -43,6 +43,7 @@ def test_the_digest_is_current() -> None:
         ("segments.toml", "join = 5", 'join = "five"', r"OBX: 'join' and 'by' must be field numbers"),
         ("segments.toml", 'field = "text"', 'field = "nothing"', r"unknown\.field: 'nothing'"),
         ("segments.toml", 'segment = "text"', "", r"\[unknown\] must say"),
+        ("fields.toml", 'MSA = "1 2"', 'MSA = "1 99"', r"fields\.toml: required\.99: the segment has \d+ fields"),
         ("datatypes.toml", 'SAD = "street', 'SAD = "avenue', r"datatypes\.toml: layout\.\w+.*'avenue' is not one of"),
         ("datatypes.toml", "{SAD}", "{SADD}", r"layout\.XAD: 'SADD' is not a layout"),
         ("datatypes.toml", 'XCN = "XCN provider"', "", r"default\.XCN: missing, and \w+-\d+ has it"),
