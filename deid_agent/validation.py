@@ -91,7 +91,7 @@ def _fhir_payload(text: bytes, release: str) -> Iterator[Problem]:
 
 
 def _fhir(tree: object, release: str) -> Iterator[Problem]:
-    from pydantic import ValidationError  # noqa: PLC0415
+    from pydantic_core import ValidationError  # noqa: PLC0415
 
     name = tree.get("resourceType") if isinstance(tree, dict) else None
     model = _model(str(name), release)
