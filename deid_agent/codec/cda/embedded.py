@@ -3,14 +3,14 @@
 Source: HL7 v3 data types, ED (mediaType, representation, compression, integrityCheck).
 """
 
-import base64
-import binascii
 import re
 
+from deid_agent import armor
 from deid_agent.codec.cda.sink import Frame, Sink
 from deid_agent.codec.markup.charset import View
 from deid_agent.codec.markup.reading import value_of
 from deid_agent.codec.markup.xml import Part, Token
+from deid_agent.errors import MessageError, Reason
 from deid_agent.sites import Attachment
 
 UNKNOWN = "application/octet-stream"
@@ -58,17 +58,21 @@ def _encoded(frame: Frame, sink: Sink, runs: list[Token], dense: str) -> Attachm
     view = sink.view
     packed = "compression" in frame.attributes
     kind = frame.value("mediaType").strip()
-    try:
-        data = base64.b64decode(dense, validate=True)
-    except (binascii.Error, ValueError):
-        data, kind = dense.encode("utf-8", "replace"), UNKNOWN
     (a, _), (_, b) = _core(view, runs[0]), _core(view, runs[-1])
+    layout = armor.PLAIN
+    try:
+        data, layout = armor.read(view.text[a:b] if len(runs) == 1 and runs[0].part is Part.TEXT else dense)
+    except armor.TooLongError:
+        raise MessageError(Reason.RESOURCE, frame.path, "an attachment is too long") from None
+    except ValueError:
+        data, kind = dense.encode("utf-8", "replace"), UNKNOWN
     media, plain = _media(frame, sink)
     check = frame.attributes.get("integrityCheck")
     by_sha1 = frame.value("integrityCheckAlgorithm") in {"", "SHA-1"}
     digest = view.span(check.start, check.end) if check and check.value and by_sha1 and not packed else None
     kind = UNKNOWN if packed else kind
-    return Attachment(frame.path, *view.span(a, b), kind, "base64", data, digest=digest, media=media, plain=plain)
+    span = view.span(a, b)
+    return Attachment(frame.path, *span, kind, "base64", data, digest=digest, media=media, plain=plain, armor=layout)
 
 
 def _core(view: View, run: Token) -> tuple[int, int]:

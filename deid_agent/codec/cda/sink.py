@@ -88,6 +88,7 @@ class Value:
         kind: Kind = Kind.VALUE,
         subject: Subject | None = None,
         blank: str | None = None,
+        source: str = "structure",
     ) -> None:
         """Characters ``[start, end)``, without white space at the edges, are one value of ``type_``."""
         end = len(self.text) if end is None else end
@@ -101,7 +102,7 @@ class Value:
         empty = blank_of(type_, value) if blank is None else blank
         first, last = starts[start], ends[start + len(value) - 1]
         group = self.frame.group or self.frame.path
-        self.sink.sites.append(Site(self.path, first, last, type_, kind, whose, group, value, empty))
+        self.sink.sites.append(Site(self.path, first, last, type_, kind, whose, group, value, empty, source))
 
     def narrative(self, start: int = 0, end: int | None = None) -> None:
         """Characters ``[start, end)`` are free text."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from deid_agent.codec.cda.sink import Frame, Value, is_uuid
 from deid_agent.codec.cda.table import Do, Treatment, Whose
 from deid_agent.phi import PhiType
-from deid_agent.sites import Kind, Subject
+from deid_agent.sites import ELSEWHERE, Kind, Subject
 
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9]\d*))+")
 _TIME = re.compile(
@@ -162,7 +162,7 @@ def _link(at: Value, found: Treatment) -> None:
 
 def _address(at: Value, _: Treatment) -> None:
     if not _ANCHOR.fullmatch(at.text.strip()):
-        at.site(PhiType.URL, kind=Kind.REDACT)
+        at.site(PhiType.URL, kind=Kind.REDACT, source=ELSEWHERE)
 
 
 TREATMENTS: Mapping[Do, Callable[[Value, Treatment], None]] = {

@@ -75,11 +75,13 @@ def view(raw: bytes) -> View:
     charset = _known(name)
     if raw.isascii():
         return View(raw.decode("ascii"), charset or "ascii", range(len(raw)), range(1, len(raw) + 1))
+    # What declares another charset and is UTF-8 was carried through one; the reverse never reads as UTF-8 by chance.
+    if found := _unicode(raw, "utf-8", 0):
+        return found
     if charset in _SEVERAL:
         text, starts, ends = stateless(raw, charset)
         return View(text, charset, starts, ends)
-    # Senders that declare ISO-8859-1 and write UTF-8 are common; the reverse never reads as UTF-8 by chance.
-    return _unicode(raw, "utf-8", 0) or _single(raw, charset) or _latin(raw)
+    return _single(raw, charset) or _latin(raw)
 
 
 def head(raw: bytes, size: int) -> str:

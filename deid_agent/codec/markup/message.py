@@ -8,6 +8,7 @@ from deid_agent.codec.markup.charset import View, encode
 from deid_agent.sites import Attachment, Narrative, Site
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_RETURN = re.compile("\r(?!\n)")
 _CLOSES = re.compile(r"(?<!\])\]>")
 
 
@@ -29,7 +30,7 @@ class MarkupMessage:
 
         ``& < > " '`` and characters that the charset lacks become references, controls that XML forbids spaces.
         """
-        out = escape(_CONTROLS.sub(" ", text)).replace("\r", "&#13;")
+        out = _RETURN.sub("&#13;", escape(_CONTROLS.sub(" ", text)))
         return encode(out.replace("]", "&#93;") if self.brackets else out, self.charset)
 
 
