@@ -3,15 +3,14 @@
 HL7 v2.8.2 chapter 2A.2.24 (ED), tables 0191, 0291, 0299, 0834.
 """
 
-import base64
-import binascii
 import re
 from types import MappingProxyType
 
+from deid_agent import armor
 from deid_agent.codec.hl7v2.charset import View
 from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.wire import Range, Separators, split
-from deid_agent.sites import Attachment
+from deid_agent.errors import MessageError, Reason
 
 UNKNOWN = "application/octet-stream"
 _MAIN = MappingProxyType(
@@ -29,48 +28,50 @@ _SUB = MappingProxyType(
     }
 )  # fmt: skip
 _MAGIC = ((b"%pdf", "application/pdf"), (b"{\\rtf", "application/rtf"), (b"<?xml", "text/xml"), (b"<html", "text/html"))
+_STARTS = (
+    *(magic for magic, _ in _MAGIC), b"<clinicaldocument", b"<!doctype", b"pk\x03\x04", b"\x89png", b"\xff\xd8\xff",
+    b"gif8", b"ii*\x00", b"mm\x00*", b"\x1f\x8b", b"msh|",
+)  # fmt: skip
 LONG = 256
 """No word of prose, and no ED component but the data, is so long."""
-_BARE = re.compile(r"[A-Za-z0-9+/]{256,}={0,2}")
+
+
 _SPACE = re.compile(r"\s+")
 
 
-def is_bare(text: str) -> bool:
-    """True for what is no prose but a document: one long base64 word."""
-    return len(text) >= LONG and _BARE.fullmatch(text) is not None
+def is_mixed(dense: str) -> bool:
+    """Base64 has small letters, capitals and digits; a rule of dashes or a gene has not."""
+    return any("a" <= c <= "z" for c in dense) and any("A" <= c <= "Z" for c in dense) and any(map(str.isdigit, dense))
 
 
-def bare(view: View, a: int, b: int, path: str) -> Attachment:
-    """A document without its description; only its own first bytes say what it is."""
-    text = view.text[a:b]
-    data, encoding, _ = _data(text, "")
-    unknown = UNKNOWN if encoding == "base64" or is_bare(text) else ""
-    kind = next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), unknown)
-    return Attachment(path, *view.span(a, b), kind, encoding, data)
+def begins(dense: str) -> bool:
+    """True where base64 or hexadecimal digits are the beginning of a document of a known kind."""
+    for read in (armor.read, armor.read_hex):
+        try:
+            data, _ = read(dense[:24])
+        except ValueError:
+            continue
+        if data.lstrip().lower().startswith(_STARTS):
+            return True
+    return False
 
 
-def encapsulated(view: View, pieces: list[Range], marks: Separators, path: str) -> Attachment | None:
-    """The document of an ED value, from its components; None where ED.5 is empty.
+def kind(data: bytes, encoding: str) -> str:
+    """The media type that a document's own first bytes show; unknown for other decoded data, and for undecoded."""
+    unknown = UNKNOWN if encoding == "base64" or len(data) >= LONG else ""
+    return next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), unknown)
 
-    What does not decode as its encoding says is handed on undecoded, as ``application/octet-stream``: never as text.
-    """
-    a, b = pieces[4]
-    value = plain(view, a, b, marks)
+
+def piece(
+    view: View, pieces: list[Range], marks: Separators, observation: tuple[str, str]
+) -> tuple[str, str, str, tuple[str, ...]] | None:
+    """Value, media type, encoding and key of an ED; None where ED.5 is empty."""
+    value = plain(view, *pieces[4], marks)
     if value in {"", '""'}:
         return None
-    main, sub, encoding = (plain(view, *piece, marks).strip().lower() for piece in pieces[1:4])
+    main, sub, encoding = (plain(view, *each, marks).strip().lower() for each in pieces[1:4])
     named = split(sub, 0, len(sub), "&")[0]
-    declared = media(main, sub[named[0] : named[1]])
-    data, encoding, kind = _data(value, encoding)
-    return Attachment(
-        f"{path}.5",
-        *view.span(a, b),
-        kind if kind is not None else declared,
-        encoding,
-        data,
-        media=view.span(pieces[1][0], pieces[2][1]),
-        plain=f"text{marks.component}plain".encode(),
-    )
+    return value, media(main, sub[named[0] : named[1]]), encoding, (*observation, main, sub, encoding)
 
 
 def media(main: str, sub: str) -> str:
@@ -85,18 +86,28 @@ def media(main: str, sub: str) -> str:
     return f"{main}/{sub or ('plain' if main == 'text' else 'octet-stream')}" if main else ""
 
 
-def _data(value: str, encoding: str) -> tuple[bytes, str, str | None]:
-    """Bytes, their encoding (base64, hex, text), and the media type where decoding failed."""
-    dense = _SPACE.sub("", value)
+def decoded(value: str, encoding: str) -> tuple[bytes, str, armor.Armor, str | None]:
+    """Bytes, their encoding (base64, hex, text) and its layout, and the media type where decoding failed.
+
+    What does not decode as its encoding says is handed on undecoded, as ``application/octet-stream``: never as text.
+    Raises ``MessageError(RESOURCE)`` where it is too long.
+    """
     try:
-        if encoding == "base64" or (encoding not in {"a", "hex"} and _looks_base64(dense)):
-            return base64.b64decode(dense, validate=True), "base64", None
+        if encoding == "base64" or (encoding not in {"a", "hex"} and _looks_base64(value)):
+            data, layout = armor.read(value)
+            return data, "base64", layout, None
         if encoding == "hex":
-            return bytes.fromhex(dense), "hex", None
-    except (binascii.Error, ValueError):
-        return value.encode("utf-8", "replace"), "text", UNKNOWN
-    return value.encode("utf-8", "replace"), "text", None
+            data, layout = armor.read_hex(value)
+            return data, "hex", layout, None
+    except armor.TooLongError:
+        raise MessageError(Reason.RESOURCE, "OBX-5", "attachment too long") from None
+    except ValueError:
+        return value.encode("utf-8", "replace"), "text", armor.PLAIN, UNKNOWN
+    return value.encode("utf-8", "replace"), "text", armor.PLAIN, None
 
 
-def _looks_base64(dense: str) -> bool:
-    return len(dense) >= 16 and len(dense) % 4 == 0 and re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", dense) is not None
+def _looks_base64(value: str) -> bool:
+    dense = _SPACE.sub("", value)
+    if len(dense) < 16 or re.fullmatch(r"[A-Za-z0-9+/_-]+={0,2}", dense) is None:
+        return False
+    return len(dense) % 4 == 0 or (len(dense) >= LONG and is_mixed(dense))

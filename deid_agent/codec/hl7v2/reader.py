@@ -3,8 +3,9 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from deid_agent.codec.hl7v2 import attachment, values
+from deid_agent.codec.hl7v2 import attachment, documents, values
 from deid_agent.codec.hl7v2.charset import View
 from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
@@ -21,6 +22,9 @@ MAX_SEPARATORS = 8
 """Sets of separators that the headers of one message may declare (file, batch, message: three)."""
 _KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
 _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
+_FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE})
+LONGEST_TABLE_VALUE = 20
+"""Facilities, rooms and counties are mostly values of a user's table (IS), which may be so long."""
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
 _NOTED = frozenset({"MSH", "PID", "MRG"})
@@ -43,6 +47,8 @@ class Reader:
         self._run: tuple[tuple[str, str], list[tuple[str, Range]]] | None = None
         self._first: dict[str, str] = {}
         self._declared: set[Separators] = set()
+        self._documents = documents.Documents(view)
+        self._current: tuple[str, list[str]] = ("", [])
 
     def read(self, segments: Sequence[Segment]) -> Hl7Message:
         """Raises ``MessageError`` (MALFORMED, UNSUPPORTED, RESOURCE)."""
@@ -62,8 +68,10 @@ class Reader:
             path = name if seen[name] == 1 else f"{name}({seen[name]})"
             if name not in self._table.joins:
                 self._close()
+                self._finish()
             self._segment(name, path, segment)
         self._close()
+        self._finish()
         control, time = self._first.get("MSH-10", ""), self._first.get("MSH-7", "")
         self._sites.sort(key=lambda s: s.start)
         return Hl7Message(
@@ -105,6 +113,7 @@ class Reader:
         """The hot loop: most fields are empty, kept, or one value without a separator, and cost next to nothing."""
         field, special = self._marks.field, self._inner.search
         fields = self._text[segment.start : segment.end].split(field)
+        self._current = (name, fields)
         offset = 1 if segment.header else 0
         rules, rest = self._table.rules(name)
         known = len(rules)
@@ -131,10 +140,15 @@ class Reader:
                 continued = True
             elif rule.plain and text.isalnum() and values.is_plain(rule.plain, text):
                 continue
-            elif rule.lone is not None and special(text) is None:
-                self._lone(rule, rule.lone, a, b, f"{path}-{number}[1]")
             else:
-                self._field(rule, a, b, f"{path}-{number}")
+                first = len(self._sites)
+                if rule.lone is not None and special(text) is None:
+                    self._lone(rule, rule.lone, a, b, f"{path}-{number}[1]")
+                else:
+                    self._field(rule, a, b, f"{path}-{number}")
+                if rule.required and first < len(self._sites):
+                    site = self._sites[first]
+                    self._sites[first] = replace(site, blank=values.placeholder(site.type))
         if joined is not None and not continued:
             self._close()
 
@@ -175,24 +189,26 @@ class Reader:
     # Text over several segments -------------------------------------------------
 
     def _extend(self, key: tuple[str, str], path: str, a: int, b: int) -> None:
+        self._finish()
         if self._run is None or self._run[0] != key:
             self._close()
             self._run = (key, [])
         for number, (x, y) in enumerate(split(self._text, a, b, self._marks.repetition), start=1):
-            if y - x >= attachment.LONG and attachment.is_bare(self._text[x:y]):
-                self._attachments.append(attachment.bare(self._view, x, y, f"{path}[{number}]"))
-            else:
-                self._run[1].append((f"{path}[{number}]", (x, y)))
+            self._run[1].append((f"{path}[{number}]", (x, y)))
 
     def _stray(self, a: int, b: int, path: str) -> None:
         """A line without a segment name, or an ADD, goes on with the text before it: a report's own line breaks."""
-        fragments = [(path, piece) for piece in self._leaves(a, b)]
+        pieces = self._leaves(a, b)
+        if self._documents.goes_on(self._text[slice(*pieces[0])]):
+            self._documents.add(documents.Piece(path, pieces[0], self._text[slice(*pieces.pop(0))], more=True))
+        fragments = [(path, piece) for piece in pieces]
         if self._run is not None:
             self._run[1].extend(fragments)
         else:
             self._narrative(fragments)
 
     def _close(self) -> None:
+        """The text so far is whole."""
         if self._run is not None:
             self._narrative(self._run[1])
             self._run = None
@@ -203,10 +219,31 @@ class Reader:
             pieces = [leaf for piece in pieces for leaf in split(self._text, *piece, mark)]
         return pieces
 
+    def _finish(self) -> None:
+        """The documents so far are whole."""
+        if self._documents:
+            self._attachments += self._documents.take(f"text{self._marks.component}plain".encode())
+
     def _narrative(self, fragments: Sequence[tuple[str, Range]]) -> None:
+        if sum(b - a for _, (a, b) in fragments) >= attachment.LONG:
+            fragments = self._without_documents(fragments)
         mapped = join(self._view, [piece for _, piece in fragments], self._marks) if fragments else None
         if mapped is not None:
             self._narratives.append((fragments[0][1][0], Narrative(fragments[0][0], mapped)))
+
+    def _without_documents(self, fragments: Sequence[tuple[str, Range]]) -> Sequence[tuple[str, Range]]:
+        """The fragments that are text; those that are a document become one."""
+        if not any(" " not in self._text[a : min(a + 20, b)] for _, (a, b) in fragments if b - a >= 20):
+            return fragments
+        lines = [plain(self._view, *piece, self._marks) for _, piece in fragments]
+        rest: list[tuple[str, Range]] = []
+        at = 0
+        for start, end in documents.runs(lines):
+            rest += fragments[at:start]
+            spans = [piece for _, piece in fragments[start:end]]
+            self._attachments.append(documents.bare(self._view, spans, lines[start:end], fragments[start][0]))
+            at = end
+        return [*rest, *fragments[at:]]
 
     # Fields -----------------------------------------------------------------------
 
@@ -297,7 +334,8 @@ class Reader:
             return
         type_, kind = values.classify(leaf, value, rule, told)
         start, end = (a, b) if self._view.starts is None else self._view.span(a, b)
-        self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value))
+        limit = LONGEST_TABLE_VALUE if leaf in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
+        self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value, limit=limit))
 
     def _coded(self, pieces: Sequence[Range], path: str) -> None:
         """A coded value: its text is free text where no code and system stand beside it; the original text always."""
@@ -322,14 +360,24 @@ class Reader:
 
     def _document(self, pieces: list[Range], path: str) -> None:
         """An ED. One with less than five components is a document without its description, or none at all."""
-        if len(pieces) >= 5:
-            document = attachment.encapsulated(self._view, pieces, self._marks, path)
-            pieces = [(a, b) for a, b in pieces[:1] if b - a >= attachment.LONG] + pieces[5:]
-        elif any(b - a >= attachment.LONG for a, b in pieces):
-            document = attachment.bare(self._view, pieces[0][0], pieces[-1][1], path)
-            pieces = []
-        else:
-            document = None
-        if document is not None:
-            self._attachments.append(document)
+        if len(pieces) < 5:
+            if any(b - a >= attachment.LONG for a, b in pieces):
+                a, b = pieces[0][0], pieces[-1][1]
+                text = plain(self._view, a, b, self._marks)
+                self._attachments.append(documents.bare(self._view, [(a, b)], [text], path))
+            else:
+                self._pending += [(path, leaf) for a, b in pieces if a < b for leaf in self._leaves(a, b)]
+            return
+        if found := attachment.piece(self._view, pieces, self._marks, self._observation()):
+            value, declared, encoding, key = found
+            label = (pieces[1][0], pieces[2][1])
+            span = pieces[4]
+            self._documents.add(documents.Piece(f"{path}.5", span, value, key, label, declared, encoding))
+        pieces = [(a, b) for a, b in pieces[:1] if b - a >= attachment.LONG] + pieces[5:]
         self._pending += [(path, leaf) for a, b in pieces if a < b for leaf in self._leaves(a, b)]
+
+    def _observation(self) -> tuple[str, str]:
+        """The segment's name, and what it observes (OBX-3): what pieces of one document share."""
+        name, fields = self._current
+        joined = self._table.joins.get(name)
+        return name, self._value(fields, joined.by, whole=False) if joined is not None and joined.by else ""
