@@ -32,7 +32,7 @@ _MASKED = re.compile(
     r"(?:[x*•]{2,4}[- ]?){1,2}\Z|(?:last|final) (?:4|four)[\s:(]{0,5}\Z|end(?:s|ing)(?: in)? \Z", re.IGNORECASE
 )
 _PHRASE_WORD = re.compile(r"[^\W\d_]+|\d+")
-_SEPARATORS = re.compile(r"[ \-./()+]{0,3}")
+_SEPARATORS = re.compile(r"[ \-./()+_]{0,3}")
 _STREET_WORDS: Mapping[str, str] = {
     "street": "st", "avenue": "ave", "av": "ave", "road": "rd", "drive": "dr", "lane": "ln", "court": "ct",
     "boulevard": "blvd", "place": "pl", "terrace": "ter", "circle": "cir", "highway": "hwy", "parkway": "pkwy",
@@ -218,11 +218,16 @@ class Squeezed:
             last = found + len(core) - 1
             if self._plain(text, found, last):
                 first = found
-                while first > 0 and self.letters[first - 1] == "0" and self.at[first] - self.at[first - 1] == 1:
+                while (
+                    not glued
+                    and first > 0
+                    and self.letters[first - 1] == "0"
+                    and self.at[first] - self.at[first - 1] == 1
+                ):
                     first -= 1
                 start, end = self.at[first], self.at[last] + 1
                 alone = not (_digit(text, start - 1) or _digit(text, end) or _decimal(text, start, end))
-                if alone or (glued and end - start == len(core)):
+                if alone or glued:
                     yield start, end
             found = self.letters.find(core, found + 1)
 

@@ -59,7 +59,7 @@ def _repetition(
     view: View, piece: Range, marks: Separators, rule: Rule | None, path: str, offset: int
 ) -> Iterator[Narrative]:
     components = split(view.text, *piece, marks.component)
-    coded = rule is not None and rule.part in {Leaf.CODED, Leaf.VARIES} and len(components) > 2
+    coded = rule is not None and rule.part in {Leaf.CODED, Leaf.VARIES, Leaf.KEEP} and len(components) > 2
     for number, (a, b) in enumerate(components, start=1):
         if b - a < 2:
             continue

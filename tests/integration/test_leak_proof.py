@@ -1,0 +1,187 @@
+"""No identifier of a named segment or resource survives: proved by a search that knows nothing of our own.
+
+Plain splitting and ``json`` only. A value survives where a leaf of the output still holds it as a whole word and the
+same leaf of the original held it; elsewhere a surrogate wrote it. What may survive is counted by rule in
+``tests/cases/leak-baseline.toml``, without a value; another count fails, a smaller one too.
+"""
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from support.shared import shared
+
+from deid_agent import policy
+from deid_agent.deidentify import Deidentifier
+from deid_agent.errors import MessageError, Reason
+from deid_agent.key import DEMO
+from deid_agent.wiring import Workshop
+
+ROOT = Path(__file__).resolve().parents[2]
+BASELINE = tomllib.loads((ROOT / "tests" / "cases" / "leak-baseline.toml").read_text("utf-8"))
+COMMON = {
+    line.split("#")[0].strip() for line in (ROOT / "rules" / "lexicon" / "common.txt").read_text("utf-8").splitlines()
+}
+
+# Fields that identify, with the components that do (1-based; none: all).
+FIELDS: dict[str, dict[int, tuple[int, ...]]] = {
+    "PID": {
+        2: (1,), 3: (1,), 4: (1,), 5: (1, 2, 3), 6: (1, 2), 7: (1,), 9: (1, 2), 11: (1, 3, 5), 13: (1, 4, 12),
+        14: (1, 4, 12), 18: (1,), 19: (), 20: (1,), 21: (1,),
+    },
+    "NK1": {2: (1, 2, 3), 4: (1, 3, 5), 5: (1, 4, 12), 6: (1, 4, 12), 12: (1,), 30: (1, 2), 33: (1,), 37: ()},
+    "PV1": {7: (1, 2, 3), 8: (1, 2, 3), 9: (1, 2, 3), 17: (1, 2, 3), 19: (1,), 50: (1,), 52: (1, 2, 3)},
+    "GT1": {2: (1,), 3: (1, 2, 3), 4: (1, 2), 5: (1, 3, 5), 6: (1, 4, 12), 7: (1, 4, 12), 8: (1,), 12: (), 19: (1,)},
+    "IN1": {16: (1, 2, 3), 18: (1,), 19: (1, 3, 5), 36: (), 49: (1,)},
+    "IN2": {1: (1,), 2: (), 6: (), 8: (), 61: (1,)},
+    "MRG": {1: (1,), 2: (1,), 3: (1,), 4: (1,), 5: (1,), 6: (1,), 7: (1, 2)},
+}  # fmt: skip
+RESOURCES = ("Patient", "RelatedPerson", "Practitioner")
+
+Leaves = dict[str, tuple[str, str]]
+"""Path to the text of a leaf, and a word for where it stands: ``coded`` beside a code system, else ``text``."""
+
+
+@lru_cache(maxsize=1)
+def deidentifier() -> Deidentifier:
+    rules = ROOT / "rules"
+    return Workshop(rules, DEMO, policy.load("pseudonymised", rules)).deidentifier()
+
+
+def hl7(raw: bytes) -> tuple[Leaves, list[str]]:
+    """All leaves, and the values of ``FIELDS``."""
+    text = raw.decode("utf-8", "replace").lstrip("\x0b\ufeff")
+    leaves: Leaves = {}
+    values: list[str] = []
+    marks = "|^~\\&"
+    for number, line in enumerate(re.split(r"[\r\n]+", text)):
+        if line[:3] in {"MSH", "FHS", "BHS"}:
+            marks = line[3:8]
+        fields = line.split(marks[0])
+        for order, field in enumerate(fields[1:], start=1):
+            wanted = FIELDS.get(fields[0], {}).get(order)
+            for r, repetition in enumerate(field.split(marks[2])):
+                parts = repetition.split(marks[1])
+                for c, part in enumerate(parts, start=1):
+                    coded = c in {1, 2, 3} and len(parts) > 2 and bool(parts[2])
+                    leaves[f"{number}.{order}.{r}.{c}"] = (part, "coded" if coded else "text")
+                    if wanted is not None and (not wanted or c in wanted):
+                        values += part.split(marks[4])
+    return leaves, values
+
+
+def fhir(raw: bytes) -> tuple[Leaves, list[str]]:
+    """All strings, and those of names, identifiers, contacts, addresses and birth dates of people."""
+    leaves: Leaves = {}
+    values: list[str] = []
+    for number, line in enumerate(_trees(raw)):
+        _walk(line, f"{number}", "text", leaves)
+        for person in _people(line):
+            values += [str(n[key]) for n in _all(person, "name") for key in ("family",) if key in n]
+            values += [given for n in _all(person, "name") for given in n.get("given", []) if isinstance(given, str)]
+            values += [str(n.get("value", "")) for key in ("identifier", "telecom") for n in _all(person, key)]
+            values += [line for n in _all(person, "address") for line in n.get("line", []) if isinstance(line, str)]
+            values += [str(n.get("city", "")) for n in _all(person, "address")]
+            values.append(str(person.get("birthDate", "")))
+    return leaves, values
+
+
+def _trees(raw: bytes) -> list[object]:
+    try:
+        return [json.loads(raw.decode("utf-8-sig"))]
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in raw.decode("utf-8-sig").splitlines() if line.strip()]
+
+
+def _walk(node: object, path: str, where: str, leaves: Leaves) -> None:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            coded = key in {"system", "code", "display", "url", "resourceType"} and ("system" in node or key == "url")
+            _walk(value, f"{path}.{key}", "coded" if coded else "text", leaves)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            _walk(value, f"{path}[{index}]", where, leaves)
+    elif isinstance(node, str) and not path.endswith((".data", ".hash")):
+        leaves[path] = (node, where)
+
+
+def _people(node: object) -> Iterator[dict[str, object]]:
+    if isinstance(node, dict):
+        if node.get("resourceType") in RESOURCES:
+            yield node
+        for value in node.values():
+            yield from _people(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _people(value)
+
+
+def _all(person: dict[str, object], key: str) -> list[dict[str, list[object]]]:
+    found = person.get(key)
+    items = found if isinstance(found, list) else [found]
+    return [item for item in items if isinstance(item, dict)]
+
+
+def survivors(before: bytes, after: bytes, *, is_json: bool) -> Iterator[tuple[str, str]]:
+    """Rule and path of every value of the original that stands where it stood."""
+    old, values = (fhir if is_json else hl7)(before)
+    new, _ = (fhir if is_json else hl7)(after)
+    wanted = {value.strip().casefold() for value in values}
+    texts = {path: (text.casefold(), where) for path, (text, where) in new.items()}
+    whole = "\n".join(text for text, _ in texts.values())
+    for value in sorted(wanted - {"", '""'}):
+        if value not in whole:
+            continue
+        word = re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
+        for path, (text, where) in texts.items():
+            if value in text and word.search(text) and path in old and word.search(old[path][0].casefold()):
+                yield rule(value, where), path
+
+
+def rule(value: str, where: str) -> str:
+    """Why a value may stand: see the baseline; ``leak`` where nothing says so."""
+    words = re.findall(r"[^\W\d_]+", value)
+    if re.fullmatch(r"[012](\.\d+){3,}", value):
+        return "oid"
+    if len(re.findall(r"[^\W_]", value)) < (6 if value.replace("-", "").isdigit() else 4):
+        return "short"
+    if not any(c.isdigit() for c in value) and all(word in COMMON for word in words):
+        return "common"
+    return "coded" if where == "coded" else "leak"
+
+
+@pytest.mark.parametrize("folder", ["hl7", "hl7-odd", "hl7-batch", "fhir"])
+def test_no_identifier_of_a_named_place_survives(folder: str) -> None:
+    source = shared("messages", folder)
+    counts: Counter[str] = Counter()
+    leaked: list[str] = []
+    files = 0
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        raw = path.read_bytes()
+        try:
+            done = deidentifier().message(raw)
+        except MessageError as problem:
+            counts["refused"] += problem.reason is Reason.LEAK
+            continue
+        files += 1
+        counts["scrubbed"] += any(remark.source == "guard" for remark in done.remarks)
+        for why, where in survivors(raw, done.payload, is_json=raw.lstrip()[:1] == b"{" or folder == "fhir"):
+            counts[why] += 1
+            if why == "leak":
+                leaked.append(f"{path.name}: {where}")
+    expected = BASELINE[folder]
+    assert len(leaked) == expected["leak"], "\n".join(leaked[:40])
+    assert {rule: counts[rule] for rule in expected} == expected
+    assert counts["refused"] * 100 <= files, "more than one in a hundred is refused as a leak"
+
+
+def test_the_search_would_find_one() -> None:
+    raw = b"MSH|^~\\&|||||||ADT^A08||P|2.5.1\rPID|1||88123456^^^N^MR||Abernathy^Prudence\rZZZ|88123456\r"
+    assert {why for why, _ in survivors(raw, raw, is_json=False)} == {"leak"}
+    gone = raw.replace(b"88123456", b"11111111").replace(b"Abernathy", b"Nobody").replace(b"Prudence", b"None")
+    assert list(survivors(raw, gone, is_json=False)) == []
