@@ -14,10 +14,8 @@ from pathlib import Path
 
 from deid_agent.agent.job import Job, Process, Processed, Refused, Result
 from deid_agent.codec.cda import CdaCodec
-from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
-from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.rtf import RtfCodec
 from deid_agent.deidentify import Deidentifier
