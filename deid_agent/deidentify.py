@@ -277,7 +277,10 @@ class Deidentifier:
         for message in messages:
             inner = self._case(codec, message, facts, notes, case)
             scope = _scope(case.scope.document, case.scope.patient or message.patient, facts)
-            parts.append(self._message(replace(inner, scope=scope)))
+            try:
+                parts.append(self._message(replace(inner, scope=scope)))
+            except MessageError as problem:
+                raise _inside(attachment, problem) from None
             case.guarded.extend(inner.guarded[len(case.guarded) :])
         for (path, type_, method, source), count in notes.items():
             case.notes[f"{attachment.path}/{path}", type_, method, source] += count

@@ -57,9 +57,9 @@ def begins(dense: str) -> bool:
 
 
 def kind(data: bytes, encoding: str) -> str:
-    """The media type that a document's own first bytes show; unknown for other decoded data, and for undecoded."""
-    unknown = UNKNOWN if encoding == "base64" or len(data) >= LONG else ""
-    return next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), unknown)
+    """The media type that a document's own first bytes show; none for other decoded data, unknown for undecoded."""
+    rest = UNKNOWN if encoding == "text" and len(data) >= LONG else ""
+    return next((name for magic, name in _MAGIC if data.lstrip().lower().startswith(magic)), rest)
 
 
 def piece(
