@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from deid_agent.mapped import MappedText
 from deid_agent.spans import Replacement
 
+_RUN = re.compile(r"[ -~]+|[\x00-\x1f\x7f]+|[^\x00-\x7f]+")
+_SPECIAL = re.compile(r"[\\{}]")
 _OPEN_WORD = re.compile(rb"(\\++)[A-Za-z]{1,40}(?:-?[0-9]{1,12})?\Z")
 
 
@@ -72,24 +74,16 @@ def encode(text: str) -> bytes:
     The group around it makes ``?`` the one character to skip, whatever ``\uc`` holds there.
     """
     out: list[str] = []
-    for run in re.findall(r"[ -~]+|[^ -~]+", text):
-        if run.isascii():
-            out.append(re.sub(r"([\\{}])", r"\\\1", run) if run.isprintable() else _controls(run))
+    for run in _RUN.findall(text):
+        if run < " " or run[0] == "\x7f":
+            out.append(_controls(run))
+        elif run.isascii():
+            out.append(_SPECIAL.sub(r"\\\g<0>", run))
         else:
-            out.append(_wide(run))
+            units = run.encode("utf-16-le", "surrogatepass")
+            codes = (int.from_bytes(units[i : i + 2], "little", signed=True) for i in range(0, len(units), 2))
+            out.append("{\\uc1" + "".join(f"\\u{code}?" for code in codes) + "}")
     return "".join(out).encode("ascii")
-
-
-def _wide(run: str) -> str:
-    out: list[str] = []
-    for char in run:
-        if char < " " or char == "\x7f":
-            out.append(_controls(char))
-            continue
-        units = char.encode("utf-16-le", "surrogatepass")
-        codes = (int.from_bytes(units[i : i + 2], "little", signed=True) for i in range(0, len(units), 2))
-        out.append("{\\uc1" + "".join(f"\\u{code}?" for code in codes) + "}")
-    return "".join(out)
 
 
 def _controls(run: str) -> str:

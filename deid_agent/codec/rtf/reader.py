@@ -57,8 +57,9 @@ class Reader:
         for piece in tokens(self._raw):
             kind, start, _, _, _ = piece
             if closed:
-                if kind is not Token.BREAK and self._raw[start:].strip(b"\x00 \t\r\n"):
-                    self._remove("trailer", start, len(self._raw))
+                rest = self._raw[start:].lstrip(b"\x00 \t\r\n")
+                if rest:
+                    self._remove("trailer", len(self._raw) - len(rest), len(self._raw))
                 break
             match kind:
                 case Token.OPEN:
