@@ -31,6 +31,8 @@ from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
+MAX_TEXT = 2_000_000
+"""Characters of one narrative. Reading one takes about 200 bytes of memory a character."""
 _REMOVE = Unreadable.REMOVE
 _SEPARATOR = re.compile(r"[_\-/.]")
 _REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
@@ -204,6 +206,8 @@ class Deidentifier:
         """The findings of one document and what to write in their places."""
         if not document.text.strip():
             return (), []
+        if len(document.text) > MAX_TEXT:
+            raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
         found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
         spans = tuple(self._resolver.resolve(found, document))
         replacements: list[Replacement] = []
