@@ -171,7 +171,7 @@ def test_nesting_is_bounded() -> None:
 def test_broken_documents_are_unreadable(policy_words: dict[str, str]) -> None:
     raw = reference(b'{"resourceType": "Patient", "name": [{"family": "Okafor"}', "application/json")
     if policy_words:
-        with pytest.raises(MessageError, match="MALFORMED: DocumentReference.content.0..attachment.data/byte"):
+        with pytest.raises(MessageError, match=r"MALFORMED: DocumentReference.content.0..attachment.data/byte"):
             deidentifier(**policy_words).message(raw)
     else:
         assert data_of(deidentifier().message(raw).payload) == NOTICE
@@ -301,3 +301,13 @@ def test_an_address_elsewhere_is_redacted_or_kept_and_a_reference_is_an_id() -> 
 def test_keep_changes_nothing(content_type: str | None, data: bytes) -> None:
     raw = reference(data, content_type)
     assert keeper().message(raw).payload == raw
+
+
+@pytest.mark.parametrize("size", [51_000_000])
+def test_long_base64_is_refused_before_it_is_decoded(size: int) -> None:
+    coded = b"QUJD" * (size // 3)
+    raw = b'{"resourceType":"DocumentReference","content":[{"attachment":{"data":"%s"}}]}' % coded
+    for payload in (raw, oru("OBX|1|ED|1||^AP^PDF^Base64^").rstrip(b"\r") + coded + b"\r"):
+        with pytest.raises(MessageError) as refused:
+            deidentifier().message(payload)
+        assert refused.value.reason is Reason.RESOURCE

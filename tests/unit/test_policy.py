@@ -58,6 +58,8 @@ def test_the_longest_path_wins_over_the_type() -> None:
         ({"name": "x", "default": "keep", "dates": {"weeks": True}}, "dates.weeks"),
         ({"name": "x", "default": "keep", "dates": {"max_shift_days": 1}}, "dates.max_shift_days"),
         ({"name": "x", "default": "keep", "record": {"headers": "traceparent"}}, "record.headers"),
+        ({"name": "x", "default": "keep", "attachments": {"pdf": "keep"}}, "attachments.pdf"),
+        ({"name": "x", "default": "keep", "attachments": {"url": "remove"}}, "attachments.url"),
     ],
 )
 def test_a_bad_policy_is_refused_by_name(data: dict[str, object], named: str) -> None:
