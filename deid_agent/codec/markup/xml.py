@@ -19,9 +19,13 @@ MAX_DEPTH = 200
 LONGEST_NAME = 200
 _TOKEN = re.compile(
     r"""<(?:(/?)([^\s<>/!?"'=]++)((?:[^<>"']|"[^"<]*+"|'[^'<]*+')*+)>"""
-    r"|!--((?:[^-]|-(?!->))*+)-->|!\[CDATA\[((?:[^\]]|\](?!\]>))*+)\]\]>|\?((?:[^?]|\?(?!>))*+)\?>|!([A-Za-z](?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+)>)"
+    r"|!--((?:[^-]|-(?!->))*+)-->"
+    r"|!\[CDATA\[((?:[^\]]|\](?!\]>))*+)\]\]>"
+    r"|\?[^\s?]++\s*+((?:[^?]|\?(?!>))*+)\?>"
+    r"""|!([A-Za-z](?:[^<>"']|"[^"]*+"|'[^']*+')*+)>)"""
 )
-_KEPT_INSTRUCTION = re.compile(r"xml\s")
+_LITERAL = re.compile(r"""["']([^"']*)["']\s*\Z""")
+_UNKNOWN = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);|#)[^\s&;<>]{1,200};")
 
 
 class Part(StrEnum):
@@ -38,7 +42,10 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Characters ``[start, end)``; ``[first, last)`` is its text, or of a tag what stands behind its ``name``."""
+    """Characters ``[start, end)``; ``[first, last)`` is its text, or of a tag what stands behind its ``name``.
+
+    The text of an instruction stands behind its target, that of a document type is its address.
+    """
 
     part: Part
     start: int
@@ -75,10 +82,11 @@ def tokens(view: View) -> Iterator[Token]:
                 yield Token(Part.COMMENT, start, end, *found.span(4))
             case 5:
                 yield Token(Part.CDATA, start, end, *found.span(5))
-            case 6 if not _KEPT_INSTRUCTION.match(found[6]):
+            case 6 if not text.startswith("<?xml ", start):
                 yield Token(Part.INSTRUCTION, start, end, *found.span(6))
-            case 7:
-                yield Token(Part.INSTRUCTION, start, end, *found.span(7))
+            case 7 if literal := _LITERAL.search(found[7]):
+                first, last = (found.start(7) + at for at in literal.span(1))
+                yield Token(Part.INSTRUCTION, start, end, first, last)
     if at < len(text):
         yield Token(Part.TEXT, at, len(text), at, len(text))
 
@@ -89,9 +97,11 @@ def check(view: View) -> None:
     Namespace prefixes need not be bound: what is embedded is often cut out of a larger document.
     """
 
-    def doctype(_name: str, _system: str | None, _public: str | None, has_subset: bool) -> None:
+    def doctype(_name: str, system: str | None, public: str | None, has_subset: bool) -> None:
         if has_subset:
             raise MessageError(Reason.RESOURCE, _where(view, parser.CurrentByteIndex), "the document declares entities")
+        if (system or public) and (found := _UNKNOWN.search(view.text)):  # expat would leave it to a file elsewhere
+            raise MessageError(Reason.MALFORMED, _byte(view, found.start()), "an entity that is declared elsewhere")
 
     parser = expat.ParserCreate("utf-8")
     parser.StartDoctypeDeclHandler = doctype

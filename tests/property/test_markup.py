@@ -1,0 +1,224 @@
+"""Whatever markup comes: nothing changes by itself, places are disjoint, nothing but ``MessageError`` is raised."""
+
+from itertools import pairwise
+from xml.parsers import expat
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.markup import blanked, cda, html, overwritten, ranges, shape
+
+from deid_agent.codec.markup.message import MarkupMessage
+from deid_agent.errors import MessageError
+from deid_agent.sites import apply
+
+NAMES = [
+    *(
+        "patient",
+        "name",
+        "given",
+        "family",
+        "addr",
+        "city",
+        "telecom",
+        "id",
+        "text",
+        "td",
+        "br",
+        "content",
+        "title",
+        "value",
+    ),
+    *(
+        "effectiveTime",
+        "low",
+        "originalText",
+        "signatureText",
+        "assignedEntity",
+        "observation",
+        "sdtc:birthTime",
+        "odd",
+    ),
+]
+ATTRIBUTES = [
+    "value",
+    "root",
+    "extension",
+    "unit",
+    "xsi:type",
+    "mediaType",
+    "representation",
+    "compression",
+    "use",
+    "x",
+]
+VALUES = [
+    *(
+        "",
+        " ",
+        "2031",
+        "20310203040506-0500",
+        "1.2.840.1",
+        "36e3e930-7b14-11db-9fe1-0800200c9a66",
+        "tel: 1",
+        "#a",
+        "93",
+    ),
+    *(
+        "mailto:a@b.example?subject=x",
+        "http://x.example/",
+        "a",
+        "PQ",
+        "TS",
+        "B64",
+        "DF",
+        "text/html",
+        "&amp;&#241;",
+        "é",
+    ),
+]
+texts = st.one_of(
+    st.sampled_from(["", " ", "Ada", "Oka&#102;or", "&amp;", "QUJDREVGR0hJSktM", "é😀", "a]>", "\n b", "]", ">"]),
+    st.text("ab é<>&'\"]-\U0001f600", max_size=6).map(
+        lambda t: t.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
+    ),
+    st.text("ab -é", max_size=8).map(lambda t: f"<!--{t.replace('--', '')} -->"),
+    st.text("ab&<>]é", max_size=8).map(lambda t: f"<![CDATA[{t.replace(']]>', '')}]]>"),
+    st.just("<?pi okafor?>"),
+)
+attributes = st.dictionaries(st.sampled_from(ATTRIBUTES), st.sampled_from(VALUES), max_size=3)
+
+
+@st.composite
+def elements(draw: st.DrawFn, depth: int = 0) -> str:
+    """An element with anything inside, well-formed."""
+    name = draw(st.sampled_from(NAMES))
+    tag = name + "".join(f' {key}="{value}"' for key, value in draw(attributes).items())
+    inner = st.one_of(texts, elements(depth + 1)) if depth < 4 else texts
+    return f"<{tag}>{''.join(draw(st.lists(inner, max_size=4)))}</{name}>"
+
+
+charsets = st.sampled_from(["utf-8", "utf-16", "iso-8859-1", "shift_jis"])
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> bytes:
+    charset = draw(charsets)
+    text = f'<?xml version="1.0" encoding="{charset}"?>{draw(elements())}'
+    return text.encode(charset, "xmlcharrefreplace")
+
+
+def one(raw: bytes) -> MarkupMessage | None:
+    try:
+        (message,) = cda().parse(raw)
+    except MessageError:
+        return None
+    return message
+
+
+@given(documents())
+def test_places_are_disjoint_inside_and_nothing_changes_by_itself(raw: bytes) -> None:
+    message = one(raw)
+    if message is None:
+        return
+    assert apply(message.raw, []) == raw
+    at = 0
+    for start, end in sorted(ranges(message)):
+        assert at <= start < end <= len(raw)
+        at = end
+
+
+@given(documents(), st.text("ab<>&'\"]-é\n\r\x00😀", max_size=6))
+def test_anything_written_anywhere_leaves_the_elements(raw: bytes, new: str) -> None:
+    if (message := one(raw)) is None or b"shift_jis" in raw:  # expat does not know it
+        return
+    assert shape(overwritten(message, new)) == shape(raw)
+    assert shape(blanked(message)) == shape(raw)
+
+
+@given(documents())
+def test_leaves_are_disjoint_in_order_and_hold_every_site(raw: bytes) -> None:
+    if (message := one(raw)) is None:
+        return
+    leaves = cda().leaves(raw)
+    starts = [leaf.mapped.starts[0] for leaf in leaves]
+    assert starts == sorted(starts)
+    places: list[tuple[int, int]] = []
+    for leaf in leaves:
+        every = enumerate(zip(leaf.mapped.starts, leaf.mapped.ends, strict=True))
+        places += dict.fromkeys(place for i, place in every if i not in leaf.mapped.joints)
+    places.sort()
+    assert all(a[1] <= b[0] for a, b in pairwise(places))
+    everything = "\n".join(leaf.mapped.text for leaf in leaves)
+    for site in message.sites:
+        assert site.value in everything
+
+
+pieces = st.sampled_from(
+    [
+        *(
+            "<p>",
+            "</p>",
+            "<b>",
+            "</b>",
+            "<script>",
+            "</script>",
+            "<!--",
+            "-->",
+            "<![CDATA[",
+            "]]>",
+            "<br/>",
+            "<",
+            ">",
+            '"',
+        ),
+        *(
+            "<a href=",
+            "'mailto:a@b.example?x=1'",
+            "<img alt=Ada src=data:image/png;base64,iVBORw==>",
+            "&nbsp",
+            "&#146;",
+            "&",
+        ),
+        *("Ada", "Okafor", " ", "\n", "é", "😀", "<ada@example.org>", "<title>", "<meta charset=shift_jis>", "=", "<?"),
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=25).map("".join), charsets)
+def test_pages_are_never_changed_by_parsing(text: str, charset: str) -> None:
+    raw = text.encode(charset, "replace")
+    for message in html().parse(raw):
+        assert apply(message.raw, []) == raw
+        at = 0
+        for start, end in sorted(ranges(message)):
+            assert at <= start < end <= len(raw)
+            at = end
+    starts = [leaf.mapped.starts[0] for leaf in html().leaves(raw)]
+    assert starts == sorted(starts)
+
+
+@given(st.one_of(st.binary(max_size=200), st.binary(max_size=100).map(lambda b: b"<section>" + b + b"</section>")))
+def test_bytes_raise_nothing_but_message_errors(raw: bytes) -> None:
+    for codec in (cda(), html()):
+        codec.detect(raw)
+        for call in (codec.parse, codec.leaves):
+            try:
+                call(raw)
+            except MessageError:
+                continue
+
+
+@given(documents())
+def test_what_is_read_is_what_expat_reads(raw: bytes) -> None:
+    """Every character of text that expat finds stands in some leaf, but for embedded documents."""
+    if one(raw) is None or b"shift_jis" in raw or any(mark in raw for mark in (b"B64", b"mediaType", b"compression")):
+        return
+    found: list[str] = []
+    parser = expat.ParserCreate()
+    parser.CharacterDataHandler = found.append
+    parser.Parse(raw, True)
+    words = "".join(found).split()
+    read = "".join("".join(leaf.mapped.text.split()) for leaf in cda().leaves(raw))
+    for word in words:
+        for part in word.split("QUJDREVGR0hJSktM"):
+            assert all(char in read for char in part)

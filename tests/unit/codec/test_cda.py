@@ -1,0 +1,240 @@
+"""C-CDA: every case of ``tests/cases/cda``, embedded documents, what is refused, what is written."""
+
+import base64
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.markup import RULES, blanked, cda, document, overwritten, shape
+
+from deid_agent.codec.cda import CdaCodec
+from deid_agent.context import facts_of
+from deid_agent.errors import ConfigurationError, MessageError
+from deid_agent.sites import Edit, Role, apply
+
+CASES = tomllib.loads((Path(__file__).parents[2] / "cases/cda/sites.toml").read_text("utf-8"))["case"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(case: Mapping[str, object]) -> None:
+    raw = str(case["document"]).strip().encode()
+    assert cda().detect(raw)
+    message = document(raw)
+
+    found = [[s.path, str(s.type), str(s.kind), str(s.subject), s.value] for s in message.sites]
+    assert found == cast(Sequence[list[str]], case.get("sites", []))
+    assert [[n.path, n.mapped.text] for n in message.narratives] == case.get("narratives", [])
+    assert not message.attachments
+    assert message.patient == case.get("patient")
+    if "identity" in case:
+        assert message.identity == case["identity"]
+    assert apply(raw, [Edit(s.start, s.end, raw[s.start : s.end]) for s in message.sites]) == raw
+    for out in (blanked(message), overwritten(message, "Eve \"&\" <Ruiz> 'x' -- ]]>")):
+        assert shape(out) == shape(raw)
+
+
+def test_parts_of_one_name_are_one_person() -> None:
+    message = document(
+        "<patient><name><given>Ada</given><family>Okafor</family></name><name><given>Uche</given></name></patient>"
+    )
+
+    assert [site.group for site in message.sites] == ["patient/name", "patient/name", "patient/name[2]"]
+    assert [fact.value for fact in facts_of(message.sites)] == ["Ada", "Okafor", "Uche"]
+
+
+def test_without_an_identifier_the_bytes_name_the_document() -> None:
+    one, other = document("<section><title>a</title></section>"), document("<section><title>b</title></section>")
+
+    assert one.identity != other.identity
+    assert one.patient is None
+
+
+def body(attributes: str, content: str) -> str:
+    return f"<component><nonXMLBody><text {attributes}>{content}</text></nonXMLBody></component>"
+
+
+def test_a_body_in_base64_is_an_attachment() -> None:
+    data = b"%PDF-1.7 for Ada Okafor"
+    coded = base64.b64encode(data).decode()
+    message = document(body('mediaType="application/pdf" representation="B64"', f"\n  {coded[:12]}\n  {coded[12:]}\n"))
+
+    (attachment,) = message.attachments
+    assert (attachment.path, attachment.content_type, attachment.encoding) == (
+        "component/nonXMLBody/text", "application/pdf", "base64",
+    )  # fmt: skip
+    assert attachment.data == data
+    assert message.raw[attachment.start : attachment.end].decode().split() == [coded[:12], coded[12:]]
+    assert attachment.media
+    assert message.raw[slice(*attachment.media)] == b"application/pdf"
+    assert not message.sites
+    assert not message.narratives
+
+
+def test_a_compressed_body_is_nobodys_format_and_its_notice_is_not_compressed() -> None:
+    text = body('mediaType="text/rtf" representation="B64" compression="DF"', "QUJDREVGR0g=")
+    message = document(text)
+
+    (attachment,) = message.attachments
+    assert attachment.content_type == "application/octet-stream"
+    assert attachment.media
+    out = apply(message.raw, [Edit(*attachment.media, attachment.plain)]).decode()
+    assert out == body('mediaType="text/plain" representation="B64"', "QUJDREVGR0g=")
+
+
+def test_what_is_no_base64_is_handed_on_as_nobodys_format() -> None:
+    (attachment,) = document(body('mediaType="text/plain" representation="B64"', "Ada Okafor!")).attachments
+
+    assert attachment.content_type == "application/octet-stream"
+
+
+@pytest.mark.parametrize("content", ["&lt;p&gt;Ada&lt;/p&gt;", "<![CDATA[<p>Ada</p>]]>"])
+def test_a_document_in_its_own_words_is_an_attachment(content: str) -> None:
+    message = document(body('mediaType="text/html"', content))
+
+    (attachment,) = message.attachments
+    assert (attachment.encoding, attachment.data) == ("text", b"<p>Ada</p>")
+    out = apply(message.raw, [Edit(attachment.start, attachment.end, message.encode("<p>Eve</p>"))])
+    assert out.decode() == body('mediaType="text/html"', "&lt;p&gt;Eve&lt;/p&gt;")
+
+
+@pytest.mark.parametrize("attributes", ["", 'mediaType="text/plain"', 'mediaType="text/html"'])
+def test_a_body_of_text_is_a_narrative(attributes: str) -> None:
+    content = "Ada Okafor" if "html" not in attributes else "Ada <content>Oka</content>for"
+    message = document(body(attributes, content))
+
+    assert not message.attachments
+    assert "".join(n.mapped.text for n in message.narratives) == "Ada Okafor"
+
+
+def test_a_picture_of_an_observation_is_an_attachment() -> None:
+    message = document(
+        '<observationMedia><value mediaType="image/png" representation="B64">iVBORw==</value></observationMedia>'
+    )
+
+    assert [a.data for a in message.attachments] == [b"\x89PNG"]
+
+
+def test_a_signature_is_redacted() -> None:
+    message = document('<signatureText mediaType="text/xml" representation="B64">omSJ</signatureText>')
+
+    assert [(str(s.type), str(s.kind), s.blank) for s in message.sites] == [("BIOID", "redact", "AA==")]
+
+
+def test_leaves_are_every_text_once_in_order() -> None:
+    raw = (
+        b'<observation classCode="OBS"><code code="8-8" codeSystem="2.1" displayName="Okafor test"/><!--c-->'
+        b'<value displayName="loose">v</value><text ID="a1">x <content>y</content></text><reference value="#a1"/>'
+        b"<telecom value='tel:1'/></observation>"
+    )
+    leaves = cda().leaves(raw)
+
+    assert [(leaf.mapped.text, leaf.role) for leaf in leaves] == [
+        ("OBS", Role.CODE), ("8-8", Role.CODE), ("2.1", Role.CODE), ("Okafor test", Role.LABEL), ("c", Role.TEXT),
+        ("loose", Role.TEXT), ("v", Role.TEXT), ("a1", Role.KEY), ("x y", Role.TEXT), ("#a1", Role.KEY),
+        ("tel:1", Role.TEXT),
+    ]  # fmt: skip
+    for leaf in leaves:
+        assert leaf.mapped.text[0].encode() == raw[leaf.mapped.starts[0] : leaf.mapped.ends[0]]
+
+
+def test_leaves_leave_out_encoded_data() -> None:
+    raw = body('mediaType="image/png" representation="B64"', "iVBORw==").encode()
+
+    assert [leaf.mapped.text for leaf in cda().leaves(raw)] == ["image/png", "B64"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"<ClinicalDocument/>", True),
+        (b"\xef\xbb\xbf\n<!-- a --><?pi?><!-- b --><section>", True),
+        (b'<anything xmlns="urn:hl7-org:v3">', True),
+        (b'<x:anything xmlns:x="urn:hl7-org:v3">', True),
+        ("<section/>".encode("utf-16"), True),
+        (b'<section xmlns="http://www.w3.org/1999/xhtml">', False),
+        (b"<html><section>", False),
+        (b"<Patient>", False),
+        (b"MSH|^~\\&|", False),
+        (b"<!--" * 9000, False),
+        (b"<!-- a -->" * 5000, False),
+        (b"", False),
+    ],
+)
+def test_detects(raw: bytes, expected: bool) -> None:
+    begin = time.process_time()
+    assert cda().detect(raw) is expected
+    assert time.process_time() - begin < 1
+
+
+ENTITIES = '<!DOCTYPE section [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><section>&b;</section>'
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"<section><title>a</section>", "MALFORMED: byte 19: XML"),
+        (b"<section>", "MALFORMED: byte 9: XML"),
+        (b"<section/><section/>", "MALFORMED: byte 10: XML"),
+        ("<section>é<a></section>".encode(), "MALFORMED: byte 16: XML"),
+        (b"<section>&nbsp;</section>", "MALFORMED: byte 9: XML"),
+        (b"<section>&#0;</section>", "MALFORMED: byte 9: XML"),
+        (b'<!DOCTYPE section SYSTEM "http://x.example/a.dtd"><section>&a;</section>', "MALFORMED"),
+        (ENTITIES.encode(), "RESOURCE"),
+        (b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "RESOURCE"),
+        (b"<act>" * 201 + b"</act>" * 201, "RESOURCE: byte 1000: nested"),
+        (b"<" + b"a" * 300 + b"/>", "RESOURCE: byte 0: a name"),
+        (b'<?xml version="1.0" encoding="UTF-7"?><section/>', "UNSUPPORTED"),
+        (b"\x00\x00\xfe\xff\x00\x00\x00<", "UNSUPPORTED"),
+        (b"\xff\xfe<\x00a", "MALFORMED"),
+    ],
+)
+def test_refuses(raw: bytes, reason: str) -> None:
+    for call in (cda().parse, cda().leaves):
+        with pytest.raises(MessageError, match=reason):
+            call(raw)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-16", "iso-8859-1", "windows-1252", "shift_jis", "gb18030"])
+def test_every_charset_is_written_back(charset: str) -> None:
+    name = {"shift_jis": "岡田", "gb18030": "岡田", "utf-8": "岡田\U0001f600é"}.get(charset, "Muñoz")
+    text = f'<?xml version="1.0" encoding="{charset}"?><patient><name>{name}</name><!-- für {name} --></patient>'
+    raw = text.encode(charset, "xmlcharrefreplace")
+    message = document(raw)
+
+    assert [s.value for s in message.sites] == [name]
+    (site,) = message.sites
+    out = apply(raw, [Edit(site.start, site.end, message.encode("Žižek"))]).decode(charset)
+    expected = text.replace(f">{name}<", ">Žižek<").encode(charset, "xmlcharrefreplace")
+    assert out == expected.decode(charset)
+
+
+def test_a_large_document_is_read_in_linear_time() -> None:
+    entry = '<entry><act classCode="ACT"><id root="1.2.3" extension="77"/><text>Ada &amp; <br/>Eve</text></act></entry>'
+    begin = time.process_time()
+    message = document("<section>" + entry * 10_000 + "</section>")
+
+    assert len(message.sites) == len(message.narratives) == 10_000
+    assert time.process_time() - begin < 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('city = "CITY"', 'city = "TOWN"', "content.city: 'TOWN'"),
+        ('recordTarget = "patient"', 'recordTarget = "person"', "whose.recordTarget: 'person'"),
+        ('addr = "STREET redact"', 'addr = "STREET hide"', "content.addr: 'hide'"),
+        ("[roots]", "[rots]", "unknown section rots"),
+        ("[whose]", "[whose", "elements.toml"),
+    ],
+)
+def test_a_bad_table_stops_the_start(old: str, new: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "cda").mkdir()
+    text = (RULES / "cda/elements.toml").read_text("utf-8")
+    assert old in text
+    (tmp_path / "cda/elements.toml").write_text(text.replace(old, new, 1), "utf-8")
+
+    with pytest.raises(ConfigurationError, match=fault):
+        CdaCodec(tmp_path)
