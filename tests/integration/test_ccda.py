@@ -1,0 +1,84 @@
+"""C-CDA files nobody here wrote: unchanged by ``keep``, well-formed and without the header's people by default."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from support.markup import RULES, cda, document, shape
+from support.shared import shared
+
+from deid_agent import policy
+from deid_agent.deidentify import Deidentifier
+from deid_agent.key import Key
+from deid_agent.phi import PhiType
+from deid_agent.sites import Site, Subject
+from deid_agent.wiring import Workshop
+
+SHORTEST = 4
+NAMED = frozenset(PhiType) - {PhiType.STATE, PhiType.COUNTRY, PhiType.DATE, PhiType.AGE, PhiType.CITY, PhiType.ZIP}
+COMPRESSED = "nonXMLBody_Example_with_Compressed_Content"
+"""Its data are removed, and with them the attribute that says how they were compressed."""
+STAYS = {
+    "patient": "a word that these examples use as a name, in comments and headings",
+    "primary": "the same: primary care physician",
+    "nurse": "the same: Registered Nurse",
+    "eighth": "the same, behind a name",
+    "12345": "an arc of the OID that names the numbering authority",
+}
+"""What stands in the structure and in the output of the same file, and why. A line that is not needed fails."""
+
+
+@lru_cache(maxsize=2)
+def deidentifier(name: str) -> Deidentifier:
+    return Workshop(RULES, Key(b"k" * 32), policy.load(name, RULES)).deidentifier()
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Path]:
+    found = sorted(path for path in shared("messages", "ccda").rglob("*.xml"))
+    assert len(found) >= 200
+    return found
+
+
+def people(raw: bytes) -> Iterator[Site]:
+    for site in document(raw).sites:
+        if site.subject in {Subject.PATIENT, Subject.PROVIDER} and site.type in NAMED and len(site.value) >= SHORTEST:
+            yield site
+
+
+def test_every_file_is_a_document_and_parsing_changes_none(files: list[Path]) -> None:
+    for path in files:
+        raw = path.read_bytes()
+        assert cda().detect(raw), path.name
+        assert deidentifier("keep").message(raw).payload == raw, path.name
+
+
+def test_outputs_are_well_formed_with_the_same_elements(files: list[Path]) -> None:
+    changed = 0
+    for path in files:
+        raw = path.read_bytes()
+        out = deidentifier("pseudonymised").message(raw).payload
+        before, after = shape(raw), shape(out)
+        if COMPRESSED in path.name:
+            before["@"] -= 1
+        assert before == after, path.name
+        changed += out != raw
+    assert changed > 0.7 * len(files)
+
+
+def test_nobody_of_the_structure_survives(files: list[Path]) -> None:
+    searched = 0
+    stayed: dict[str, str] = {}
+    for path in files:
+        raw = path.read_bytes()
+        out = deidentifier("pseudonymised").message(raw).payload
+        texts = [leaf.mapped.text for leaf in cda().leaves(out)]
+        for site in people(raw):
+            searched += 1
+            pattern = re.compile(rf"(?<!\w){re.escape(site.value)}(?!\w)", re.IGNORECASE)
+            if any(pattern.search(text) for text in texts):
+                stayed[site.value.lower()] = f"{path.name}: {site.path}"
+    assert searched > 500
+    assert stayed.keys() == STAYS.keys(), stayed
