@@ -52,6 +52,7 @@ _LONG = 8
 _ESCAPED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _OID = re.compile(r"(?:urn:oid:)?[012](?:\.\d+){3,}")
 """The name of an authority, not a number of a person, even where a broken sender puts it as a value too."""
+_SHORT = 20
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
@@ -81,6 +82,8 @@ class Hit:
         if "://" in text and not any(c.isspace() for c in text):
             flat = unicodedata.normalize("NFKD", new).encode("ascii", "ignore").decode("ascii")
             new = _PLAIN.sub("-", flat).strip("-") or "x"
+        if self.type in _SITES and len(text) <= _SHORT:  # HL7 keeps names of facilities in values of tables (IS)
+            new = new[: _SHORT - len(text) + self.end - self.start].rstrip()
         return Replacement(self.start, self.end, new)
 
 

@@ -22,7 +22,7 @@ MAX_SEPARATORS = 8
 """Sets of separators that the headers of one message may declare (file, batch, message: three)."""
 _KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
 _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
-_FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE})
+_FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE, Leaf.CITY})
 LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user's table (IS), which may be so long."""
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
