@@ -1,0 +1,332 @@
+"""Fuzzing of the two parsers: seeded mutations of real messages and of small grammars.
+
+    python tests/fuzz/fuzz.py EXECUTIONS [--seed N] [--seconds-each 5]
+
+One execution is one payload through ``parse`` and, where that gives messages, ``leaves``. Whatever comes out but a
+``MessageError``, and any payload that takes longer than the alarm, is a finding: kept as a file, printed, exit code 1.
+Seeds come from ``$DEID_SHARED/messages`` where that is set, and from ``support.made_messages`` always.
+"""
+
+import argparse
+import copy
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from support.made_messages import bundle, hl7
+
+from deid_agent.codec.base import Codec
+from deid_agent.codec.fhir import FhirCodec
+from deid_agent.codec.hl7v2 import Hl7Codec
+from deid_agent.errors import MessageError
+from deid_agent.sites import Edit, apply
+
+RULES = Path(__file__).resolve().parents[2] / "rules"
+SMALL = 3_000
+"""Bytes of a seed: parsers break on forms, not on length, and small inputs are many inputs."""
+_HL7 = [
+    *(b"|", b"^", b"~", b"\\", b"&", b"\r", b"\n", b"\r\n", b'""', b"MSH|^~\\&|", b"OBX|1|TX|a||", b"ADD|", b"\\.br\\"),
+    *(
+        b"\\X0D\\",
+        b"\\X",
+        b"\\C2842\\",
+        b"\x1b$B",
+        b"\x1b(B",
+        b"\x0b",
+        b"\x1c\r",
+        b"\xef\xbb\xbf",
+        b"\x85",
+        b"\xff",
+        b"\0",
+    ),
+    *(
+        b"ED",
+        b"Base64",
+        b"QUJD",
+        b"FHS|",
+        b"BHS|",
+        b"BTS|",
+        b"|||||||||||||||||",
+        b"UNICODE UTF-8",
+        b"~ISO IR87",
+        b"RP",
+    ),
+]
+_FHIR = [
+    *(
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b":",
+        b",",
+        b'"',
+        b"\\",
+        b"\\u0000",
+        b"\\ud800",
+        b"null",
+        b"true",
+        b"1e9",
+        b"-0",
+        b"1" * 20,
+    ),
+    *(
+        b'"resourceType":',
+        b'"Patient"',
+        b'"id":"a"',
+        b'"extension":[',
+        b'"_birthDate":',
+        b'"contained":[{',
+        b"urn:uuid:",
+    ),
+    *(
+        b'"data":"QUJD"',
+        b'"div":"<div>',
+        b"<!--",
+        b"<![CDATA[",
+        b"&amp;",
+        b"&#1;",
+        b"<b a='",
+        b"Patient/1?a=b|c,d",
+        b"#",
+    ),
+    *(
+        b"2031-02-03T04:05:06Z",
+        b'"reference":"',
+        b'"valueQuantity":{',
+        b"\xef\xbb\xbf",
+        b"\n",
+        b"\xc3",
+        b"\xf0\x9f\x98\x80",
+    ),
+]
+
+
+def seeds(folders: Sequence[str], made: Sequence[bytes]) -> list[bytes]:
+    """Small messages nobody here wrote, where there are any, and made ones."""
+    shared = os.environ.get("DEID_SHARED", "")
+    found = list(made)
+    for folder in folders if shared else ():
+        paths = sorted(p for p in Path(shared, "messages", folder).rglob("*") if p.suffix in {".hl7", ".json"})
+        found += [p.read_bytes() for p in paths if p.stat().st_size <= SMALL]
+    return found
+
+
+def mutated(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+    """One to six mutations of a seed: cut, double, swap in a word, flip bytes, splice with another seed."""
+    raw = bytearray(chance.choice(pool))
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(len(raw) + 1)
+        until = min(len(raw), at + int(chance.expovariate(1 / 20)))
+        match chance.randrange(7):
+            case 0:
+                del raw[at:until]
+            case 1:
+                raw[at:at] = raw[at:until] * chance.randint(1, 4)
+            case 2:
+                raw[at:at] = chance.choice(words)
+            case 3:
+                raw[at:until] = chance.choice(words)
+            case 4 if at < len(raw):
+                raw[at] = chance.randrange(256)
+            case 5:
+                other = chance.choice(pool)
+                start = chance.randrange(len(other) + 1)
+                raw[at:until] = other[start : start + chance.randint(0, 200)]
+            case _:
+                raw[at:at] = b"".join(chance.choices(words, k=chance.randint(1, 5)))
+    return bytes(raw)
+
+
+def grown(chance: random.Random, words: Sequence[bytes], head: bytes) -> bytes:
+    """A payload of words alone, behind a head that a codec takes for its own."""
+    return head + b"".join(chance.choices(words, k=chance.randint(0, 60)))
+
+
+_VALUES: list[object] = [
+    *(
+        None,
+        True,
+        0,
+        -1,
+        2**70,
+        0.1,
+        "",
+        " ",
+        "Patient/1",
+        "#a",
+        "urn:uuid:1",
+        "urn:oid:1.2",
+        "http://a/Patient/1?b=c|d,e",
+    ),
+    *(
+        "2031",
+        "2031-02",
+        "2031-02-03T04:05:06Z",
+        "<div>a<!--b--><![CDATA[c]]>&amp;&#x41;<b a='c'/></div>",
+        "<",
+        "QUJD",
+        "A",
+    ),
+    *(
+        "tel:1",
+        "a@b",
+        "\0",
+        "\ud83d\ude00",
+        'a"b\\',
+        [],
+        {},
+        [[]],
+        [{}],
+        {"resourceType": "Patient"},
+        {"url": "a", "valueX": 1},
+    ),
+    *(
+        {"reference": "#a", "display": "B"},
+        {"system": "phone", "value": "1"},
+        {"div": "<p>"},
+        {"contentType": "a", "data": "QUJD"},
+    ),
+]
+
+
+def _value(chance: random.Random) -> object:
+    return copy.deepcopy(chance.choice(_VALUES))
+
+
+def bent(chance: random.Random, pool: Sequence[bytes]) -> bytes:
+    """A seed of JSON with one to five values, names or places changed: still JSON, no longer what its type says."""
+    tree = json.loads(chance.choice(pool))
+    for _ in range(chance.randint(1, 5)):
+        nodes: list[dict[str, object] | list[object]] = []
+        _containers(tree, nodes)
+        node = chance.choice(nodes)
+        if isinstance(node, list):
+            node.insert(chance.randint(0, len(node)), _value(chance))
+            continue
+        key = chance.choice([*node, "x"])
+        other = chance.choice(nodes)
+        match chance.randrange(4):
+            case 0:
+                node[key] = _value(chance)
+            case 1:
+                node[chance.choice(["_", "value", "Ada "]) + key] = node.get(key)
+            case 2:
+                node[key] = [node.get(key), _value(chance)]
+            case _ if isinstance(other, dict) and other:
+                node[key] = json.loads(json.dumps(other[chance.choice([*other])]))
+            case _:
+                node.pop(key, None)
+    text = json.dumps(tree, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 1]))
+    return text.encode("utf-8", "replace")
+
+
+def _containers(node: object, found: list[dict[str, object] | list[object]]) -> None:
+    if isinstance(node, dict | list):
+        found.append(node)
+        for inner in node.values() if isinstance(node, dict) else node:
+            _containers(inner, found)
+
+
+def check(codec: Codec, raw: bytes) -> str:
+    """One execution. What may be written is written once, as itself; raises on anything that is wrong."""
+    try:
+        messages = codec.parse(raw)
+    except MessageError as problem:
+        return problem.reason
+    if b"".join(message.raw for message in messages) != raw:
+        raise AssertionError("bytes were lost")
+    for message in messages:
+        edits = [Edit(site.start, site.end, message.encode(site.value)) for site in message.sites]
+        apply(message.raw, edits)
+    codec.leaves(raw)
+    return "parsed"
+
+
+class Hang(Exception):
+    """The alarm went."""
+
+
+def _alarm(_: int, __: FrameType | None) -> None:
+    raise Hang
+
+
+def run(executions: int, seed: int, seconds: int, keep: Path | None = None) -> tuple[Counter[str], list[str]]:
+    """So many executions, half for each parser; outcomes counted, and what went wrong."""
+    chance = random.Random(seed)
+    kinds: list[tuple[Codec, Callable[[], bytes]]] = [
+        (Hl7Codec(RULES), _maker(chance, seeds(["hl7", "hl7-odd"], [hl7(10), hl7(30)]), _HL7, b"MSH|^~\\&|A|B\r")),
+        (FhirCodec(RULES), _json_maker(chance, seeds(["fhir"], [bundle(2_000)]))),
+    ]
+    outcomes: Counter[str] = Counter()
+    wrong: list[str] = []
+    before = signal.signal(signal.SIGALRM, _alarm)
+    try:
+        for number in range(executions):
+            codec, make = kinds[number % 2]
+            raw = make()
+            signal.alarm(seconds)
+            try:
+                outcomes[f"{codec.name} {check(codec, raw)}"] += 1
+            except Exception as problem:  # noqa: BLE001 - the finding
+                wrong.append(f"{codec.name} execution {number}: {traceback.format_exception(problem)[-2:]}")
+                if keep is not None:
+                    (keep / f"{codec.name}-{seed}-{number}").write_bytes(raw)
+            finally:
+                signal.alarm(0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return outcomes, wrong
+
+
+def _json_maker(chance: random.Random, pool: Sequence[bytes]) -> Callable[[], bytes]:
+    """Three in four are JSON still; of what is none, the most is refused by its first wrong byte."""
+    whole = [each for each in pool if _is_json(each)]
+    torn = _maker(chance, pool, _FHIR, b'{"resourceType":"Patient",')
+    return lambda: bent(chance, whole) if chance.random() < 0.75 else torn()
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        return isinstance(json.loads(raw), dict)
+    except ValueError:
+        return False
+
+
+def _maker(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes], head: bytes) -> Callable[[], bytes]:
+    return lambda: mutated(chance, pool, words) if chance.random() < 0.8 else grown(chance, words, head)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("executions", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds-each", type=int, default=5)
+    parser.add_argument("--keep", type=Path, help="folder for payloads that went wrong")
+    args = parser.parse_args()
+    start, done, total, bad = time.perf_counter(), 0, Counter[str](), 0
+    while done < args.executions:
+        step = min(10_000, args.executions - done)
+        outcomes, wrong = run(step, args.seed + done, args.seconds_each, args.keep)
+        total += outcomes
+        done, bad = done + step, bad + len(wrong)
+        sys.stdout.write("".join(f"WRONG {each}\n" for each in wrong))
+        spent = time.perf_counter() - start
+        sys.stdout.write(f"{done} executions, {bad} wrong, {spent:.0f} s, {dict(sorted(total.items()))}\n")
+        sys.stdout.flush()
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
