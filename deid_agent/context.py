@@ -6,6 +6,7 @@ its members are listed in ``_FIELDS`` and unknown ones are errors.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date
 
 from deid_agent.errors import MessageError, Reason
@@ -32,22 +33,35 @@ _PEOPLE: Mapping[str, tuple[PhiType, Subject]] = {
     "attending": (PhiType.DOCTOR, Subject.PROVIDER),
 }
 _DAY = re.compile(r"((?:19|20|21)\d\d)-?(\d\d)-?(\d\d)")
+_NAMES = frozenset({Kind.FAMILY, Kind.GIVEN, Kind.NAME})
 _IGNORED = frozenset({"sex"})
 
 
-def facts_of(sites: Iterable[Site]) -> tuple[Fact, ...]:
-    """What the structured part of a message says, each fact once, in byte order."""
-    facts = (
-        Fact(site.type, site.kind, site.subject, site.group, site.value)
-        for site in sites
-        if site.kind is not Kind.REDACT and site.value.strip()
-    )
-    return tuple(dict.fromkeys(facts))
+def facts_of(sites: Iterable[Site], within: str = "") -> tuple[Fact, ...]:
+    """What the structured part of a message says, each fact and each person once.
+
+    ``within`` names the message among those whose facts come together: persons of two stay apart.
+    Days are facts where they are the patient's own: those of orders and results are told by their form, and a
+    report of ten thousand results would otherwise be searched for as many.
+    """
+    facts: dict[Fact, None] = {}
+    people: dict[str, dict[Fact, None]] = {}
+    for site in sites:
+        if site.kind is Kind.REDACT or not site.value.strip():
+            continue
+        if site.kind in _NAMES:
+            part = Fact(site.type, site.kind, site.subject, "", site.value)
+            people.setdefault(site.group, {})[part] = None
+        elif site.type is not PhiType.DATE or site.subject is Subject.PATIENT:
+            facts[Fact(site.type, site.kind, site.subject, "", site.value)] = None
+    persons = dict.fromkeys(tuple(parts) for parts in people.values())
+    named = (replace(part, group=f"{within}#{n}") for n, parts in enumerate(persons) for part in parts)
+    return (*facts, *named)
 
 
-def reference_of(facts: Iterable[Fact]) -> date | None:
+def reference_of(sites: Iterable[Site]) -> date | None:
     """The message's own time, which "3/4" without a year is near to: the latest day that is not the patient's own."""
-    days = (_day(fact.value) for fact in facts if fact.type is PhiType.DATE and fact.subject is not Subject.PATIENT)
+    days = (_day(site.value) for site in sites if site.type is PhiType.DATE and site.subject is not Subject.PATIENT)
     return max((day for day in days if day is not None), default=None)
 
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from deid_agent import armor, pdf
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
@@ -108,8 +109,8 @@ class Deidentifier:
         parts: list[bytes] = []
         facts: list[Fact] = []
         codec = self._codec(payload)
-        for message in codec.parse(payload):
-            case = self._case(codec, message, facts_of(message.sites), notes)
+        for number, message in enumerate(codec.parse(payload)):
+            case = self._case(codec, message, facts_of(message.sites, str(number)), notes)
             facts += case.facts
             parts.append(self._message(case))
         return Deidentified(b"".join(parts), _remarks(notes), self._key(key, tuple(facts)), self._kept(headers))
@@ -137,9 +138,10 @@ class Deidentifier:
     def _case(
         self, codec: Codec, message: Message, facts: tuple[Fact, ...], notes: _Notes, outer: "_Case | None" = None
     ) -> _Case:
-        scope = _scope(message.identity, message.patient, facts)
+        scope = _scope(message.identity, message.patient, facts, reference_of(message.sites))
         changed = (site for site in message.sites if self._policy.method(site.type, site.path) is not Method.KEEP)
-        guarded = [*(outer.guarded if outer else ()), *facts_of(changed)]
+        own = facts_of(changed, "" if outer is None else str(len(outer.guarded)))
+        guarded = [*(outer.guarded if outer else ()), *own]
         return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded)
 
     def _message(self, case: _Case) -> bytes:
@@ -275,12 +277,15 @@ class Deidentifier:
 
     def _nested(self, codec: Codec, messages: Sequence[Message], attachment: Attachment, case: _Case) -> bytes:
         """The messages of an attachment. They know what the outer one knows, and share its scope: one date shift."""
-        facts = tuple(dict.fromkeys((*case.facts, *(f for m in messages for f in facts_of(m.sites)))))
+        within = f"{attachment.path}/"
+        own = (fact for n, message in enumerate(messages) for fact in facts_of(message.sites, f"{within}{n}"))
+        facts = tuple(dict.fromkeys((*case.facts, *own)))
         notes: _Notes = Counter()
         parts = []
         for message in messages:
             inner = self._case(codec, message, facts, notes, case)
-            scope = _scope(case.scope.document, case.scope.patient or message.patient, facts)
+            patient = case.scope.patient or message.patient
+            scope = _scope(case.scope.document, patient, facts, case.scope.reference or inner.scope.reference)
             try:
                 parts.append(self._message(replace(inner, scope=scope)))
             except MessageError as problem:
@@ -353,8 +358,8 @@ def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ..
     return tuple(Remark(*what, count=count) for what, count in notes.items())
 
 
-def _scope(document: str, patient: str | None, facts: Sequence[Fact]) -> Scope:
-    return Scope(document=document, patient=patient, reference=reference_of(facts), people=_people(facts))
+def _scope(document: str, patient: str | None, facts: Iterable[Fact], reference: date | None = None) -> Scope:
+    return Scope(document=document, patient=patient, reference=reference, people=_people(facts))
 
 
 def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:

@@ -10,15 +10,14 @@ Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the messag
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from deid_agent.recognize.knownnames import NameFinder, Words, people
 from deid_agent.recognize.knownvalues import ValueFinder
+from deid_agent.sites import Fact
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
 
-@dataclass(frozen=True, slots=True)
 class KnownRecognizer:
     """Finds ``doc.facts`` in ``doc.text``. Costs nothing where there are no facts.
 
@@ -26,14 +25,29 @@ class KnownRecognizer:
     dotted initials there, but a patient's number of eight signs and more also as a part of a longer number.
     """
 
-    words: Words = field(repr=False)
-    name: str = "known"
-    exact: bool = False
+    def __init__(self, words: Words, *, exact: bool = False) -> None:
+        self._words = words
+        self._exact = exact
+        # The finders of the last facts: one message asks about the same tuple once per narrative.
+        self._last: tuple[tuple[Fact, ...], NameFinder, ValueFinder] | None = None
+
+    @property
+    def name(self) -> str:
+        """What configuration and reports call it."""
+        return "known"
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """Spans of every fact that the text repeats, in any of its usual forms."""
         if not doc.facts:
             return
-        named = people(doc.facts, self.words, nicknames=not self.exact)
-        yield from NameFinder(named, self.words, self.exact).find(doc)
-        yield from ValueFinder(doc.facts, self.words, self.exact).find(doc)
+        names, values = self._finders(doc.facts)
+        yield from names.find(doc)
+        yield from values.find(doc)
+
+    def _finders(self, facts: tuple[Fact, ...]) -> tuple[NameFinder, ValueFinder]:
+        last = self._last
+        if last is None or last[0] is not facts:
+            named = people(facts, self._words, nicknames=not self._exact)
+            names = NameFinder(named, self._words, self._exact)
+            last = self._last = (facts, names, ValueFinder.of(facts, self._words, self._exact))
+        return last[1], last[2]

@@ -13,8 +13,9 @@ never does. A facility is also found without its last kind word.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.recognize.knownnames import Words
@@ -55,11 +56,32 @@ _PHRASES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ValueFinder:
-    """Finds the values of one message; built once per set of facts."""
+    """Finds the values of one message; built once per set of facts, however many narratives it is asked about."""
 
-    facts: tuple[Fact, ...] = field(repr=False)
     lists: Words = field(repr=False)
+    days: Mapping[date, Fact] = field(repr=False)
+    numbers: Mapping[str, list[tuple[str, Fact]]] = field(repr=False)  # by the last four signs
+    literals: tuple[tuple[str, Fact], ...] = field(repr=False)
+    phrases: tuple[Fact, ...] = field(repr=False)
     exact: bool = False
+
+    @classmethod
+    def of(cls, facts: Sequence[Fact], lists: Words, exact: bool = False) -> "ValueFinder":
+        """The finder of these facts; ``exact`` as in ``KnownRecognizer``."""
+        numbers: dict[str, list[tuple[str, Fact]]] = {}
+        for fact in facts:
+            if fact.type in _NUMBERS:
+                key = _squeeze(fact.value)
+                numbers.setdefault(key[-4:], []).append((key, fact))
+        lowered = ((fact.value.strip().lower(), fact) for fact in facts if fact.type in _LITERAL)
+        return cls(
+            lists,
+            {day: fact for fact in facts if fact.type is PhiType.DATE and (day := read_fact(fact.value))},
+            numbers,
+            tuple((value, fact) for value, fact in lowered if len(value) > 3 and value not in lists.common),
+            tuple(fact for fact in facts if fact.type in _PHRASES),
+            exact,
+        )
 
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of every value that the text repeats."""
@@ -68,28 +90,28 @@ class ValueFinder:
         yield from self._literals(doc)
         yield from self._phrases(doc)
 
-    def _of(self, types: frozenset[PhiType]) -> Iterator[Fact]:
-        return (fact for fact in self.facts if fact.type in types)
-
     def _dates(self, doc: Document) -> Iterator[Span]:
-        days = {day: fact for fact in self._of(frozenset({PhiType.DATE})) if (day := read_fact(fact.value))}
-        if not days:
+        if not self.days:
             return
         for written in dates_in(doc):
-            said = min(written.readings & days.keys(), default=None)
+            said = min(written.readings & self.days.keys(), default=None)
             if said is not None:
-                yield Span(written.start, written.end, PhiType.DATE, f"known:{days[said].subject}-date")
+                yield Span(written.start, written.end, PhiType.DATE, f"known:{self.days[said].subject}-date")
 
     def _numbers(self, doc: Document) -> Iterator[Span]:
-        facts = list(self._of(_NUMBERS))
-        if not facts:
+        if not self.numbers:
             return
-        if not (facts := _said(facts, _OTHERS.sub("", doc.text).upper())):
+        letters = _OTHERS.sub("", doc.text).upper()
+        if len(self.numbers) > _FEW:
+            # Of many numbers in one pass over the text, by their last four signs.
+            tails = {letters[i : i + 4] for i in range(len(letters) - 3)} & self.numbers.keys()
+        else:
+            tails = {tail for tail in self.numbers if tail in letters}
+        if not tails:
             return
         squeezed = Squeezed.of(doc)
-        for fact in facts:
+        for key, fact in (each for tail in sorted(tails) for each in self.numbers[tail]):
             source = f"known:{fact.subject}-number"
-            key = _squeeze(fact.value)
             core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
             if len(core) >= 4:
                 glued = self.exact and len(core) >= _LONG and fact.subject is Subject.PATIENT and core.isdigit()
@@ -107,10 +129,7 @@ class ValueFinder:
         return _LABEL.search(text, max(0, start - 16), start) is not None
 
     def _literals(self, doc: Document) -> Iterator[Span]:
-        for fact in self._of(_LITERAL):
-            value = fact.value.strip().lower()
-            if len(value) < 4 or value in self.lists.common:
-                continue
+        for value, fact in self.literals:
             at = doc.lower.find(value)
             while at >= 0:
                 end = at + len(value)
@@ -119,7 +138,7 @@ class ValueFinder:
                 at = doc.lower.find(value, end)
 
     def _phrases(self, doc: Document) -> Iterator[Span]:
-        facts = list(self._of(_PHRASES))
+        facts = self.phrases
         if len(facts) <= _FEW:
             facts = _mentioned(facts, folded(doc.text))
         if not facts:
@@ -159,20 +178,12 @@ class ValueFinder:
         return any(word not in self.lists.common and not word.isdigit() for word in form) or len(form) > 2
 
 
-def _mentioned(facts: list[Fact], plain: str) -> list[Fact]:
+def _mentioned(facts: Sequence[Fact], plain: str) -> tuple[Fact, ...]:
     """The facts of which a word that no variant abbreviates or drops stands in ``plain``."""
     words = (
         (fact, [w for w in map(folded, _PHRASE_WORD.findall(fact.value)) if w not in _STREET_WORDS]) for fact in facts
     )
-    return [fact for fact, own in words if not own or any(word in plain for word in own)]
-
-
-def _said(facts: list[Fact], letters: str) -> list[Fact]:
-    """The facts whose last four signs stand in ``letters`` at all; of many facts in one pass over the text."""
-    if len(facts) > _FEW:
-        quads = {letters[i : i + 4] for i in range(len(letters) - 3)}
-        return [fact for fact in facts if _squeeze(fact.value)[-4:] in quads]
-    return [fact for fact in facts if _squeeze(fact.value)[-4:] in letters]
+    return tuple(fact for fact, own in words if not own or any(word in plain for word in own))
 
 
 def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:

@@ -19,7 +19,7 @@ from support.attachments import (
     rtf,
 )
 
-from deid_agent.attachment import NOTICE
+from deid_agent.attachment import NOTICE, decode_text
 from deid_agent.errors import MessageError, Reason
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -42,6 +42,8 @@ UNREADABLE = [
     ("text/plain; charset=utf-7", b"Dr. +AE8-kafor"),
     ("text/plain", b"begin 644 note.txt\n#3V9F\n`\nend\n"),
     ("text/plain", NOTE.encode().hex().encode() * 4),
+    ("text/plain", b"%!PS-Adobe-3.0\n(Oka) show (for) show\n"),
+    ("text/plain", b"MIME-Version: 1.0\nContent-Transfer-Encoding: base64\n\nT2thZm9y\n"),
     (None, b"\xff\xfe\x00\x01\x02"),
 ]
 
@@ -149,7 +151,7 @@ def test_a_pdf_under_a_false_label_is_a_pdf() -> None:
 
 def test_structured_documents_inside_are_one_with_the_message() -> None:
     """One patient has one surrogate and one date shift, outside and inside."""
-    inner = oru("OBX|1|TX|1||Zebulon Okafor seen on 2031-01-02.")
+    inner = oru("OBX|1|TX|1||Zebulon Okafor seen on 2031-01-02.").replace(b"|77|", b"|78|")
     done = deidentifier().message(oru(f"OBX|1|ED|1||{ed(inner, 'TX', 'plain')}"))
     _, data = document(done.payload)
     outer_pid, inner_pid = (p.split(b"\r")[1].split(b"|") for p in (done.payload, data))
@@ -260,9 +262,12 @@ def test_a_document_over_many_obx_is_one(kind: str, document_: bytes) -> None:
 def test_base64_with_line_breaks_in_the_segment_is_one(end: str) -> None:
     coded = base64.encodebytes(NOTE.encode() * 4).decode().rstrip("\n").replace("\n", end)
     done = deidentifier().message(oru(f"OBX|1|ED|1||^TX^plain^Base64^{coded}||||||F")).payload
-    value = done.decode().partition("Base64^")[2]
-    assert value.endswith("||||||F\r")
-    assert not leaks(base64.b64decode(value.partition("|")[0]))
+    value, _, rest = done.decode().partition("Base64^")[2].partition("|")
+    assert rest == "|||||F\r"
+    assert value.count(end) == coded.count(end)
+    data = base64.b64decode(value.replace(end, ""), validate=True)
+    assert not leaks(data)
+    assert data.count(b"Patient: ") == 4
 
 
 def test_two_documents_of_one_observation_stay_two() -> None:
@@ -272,6 +277,23 @@ def test_two_documents_of_one_observation_stay_two() -> None:
     )
     assert document(done.payload)[1].startswith(b"Second note of ")
     assert document(done.payload)[1].endswith(b" who is well and home again.")
+
+
+def test_three_documents_of_different_lengths_stay_three() -> None:
+    notes = [b"Patient: Zebulon Okafor, MRN: 00471882 " + b"is well. " * n for n in (9, 6, 3)]
+    done = deidentifier().message(
+        oru(*(f"OBX|{n}|ED|1|{n}|{ed(note, 'TX', 'plain')}" for n, note in enumerate(notes, start=1)))
+    )
+    values = [segment.split("^")[-1] for segment in done.payload.decode().split("\r")[2:-1]]
+    found = [base64.b64decode(value, validate=True) for value in values]
+    assert [data.count(b"is well.") for data in found] == [9, 6, 3]
+    assert all(data.startswith(b"Patient: ") and not leaks(data) for data in found)
+
+
+def test_what_a_charset_cannot_hold_becomes_a_look_alike() -> None:
+    decoded = decode_text("Größe".encode("latin-1"), "text/plain; charset=iso-8859-1")
+    assert decoded is not None
+    assert decoded.encode("Größe – Łódź") == "Größe - Lódz".encode("latin-1")
 
 
 def test_prose_genes_and_rules_of_dashes_stay() -> None:

@@ -1,6 +1,8 @@
+from datetime import date
+
 import pytest
 
-from deid_agent.context import facts_of, facts_of_context
+from deid_agent.context import facts_of, facts_of_context, reference_of
 from deid_agent.errors import MessageError
 from deid_agent.phi import PhiType
 from deid_agent.sites import Kind, Site, Subject
@@ -54,3 +56,23 @@ def test_sites_become_facts_once_and_redacted_ones_do_not() -> None:
     gone = Site("MSH-8", 5, 6, PhiType.IDNUM, kind=Kind.REDACT, value="x")
     blank = Site("PID-2", 5, 6, PhiType.IDNUM, value=" ")
     assert [f.value for f in facts_of([site, site, gone, blank])] == ["123"]
+
+
+def test_a_person_of_many_places_is_one_and_two_of_one_family_stay_two() -> None:
+    def name(group: str, given: str) -> list[Site]:
+        kinds = ((Kind.GIVEN, given), (Kind.FAMILY, "Okafor"))
+        return [Site(f"{group}.{k}", 0, 1, PhiType.PATIENT, kind=k, group=group, value=v) for k, v in kinds]
+
+    facts = facts_of([*name("PID-5[1]", "Ada"), *name("IN1-16[1]", "Ada"), *name("NK1-2[1]", "Chidi")])
+    assert [f.value for f in facts] == ["Ada", "Okafor", "Chidi", "Okafor"]
+    assert len({f.group for f in facts}) == 2
+    both = {f.group for f in (*facts_of(name("PID-5[1]", "Ada"), "1"), *facts_of(name("PID-5[1]", "Bo"), "2"))}
+    assert len(both) == 2
+
+
+def test_days_of_results_are_no_facts_but_tell_the_time() -> None:
+    born = Site("PID-7", 0, 8, PhiType.DATE, subject=Subject.PATIENT, value="19570422")
+    seen = Site("OBX-14", 9, 17, PhiType.DATE, value="20240311081500")
+    assert [f.value for f in facts_of([born, seen])] == ["19570422"]
+    assert reference_of([born, seen]) == date(2024, 3, 11)
+    assert reference_of([born]) is None

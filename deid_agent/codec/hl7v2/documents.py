@@ -6,7 +6,7 @@ OBX-3, or break its lines in the middle of a segment. Alone each piece is noise,
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deid_agent.codec.hl7v2 import attachment
 from deid_agent.codec.hl7v2.charset import View
@@ -16,6 +16,7 @@ from deid_agent.sites import Attachment
 _WORD = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _TAIL = re.compile(r"[A-Za-z0-9+/_-]{0,19}={0,2}")
 _HEX = re.compile(r"[0-9A-Fa-f]{40,}")
+_LINE = re.compile(r"[^\r\n]+")
 _SPACE = re.compile(r"\s+")
 
 
@@ -48,14 +49,25 @@ class Documents:
         return bool(self._pieces)
 
     def add(self, piece: Piece) -> None:
-        self._pieces.append(piece)
+        """Line breaks of the message inside of the data stay where they are: each line is a piece."""
+        lines = [found.span() for found in _LINE.finditer(self._view.text, *piece.span)]
+        if len(lines) < 2 or not all(_is_line(self._view.text[a:b], tail=True) for a, b in lines):
+            self._pieces.append(piece)
+            return
+        self._pieces.append(replace(piece, span=lines[0], value=self._view.text[slice(*lines[0])]))
+        for span in lines[1:]:
+            value = self._view.text[slice(*span)]
+            self._pieces.append(Piece(piece.path, span, value, encoding=piece.encoding, more=True))
 
-    def goes_on(self, text: str) -> bool:
-        """True where a broken line is more of the data before it."""
-        if not self._pieces or self._pieces[-1].encoding not in {"base64", "hex"}:
+    def more(self, path: str, span: Range, text: str) -> bool:
+        """Take a broken line that is more of the data before it; False, and nothing done, where it is not."""
+        last = self._pieces[-1] if self._pieces else None
+        if last is None or last.dense.endswith("=") or not _is_line(text, tail=True):
             return False
-        dense, before = text.strip(), self._pieces[-1].dense
-        return bool(dense) and not before.endswith("=") and _is_line(dense, tail=True)
+        if last.encoding not in {"base64", "hex"} and (last.encoding or not _is_line(last.value)):
+            return False
+        self._pieces.append(Piece(path, span, text, encoding=last.encoding, more=True))
+        return True
 
     def take(self, plain: bytes) -> Iterator[Attachment]:
         """The documents of what was gathered, which is forgotten. ``plain`` is the label of plain text."""

@@ -199,8 +199,8 @@ class Reader:
     def _stray(self, a: int, b: int, path: str) -> None:
         """A line without a segment name, or an ADD, goes on with the text before it: a report's own line breaks."""
         pieces = self._leaves(a, b)
-        if self._documents.goes_on(self._text[slice(*pieces[0])]):
-            self._documents.add(documents.Piece(path, pieces[0], self._text[slice(*pieces.pop(0))], more=True))
+        if self._documents.more(path, pieces[0], self._text[slice(*pieces[0])]):
+            del pieces[0]
         fragments = [(path, piece) for piece in pieces]
         if self._run is not None:
             self._run[1].extend(fragments)
