@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from deid_agent.errors import MessageError, Reason
 
-MAX_TOKENS = 4_000_000
+MAX_TOKENS = 2_000_000
 """More is no document that anybody reads."""
 _PIECE = re.compile(
     rb"([^\\{}\r\n]++)|\\'([0-9A-Fa-f]{2})|\\([A-Za-z]++)(-?[0-9]++)? ?|(\{)|(\})|[\r\n]++|\\(\r\n|.)|(\\)", re.DOTALL
