@@ -81,7 +81,8 @@ texts = st.one_of(
     st.text("ab é<>&'\"]-\U0001f600", max_size=6).map(
         lambda t: t.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
     ),
-    st.text("ab -é", max_size=8).map(lambda t: f"<!--{t.replace('--', '')} -->"),
+    st.text("ab <>&-é", max_size=8).map(lambda t: f"<!--{t.replace('-', '')}-->"),
+    st.sampled_from(["<![CDATA[<a]]>", "<!--<b-->", "<?pi <a?>"]),
     st.text("ab&<>]é", max_size=8).map(lambda t: f"<![CDATA[{t.replace(']]>', '')}]]>"),
     st.just("<?pi okafor?>"),
 )
@@ -211,7 +212,8 @@ def test_bytes_raise_nothing_but_message_errors(raw: bytes) -> None:
 @given(documents())
 def test_what_is_read_is_what_expat_reads(raw: bytes) -> None:
     """Every character of text that expat finds stands in some leaf, but for embedded documents."""
-    if one(raw) is None or b"shift_jis" in raw or any(mark in raw for mark in (b"B64", b"mediaType", b"compression")):
+    plain = raw.replace(b"\0", b"")
+    if one(raw) is None or any(mark in plain for mark in (b"shift_jis", b"B64", b"mediaType", b"compression")):
         return
     found: list[str] = []
     parser = expat.ParserCreate()

@@ -20,7 +20,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 _DROPPED = re.compile(r"""\s+(?:compression|integrityCheckAlgorithm|integrityCheck)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _BETWEEN = re.compile(
     r"""(?:\s+(?:representation|language|charset|integrityCheckAlgorithm|integrityCheck)\s*=\s*"""
-    r"""(?:"[!-~]*"|'[!-~]*'))*\s+compression\s*=\s*["']"""
+    r"""(?:"[!#-~]*"|'[!-&(-~]*'))*\s+compression\s*=\s*["']"""
 )
 
 
@@ -110,7 +110,12 @@ def _media(frame: Frame, sink: Sink) -> tuple[tuple[int, int] | None, bytes]:
     if media is None or not _is_code(media.value):
         return None, plain.encode(view.charset)
     first, last = media.start, media.end
-    if packed and packed.start > last and _BETWEEN.fullmatch(view.text[last + 1 : packed.start]):
+    if (
+        packed
+        and _is_code(packed.value)
+        and packed.start > last
+        and _BETWEEN.fullmatch(view.text[last + 1 : packed.start])
+    ):
         last = packed.end + 1
         plain += _DROPPED.sub("", view.text[media.end : last])
     return view.span(first, last), plain.encode(view.charset, "xmlcharrefreplace")
@@ -118,4 +123,4 @@ def _media(frame: Frame, sink: Sink) -> tuple[tuple[int, int] | None, bytes]:
 
 def _is_code(value: str) -> bool:
     """True for what the walk takes for a code, and offers to nobody."""
-    return value != "" and value.isascii() and not any(c.isspace() for c in value)
+    return value != "" and value.isascii() and not any(c.isspace() or c == "&" for c in value)

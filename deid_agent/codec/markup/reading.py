@@ -18,8 +18,9 @@ from deid_agent.codec.places import Places, part
 from deid_agent.mapped import MappedText
 from deid_agent.spans import Replacement
 
+# What ends in the end of a comment, a CDATA section or an instruction is no tag: written over, it would end none.
 _MARKUP = (
-    r"""<(/?)([A-Za-z][^\s/<>"'=]*+)((?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+)>"""
+    r"""<(/?)([A-Za-z][^\s/<>"'=]*+)((?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+)(?<!--)(?<!\]\])(?<!\?)>"""
     r"|(&(?:%s))"
     r"|([ \t\r\n\f]{2,}+|[\t\r\n\f])"
     r"|<!--|-->|<!\[CDATA\[|\]\]>|<\?[\w:.-]*+[ \t\r\n]*+|\?>|<![A-Za-z][^<>]*+>"

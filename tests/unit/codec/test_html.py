@@ -52,6 +52,7 @@ def test_case(case: Mapping[str, object]) -> None:
         ("<p title=Ada id=x>", "Ada", "", "<p title=\u00a0 id=x>"),
         ("<!-- a-Ada-b --><p>", "Ada", "", "<!-- a- -b --><p>"),
         ("<!-- a-Ada-b --><p>", "Ada", "-->", "<!-- a- -&gt;-b --><p>"),
+        ("<p><!-- <Ada-->Eve</p>", "<Ada", "x", "<p><!-- x-->Eve</p>"),
         ("<p>Mu&ntildeoz</p>", "Muñoz", "Díaz", "<p>Díaz</p>"),
     ],
 )
