@@ -5,29 +5,26 @@ replaced, attachments are opened and treated as documents of their own. All
 edits are byte ranges of the message as it came; everything else stays.
 """
 
-import binascii
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from deid_agent import armor, pdf
+from deid_agent import pdf, recordkey
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
 from deid_agent.codec.base import Codec
 from deid_agent.codec.plain import PlainMessage, PlainText
 from deid_agent.context import facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
-from deid_agent.phi import PhiType
-from deid_agent.policy import AttachmentUrl, KeyMode, Method, Pdf, Policy, Unreadable
+from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
 from deid_agent.recognize.base import Recognizer
+from deid_agent.replacer import Replacer
 from deid_agent.resolve import Resolver
+from deid_agent.rewrap import inside, siblings, written
 from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, place
 from deid_agent.spans import Replacement, Span, splice
 from deid_agent.surrogate import Scope, Surrogates
-from deid_agent.surrogate.methods import generalize, mask
 from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -35,8 +32,6 @@ _MAX_NESTING = 4
 MAX_TEXT = 2_000_000
 """Characters of one narrative. Reading one takes about 200 bytes of memory a character."""
 _REMOVE = Unreadable.REMOVE
-_SEPARATOR = re.compile(r"[_\-/.]")
-_REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +90,8 @@ class Deidentifier:
         self._codecs = tuple(codecs)
         self._recognizers = tuple(recognizers)
         self._resolver = resolver
-        self._surrogates = surrogates
         self._policy = policy
+        self._replacer = Replacer(policy, surrogates)
         self._guard = guard
         self._inner = tuple(inner)
 
@@ -113,7 +108,8 @@ class Deidentifier:
             case = self._case(codec, message, facts_of(message.sites, str(number)), notes)
             facts += case.facts
             parts.append(self._message(case))
-        return Deidentified(b"".join(parts), _remarks(notes), self._key(key, tuple(facts)), self._kept(headers))
+        mapped = self._key(key, tuple(facts))
+        return Deidentified(b"".join(parts), _remarks(notes), mapped, self._kept(headers))
 
     def tombstone(self, *, key: bytes | None, headers: Headers = ()) -> Deidentified:
         """A record without a value, which deletes its key in a compacted topic: key and headers alone."""
@@ -124,7 +120,7 @@ class Deidentifier:
     ) -> DeidentifiedText:
         """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
         notes: _Notes = Counter()
-        scope = _scope(document or _digest(text.encode("utf-8", "surrogatepass")), patient, facts)
+        scope = _scope(document or recordkey.document_of(text), patient, facts)
         spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
         return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
 
@@ -172,7 +168,7 @@ class Deidentifier:
         if method is Method.KEEP:
             return None
         case.notes[path, hit.type, method, SOURCE] += 1
-        return self._finding(hit.type, hit.old, method, case.scope)
+        return self._replacer.finding(hit.type, hit.old, method, case.scope)
 
     def _site(self, site: Site, case: _Case) -> Iterable[Edit]:
         method = self._policy.method(site.type, site.path)
@@ -184,23 +180,10 @@ class Deidentifier:
             return
         if site.kind is Kind.REDACT:
             method = Method.REDACT
-        new = self._value(site, method, case.scope)
+        new = self._replacer.value(site, method, case.scope)
         if new != site.value:
             case.notes[site.path, site.type, method, site.source] += 1
             yield Edit(site.start, site.end, case.message.encode(new))
-
-    def _value(self, site: Site, method: Method, scope: Scope) -> str:
-        match method:
-            case Method.SURROGATE:
-                new = self._surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
-                return new[: site.limit].rstrip() if site.limit else new
-            case Method.GENERALIZE:
-                new = generalize(site.type, site.value, blank=site.blank)
-                return f"{new}-01-01T00:00:00Z" if site.kind is Kind.INSTANT and len(new) == 4 else new
-            case Method.MASK | Method.REDACT:
-                return site.blank
-            case Method.KEEP:
-                return site.value
 
     def _narrative(
         self, path: str, document: Document, scope: Scope, notes: "_Notes"
@@ -210,31 +193,21 @@ class Deidentifier:
             return (), []
         if len(document.text) > MAX_TEXT:
             raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
-        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
-        spans = tuple(self._resolver.resolve(found, document))
+        spans = tuple(self._find(document))
         replacements: list[Replacement] = []
         for span in spans:
             method = self._policy.method(span.type, path)
             old = document.text[span.start : span.end]
-            new = self._finding(span.type, old, method, scope)
+            new = self._replacer.finding(span.type, old, method, scope)
             if new != old:
                 notes[path, span.type, method, span.source] += 1
                 replacements.append(Replacement(span.start, span.end, new))
         return spans, replacements
 
-    def _finding(self, type_: PhiType, old: str, method: Method, scope: Scope) -> str:
-        match method:
-            case Method.SURROGATE:
-                kind = Kind.NAME if type_ in {PhiType.PATIENT, PhiType.DOCTOR} else Kind.VALUE
-                return self._surrogates.replace(type_, old, kind=kind, scope=scope)
-            case Method.GENERALIZE:
-                return generalize(type_, old, blank=mask(type_))
-            case Method.MASK:
-                return mask(type_)
-            case Method.REDACT:
-                return ""
-            case Method.KEEP:
-                return old
+    def _find(self, document: Document) -> list[Span]:
+        """The resolved findings of one document."""
+        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
+        return self._resolver.resolve(found, document)
 
     def _fragments(self, narrative: Narrative, case: _Case) -> Iterable[Edit]:
         document = Document(narrative.mapped.text, case.facts)
@@ -250,8 +223,8 @@ class Deidentifier:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
         data, media = self._document(attachment, case)
         if data != attachment.data:
-            yield from _written(attachment, data, case.message)
-            yield from _siblings(attachment, data, media, case.message)
+            yield from written(attachment, data, case.message)
+            yield from siblings(attachment, data, media, case.message)
         else:  # searched inside: the leak guard leaves the encoded form
             for start, end in ((attachment.start, attachment.end), *attachment.parts):
                 yield Edit(start, end, case.message.raw[start:end])
@@ -264,7 +237,7 @@ class Deidentifier:
             except MessageError as problem:
                 if problem.reason is not Reason.RESOURCE and self._policy.unreadable is _REMOVE:
                     return self._removed(attachment, case)
-                raise _inside(attachment, problem) from None
+                raise inside(attachment, problem) from None
             return self._nested(codec, messages, attachment, case), b""
         if pdf.detect(attachment.data):
             return self._pdf(attachment, case)
@@ -289,7 +262,7 @@ class Deidentifier:
             try:
                 parts.append(self._message(replace(inner, scope=scope)))
             except MessageError as problem:
-                raise _inside(attachment, problem) from None
+                raise inside(attachment, problem) from None
             case.guarded.extend(inner.guarded[len(case.guarded) :])
         for (path, type_, method, source), count in notes.items():
             case.notes[f"{attachment.path}/{path}", type_, method, source] += count
@@ -321,37 +294,11 @@ class Deidentifier:
         return NOTICE, attachment.plain
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
-        """The record key, sanitized; a null key stays null."""
-        if key is None or self._policy.record_key is KeyMode.DROP:
-            return None
-        if self._policy.record_key is KeyMode.KEEP or not key:
-            return key
-        charset = "utf-8" if _is_utf8(key) else "latin-1"
-        text = key.decode(charset)
-        if self._policy.record_key is KeyMode.TEXT:
-            return self._key_as_text(text, facts).encode(charset, "replace")
-        # A FHIR key is often a reference: the id alone is mapped, so that it joins with Resource.id.
-        reference = _REFERENCE.fullmatch(text)
-        head, value = reference.groups() if reference else ("", text)
-        new = self._surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=Scope(document=""))
-        return (head + new).encode(charset, "replace")
+        name = "" if key is None else recordkey.document_of(key.decode("utf-8", "replace"))
+        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._find)
 
     def _kept(self, headers: Headers) -> Headers:
         return tuple((name, value) for name, value in headers if name.lower() in self._policy.headers)
-
-    def _key_as_text(self, text: str, facts: tuple[Fact, ...]) -> str:
-        """A file name: words joined by ``_``, ``-``, ``.`` and ``/`` are read apart."""
-        document = Document(_SEPARATOR.sub(" ", text), facts)
-        scope = _scope(_digest(text.encode()), None, facts)
-        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
-        replacements = []
-        for span in self._resolver.resolve(found, document):
-            old = slice(span.start, span.end)
-            new = self._finding(span.type, document.text[old], Method.SURROGATE, scope)
-            separator = _SEPARATOR.search(text[old])
-            joined = new.replace(" ", separator[0]) if separator else new
-            replacements.append(Replacement(span.start, span.end, joined))
-        return splice(text, replacements)
 
 
 def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
@@ -369,47 +316,3 @@ def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
         if fact.kind in {Kind.GIVEN, Kind.FAMILY}:
             parts.setdefault(fact.group, {}).setdefault(fact.kind, fact.value)
     return tuple((p.get(Kind.GIVEN, ""), p.get(Kind.FAMILY, "")) for p in parts.values())
-
-
-def _inside(attachment: Attachment, problem: MessageError) -> MessageError:
-    return MessageError(problem.reason, f"{attachment.path}/{problem.where}", problem.detail)
-
-
-def _written(attachment: Attachment, data: bytes, message: Message) -> Iterable[Edit]:
-    """The new data in the old encoding and lines, over the places that the old ones had."""
-    places = ((attachment.start, attachment.end), *attachment.parts)
-    match attachment.encoding:
-        case "hex":
-            text = armor.write_hex(data, attachment.armor)
-        case "text":
-            text = data.decode("utf-8", "replace")
-        case _:
-            text = armor.write(data, attachment.armor)
-    whole = attachment.encoding == "text"
-    pieces = [text] + [""] * len(attachment.parts) if whole else armor.deal(text, [b - a for a, b in places])
-    for (start, end), piece in zip(places, pieces, strict=True):
-        yield Edit(start, end, message.encode(piece))
-
-
-def _siblings(attachment: Attachment, data: bytes, media: bytes, message: Message) -> Iterable[Edit]:
-    """Size, hash and media type follow the data (FHIR Attachment.hash is base64 of SHA-1)."""
-    if attachment.size:
-        yield Edit(*attachment.size, str(len(data)).encode())
-    if attachment.digest:
-        sha1 = hashlib.sha1(data, usedforsecurity=False).digest()
-        yield Edit(*attachment.digest, message.encode(binascii.b2a_base64(sha1, newline=False).decode()))
-    for label in (attachment.media, *attachment.labels) if media else ():
-        if label:
-            yield Edit(*label, media)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
