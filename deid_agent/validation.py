@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Z][A-Z0-9]{2}")
 _VERSION = re.compile(r"2(?:\.\d){1,2}")
 _NEWEST = "2.8.2"
 _FREE = frozenset({"ST", "TX", "FT", "varies", ""})  # separators in text are common, and read as text
+_UNKNOWN, _WORST = "resourceType: unknown", 1_000_000
 _NULL = '""'
 
 
@@ -63,7 +64,9 @@ class Validator:
             return ""
         best, fewest = _RELEASES[0], -1
         for release in _RELEASES:
-            count = len(set(_fhir_payload(text, release)))
+            found = set(_fhir_payload(text, release))
+            # A release that does not know the type finds one thing wrong and looks no further: the worst of judges.
+            count = len(found) + sum(_WORST for problem in found if _UNKNOWN in problem)
             if fewest < 0 or count < fewest:
                 best, fewest = release, count
             if not count:
@@ -96,7 +99,7 @@ def _fhir(tree: object, release: str) -> Iterator[Problem]:
     name = tree.get("resourceType") if isinstance(tree, dict) else None
     model = _model(str(name), release)
     if model is None:
-        yield f"resourceType: unknown in {release}"
+        yield f"{_UNKNOWN} in {release}"
         return
     try:
         model.model_validate(tree)

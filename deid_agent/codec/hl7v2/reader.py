@@ -335,7 +335,9 @@ class Reader:
         type_, kind = values.classify(leaf, value, rule, told)
         start, end = (a, b) if self._view.starts is None else self._view.span(a, b)
         limit = LONGEST_TABLE_VALUE if leaf in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
-        self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value, limit=limit))
+        # An identifier's number is required wherever anything else of it is said (CX.1, EI.1, since 2.5).
+        blank = values.placeholder(type_) if leaf is Leaf.ID else ""
+        self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value, blank, limit=limit))
 
     def _coded(self, pieces: Sequence[Range], path: str) -> None:
         """A coded value: its text is free text where no code and system stand beside it; the original text always."""
