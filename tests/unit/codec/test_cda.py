@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
+from xml.parsers import expat
 
 import pytest
 from support.markup import RULES, blanked, cda, document, overwritten, shape
@@ -14,6 +15,7 @@ from deid_agent.codec.cda import CdaCodec
 from deid_agent.context import facts_of
 from deid_agent.errors import ConfigurationError, MessageError
 from deid_agent.sites import Edit, Role, apply
+from deid_agent.spans import Replacement
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/cda/sites.toml").read_text("utf-8"))["case"]
 
@@ -43,6 +45,84 @@ def test_parts_of_one_name_are_one_person() -> None:
 
     assert [site.group for site in message.sites] == ["patient/name", "patient/name", "patient/name[2]"]
     assert [fact.value for fact in facts_of(message.sites)] == ["Ada", "Okafor", "Uche"]
+
+
+def written(raw: str, old: str, new: str) -> str:
+    """What a reader of XML finds as text once ``new`` stands for ``old``."""
+    message = document(raw)
+    edits = [Edit(s.start, s.end, message.encode(new)) for s in message.sites if s.value == old]
+    for narrative in message.narratives:
+        if (at := narrative.mapped.text.find(old)) >= 0:
+            placed = narrative.mapped.place([Replacement(at, at + len(old), new)])
+            edits += [Edit(a, b, message.encode(text)) for a, b, text in placed]
+    assert edits
+    found: list[str] = []
+    parser = expat.ParserCreate()
+    parser.CharacterDataHandler = found.append
+    parser.Parse(apply(message.raw, edits), True)
+    return "".join(found)
+
+
+def test_a_mask_before_a_bracket_closes_no_section() -> None:
+    assert written("<section><title>x 3/4]> y</title></section>", "3/4", "[**DATE**]") == "x [**DATE**]]> y"
+
+
+def test_a_value_in_cdata_is_written_as_text() -> None:
+    assert written("<patient><name><![CDATA[Ada]]></name></patient>", "Ada", "A & <B>") == "A & <B>"
+
+
+@pytest.mark.parametrize("content", ["<![CDATA[<a]]>", "<!--<b-->", "<?pi <a?>"])
+def test_what_looks_like_a_tag_never_hides_the_end_of_what_it_stands_in(content: str) -> None:
+    raw = f"<section><text>Ada {content} Eve</text></section>"
+
+    for whole in ("", "x"):
+        assert shape(overwritten(document(raw), whole)) == shape(raw.encode())
+
+
+def test_attributes_in_a_block_are_no_identifiers_of_the_document() -> None:
+    message = document('<section><text><content extension="77" root="4711" value="2031">x</content></text></section>')
+
+    assert not message.sites
+    assert sorted(n.mapped.text for n in message.narratives) == ["2031", "4711", "77", "x"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '<act><effectiveTime><low value="2031" unit="d"/></effectiveTime></act>',
+        '<act><value xsi:type="II" root="1.3.160" extension="00999998998989"/></act>',
+        '<act><id nullFlavor="NA" root="1.2.3.4"/><id root="2.16.840.1.113883.4.6"/></act>',
+    ],
+)
+def test_measures_models_and_registers_stay(raw: str) -> None:
+    message = document(raw)
+
+    assert not message.sites
+    assert not message.narratives
+
+
+@pytest.mark.parametrize(
+    ("raw", "blank"),
+    [
+        ('<act><id root="36e3e930-7b14-11db-9fe1-0800200c9a66"/></act>', "00000000-0000-0000-0000-000000000000"),
+        ('<act><id root="1.2.3.4.5"/></act>', "1.2.3.0"),
+        ('<act><id root="1.2.3" extension="7"/></act>', "REDACTED"),
+        ('<patient><birthTime value="195704"/></patient>', "190001"),
+        ('<patient><birthTime value="19570422101112-0500"/></patient>', "19000101"),
+        ('<patient><telecom value="mailto:a@b.example"/></patient>', "redacted@redacted.invalid"),
+        ('<act><value xsi:type="PQ" value="93" unit="a"/></act>', "90"),
+    ],
+)
+def test_redaction_leaves_what_cda_accepts(raw: str, blank: str) -> None:
+    assert [site.blank for site in document(raw).sites] == [blank]
+
+
+@pytest.mark.parametrize("value", ["tel: 1", "&amp;&#241;", "é"])
+def test_a_media_type_that_is_prose_is_text_and_no_mark_of_the_attachment(value: str) -> None:
+    message = document(f'<patient mediaType="{value}">Ada</patient>')
+
+    assert [a.media for a in message.attachments] == [None]
+    assert len(message.narratives) == 1
 
 
 def test_without_an_identifier_the_bytes_name_the_document() -> None:
