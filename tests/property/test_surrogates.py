@@ -86,7 +86,8 @@ def test_checksums_that_were_right_are_right(number: int) -> None:
         whole = next(
             (first + text[len(first) :] + d for d in "0123456789" if check(first + text[len(first) :] + d)), ""
         )
-        if whole and int(whole) > 9:
+        # A number may be right by both sums; then one is kept.
+        if whole and int(whole) > 9 and not (is_npi(whole) and is_nhs(whole)):
             assert check(replace(MADE, PhiType.LICENSE, whole))
     dea = next("AB" + text[:6] + d for d in "0123456789" if is_dea("AB" + text[:6] + d))
     assert is_dea(replace(MADE, PhiType.LICENSE, dea))
