@@ -99,11 +99,12 @@ class Reader:
     def _name(self, segment: Segment) -> str:
         """The segment's name; empty for a line that has none, which is broken text."""
         start, end = segment.start, segment.end
-        name = self._text[start : min(start + 3, end)].upper()
-        if len(name) < 3 or name in HEADERS:
+        text = self._text[start : min(start + 3, end)]
+        name = text.upper()
+        if len(text) < 3 or not text.isascii() or name in HEADERS:  # the capital of one letter may be two
             return ""
         known = self._table.knows(name)
-        if not known and not (name.isascii() and name.isalnum() and name[0].isalpha()):
+        if not known and not (name.isalnum() and name[0].isalpha()):
             return ""
         if end == start + 3:
             return name if known else ""
