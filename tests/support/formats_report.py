@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.pop(0)  # this folder: its fhir.py would hide the library
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deid_agent import key, policy
