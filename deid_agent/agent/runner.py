@@ -75,7 +75,6 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._tasks += [group.create_task(self._out.executor.serve()), group.create_task(self._beat())]
-                self._out.telemetry.emit(AgentStarted(__version__, self._out.executor.size))
                 try:
                     await self._work(group)
                 finally:
@@ -145,6 +144,7 @@ class Runner:
     async def _take(self) -> None:
         transport, settings = self._out.transport, self._out.settings
         await self._begin(settings.start_timeout_s)
+        self._out.telemetry.emit(AgentStarted(__version__, self._out.executor.size))
         while not transport.exhausted:
             # Awaited here, not in a task of its own (as wait_for would): between the transport's
             # last look at the assignment and ours at the flows nothing else may run.

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from deid_agent import config, resources
 from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent.cli.common import Exit, guarded
-from deid_agent.cli.wire import kafka_settings
+from deid_agent.cli.wire import check_folders, kafka_settings
 from deid_agent.config import Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize import registry
@@ -68,14 +67,15 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("key", lambda: f"id {keys.load(settings.key_file).id}"),
         ("policy", lambda: _policy(settings)),
         ("recognizers", lambda: _recognizers(settings)),
-        ("audit", lambda: _writable(settings.audit.path)),
+        ("folders", lambda: _folders(settings)),
     )
     for name, step in steps:
         yield _try(name, step)
-    if settings.transport is TransportKind.DIRECTORY:
-        yield _try("directory", lambda: _directory(settings))
-    elif not offline:
-        yield from _broker(settings)
+    if settings.transport is TransportKind.KAFKA:
+        kafka = _try("kafka", lambda: kafka_settings(settings).security_protocol)
+        yield kafka
+        if not offline and not kafka.problem:
+            yield from _broker(settings)
 
 
 def _try(name: str, step: Callable[[], str]) -> Finding:
@@ -116,17 +116,10 @@ def _recognizers(settings: Settings) -> str:
     return f"system {settings.system}, profile {settings.profile}"
 
 
-def _writable(path: Path) -> str:
-    target = path if path.exists() else path.resolve().parent
-    if not os.access(target, os.W_OK):
-        raise ConfigurationError(f"{path}: cannot be written; make its folder writable")
-    return str(path)
-
-
-def _directory(settings: Settings) -> str:
-    if settings.directory is None or not settings.directory.input.is_dir():
-        raise ConfigurationError("directory.input: no such folder; make it, or correct the setting")
-    return str(settings.directory.input)
+def _folders(settings: Settings) -> str:
+    check_folders(settings)
+    ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
+    return ", ".join(map(str, (ours.input, ours.output, settings.audit.path) if ours else (settings.audit.path,)))
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:

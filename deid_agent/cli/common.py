@@ -32,6 +32,18 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def shown(name: str | Path) -> str:
+    """A file name on one line of UTF-8: control characters and bytes that are no text are written as escapes."""
+    text = str(name).encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def warn_of_demo(key: keys.Key) -> None:
+    """One line where the demonstration key is used."""
+    if key.demo:
+        say("deid-agent: demonstration key: everyone can reverse this output; never use it on real data")
+
+
 def guarded(command: Callable[P, Exit | None]) -> Callable[P, None]:
     """Turn our errors into one line and an exit code; no traceback for what an operator can mend."""
 
@@ -85,6 +97,5 @@ def workshop(
     if demo_key and key_file:
         raise ConfigurationError("--demo-key and --key-file exclude each other")
     key = keys.DEMO if demo_key else keys.load(key_file)
-    if key.demo:
-        say("deid-agent: demonstration key: everyone can reverse this output; never use it on real data")
+    warn_of_demo(key)
     return Workshop(rules=folder, key=key, policy=policy, system=system, profile=profile)

@@ -9,7 +9,7 @@ import click
 import orjson
 
 from deid_agent import key as keys
-from deid_agent.cli.common import Exit, guarded, say
+from deid_agent.cli.common import Exit, guarded, warn_of_demo
 from deid_agent.cli.wire import serve
 from deid_agent.config import AgentSettings, AuditSettings, DirectorySettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
@@ -83,7 +83,7 @@ def _show(out: Path) -> None:
         outcome = entry["outcome"].replace("_", " ")
         click.echo(f"{name:28}{outcome:16}{found.total():>9}  {most or entry.get('reason', '')}")
     click.echo(f"\n{out}/messages: sanitized; {out}/dead-letters: refused; {out}/audit.jsonl: what was done")
-    say("deid-agent: demonstration key: everyone can reverse this output; never use it on real data")
+    warn_of_demo(keys.DEMO)
 
 
 def _report(path: Path) -> list[str]:

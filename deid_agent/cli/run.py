@@ -6,8 +6,8 @@ import click
 
 from deid_agent import config
 from deid_agent import key as keys
-from deid_agent.cli.common import Exit, guarded, say
-from deid_agent.cli.wire import serve
+from deid_agent.cli.common import Exit, guarded, say, shown, warn_of_demo
+from deid_agent.cli.wire import Left, serve
 from deid_agent.config import TransportKind
 from deid_agent.errors import ConfigurationError
 
@@ -24,7 +24,9 @@ from deid_agent.errors import ConfigurationError
 def run(file: Path, policy: str | None, workers: int | None, log_level: str | None, demo_key: bool) -> Exit:
     """Take messages in, publish them sanitized, until stopped (SIGTERM or ^C) or until a folder is empty.
 
-    Logs are JSON lines on standard error. Nothing starts before settings, key, rules and policy are sound.
+    Logs are JSON lines on standard error; they name messages by their coordinates, the dead letters by their files.
+    Nothing starts before settings, key, rules and policy are sound. A folder that is done ends with exit code 1
+    where something in it was refused or not taken.
     """
     overrides: dict[str, object] = {"policy": policy, "log_level": log_level}
     if workers is not None:
@@ -33,7 +35,12 @@ def run(file: Path, policy: str | None, workers: int | None, log_level: str | No
     key = keys.DEMO if demo_key else keys.load(settings.key_file)
     if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
         raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
-    if unread := serve(settings, key):
-        say(f"deid-agent: {unread} files could not be read and were left where they are")
-        return Exit.REFUSED
-    return Exit.DONE
+    warn_of_demo(key)
+    left = serve(settings, key)
+    if left == Left() or settings.directory is None:
+        return Exit.DONE
+    say(
+        f"deid-agent: {left.refused} files refused, {left.unreadable} unreadable, {left.skipped} folders, links and "
+        f"others skipped; their names are in {shown(settings.directory.dead_letters)}"
+    )
+    return Exit.REFUSED

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from dataclasses import dataclass
 
 from deid_agent import __version__, resources
 from deid_agent import policy as policies
@@ -20,15 +21,25 @@ from deid_agent.key import Key
 from deid_agent.policy import KeyMode
 from deid_agent.telemetry.emit import Telemetry, stream_handler
 from deid_agent.transport.files import DirectoryTransport
+from deid_agent.transport.folders import check_audit, check_places
 from deid_agent.transport.kafka import KafkaTransport
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 from deid_agent.wiring import Workshop
 
 
-def serve(settings: Settings, key: Key) -> int:
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a finite folder did not give: files refused, unreadable, and skipped as no files."""
+
+    refused: int = 0
+    unreadable: int = 0
+    skipped: int = 0
+
+
+def serve(settings: Settings, key: Key) -> Left:
     """Run the agent of ``settings`` until it is stopped or has nothing more to come.
 
-    Returns how many inputs could not be read at all; they are left for the next start. Raises
+    Returns what a finite folder left over; a source without an end tells its own by log and metrics. Raises
     ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
     """
     _set_up_logging(settings.log_level)
@@ -50,6 +61,14 @@ def workshop_of(settings: Settings, key: Key) -> Workshop:
         max_bytes=settings.agent.max_message_bytes,
         validate=settings.agent.validate_output,
     )
+
+
+def check_folders(settings: Settings) -> None:
+    """``ConfigurationError`` where a folder or file of the settings cannot serve. Writes nothing."""
+    ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
+    if ours is not None:
+        check_places(ours.input, ours.output, ours.dead_letters, ours.state)
+    check_audit(settings.audit.path, None if ours is None else ours.input)
 
 
 def kafka_settings(settings: Settings) -> KafkaSettings:
@@ -78,9 +97,10 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
     )
 
 
-async def _serve(settings: Settings, key: Key) -> int:
+async def _serve(settings: Settings, key: Key) -> Left:
     telemetry = Telemetry()
     parts = workshop_of(settings, key)
+    check_folders(settings)
     audit = AuditFile(settings.audit.path, _build(settings, parts), telemetry)
     try:
         transport = _transport(settings, telemetry)
@@ -95,7 +115,9 @@ async def _serve(settings: Settings, key: Key) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
         await runner.run()
-        return len(transport.unreadable) if isinstance(transport, DirectoryTransport) else 0
+        if isinstance(transport, DirectoryTransport) and transport.exhausted:
+            return Left(transport.letters, len(transport.unreadable), transport.skipped)
+        return Left()
     finally:
         await audit.close()
 
@@ -112,6 +134,8 @@ def _transport(settings: Settings, telemetry: Telemetry) -> Transport:
         ours.dead_letters,
         ours.state,
         watch=ours.watch,
+        interval_s=ours.interval_s,
+        settle_s=ours.settle_s,
         max_file_bytes=4 * settings.agent.max_message_bytes,
         telemetry=telemetry,
     )

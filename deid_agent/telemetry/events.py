@@ -22,7 +22,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted(Event):
-    """Workers are up and the transport has been asked for an assignment."""
+    """Workers are up and the transport has started."""
 
     version: str
     workers: int
@@ -194,3 +194,13 @@ class FileUnreadable(Event):
     level: ClassVar[int] = logging.ERROR
     coordinates: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSkipped(Event):
+    """What a folder holds beside messages: folders that cannot be read, links, special files. Names are not told."""
+
+    level: ClassVar[int] = logging.WARNING
+    folders: int
+    links: int
+    special: int
