@@ -48,6 +48,7 @@ _HL7 = [
         b"\xef\xbb\xbf",
         b"\x85",
         b"\xff",
+        b"\xdf",
         b"\0",
     ),
     *(
