@@ -3,7 +3,7 @@
 The strongest recognizer there is: names, numbers, addresses and days that a
 message carries in its fields identify its patient wherever else they stand.
 When a common word or a short number counts as one of them is written down in
-``knownnames`` and ``knownvalues``. The type of a span is the type of the fact,
+``namefinder`` and ``knownvalues``. The type of a span is the type of the fact,
 its source ``known:<subject>-<kind>``.
 
 Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the message instead of a first pass.
@@ -11,8 +11,9 @@ Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the messag
 
 from collections.abc import Iterator
 
-from deid_agent.recognize.knownnames import NameFinder, Words, people
+from deid_agent.recognize.knownnames import Words, people
 from deid_agent.recognize.knownvalues import ValueFinder
+from deid_agent.recognize.namefinder import NameFinder
 from deid_agent.sites import Fact
 from deid_agent.spans import Span
 from deid_agent.text import Document

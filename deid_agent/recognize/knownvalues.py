@@ -13,9 +13,11 @@ never does. A facility is also found without its last kind word.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from typing import TypeVar
 
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.recognize.knownnames import Words
@@ -24,6 +26,8 @@ from deid_agent.sites import Fact, Subject
 from deid_agent.spans import Span
 from deid_agent.text import Document, folded
 
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V", bound=Hashable)
 _LABEL = re.compile(
     r"(?:#|\b(?:no|num|number|id|ids|mrn?|mr|acct|account|ref|visit|chart|file|unit|case|order|code|card|enc|csn|fin)"
     r"\b)[\s:.#]{0,5}\Z",
@@ -32,6 +36,7 @@ _LABEL = re.compile(
 _MASKED = re.compile(
     r"(?:[x*•]{2,4}[- ]?){1,2}\Z|(?:last|final) (?:4|four)[\s:(]{0,5}\Z|end(?:s|ing)(?: in)? \Z", re.IGNORECASE
 )
+_RUN = re.compile(r"[^\W_]+")
 _PHRASE_WORD = re.compile(r"[^\W\d_]+|\d+")
 _SEPARATORS = re.compile(r"[ \-./()+_]{0,3}")
 _STREET_WORDS: Mapping[str, str] = {
@@ -55,31 +60,46 @@ _PHRASES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class _Said:
+    """What is looked for of a fact: type and source of its spans."""
+
+    type: PhiType
+    subject: Subject
+
+    def span(self, start: int, end: int, form: str) -> Span:
+        return Span(start, end, self.type, f"known:{self.subject}-{form}")
+
+
+_Phrase = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ValueFinder:
-    """Finds the values of one message; built once per set of facts, however many narratives it is asked about."""
+    """Finds the values of one message; built once per set of facts.
+
+    Everything is looked up by what the narrative holds, so that the cost is linear in the narratives.
+    """
 
     lists: Words = field(repr=False)
-    days: Mapping[date, Fact] = field(repr=False)
-    numbers: Mapping[str, list[tuple[str, Fact]]] = field(repr=False)  # by the last four signs
-    literals: tuple[tuple[str, Fact], ...] = field(repr=False)
-    phrases: tuple[Fact, ...] = field(repr=False)
+    days: Mapping[date, _Said] = field(repr=False)
+    numbers: Mapping[str, Sequence[tuple[str, _Said]]] = field(repr=False)  # by the last four signs
+    literals: Mapping[str, Sequence[tuple[str, _Said]]] = field(repr=False)  # by the run of signs that fewest share
+    phrases: Mapping[_Phrase, Sequence[tuple[_Phrase, _Said]]] = field(repr=False)  # by their first two words
     exact: bool = False
 
     @classmethod
     def of(cls, facts: Sequence[Fact], lists: Words, exact: bool = False) -> "ValueFinder":
         """The finder of these facts; ``exact`` as in ``KnownRecognizer``."""
-        numbers: dict[str, list[tuple[str, Fact]]] = {}
-        for fact in facts:
-            if fact.type in _NUMBERS:
-                key = _squeeze(fact.value)
-                numbers.setdefault(key[-4:], []).append((key, fact))
-        lowered = ((fact.value.strip().lower(), fact) for fact in facts if fact.type in _LITERAL)
+        said = [(fact.value, _Said(fact.type, fact.subject)) for fact in facts]
+        numbers = [(_squeeze(value), of) for value, of in said if of.type in _NUMBERS]
+        literals = [(value.strip().lower(), of) for value, of in said if of.type in _LITERAL]
+        forms = ((form, of) for value, of in said if of.type in _PHRASES for form in _variants(value, of.type, lists))
         return cls(
             lists,
-            {day: fact for fact in facts if fact.type is PhiType.DATE and (day := read_fact(fact.value))},
-            numbers,
-            tuple((value, fact) for value, fact in lowered if len(value) > 3 and value not in lists.common),
-            tuple(fact for fact in facts if fact.type in _PHRASES),
+            {day: of for value, of in said if of.type is PhiType.DATE and (day := read_fact(value))},
+            _grouped((key[-4:], (key, of)) for key, of in numbers),
+            _by_rarest((value, of) for value, of in literals if len(value) > 3 and value not in lists.common),
+            _grouped((form[:2], (form, of)) for form, of in forms),
             exact,
         )
 
@@ -96,7 +116,7 @@ class ValueFinder:
         for written in dates_in(doc):
             said = min(written.readings & self.days.keys(), default=None)
             if said is not None:
-                yield Span(written.start, written.end, PhiType.DATE, f"known:{self.days[said].subject}-date")
+                yield self.days[said].span(written.start, written.end, "date")
 
     def _numbers(self, doc: Document) -> Iterator[Span]:
         if not self.numbers:
@@ -110,18 +130,17 @@ class ValueFinder:
         if not tails:
             return
         squeezed = Squeezed.of(doc)
-        for key, fact in (each for tail in sorted(tails) for each in self.numbers[tail]):
-            source = f"known:{fact.subject}-number"
+        for key, of in (each for tail in sorted(tails) for each in self.numbers[tail]):
             core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
             if len(core) >= 4:
-                glued = self.exact and len(core) >= _LONG and fact.subject is Subject.PATIENT and core.isdigit()
+                glued = self.exact and len(core) >= _LONG and of.subject is Subject.PATIENT and core.isdigit()
                 for start, end in squeezed.find(core, doc.text, glued=glued):
-                    if self._stands(fact.type, core, doc.text, start):
-                        yield Span(start, end, fact.type, source)
-            if fact.type is PhiType.SSN and len(key) == 9:
+                    if self._stands(of.type, core, doc.text, start):
+                        yield of.span(start, end, "number")
+            if of.type is PhiType.SSN and len(key) == 9:
                 for start, end in squeezed.find(key[-4:], doc.text):
                     if _MASKED.search(doc.text, max(0, start - 16), start):
-                        yield Span(start, end, fact.type, source)
+                        yield of.span(start, end, "number")
 
     def _stands(self, kind: PhiType, core: str, text: str, start: int) -> bool:
         if len(core) >= 6 or kind is PhiType.ZIP or not core.isdigit():
@@ -129,61 +148,71 @@ class ValueFinder:
         return _LABEL.search(text, max(0, start - 16), start) is not None
 
     def _literals(self, doc: Document) -> Iterator[Span]:
-        for value, fact in self.literals:
-            at = doc.lower.find(value)
-            while at >= 0:
-                end = at + len(value)
-                if not _alnum(doc.text, at - 1) and not _alnum(doc.text, end):
-                    yield Span(at, end, fact.type, f"known:{fact.subject}-value")
-                at = doc.lower.find(value, end)
+        if not self.literals:
+            return
+        for run in sorted(set(_RUN.findall(doc.lower)) & self.literals.keys()):
+            for value, of in self.literals[run]:
+                at = doc.lower.find(value)
+                while at >= 0:
+                    end = at + len(value)
+                    if not _alnum(doc.text, at - 1) and not _alnum(doc.text, end):
+                        yield of.span(at, end, "value")
+                    at = doc.lower.find(value, end)
 
     def _phrases(self, doc: Document) -> Iterator[Span]:
-        facts = self.phrases
-        if len(facts) <= _FEW:
-            facts = _mentioned(facts, folded(doc.text))
-        if not facts:
+        if not self.phrases:
             return
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalnum()]
         texts = [_plain(doc.text[a:b]) for a, b in words]
-        places: dict[str, list[int]] = {}
-        for at, text in enumerate(texts):
-            places.setdefault(text, []).append(at)
-        for fact in facts:
-            taken: set[int] = set()
-            for phrase in self._variants(fact):
-                for at in places.get(phrase[0], ()):
+        found: list[tuple[int, int, _Said]] = []
+        for at in range(len(texts)):
+            for start in (tuple(texts[at : at + 2]), (texts[at],)):
+                for phrase, of in self.phrases.get(start, ()):
                     last = at + len(phrase) - 1
-                    if at in taken or tuple(texts[at : last + 1]) != phrase or not _near(doc.text, words, at, last):
-                        continue
-                    taken.update(range(at, last + 1))
-                    yield Span(words[at][0], words[last][1], fact.type, f"known:{fact.subject}-place")
-
-    def _variants(self, fact: Fact) -> Iterator[tuple[str, ...]]:
-        """The phrase, and shorter forms of it that still name it, longest first."""
-        whole = tuple(_plain(word) for word in _PHRASE_WORD.findall(fact.value))
-        forms = [whole]
-        if fact.type is PhiType.STREET:
-            forms += [whole[:at] for at in range(3, len(whole)) if whole[at] in ("apt", "ste", "unit", "fl", "bldg")]
-            forms += [form[1:] for form in list(forms) if form and form[0].isdigit() and len(form) > 2]
-        elif fact.type in (PhiType.HOSPITAL, PhiType.ORGANIZATION):
-            short = whole
-            while len(short) > 1 and short[-1] in self.lists.site_kinds:
-                short = short[:-1]
-            forms.append(short)
-        yield from (form for form in sorted(dict.fromkeys(forms), key=len, reverse=True) if self._says_enough(form))
-
-    def _says_enough(self, form: tuple[str, ...]) -> bool:
-        if len(form) == 1:
-            return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in self.lists.common
-        return any(word not in self.lists.common and not word.isdigit() for word in form) or len(form) > 2
+                    if tuple(texts[at : last + 1]) == phrase and _near(doc.text, words, at, last):
+                        found.append((at, last, of))
+        taken: dict[_Said, set[int]] = {}
+        for at, last, of in sorted(found, key=lambda each: each[0] - each[1]):
+            inside = set(range(at, last + 1))
+            if not inside <= taken.setdefault(of, set()):
+                taken[of] |= inside
+                yield of.span(words[at][0], words[last][1], "place")
 
 
-def _mentioned(facts: Sequence[Fact], plain: str) -> tuple[Fact, ...]:
-    """The facts of which a word that no variant abbreviates or drops stands in ``plain``."""
-    words = (
-        (fact, [w for w in map(folded, _PHRASE_WORD.findall(fact.value)) if w not in _STREET_WORDS]) for fact in facts
-    )
-    return tuple(fact for fact, own in words if not own or any(word in plain for word in own))
+def _grouped(pairs: Iterable[tuple[_K, _V]]) -> Mapping[_K, Sequence[_V]]:
+    """Values by key, each once, in order."""
+    groups: dict[_K, dict[_V, None]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, {})[value] = None
+    return {key: tuple(values) for key, values in groups.items()}
+
+
+def _by_rarest(pairs: Iterable[tuple[str, _Said]]) -> Mapping[str, Sequence[tuple[str, _Said]]]:
+    """Values by that run of letters and digits which fewest of them hold: not by ``https`` or a domain."""
+    values = [(value, of, _RUN.findall(value)) for value, of in pairs]
+    shared = Counter(run for _, _, runs in values for run in set(runs))
+    return _grouped((min(runs, key=lambda run: shared[run]), (value, of)) for value, of, runs in values if runs)
+
+
+def _variants(value: str, kind: PhiType, lists: Words) -> Iterator[_Phrase]:
+    """The phrase, and shorter forms of it that still name it."""
+    whole = tuple(_plain(word) for word in _PHRASE_WORD.findall(value))
+    forms = [whole]
+    if kind is PhiType.STREET:
+        forms += [whole[:at] for at in range(3, len(whole)) if whole[at] in ("apt", "ste", "unit", "fl", "bldg")]
+        forms += [form[1:] for form in list(forms) if form and form[0].isdigit() and len(form) > 2]
+    elif kind in (PhiType.HOSPITAL, PhiType.ORGANIZATION):
+        short = whole
+        while len(short) > 1 and short[-1] in lists.site_kinds:
+            short = short[:-1]
+        forms.append(short)
+    yield from (form for form in dict.fromkeys(forms) if form and _says_enough(form, lists))
+
+
+def _says_enough(form: _Phrase, lists: Words) -> bool:
+    if len(form) == 1:
+        return len(form[0]) > 3 and not form[0].isdigit() and form[0] not in lists.common
+    return any(word not in lists.common and not word.isdigit() for word in form) or len(form) > 2
 
 
 def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:

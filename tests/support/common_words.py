@@ -13,7 +13,7 @@ from deid_agent.eval.markup import Note, read_corpus
 
 HEADER = """\
 # Words of clinical notes: what the annotated corpus writes in lower case, outside of PHI, at least twice.
-# A known name that is one of these counts only where its context says so (deid_agent/recognize/knownnames.py).
+# A known name that is one of these counts only where its context says so (deid_agent/recognize/namefinder.py).
 # Made by tests/support/common_words.py; do not edit.
 """
 _WORD = re.compile(r"(?<![^\W_])[a-z]+(?![^\W_])")
