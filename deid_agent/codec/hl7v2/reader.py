@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deid_agent.codec.hl7v2 import attachment, documents, values
+from deid_agent.codec.hl7v2 import attachment, documents, joints, values
 from deid_agent.codec.hl7v2.charset import View
 from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
@@ -58,6 +58,8 @@ class Reader:
             if segment.header:
                 self._marks = self._checked(segment)
                 self._inner = inner(self._marks)
+                if own is None:
+                    joints.refuse_shown(self._text, self._marks, self._table)
                 own = self._marks if own is None or segment.header == "MSH" else own
             name = segment.header or self._name(segment)
             if not name or name == "ADD":
@@ -116,6 +118,7 @@ class Reader:
         fields = self._text[segment.start : segment.end].split(field)
         self._current = (name, fields)
         offset = 1 if segment.header else 0
+        joints.refuse(name, path, fields, offset, self._marks, self._table)
         rules, rest = self._table.rules(name)
         known = len(rules)
         if name in _NOTED:

@@ -117,6 +117,8 @@ class Table:
         self.joins = joins
         self.codes = codes
         self._observation = observation
+        self.names = frozenset(segments)
+        """The names that ``knows`` says yes to."""
 
     def knows(self, segment: str) -> bool:
         """True for segments of the standard, and for those that ``segments.toml`` names."""

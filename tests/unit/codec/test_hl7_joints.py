@@ -1,0 +1,64 @@
+"""Segments whose end was lost: refused, and never a word that only ends like the name of a segment."""
+
+import pytest
+from support.hl7 import MSH, codec, message
+
+from deid_agent.errors import MessageError, Reason
+
+LINES = (
+    MSH,
+    "EVN|A08|20240311||||",
+    "PID|1||8831207^^^X^MR||Quixwell^Zoriana||19530719|F",
+    "PV1|1|I|4E^12^A||||1002^Hale^Ida",
+)
+
+
+@pytest.mark.parametrize(
+    "end", ["\\r", "\\n", "\\X0D\\", "<CR>", "&#13;", "%0D", "\x1e", "\x85", "\u2028", " ", "\t", "", "|"]
+)
+def test_a_message_without_segment_ends_is_refused(end: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        codec().parse(end.join(LINES).encode())
+    assert caught.value.reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("end", ["\\r", " ", ""])
+@pytest.mark.parametrize("at", range(1, len(LINES)))
+def test_one_lost_end_is_enough(end: str, at: int) -> None:
+    raw = "\r".join(LINES[:at]) + end + "\r".join(LINES[at:])
+    with pytest.raises(MessageError, match="MALFORMED"):
+        codec().parse(raw.encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OBX|1|ST|1^A^LN||7|mg||N|||FOBX|2|ST|2^B^LN||8|mg",
+        "OBX|1|ST|1^A^LN||7|mg||N|||F|NTE|1||Seen by Ada Okafor",
+        "GT1|1||Okafor^Sarah|||||19750627|||CHD||||||||||Walmart^LORC|NW|7^X|8^X||||||20160308180405-0500",
+        "NTE|1||Unsatisfactory|RE^Remark^HL70364 NTE|2|L|more",
+        "PID|1||7^^^X^MR||Okafor^Ada||19530719|F|MSH|^~\\&|A|B",
+        "PID|1||7^^^X^MR||Okafor^Ada||19530719|F\\rZPI|1|x",
+    ],
+)
+def test_a_segment_behind_a_value_is_refused(line: str) -> None:
+    with pytest.raises(MessageError, match="MALFORMED"):
+        message(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PID|1||7^^^X^MR||Okafor^Ada||19530719|F|||12 Elm St^^LONDON|DON|(555)123-4567|||M",
+        "OBX|1|ST|1^A^LN||CONTROL|mg|1-2|N|||F|||20240311",
+        "OBX|1|TX|1^A^LN||SEE ROL||||||F|||20240311",
+        "PV1|1|I|4E^12^A||||1002^Hale^Ida^^^^FACC|1003^Moss^Bo|CON|CON||||1|||||V1||||||||||||||||||||||||20240311",
+        "NTE|1|L|RULE OUT GOL",
+        "ERR||PID^1^3|101^Required^HL70357|E",
+        "NK1|1|FALCON|MTH|12 Elm St^^BRACON|(555)123-4567||EC|20240101",
+        "AL1|1|DA|7^X^L|SV|Cough by ACC|20240311",
+        "OBX|1|TX|1^A^LN||read \\F\\PID\\F\\1||||||F",
+    ],
+)
+def test_a_word_that_ends_like_a_segment_is_none(line: str) -> None:
+    assert message(line).raw.endswith(line.encode() + b"\r")
