@@ -168,7 +168,7 @@ def load(path: Path, overrides: Mapping[str, object] | None = None) -> Settings:
     """
     if not path.is_file():
         raise ConfigurationError(f"configuration {path}: no such file")
-    _refuse_unknown_variables()
+    refuse_unknown_variables()
     flags = {key: value for key, value in (overrides or {}).items() if value is not None}
 
     class FromFile(Settings):
@@ -203,7 +203,8 @@ def _first(problem: ValidationError) -> str:
     return (f"{name}: {text}" if name else text.removeprefix("Value error, ")) + more
 
 
-def _refuse_unknown_variables() -> None:
+def refuse_unknown_variables() -> None:
+    """``ConfigurationError`` for a ``DEID_`` variable of the environment that no setting has."""
     known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
     for variable in sorted(os.environ):
         if not variable.startswith(_PREFIX) or variable.startswith("DEID_TEST_"):

@@ -35,6 +35,8 @@ _PEOPLE: Mapping[str, tuple[PhiType, Subject]] = {
 _DAY = re.compile(r"((?:19|20|21)\d\d)-?(\d\d)-?(\d\d)")
 _NAMES = frozenset({Kind.FAMILY, Kind.GIVEN, Kind.NAME})
 _IGNORED = frozenset({"sex"})
+_MEMBERS = frozenset({*_SCALARS, *_PEOPLE, *_IGNORED, "address"})
+_DATE = re.compile(r"(\d{4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ]?\d.*)?)?)?", re.DOTALL)
 
 
 def facts_of(sites: Iterable[Site], within: str = "") -> tuple[Fact, ...]:
@@ -73,16 +75,37 @@ def _day(value: str) -> date | None:
         return None
 
 
+def together(contexts: Iterable[tuple[Fact, ...]]) -> tuple[Fact, ...]:
+    """The facts of several contexts of one patient, each once: two that name one person alike name one person."""
+    plain: dict[Fact, None] = {}
+    persons: dict[tuple[Fact, ...], None] = {}
+    for facts in contexts:
+        groups: dict[str, list[Fact]] = {}
+        for fact in facts:
+            if fact.kind in _NAMES:
+                groups.setdefault(fact.group, []).append(fact)
+            else:
+                plain[fact] = None
+        persons |= dict.fromkeys(tuple(parts) for parts in groups.values())
+    named = (replace(part, group=f"{part.group}#{n}") for n, parts in enumerate(persons) for part in parts)
+    return (*plain, *named)
+
+
 def facts_of_context(context: Mapping[str, object]) -> tuple[Fact, ...]:
     """The facts of a caller's context object; absent and null members say nothing.
 
-    Raises ``MessageError(MALFORMED)`` naming the member that is unknown or not of its form.
+    Raises ``MessageError(MALFORMED)`` naming the member that is not of its form. A member that nobody knows may
+    be a name in a wrong place: it is not repeated, the known ones are told.
     """
     facts: list[Fact] = []
     for member, value in context.items():
+        if member not in _MEMBERS:
+            raise MessageError(Reason.MALFORMED, "context", f"unknown member; known: {', '.join(sorted(_MEMBERS))}")
         where = f"context.{member}"
         if value is None or member in _IGNORED:
             continue
+        if member == "birth_date" and not _is_day(value):
+            raise MessageError(Reason.MALFORMED, where, "must be a date as 1957-04-22, 19570422, 1957-04 or 1957")
         if member in _SCALARS:
             subject = Subject.OTHER if member == "facility" else Subject.PATIENT
             facts.append(Fact(_SCALARS[member], Kind.VALUE, subject, where, _text(value, where)))
@@ -91,16 +114,22 @@ def facts_of_context(context: Mapping[str, object]) -> tuple[Fact, ...]:
                 Fact(_ADDRESS[key], Kind.VALUE, Subject.PATIENT, where, part)
                 for key, part in _members(value, _ADDRESS, where)
             )
-        elif member in _PEOPLE:
+        else:
             type_, subject = _PEOPLE[member]
             facts += (
                 Fact(type_, Kind(key), subject, where, part)
                 for key, part in _members(value, {"given": 0, "family": 0}, where)
             )
-        else:
-            known = ", ".join(sorted({*_SCALARS, *_PEOPLE, "address"}))
-            raise MessageError(Reason.MALFORMED, where, f"unknown member; known: {known}")
     return tuple(facts)
+
+
+def _is_day(value: object) -> bool:
+    """True for a date, perhaps without its day or month, as FHIR or HL7 v2 write one."""
+    found = _DATE.fullmatch(value) if isinstance(value, str) and value.isascii() else None
+    try:
+        return found is not None and bool(date(int(found[1]), int(found[2] or 1), int(found[3] or 1)))
+    except ValueError:
+        return False
 
 
 def _members(value: object, allowed: Mapping[str, object], where: str) -> Iterable[tuple[str, str]]:
@@ -108,7 +137,7 @@ def _members(value: object, allowed: Mapping[str, object], where: str) -> Iterab
         raise MessageError(Reason.MALFORMED, where, "must be an object")
     for key, part in value.items():
         if key not in allowed:
-            raise MessageError(Reason.MALFORMED, f"{where}.{key}", "unknown member")
+            raise MessageError(Reason.MALFORMED, where, f"unknown member; known: {', '.join(sorted(allowed))}")
         for item in part if isinstance(part, list) else [part]:
             if item is not None:
                 yield key, _text(item, f"{where}.{key}")

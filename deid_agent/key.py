@@ -39,9 +39,11 @@ DEMO = Key(b"deid-agent demonstration key: everyone knows it", demo=True)
 def load(key_file: Path | None, environ: Mapping[str, str] = os.environ) -> Key:
     """The key of ``key_file``, else of ``$DEID_KEY_FILE``, else of ``$DEID_KEY`` (hex or base64).
 
-    Raises ``ConfigurationError`` where there is none, it is too short, or others on this machine can read it.
+    Raises ``ConfigurationError`` where there is none or two, it is too short, or others on this machine can read it.
     """
     path = key_file or (Path(environ["DEID_KEY_FILE"]) if environ.get("DEID_KEY_FILE") else None)
+    if path is not None and environ.get("DEID_KEY"):
+        raise ConfigurationError(f"two keys: the key file {path} and DEID_KEY; take one of them away")
     if path is not None:
         return Key(_checked(_read(path), f"key file {path}"))
     if text := environ.get("DEID_KEY", ""):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent import resources
+from deid_agent.config import refuse_unknown_variables
 from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.wiring import Workshop
 
@@ -61,27 +63,52 @@ def guarded(command: Callable[P, Exit | None]) -> Callable[P, None]:
             # The reader went away (`| head`): not our fault, and not a success to rely on.
             sys.stderr.close()
             code = Exit.REFUSED
+        except OSError as problem:
+            where = shown(problem.filename) if isinstance(problem.filename, str) else "output"
+            say(f"deid-agent: stopped: {where}: {problem.strerror or type(problem).__name__}")
+            _give_up_output()
+            code = Exit.UNSAFE
         sys.exit(code or Exit.DONE)
 
     return run
 
 
+def _give_up_output() -> None:
+    """What standard output could not take is not tried again at the end of the process."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            sys.stdout.close()
+
+
 def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
-    """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``."""
+    """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``.
+
+    Without an option the environment says, as it does for ``run``; the key's own variables are read with the key.
+    """
     for option in (
-        click.option("--rules", metavar="DIR", help="Rules folder in place of the packaged one."),
+        click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
         click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
         click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
-        click.option("--system", default="default", show_default=True, help="Which recognizers run."),
+        click.option(
+            "--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Which recognizers run."
+        ),
         click.option(
             "--profile",
             type=click.Choice(["precision", "balanced", "recall"]),
             default="recall",
             show_default=True,
+            envvar="DEID_PROFILE",
             help="How findings are weighed.",
         ),
         click.option(
-            "--policy", "policy_name", default="pseudonymised", show_default=True, help="Profile name or policy file."
+            "--policy",
+            "policy_name",
+            default="pseudonymised",
+            show_default=True,
+            envvar="DEID_POLICY",
+            help="Profile name or policy file.",
         ),
     ):
         command = option(command)
@@ -91,7 +118,11 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
 def workshop(
     *, policy_name: str, profile: str, system: str, key_file: Path | None, demo_key: bool, rules: str | None
 ) -> Workshop:
-    """The parts that the options ask for; says so where the demonstration key is used."""
+    """The parts that the options ask for; says so where the demonstration key is used.
+
+    Raises ``ConfigurationError``, also for a ``DEID_`` variable that nobody knows: a mistyped policy would leak.
+    """
+    refuse_unknown_variables()
     folder = resources.folder("rules", rules)
     policy = policies.load(policy_name, folder)
     if demo_key and key_file:

@@ -1,7 +1,11 @@
 """``deid-agent text``: notes in, sanitized notes out."""
 
+import codecs
+import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -9,11 +13,15 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.cli.common import Exit, guarded, say, tagging_options, workshop
-from deid_agent.context import facts_of_context
+from deid_agent.cli.common import Exit, guarded, say, shown, tagging_options, workshop
+from deid_agent.context import facts_of_context, together
 from deid_agent.deidentify import DeidentifiedText, Deidentifier
-from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Fact
+from deid_agent.errors import ConfigurationError, MessageError, Reason
+from deid_agent.phi import PhiType
+from deid_agent.sites import Fact, Kind, Subject
+
+INTRODUCED = frozenset({"patient-label", "patient-title", "doctor-label", "doctor-title"})
+"""Rules whose names are sure enough to be looked for in other notes of the same patient."""
 
 
 @click.command()
@@ -21,7 +29,7 @@ from deid_agent.sites import Fact
 @click.option("--jsonl", is_flag=True, help='Lines {"id", "text", "context"?} in, {"id", "text", "spans"} out.')
 @click.option("--json", "as_json", is_flag=True, help="Write the JSON line form for plain notes too.")
 @click.option("--spans-only", is_flag=True, help="Leave the sanitized text out of JSON lines.")
-@click.option("--by-patient", is_flag=True, help='Notes that share a "patient_id" are one patient\'s.')
+@click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share what they know; reads twice.')
 @tagging_options
 @guarded
 def text(
@@ -42,61 +50,135 @@ def text(
     FILE is a note (or JSON lines with --jsonl); - or none is standard input. Spans are half-open character
     offsets in the note as it came. Members of a line that are not named here are left out of the output.
     """
+    if by_patient and not jsonl:
+        raise ConfigurationError("--by-patient reads patient_id from lines: give it with --jsonl")
     deidentifier = workshop(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     ).deidentifier()
-    code = Exit.DONE
-    for name in files or ("-",):
-        try:
-            with _opened(name) as stream:
+    refused = False
+    with ExitStack() as stack:
+        sources = [_Source(name, _spooled(stack) if by_patient and name == "-" else None) for name in files or ("-",)]
+        known = _gathered(sources, deidentifier) if by_patient else {}
+        for source in sources:
+            try:
                 if jsonl:
-                    refused = _lines(stream, name, deidentifier, spans_only, by_patient)
+                    refused |= _lines(source, deidentifier, spans_only, known)
                 else:
-                    refused = _note(stream, name, deidentifier, as_json or spans_only, spans_only)
+                    refused |= _note(source, deidentifier, as_json or spans_only, spans_only, len(sources) > 1)
+            except _UnreadableError as problem:
+                say(f"{shown(source.name)}: cannot be read ({problem})")
+                refused = True
+    return Exit.REFUSED if refused else Exit.DONE
+
+
+class _UnreadableError(Exception):
+    """An input cannot be read; told apart from an output that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file, standard input, or what was kept of standard input to be read twice."""
+
+    name: str
+    kept: BinaryIO | None = field(default=None, repr=False)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Numbered lines from the beginning."""
+        try:
+            with self._opened() as stream:
+                for number, line in enumerate(stream, 1):
+                    # Some tools put a byte order mark before UTF-8; readers of JSON may pass it (RFC 8259 section 8.1).
+                    yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         except OSError as problem:
-            say(f"{name}: cannot be read ({type(problem).__name__})")
-            refused = True
-        code = Exit.REFUSED if refused else code
-    return code
+            raise _UnreadableError(type(problem).__name__) from None
+
+    def read(self) -> bytes:
+        """All of it."""
+        try:
+            with self._opened() as stream:
+                return stream.read()
+        except OSError as problem:
+            raise _UnreadableError(type(problem).__name__) from None
+
+    def _opened(self) -> AbstractContextManager[BinaryIO]:
+        if self.kept is not None:
+            self.kept.seek(0)
+            return nullcontext(self.kept)
+        return nullcontext(sys.stdin.buffer) if self.name == "-" else Path(self.name).open("rb")
 
 
-def _opened(name: str) -> BinaryIO:
-    return sys.stdin.buffer if name == "-" else Path(name).open("rb")
+def _spooled(stack: ExitStack) -> BinaryIO:
+    """Standard input on disk: a file without a name that only we can read (mode 0600), gone when we are."""
+    kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    shutil.copyfileobj(sys.stdin.buffer, kept)
+    return kept
 
 
-def _note(stream: BinaryIO, name: str, deidentifier: Deidentifier, as_json: bool, spans_only: bool) -> bool:
+def _note(source: _Source, deidentifier: Deidentifier, as_json: bool, spans_only: bool, several: bool) -> bool:
     """One plain note; True where it was refused."""
-    data = stream.read()
+    data = source.read()
     try:
         note = data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        say(f"{name}: byte {problem.start}: not UTF-8; convert the note first")
+        say(f"{shown(source.name)}: byte {problem.start}: not UTF-8; convert the note first")
         return True
-    document = "" if name == "-" else Path(name).name
-    done = deidentifier.text(note, document=document)
-    _write(_line(name, done, spans_only) if as_json else done.text.encode("utf-8"))
+    document = "" if source.name == "-" else Path(source.name).name
+    try:
+        done = deidentifier.text(note, document=document)
+    except MessageError as problem:
+        say(f"{shown(source.name)}: {problem}")
+        return True
+    name = source.name.encode("utf-8", "backslashreplace").decode("utf-8")
+    out = _line(name, done, spans_only) if as_json else done.text.encode("utf-8")
+    _write(out + b"\n" if several and not out.endswith(b"\n") else out)
     return False
 
 
-def _lines(stream: BinaryIO, name: str, deidentifier: Deidentifier, spans_only: bool, by_patient: bool) -> bool:
+def _lines(
+    source: _Source, deidentifier: Deidentifier, spans_only: bool, known: Mapping[str, tuple[Fact, ...]]
+) -> bool:
     """JSON lines; a line that is refused is named by its number and gives no output line."""
-    known = _facts_by_patient() if by_patient else None
     refused = False
-    for number, line in enumerate(stream, 1):
+    for number, line in source.lines():
         if not line.strip():
             continue
         try:
             note = _read(line)
             facts = facts_of_context(note.context)
-            if known and note.patient:
-                facts = known(note.patient, facts)
+            facts = known.get(note.patient or "", facts)
             done = deidentifier.text(note.text, facts=facts, document=note.id, patient=note.patient)
         except MessageError as problem:
-            say(f"{name}: line {number}: {problem}")
+            say(f"{shown(source.name)}: line {number}: {problem}")
             refused = True
             continue
         _write(_line(note.id, done, spans_only))
     return refused
+
+
+def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> dict[str, tuple[Fact, ...]]:
+    """All that the lines say of each patient: every context, and the names that a note introduces beyond doubt.
+
+    Inputs and lines that cannot be read are passed over: the second reading tells them.
+    """
+    contexts: dict[str, dict[tuple[Fact, ...], None]] = {}
+    for source in sources:
+        with suppress(_UnreadableError):
+            for _, line in source.lines():
+                with suppress(MessageError):
+                    note = _read(line)
+                    if note.patient:
+                        of_patient = contexts.setdefault(note.patient, {})
+                        of_patient[facts_of_context(note.context)] = None
+                        of_patient |= dict.fromkeys(_introduced(note, deidentifier))
+    return {patient: together(facts) for patient, facts in contexts.items()}
+
+
+def _introduced(note: "_Line", deidentifier: Deidentifier) -> Iterator[tuple[Fact, ...]]:
+    """Names with a title or a label before them, each as the facts of one person."""
+    for span in deidentifier.text(note.text, document=note.id).spans:
+        if span.source in INTRODUCED:
+            subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
+            yield (Fact(span.type, Kind.NAME, subject, "note", note.text[span.start : span.end]),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +201,13 @@ def _read(line: bytes) -> _Line:
     for member in ("id", "text"):
         if not isinstance(data.get(member), str):
             raise MessageError(Reason.MALFORMED, member, "must be a string")
-    context, patient = data.get("context") or {}, data.get("patient_id")
+    context, patient = data.get("context"), data.get("patient_id")
+    context = {} if context is None else context
     if not isinstance(context, dict):
         raise MessageError(Reason.MALFORMED, "context", "must be an object")
     if patient is not None and not isinstance(patient, str):
         raise MessageError(Reason.MALFORMED, "patient_id", "must be a string")
     return _Line(data["id"], data["text"], context, patient)
-
-
-def _facts_by_patient() -> Callable[[str, tuple[Fact, ...]], tuple[Fact, ...]]:
-    """What earlier lines said of a patient holds for later ones."""
-    seen: dict[str, tuple[Fact, ...]] = {}
-
-    def merged(patient: str, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
-        seen[patient] = tuple(dict.fromkeys((*seen.get(patient, ()), *facts)))
-        return seen[patient]
-
-    return merged
 
 
 def _line(id_: str, done: DeidentifiedText, spans_only: bool) -> bytes:

@@ -2,10 +2,10 @@ from datetime import date
 
 import pytest
 
-from deid_agent.context import facts_of, facts_of_context, reference_of
+from deid_agent.context import facts_of, facts_of_context, reference_of, together
 from deid_agent.errors import MessageError
 from deid_agent.phi import PhiType
-from deid_agent.sites import Kind, Site, Subject
+from deid_agent.sites import Fact, Kind, Site, Subject
 
 
 def test_every_member_of_the_context_becomes_a_fact() -> None:
@@ -38,10 +38,13 @@ def test_every_member_of_the_context_becomes_a_fact() -> None:
 @pytest.mark.parametrize(
     ("context", "where"),
     [
-        ({"nmae": {}}, "context.nmae"),
+        ({"Ada Okafor": "1"}, "context"),
         ({"name": "Ada"}, "context.name"),
-        ({"name": {"first": "Ada"}}, "context.name.first"),
+        ({"name": {"Ada": "Ada"}}, "context.name"),
         ({"mrn": 12}, "context.mrn"),
+        ({"birth_date": "Ada"}, "context.birth_date"),
+        ({"birth_date": "1957-13-01"}, "context.birth_date"),
+        ({"birth_date": 1957}, "context.birth_date"),
     ],
 )
 def test_what_is_not_understood_is_refused_without_its_value(context: dict[str, object], where: str) -> None:
@@ -49,6 +52,26 @@ def test_what_is_not_understood_is_refused_without_its_value(context: dict[str, 
         facts_of_context(context)
     assert caught.value.where == where
     assert "Ada" not in str(caught.value)
+
+
+@pytest.mark.parametrize("day", ["1957-04-22", "19570422", "1957-04", "1957", "1957-04-22T10:00", "195704221030"])
+def test_a_birth_date_is_written_as_fhir_or_hl7_write_it(day: str) -> None:
+    assert [f.value for f in facts_of_context({"birth_date": day})] == [day]
+
+
+def test_an_unknown_member_is_told_what_is_known() -> None:
+    with pytest.raises(MessageError, match="known: account, address, attending") as caught:
+        facts_of_context({"Ada Okafor": "1"})
+    assert "Okafor" not in str(caught.value)
+
+
+def test_contexts_of_one_patient_come_together_and_persons_stay_apart() -> None:
+    def seen_by(family: str) -> tuple[Fact, ...]:
+        return facts_of_context({"mrn": "447-1902", "attending": {"given": "Ines", "family": family}})
+
+    facts = together([seen_by("Castellano"), seen_by("Lindqvist"), seen_by("Castellano")])
+    assert [f.value for f in facts] == ["447-1902", "Ines", "Castellano", "Ines", "Lindqvist"]
+    assert len({f.group for f in facts if f.type is PhiType.DOCTOR}) == 2
 
 
 def test_sites_become_facts_once_and_redacted_ones_do_not() -> None:

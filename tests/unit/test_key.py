@@ -22,6 +22,13 @@ def test_the_file_wins_over_the_environment(tmp_path: Path) -> None:
     assert key.load(None, {"DEID_KEY_FILE": str(other)}).secret == bytes(40)
 
 
+def test_two_keys_are_one_too_many(tmp_path: Path) -> None:
+    file = write(tmp_path / "a", SECRET)
+    for chosen, environ in ((None, {"DEID_KEY_FILE": str(file)}), (file, {})):
+        with pytest.raises(ConfigurationError, match="two keys"):
+            key.load(chosen, {"DEID_KEY": SECRET.hex(), **environ})
+
+
 @pytest.mark.parametrize("text", [SECRET.hex(), base64.b64encode(SECRET).decode()])
 def test_the_environment_holds_hex_or_base64(text: str) -> None:
     assert key.load(None, {"DEID_KEY": text}).secret == SECRET

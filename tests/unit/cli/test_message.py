@@ -1,6 +1,7 @@
 """``message``: files in, files out under the same names, one remarks line each."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,79 @@ def test_what_is_no_message_is_refused_with_a_reason(payload: bytes) -> None:
 
 def test_a_missing_input_is_an_error_of_the_call() -> None:
     assert message("/nowhere").exit_code == 2
+
+
+def test_what_is_no_file_in_a_folder_is_named_and_stands_in_the_remarks(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "m.hl7").write_bytes((SAMPLES / "01-adt-a01.hl7").read_bytes())
+    (folder / "alias.hl7").symlink_to(folder / "m.hl7")
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(folder / "pipe")
+    (folder / ".hidden").write_text("x")
+    done = message(folder, "--out", tmp_path / "out", "--remarks", "-")
+    assert done.exit_code == 1
+    assert "dangling: skipped: link" in done.stderr
+    assert "pipe: skipped: neither file nor folder" in done.stderr
+    assert {line["file"]: line["outcome"] for line in map(json.loads, done.stdout.splitlines())} == {
+        "alias.hl7": "published",
+        "dangling": "skipped",
+        "m.hl7": "published",
+        "pipe": "skipped",
+    }
+    assert not Path("-").exists()
+
+
+def test_a_name_that_is_no_utf8_or_holds_a_line_end_stops_nothing(tmp_path: Path) -> None:
+    folder, out, remarks = tmp_path / "in", tmp_path / "out", tmp_path / "remarks"
+    folder.mkdir()
+    good = (SAMPLES / "01-adt-a01.hl7").read_bytes()
+    for name, data in ((b"\xff.hl7", good), (b"two\nlines", b"nothing"), (b"z.hl7", good)):
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(data)  # noqa: PTH118 - bytes
+    done = message(folder, "--out", out, "--remarks", remarks)
+    assert done.exit_code == 1
+    assert sorted(os.listdir(os.fsencode(out))) == [b"DEMO-KEY.txt", b"z.hl7", b"\xff.hl7"]  # noqa: PTH208 - bytes
+    assert [json.loads(line)["file"] for line in remarks.read_text().splitlines()] == [
+        "two\nlines",
+        "z.hl7",
+        "\\udcff.hl7",
+    ]
+    assert any(line.startswith("two\\nlines: ") for line in done.stderr.splitlines())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_for_the_remarks_stops(tmp_path: Path) -> None:
+    done = message(SAMPLES / "01-adt-a01.hl7", "--out", tmp_path, "--remarks", "/dev/full")
+    assert done.exit_code == 3
+    assert "No space left" in done.stderr
+
+
+def test_a_failed_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    out = tmp_path / "out"
+    done = message(SAMPLES / "01-adt-a01.hl7", "--out", out)
+    assert done.exit_code == 1
+    assert "No space left" in done.stderr
+    assert [path.name for path in out.iterdir()] == ["DEMO-KEY.txt"]
+
+
+def test_a_file_in_a_folder_that_cannot_be_read_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shut(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", shut)
+    done = message("/shut/m.hl7")
+    assert done.exit_code == 2
+    assert "/shut/m.hl7: cannot be read" in done.stderr
+
+
+def test_the_environment_chooses_the_policy_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = (SAMPLES / "01-adt-a01.hl7").read_bytes()
+    monkeypatch.setenv("DEID_POLICY", "keep")
+    assert message(stdin=raw).stdout_bytes == raw
+    monkeypatch.setenv("DEID_BOGUS", "1")
+    assert message(stdin=raw).exit_code == 2

@@ -1,12 +1,17 @@
 """The line forms of ``text``, which other programs call."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from deid_agent import resources
 from deid_agent.cli import main
+from deid_agent.cli.text import INTRODUCED
+from deid_agent.recognize import registry
 
 NOTE = "Seen 03/04/2019 for cough. MRN: 4471902. Call 740-555-0183."
 
@@ -60,6 +65,86 @@ def test_notes_of_one_patient_know_each_other() -> None:
     assert [len(s) for s in together] == [0, 1]
 
 
+def shown(*args: str, stdin: str = "") -> list[list[str]]:
+    """Types found in each line."""
+    done = text("--jsonl", *args, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return [[s["type"] for s in json.loads(x)["spans"]] for x in done.stdout.splitlines()]
+
+
+def test_a_later_line_tells_earlier_ones_of_the_same_patient(tmp_path: Path) -> None:
+    first = line(id="a", text="Zyblorq slept.", patient_id="p")
+    other = line(id="b", text="Zyblorq slept.", patient_id="q")
+    last = line(id="c", text="x", patient_id="p", context={"name": {"family": "Zyblorq"}})
+    assert shown("--by-patient", stdin=first + other + last) == [["PATIENT"], [], []]
+    one, two = tmp_path / "1", tmp_path / "2"
+    one.write_text(first + other)
+    two.write_text(last)
+    assert shown("--by-patient", str(one), str(two)) == [["PATIENT"], [], []]
+
+
+def test_a_name_that_one_note_introduces_is_found_in_the_others() -> None:
+    bare, titled = "Zyblorq slept.", "Seen with Mrs. Zyblorq today."
+    notes = line(id="a", text=bare, patient_id="p") + line(id="b", text=titled, patient_id="p")
+    assert shown(stdin=notes) == [[], ["PATIENT"]]
+    assert shown("--by-patient", stdin=notes) == [["PATIENT"], ["PATIENT"]]
+
+
+def test_rules_that_introduce_names_exist() -> None:
+    assert {rule.id for rule in registry.load_rules(resources.folder("rules")).patterns} >= INTRODUCED
+
+
+def test_by_patient_without_lines_is_an_error_of_the_call() -> None:
+    done = text("--by-patient", stdin=NOTE)
+    assert done.exit_code == 2
+    assert "--jsonl" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_byte_order_mark_before_lines_is_passed_over() -> None:
+    done = text("--jsonl", stdin=b"\xef\xbb\xbf" + line(id="a", text="x").encode())
+    assert (done.exit_code, json.loads(done.stdout)["id"]) == (0, "a")
+
+
+def test_several_notes_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+    for name, note in (("a", "one"), ("b", "two\n"), ("c", "three")):
+        (tmp_path / name).write_text(note)
+    assert text(*(str(tmp_path / name) for name in "abc")).stdout == "one\ntwo\nthree\n"
+    assert text(str(tmp_path / "a")).stdout == "one"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_told_as_one() -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(
+            [sys.executable, "-m", "deid_agent", "text", "--demo-key"],
+            input=NOTE.encode(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr.decode().splitlines()[-1] == "deid-agent: stopped: output: No space left on device"
+
+
+def test_the_environment_chooses_as_it_does_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_POLICY", "safe-harbor")
+    assert text(stdin=NOTE).stdout == "Seen 2019 for cough. MRN: [**MEDICALRECORD**]. Call [**PHONE**]."
+    assert text("--policy", "keep", stdin=NOTE).stdout == NOTE
+    for name, value in (("DEID_POLICY", "nonesuch"), ("DEID_PROFILE", "bold"), ("DEID_SYSTEM", "nonesuch")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert text(stdin=NOTE).exit_code == 2, name
+
+
+def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_POLCY", "safe-harbor")
+    done = text(stdin=NOTE)
+    assert done.exit_code == 2
+    assert "DEID_POLCY" in done.stderr
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("bad", "told"),
     [
@@ -67,7 +152,9 @@ def test_notes_of_one_patient_know_each_other() -> None:
         ("[1]\n", "not an object"),
         (line(id=1, text="x"), "id"),
         (line(id="a"), "text"),
-        (line(id="a", text="x", context={"nmae": {}}), "context.nmae"),
+        (line(id="a", text="x", context={"Ada Okafor": 1}), "context: unknown member; known: account"),
+        (line(id="a", text="x", context=[]), "context"),
+        (line(id="a", text="x", context={"birth_date": "spring"}), "context.birth_date"),
         (line(id="a", text="x", patient_id=7), "patient_id"),
     ],
 )
@@ -77,6 +164,7 @@ def test_a_bad_line_is_named_and_the_others_come_out(bad: str, told: str) -> Non
     assert json.loads(done.stdout)["id"] == "z"
     assert "line 1" in done.stderr
     assert told in done.stderr
+    assert "Okafor" not in done.stderr
 
 
 def test_plain_notes_and_json_form(tmp_path: Path) -> None:
