@@ -11,12 +11,15 @@ Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the messag
 
 from collections.abc import Iterator
 
+from deid_agent.recognize.eastnames import EastFinder
 from deid_agent.recognize.knownnames import Words, people
 from deid_agent.recognize.knownvalues import ValueFinder
 from deid_agent.recognize.namefinder import NameFinder
 from deid_agent.sites import Fact
 from deid_agent.spans import Span
 from deid_agent.text import Document
+
+_Finder = NameFinder | EastFinder | ValueFinder
 
 
 class KnownRecognizer:
@@ -30,7 +33,7 @@ class KnownRecognizer:
         self._words = words
         self._exact = exact
         # The finders of the last facts: one message asks about the same tuple once per narrative.
-        self._last: tuple[tuple[Fact, ...], NameFinder, ValueFinder] | None = None
+        self._last: tuple[tuple[Fact, ...], tuple[_Finder, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -41,14 +44,14 @@ class KnownRecognizer:
         """Spans of every fact that the text repeats, in any of its usual forms."""
         if not doc.facts:
             return
-        names, values = self._finders(doc.facts)
-        yield from names.find(doc)
-        yield from values.find(doc)
+        for finder in self._finders(doc.facts):
+            yield from finder.find(doc)
 
-    def _finders(self, facts: tuple[Fact, ...]) -> tuple[NameFinder, ValueFinder]:
+    def _finders(self, facts: tuple[Fact, ...]) -> tuple[_Finder, ...]:
         last = self._last
         if last is None or last[0] is not facts:
             named = people(facts, self._words, nicknames=not self._exact)
             names = NameFinder(named, self._words, self._exact)
-            last = self._last = (facts, names, ValueFinder.of(facts, self._words, self._exact))
-        return last[1], last[2]
+            values = ValueFinder.of(facts, self._words, self._exact)
+            last = self._last = (facts, (names, EastFinder.of(facts), values))
+        return last[1]

@@ -47,13 +47,14 @@ _LISTS = ("common", "name-particle", "name-title", "not-initials", "site-kind")
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One person of the structured part: folded name parts and first letters of the given names."""
+    """One person of the structured part: folded name parts, first letters of the given names, names without a blank."""
 
     type: PhiType
     subject: Subject
     family: frozenset[str] = field(repr=False)
     given: frozenset[str] = field(repr=False)
     initials: tuple[str, ...] = field(repr=False)
+    glued: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def source(self) -> str:
@@ -86,7 +87,23 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: Words
     letters = tuple(w[0] for w in given if w[0].isalpha())
     nicks = {nick for word in given if nicknames and len(word) > 2 for nick in _nicknames(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
-    return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters)
+    glued = frozenset(_glued(family, given, words))
+    return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters, glued)
+
+
+def _glued(family: Sequence[str], given: Sequence[str], words: Words) -> Iterator[str]:
+    """``quixwellzoriana``, ``zorianaquixwell``, ``zquixwell``: what addresses and signs of users make of a name."""
+    for last in family:
+        for first in given:
+            pair = len(first) > 2 and len(last) > 2 and len(first) + len(last) > _GLUED
+            if pair and (words.distinctive(first) or words.distinctive(last)):
+                yield from (first + last, last + first)
+        if given and len(last) > 4 and words.distinctive(last):
+            yield given[0][0] + last
+
+
+_GLUED = 7
+"""Letters that two names have more of where they count glued together."""
 
 
 def _split(name: str, lists: Words) -> tuple[str, str]:

@@ -1,9 +1,11 @@
 """Numbers, phrases and dates that the message's structured part gives, found in its narrative.
 
 Numbers are compared by letters and digits alone: punctuation, single blanks
-and leading zeros do not matter. A number counts when
+and leading zeros do not matter. Of one with other signs (``447:190``) the whole
+is looked for as it is written, too. A number counts when
 
-* it has six letters and digits or more, or four with a letter among them; or
+* it has six letters and digits or more, or four with a letter among them, at least one of them a digit and
+  not a common word with one or two figures (``chest``, ``body-height``, ``phase2``); or
 * it has four or five digits and a label touches it (``MRN 4471``, ``#12345``), or it is a postal code.
 
 Phrases (street lines, towns, facilities) are compared word by word, case and
@@ -39,6 +41,7 @@ _MASKED = re.compile(
 _RUN = re.compile(r"[^\W_]+")
 _PHRASE_WORD = re.compile(r"[^\W\d_]+|\d+")
 _SEPARATORS = re.compile(r"[ \-./()+_]{0,3}")
+_PLAIN_NUMBER = re.compile(r"[0-9A-Za-z \-./()+_]*")
 _STREET_WORDS: Mapping[str, str] = {
     "street": "st", "avenue": "ave", "av": "ave", "road": "rd", "drive": "dr", "lane": "ln", "court": "ct",
     "boulevard": "blvd", "place": "pl", "terrace": "ter", "circle": "cir", "highway": "hwy", "parkway": "pkwy",
@@ -91,8 +94,8 @@ class ValueFinder:
     def of(cls, facts: Sequence[Fact], lists: Words, exact: bool = False) -> "ValueFinder":
         """The finder of these facts; ``exact`` as in ``KnownRecognizer``."""
         said = [(fact.value, _Said(fact.type, fact.subject)) for fact in facts]
-        numbers = [(_squeeze(value), of) for value, of in said if of.type in _NUMBERS]
-        literals = [(value.strip().lower(), of) for value, of in said if of.type in _LITERAL]
+        numbers = [(_squeeze(value), of) for value, of in said if of.type in _NUMBERS and not _is_word(value, lists)]
+        literals = [(value.strip().lower(), of) for value, of in said if of.type in _LITERAL or _is_odd(value, of)]
         forms = ((form, of) for value, of in said if of.type in _PHRASES for form in _variants(value, of.type, lists))
         return cls(
             lists,
@@ -179,6 +182,23 @@ class ValueFinder:
                 yield of.span(words[at][0], words[last][1], "place")
 
 
+def _is_word(number: str, lists: Words) -> bool:
+    """True for an identifier of letters alone or of a common word and a short number: ``body-height``, ``Phase2``."""
+    signs = _squeeze(number)
+    figures = sum(c.isdigit() for c in signs)
+    words = [word.lower() for word in re.findall(r"[^\W\d_]+", number)]
+    return not figures or (figures < 3 and any(len(word) > 2 and word in lists.common for word in words))
+
+
+def _is_odd(value: str, of: _Said) -> bool:
+    """True for an identifier with signs that comparing letters and digits alone would not see: ``447:190``."""
+    if of.type not in _NUMBERS or _PLAIN_NUMBER.fullmatch(value.strip()):
+        return False
+    signs = [c for c in value if c.isalnum()]
+    figures = sum(c.isdigit() for c in signs)
+    return figures > 0 and (len(signs) > 4 or (len(signs) == 4 and figures < 4))
+
+
 def _grouped(pairs: Iterable[tuple[_K, _V]]) -> Mapping[_K, Sequence[_V]]:
     """Values by key, each once, in order."""
     groups: dict[_K, dict[_V, None]] = {}
@@ -200,7 +220,8 @@ def _variants(value: str, kind: PhiType, lists: Words) -> Iterator[_Phrase]:
     forms = [whole]
     if kind is PhiType.STREET:
         forms += [whole[:at] for at in range(3, len(whole)) if whole[at] in ("apt", "ste", "unit", "fl", "bldg")]
-        forms += [form[1:] for form in list(forms) if form and form[0].isdigit() and len(form) > 2]
+        forms += [form[1:] for form in list(forms) if form and form[0].isdigit()]
+        forms += [form[2:] for form in list(forms) if len(form) > 3 and form[0].isdigit() and len(form[1]) == 1]
     elif kind in (PhiType.HOSPITAL, PhiType.ORGANIZATION):
         short = whole
         while len(short) > 1 and short[-1] in lists.site_kinds:
@@ -251,7 +272,7 @@ class Squeezed:
     def find(self, core: str, text: str, *, glued: bool = False) -> Iterator[tuple[int, int]]:
         """Ranges of ``text`` that say ``core`` with light punctuation, leading zeros included.
 
-        Glued to no digit, unless ``glued``: then as a part of a longer number too.
+        Glued to nothing of its own kind (digit, letter), unless ``glued``: then as a part of a longer number too.
         """
         found = self.letters.find(core)
         while found >= 0:
@@ -266,7 +287,8 @@ class Squeezed:
                 ):
                     first -= 1
                 start, end = self.at[first], self.at[last] + 1
-                alone = not (_digit(text, start - 1) or _digit(text, end) or _decimal(text, start, end))
+                alone = not (_joined(text, start - 1, core[0]) or _joined(text, end, core[-1]))
+                alone = alone and not _decimal(text, start, end)
                 if alone or glued:
                     yield start, end
             found = self.letters.find(core, found + 1)
@@ -284,6 +306,11 @@ _ASCII_ALNUM = re.compile(r"[0-9A-Za-z]")
 
 def _digit(text: str, at: int) -> bool:
     return 0 <= at < len(text) and text[at].isdigit()
+
+
+def _joined(text: str, at: int, edge: str) -> bool:
+    """True where the sign beside the number would go on with it: a digit, or a letter beside its own letter."""
+    return _digit(text, at) or (edge.isalpha() and 0 <= at < len(text) and text[at].isalpha())
 
 
 def _decimal(text: str, start: int, end: int) -> bool:

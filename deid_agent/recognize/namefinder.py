@@ -71,10 +71,10 @@ class NameFinder:
 
     @cached_property
     def _index(self) -> Mapping[str, tuple[Person, ...]]:
-        """The people of each part."""
+        """The people of each part and of each glued name."""
         index: dict[str, list[Person]] = {}
         for person in self.people:
-            for part in person.family | person.given:
+            for part in person.family | person.given | person.glued:
                 index.setdefault(part, []).append(person)
         return {part: tuple(named) for part, named in index.items()}
 
@@ -91,7 +91,7 @@ class NameFinder:
     def _near(self) -> Mapping[str, tuple[str, ...]]:
         """Parts that may be misspelled, by themselves and by what is left of them without one letter."""
         near: dict[str, list[str]] = {}
-        for part in self._index:
+        for part in {part for person in self.people for part in person.family | person.given}:
             if len(part) >= 6 and self.lists.distinctive(part):
                 for key in _shortened(part):
                     near.setdefault(key, []).append(part)

@@ -55,6 +55,61 @@ def test_forms_of_a_name(form: str) -> None:
     assert found(f"then {form}'s chart", *QUILLON) == [form]
 
 
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("by BeatrixQuillon today", ["BeatrixQuillon"]),
+        ("login quillonbeatrix77 failed", ["quillonbeatrix"]),
+        ("login bquillon failed", ["bquillon"]),
+        ("Quillon_Beatrix.pdf", ["Quillon", "Beatrix"]),
+        ("amabeatrix", []),
+    ],
+)
+def test_glued_names(text: str, spans: list[str]) -> None:
+    assert found(text, *QUILLON) == spans
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "text", "spans"),
+    [
+        ("王", "小明", "患者王小明今日入院", ["王小明"]),
+        ("王", "小明", "王 小明, 王·小明", ["王 小明", "王·小明"]),
+        ("王", "小明", "小明今日好转。王先生", ["小明", "王"]),
+        ("王", "小明", "女王来了, 大小", []),
+        ("王", "伟", "王伟好, 伟大", ["王伟"]),
+        ("김", "민준", "환자 김민준은 호전됨", ["김민준"]),
+        ("김", "민준", "민준이 왔다, 시민준비", ["민준"]),
+        ("佐藤", "花子", "佐藤花子様と佐藤さん", ["佐藤花子", "佐藤"]),
+        ("", "王小明", "患者王小明", ["王小明"]),
+    ],
+)
+def test_names_without_blanks(family: str, given: str, text: str, spans: list[str]) -> None:
+    facts = [fact("PATIENT", family, Kind.FAMILY), fact("PATIENT", given, Kind.GIVEN)]
+    assert list(dict.fromkeys(found(text, *facts))) == spans
+
+
+@pytest.mark.parametrize("id", ["chest", "body-height", "micro", "test", "TEST", "quixotic", "phase2", "patient-1"])
+@pytest.mark.parametrize("kind", ["IDNUM", "MEDICALRECORD"])
+def test_an_id_that_is_a_word_is_a_word(id: str, kind: str) -> None:
+    text = "chest pain, tested: Body height; Microbiology; quixotic; phase 2 of the test, Patient 1; phase2"
+    assert found(text, fact(kind, id)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "spans"),
+    [
+        ("447:190", "no 447:190 given", ["447:190"]),
+        ("447#19&0", "447#19&0", ["447#19&0"]),
+        ("é12345", "É12345 and é12345", ["É12345", "é12345"]),
+        ("M&N12", "M&N12, MRN 12", ["M&N12"]),
+        ("1:10", "titre 1:10", []),
+        ("ab1234", "lab1234, ab1234x, ab1234", ["ab1234"]),
+    ],
+)
+def test_ids_with_odd_signs(value: str, text: str, spans: list[str]) -> None:
+    assert list(dict.fromkeys(found(text, fact("MEDICALRECORD", value)))) == spans
+
+
 def test_two_mentions_are_two_spans() -> None:
     assert found("Quillon came. Quillon left.", *QUILLON) == ["Quillon", "Quillon"]
 
@@ -151,6 +206,8 @@ def test_type_and_source_come_from_the_fact() -> None:
         ("DATE", "19410917", "born 17 Sep 1941, 9/17/41; seen 9/18/41", ["17 Sep 1941", "9/17/41"]),
         ("EMAIL", "Ada@Example.org", "ada@example.org, xada@example.org", ["ada@example.org"]),
         ("STREET", "218 Tannery Row Apt 4", "218 tannery row, apt 4; 218 Tannery Row; on Tannery Row", None),
+        ("STREET", "4417 Windermere", "near Windermere", ["Windermere"]),
+        ("STREET", "4417B Windermere Hollow", "on windermere hollow", ["windermere hollow"]),
         ("STREET", "9 Elm Street", "9 Elm St. and 9 elm street", ["9 Elm St", "9 elm street"]),
         ("CITY", "Chillicothe", "CHILLICOTHE", ["CHILLICOTHE"]),
         ("CITY", "Reading", "reading well", []),
