@@ -3,7 +3,7 @@
 import re
 
 from deid_agent.phi import PhiType
-from deid_agent.surrogate.ages import is_over_89
+from deid_agent.surrogate.ages import OLDEST, is_over_89
 from deid_agent.surrogate.calendars import Shift
 from deid_agent.surrogate.numeric_dates import numeric_date
 
@@ -45,17 +45,23 @@ def mask(type_: PhiType) -> str:
     return f"[**{type_}**]"
 
 
-def generalize(type_: PhiType, value: str, *, blank: str | None = None) -> str:
+def generalize(type_: PhiType, value: str, *, blank: str | None = None, now: int | None = None) -> str:
     """The least identifying form that HIPAA Safe Harbor lets stand, else ``blank`` (the mask by default).
 
     A date becomes its year, a ZIP code its first three digits (000 for small populations),
     an age over 89 "90 or older"; younger ages, states and countries stay.
+    A year tells an age over 89 where it lies 90 or more before ``now``, the year of the message (45 CFR
+    164.514(b)(2)(i)(C)): all such years become one, the ninetieth before ``now``, which the rule calls "a single
+    category of age 90 or older" and which a typed field can hold. Without ``now`` they stay.
     """
     none = mask(type_) if blank is None else blank
     core = value.strip()
     match type_:
         case PhiType.DATE:
-            return _year(core) or none
+            year = _year(core)
+            if year and now is not None and int(year) < now - OLDEST:
+                return f"{now - OLDEST:04d}"
+            return year or none
         case PhiType.ZIP:
             found = re.fullmatch(r"(\d{3})\d{2}(?:[- ]?\d{4})?", core)
             return ("000" if found[1] in RESTRICTED_ZIP3 else found[1]) if found else none

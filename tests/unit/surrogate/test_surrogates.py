@@ -181,6 +181,7 @@ def test_one_edit(a: str, b: str, near: bool) -> None:
         ("DATE", "2024-02", "2024"),
         ("DATE", "2015-02-07T13:28:17.239+02:00", "2015"),
         ("DATE", "2024", "2024"),
+        ("DATE", "2019T10:00", "2019"),
         ("DATE", "202402", "2024"),
         ("DATE", "3/4/2019", "2019"),
         ("DATE", "3/4/19", "2019"),
@@ -206,6 +207,22 @@ def test_one_edit(a: str, b: str, near: bool) -> None:
 )
 def test_generalize(type_: str, value: str, expected: str) -> None:
     assert generalize(PhiType(type_), value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1933-12-31", "1934"),  # 90 or older, in one category: 45 CFR 164.514(b)(2)(i)(C)
+        ("19200719", "1934"),
+        ("1920", "1934"),
+        ("1934-03-01", "1934"),
+        ("1935-01-01", "1935"),
+        ("2024-03-11", "2024"),
+        ("Tuesday", "[**DATE**]"),
+    ],
+)
+def test_a_year_that_tells_an_age_over_89_joins_one_category(value: str, expected: str) -> None:
+    assert generalize(PhiType.DATE, value, now=2024) == expected
 
 
 def test_other_methods() -> None:
