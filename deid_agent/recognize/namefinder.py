@@ -39,6 +39,7 @@ _CUE = re.compile(
     re.IGNORECASE,
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
+_LONGEST = 64
 _DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
 _SHARED = 12
 """A part that more people have is looked for once for all of them."""
@@ -170,8 +171,11 @@ def _merged(part: str, named: Iterable[Person]) -> Iterator[Person]:
 
 
 def _shortened(word: str) -> set[str]:
-    """``word`` and all that is left of it without one letter: two words one edit apart share one of these."""
-    return {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
+    """``word`` and all that is left of it without one letter: two words one edit apart share one of these.
+
+    Nothing for what is longer than a name: the letters would be as many as its length squared.
+    """
+    return set() if len(word) > _LONGEST else {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
 
 
 def _misspelled(word: str, part: str) -> bool:
