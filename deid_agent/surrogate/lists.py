@@ -62,6 +62,8 @@ def load(rules: Path) -> Lists:
             pools[path.stem, part] = Pool(words, _by_letter(words) if latin else MappingProxyType({}))
             for word in words:
                 origins.setdefault((part, fold(word)), []).append(path.stem)
+    if not pools:
+        raise ConfigurationError(f"{folder / 'names'} holds no lists of names: point rules to a whole rules folder")
     _add_any(pools)
     sets: dict[str, frozenset[str]] = {}
     phrases: dict[str, tuple[str, ...]] = {}
@@ -75,7 +77,7 @@ def load(rules: Path) -> Lists:
             else:
                 found = str(value).split()
                 sets[name] = frozenset([*found, *(fold(w) for w in found if not w.isascii() or not w.isalnum())])
-    if not pools or not sets:
+    if not sets:
         raise ConfigurationError(f"{folder} holds no surrogate lists: point rules to the packaged folder")
     return Lists(
         MappingProxyType(pools),

@@ -1,6 +1,7 @@
 """The entry, the key, the lists and the other methods of a policy."""
 
 import pickle
+import shutil
 import time
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_an_empty_secret_stops_the_start() -> None:
 def test_a_shift_range_without_a_week_stops_the_start() -> None:
     with pytest.raises(ConfigurationError, match="at least 7"):
         Surrogates(SECRET, max_shift_days=6)
+
+
+def test_a_rules_folder_without_names_stops_the_start(tmp_path: Path) -> None:
+    shutil.copytree(resources.folder("rules") / "surrogate", tmp_path / "surrogate")
+    shutil.rmtree(tmp_path / "surrogate" / "names")
+    with pytest.raises(ConfigurationError, match="no lists of names"):
+        Surrogates(SECRET, rules=tmp_path)
 
 
 def test_nothing_of_scope_key_or_maker_shows_in_a_repr() -> None:
