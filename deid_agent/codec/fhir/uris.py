@@ -47,15 +47,15 @@ def parts(value: str, resources: frozenset[str]) -> list[Part]:
     path_end = _first(value, "?#|", 0)
     found = list(_ids(value, path_end, resources))
     if path_end < len(value) and value[path_end] == "?":
-        found += search(value, path_end + 1)
+        found += search(value, path_end + 1, _first(value, "#", path_end))
     if found and (mark := value.find("#", path_end)) >= 0 and mark + 1 < len(value):
         found.append(Part(mark + 1, len(value)))
     return found
 
 
-def search(value: str, start: int = 0) -> Iterator[Part]:
-    """The values of a search string that starts at ``start``."""
-    for parameter in _PARAMETER.finditer(value, start):
+def search(value: str, start: int = 0, end: int | None = None) -> Iterator[Part]:
+    """The values of a search string that stands at ``[start, end)``."""
+    for parameter in _PARAMETER.finditer(value, start, len(value) if end is None else end):
         name = parameter[1].rpartition(".")[2].partition(":")[0] if parameter[2] is not None else ""
         for item in _VALUE.finditer(value, *parameter.span(1 if parameter[2] is None else 2)):
             bars = [bar.span() for bar in _BAR.finditer(value, *item.span())]

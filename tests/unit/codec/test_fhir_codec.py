@@ -180,3 +180,9 @@ def test_no_repr_holds_a_value() -> None:
     message = parsed('{"resourceType":"Patient","id":"canary-1","name":[{"family":"canary-2"}],"x":"canary-3"}')
 
     assert "canary" not in repr(message) + repr(message.sites) + repr(message.narratives)
+
+
+def test_a_fragment_behind_a_search_is_taken_once() -> None:
+    (message,) = codec().parse(b'{"resourceType":"Bundle","entry":[{"request":{"url":"Patient?_id=a1&#c1;"}}]}')
+
+    assert [site.value for site in message.sites] == ["a1", "c1;"]
