@@ -35,7 +35,7 @@ def test_a_shift_range_without_a_week_stops_the_start() -> None:
 def test_a_rules_folder_without_names_stops_the_start(tmp_path: Path) -> None:
     shutil.copytree(resources.folder("rules") / "surrogate", tmp_path / "surrogate")
     shutil.rmtree(tmp_path / "surrogate" / "names")
-    with pytest.raises(ConfigurationError, match="no lists of names"):
+    with pytest.raises(ConfigurationError, match="no surrogate lists of names"):
         Surrogates(SECRET, rules=tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_every_letter_has_names_enough_to_begin_with() -> None:
 
 
 def test_broken_lists_stop_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no surrogate lists"):
+    with pytest.raises(ConfigurationError, match="no surrogate lists of names"):
         Surrogates(SECRET, rules=tmp_path)
     names = tmp_path / "surrogate" / "names"
     names.mkdir(parents=True)
