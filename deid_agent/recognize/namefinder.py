@@ -16,7 +16,8 @@ swapped, unless the misspelling is itself a common word.
 One index from name parts to people is built per message. A narrative looks up
 its own words, so that the cost is linear in the words of all narratives however
 many people the message names: of a part that many share, one person stands for
-all, and two parts beside each other lead to those who have both.
+all, and two parts beside each other lead to those who have both. Names without a blank
+between (``ZorianaQuixwell``) count like names; in lower case they are a USERNAME.
 """
 
 import re
@@ -41,6 +42,7 @@ _CUE = re.compile(
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
 _LONGEST = 64
 _DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
+_FIGURES = re.compile(r"\d{1,6}")
 _SHARED = 12
 """A part that more people have is looked for once for all of them."""
 _FEW = 40
@@ -164,10 +166,12 @@ class NameFinder:
 
 def _merged(part: str, named: Iterable[Person]) -> Iterator[Person]:
     initials: dict[tuple[PhiType, Subject], set[str]] = {}
+    glued: set[str] = set()
     for person in named:
+        glued |= person.glued & {part}
         initials.setdefault((person.type, person.subject), set()).update(person.initials)
     for (kind, subject), letters in initials.items():
-        yield Person(kind, subject, frozenset({part}), frozenset(), tuple(sorted(letters)))
+        yield Person(kind, subject, frozenset({part}), frozenset(), tuple(sorted(letters)), frozenset(glued))
 
 
 def _shortened(word: str) -> set[str]:
@@ -194,7 +198,7 @@ class _Reading:
 
     def runs(self, hits: Sequence[int]) -> Iterator[Span]:
         """Spans of the runs around the words ``hits``, which are parts of the name."""
-        person, words = self.person, self.words
+        person, words, text = self.person, self.words, self.doc.text
         named = frozenset(hits)
         at = 0
         while at < len(hits):
@@ -203,7 +207,11 @@ class _Reading:
                 run += range(run[-1] + 1, hits[at] + 1)
             run = self._with_initials(run)
             if self._counts(run, {self.plains[place] for place in run if place in named}):
-                yield Span(words[run[0]][0], words[run[-1]][1], person.type, person.source)
+                start, end = words[run[0]][0], words[run[-1]][1]
+                login = len(run) == 1 and self.plains[run[0]] in person.glued and text[start:end].islower()
+                figures = _FIGURES.match(text, end) if login else None
+                kind = PhiType.USERNAME if login else person.type
+                yield Span(start, figures.end() if figures else end, kind, person.source)
 
     def _goes_on(self, last: int, following: int) -> bool:
         """True where the two parts touch, or only an initial of the same person stands between."""

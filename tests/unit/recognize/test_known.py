@@ -59,7 +59,7 @@ def test_forms_of_a_name(form: str) -> None:
     ("text", "spans"),
     [
         ("by BeatrixQuillon today", ["BeatrixQuillon"]),
-        ("login quillonbeatrix77 failed", ["quillonbeatrix"]),
+        ("login quillonbeatrix77 failed", ["quillonbeatrix77"]),
         ("login bquillon failed", ["bquillon"]),
         ("Quillon_Beatrix.pdf", ["Quillon", "Beatrix"]),
         ("amabeatrix", []),
