@@ -63,7 +63,7 @@ def load(rules: Path) -> Lists:
             for word in words:
                 origins.setdefault((part, fold(word)), []).append(path.stem)
     if not pools:
-        raise ConfigurationError(f"{folder / 'names'} holds no surrogate lists of names: point rules to a whole rules folder")
+        raise ConfigurationError(f"{folder / 'names'} holds no surrogate lists of names: point rules to a whole folder")
     _add_any(pools)
     sets: dict[str, frozenset[str]] = {}
     phrases: dict[str, tuple[str, ...]] = {}
