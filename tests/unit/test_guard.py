@@ -83,7 +83,7 @@ def test_what_a_surrogate_wrote_is_exempt_by_its_place_alone() -> None:
 
 def test_a_refusal_says_no_value() -> None:
     with pytest.raises(MessageError) as refused:
-        deidentifier().message(payload(["PID|1||88123456^^^NG^MR||A^B", "OBX|1|CWE|88123456^Text^L||A"]))
+        deidentifier().message(payload(["PID|1||88123456^^^NG^MR||A^B", "OBX|1|CWE|88123456^Text^LN||A"]))
     assert "88123456" not in str(refused.value)
 
 

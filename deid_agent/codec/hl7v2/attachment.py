@@ -90,6 +90,7 @@ def decoded(value: str, encoding: str) -> tuple[bytes, str, armor.Armor, str | N
     """Bytes, their encoding (base64, hex, text) and its layout, and the media type where decoding failed.
 
     What does not decode as its encoding says is handed on undecoded, as ``application/octet-stream``: never as text.
+    What is written in its place is in the encoding that the message declares, so that a receiver can decode it.
     Raises ``MessageError(RESOURCE)`` where it is too long.
     """
     try:
@@ -102,7 +103,8 @@ def decoded(value: str, encoding: str) -> tuple[bytes, str, armor.Armor, str | N
     except armor.TooLongError:
         raise MessageError(Reason.RESOURCE, "OBX-5", "attachment too long") from None
     except ValueError:
-        return value.encode("utf-8", "replace"), "text", armor.PLAIN, UNKNOWN
+        kept = encoding if encoding in {"base64", "hex"} else "text"
+        return value.encode("utf-8", "replace"), kept, armor.PLAIN, UNKNOWN
     return value.encode("utf-8", "replace"), "text", armor.PLAIN, None
 
 

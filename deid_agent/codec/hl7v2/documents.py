@@ -149,9 +149,11 @@ def runs(lines: Sequence[str]) -> Iterator[Range]:
 def bare(view: View, spans: Sequence[Range], lines: Sequence[str], path: str) -> Attachment:
     """A document without its description, over one place or several."""
     value = lines[0] if len(lines) == 1 else "".join(_SPACE.sub("", line) for line in lines)
-    data, encoding, layout, _ = attachment.decoded(value, "hex" if _HEX.fullmatch(_SPACE.sub("", value)) else "base64")
+    data, encoding, layout, failed = attachment.decoded(
+        value, "hex" if _HEX.fullmatch(_SPACE.sub("", value)) else "base64"
+    )
     parts = tuple(view.span(*span) for span in spans[1:])
-    kind = attachment.kind(data, encoding)
+    kind = attachment.kind(data, "text" if failed else encoding)
     return Attachment(path, *view.span(*spans[0]), kind, encoding, data, parts=parts, armor=layout)
 
 

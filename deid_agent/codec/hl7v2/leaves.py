@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from deid_agent.codec.hl7v2.charset import View
 from deid_agent.codec.hl7v2.escape import unescape
-from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
-from deid_agent.codec.hl7v2.wire import BLANK, Range, Segment, Separators, separators, split
+from deid_agent.codec.hl7v2.table import Leaf, Part, Rule, Table
+from deid_agent.codec.hl7v2.values import is_local
+from deid_agent.codec.hl7v2.wire import Range, Segment, Separators, separators, split
 from deid_agent.mapped import MappedText
 from deid_agent.sites import Narrative, Role
 
@@ -17,6 +18,8 @@ _PARTIES = range(3, 7)
 """MSH-3 to MSH-6: applications and facilities."""
 _CODES = frozenset({Leaf.IDTYPE, Leaf.EQUIPMENT, Leaf.USE})
 _NAMES = frozenset({Leaf.KEEP, Leaf.AUTHORITY, Leaf.ROOM})
+_CODED = frozenset({Leaf.CODED, Leaf.UNIT, Leaf.VARIES, Leaf.KEEP})
+_TEXTS: frozenset[Part] = frozenset({Leaf.TEXT, Leaf.VERBATIM, (Leaf.CODE,), (Leaf.NUMBER,)})
 _LABELS = frozenset({2, 5, 11})
 _SYSTEMS = frozenset({3, 6, 7, 8, 12})
 
@@ -24,8 +27,8 @@ _SYSTEMS = frozenset({3, 6, 7, 8, 12})
 def leaves(table: Table, view: View, lines: Sequence[Segment], offset: int) -> Iterator[Narrative]:
     """The leaves of one message whose bytes begin at byte ``offset`` of the payload.
 
-    A coded value with its code system is CODE and LABEL, what the table keeps is LABEL, headers but for the parties
-    are CODE; MSH, FHS and BHS 1 and 2 are left out; all else is TEXT.
+    A coded value with a code system that is not its sender's own is CODE and LABEL, what the table keeps is LABEL,
+    headers but for the parties are CODE; MSH, FHS and BHS 1 and 2 are left out; all else is TEXT.
     """
     seen: Counter[str] = Counter()
     marks = Separators("|", "^", "~", "\\", "&")
@@ -51,15 +54,18 @@ def leaves(table: Table, view: View, lines: Sequence[Segment], offset: int) -> I
             header = bool(line.header) and order not in _PARTIES
             for repetition, piece in enumerate(split(view.text, a, b, marks.repetition), start=1):
                 where = f"{path}-{order}[{repetition}]"
-                for leaf in _repetition(view, piece, marks, rule, where, offset):
+                for leaf in _repetition(table, view, piece, marks, rule, where, offset):
                     yield Narrative(leaf.path, leaf.mapped, Role.CODE) if header else leaf
 
 
 def _repetition(
-    view: View, piece: Range, marks: Separators, rule: Rule | None, path: str, offset: int
+    table: Table, view: View, piece: Range, marks: Separators, rule: Rule | None, path: str, offset: int
 ) -> Iterator[Narrative]:
     components = split(view.text, *piece, marks.component)
-    coded = rule is not None and rule.part in {Leaf.CODED, Leaf.VARIES, Leaf.KEEP} and len(components) > 2
+    coded = False
+    if rule is not None and len(components) > 2:
+        named = rule.part in _TEXTS and table.codes.system(view.text[slice(*components[2])])
+        coded = named or rule.part in _CODED
     for number, (a, b) in enumerate(components, start=1):
         if b - a < 2:
             continue
@@ -72,11 +78,11 @@ def _repetition(
 
 
 def _role(view: View, components: Sequence[Range], number: int) -> Role:
-    """What a component of a coded value is; without its code system it is a text like any other."""
+    """What a component of a coded value is; without a code system, or in its sender's own, a text like any other."""
     if number in _SYSTEMS:
         return Role.CODE
     system = _SYSTEM.get(number)
-    if system is None or system > len(components) or not view.text[slice(*components[system - 1])].strip(BLANK):
+    if system is None or system > len(components) or is_local(view.text[slice(*components[system - 1])]):
         return Role.TEXT
     return Role.LABEL if number in _LABELS else Role.CODE
 

@@ -1,16 +1,17 @@
 """One walk over one message: every field by its rule, into sites, narratives and attachments."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deid_agent.codec.hl7v2 import attachment, documents, joints, values
+from deid_agent.codec.hl7v2 import attachment, documents, joints, measures, values
 from deid_agent.codec.hl7v2.charset import View
 from deid_agent.codec.hl7v2.escape import plain
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.codec.hl7v2.narrative import NULL, join
-from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
+from deid_agent.codec.hl7v2.table import Join, Leaf, Part, Rule, Table
 from deid_agent.codec.hl7v2.wire import BLANK, HEADERS, Range, Segment, Separators, inner, separators, split
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
@@ -21,11 +22,14 @@ MAX_PIECES = 1_000_000
 MAX_SEPARATORS = 8
 """Sets of separators that the headers of one message may declare (file, batch, message: three)."""
 _KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
+_FREE: frozenset[Part] = frozenset({Leaf.TEXT, Leaf.VERBATIM, (Leaf.CODE,), (Leaf.NUMBER,)})
 _SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
 _FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE, Leaf.CITY})
 LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user's table (IS), which may be so long."""
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
+_UNITS, _RANGE = 6, 7
+"""OBX-6 and OBX-7: what stands there says that a number in OBX-5 measures something."""
 _PATIENT = ("PID-3", "PID-2", "PID-4", "MRG-1")
 _NOTED = frozenset({"MSH", "PID", "MRG"})
 _KEEP, _VARIES, _VERBATIM = Leaf.KEEP, Leaf.VARIES, Leaf.VERBATIM
@@ -139,8 +143,7 @@ class Reader:
             if rule.part is _KEEP or (offset and number == 2):
                 continue
             if number == join_at and joined is not None and rule.part is _VERBATIM:
-                by = self._value(fields, joined.by, whole=False) if joined.by else ""
-                self._extend((name, by), f"{path}-{number}", a, b)
+                self._extend(joined, f"{path}-{number}", a, b)
                 continued = True
             elif rule.plain and text.isalnum() and values.is_plain(rule.plain, text):
                 continue
@@ -160,11 +163,12 @@ class Reader:
         """A field that is one value."""
         if a == b:
             return
-        if leaf is _VERBATIM:
-            self._narrative([(path, (a, b))])
+        if leaf is _VERBATIM or leaf is Leaf.RANGE:
+            if leaf is _VERBATIM or not measures.is_range(self._text[a:b]):
+                self._narrative([(path, (a, b))])
             return
-        if leaf is Leaf.CODED:
-            self._coded([(a, b)], path)
+        if leaf is Leaf.CODED or leaf is Leaf.UNIT:
+            self._coded([(a, b)], path, units=leaf is Leaf.UNIT)
         else:
             self._leaf(leaf, a, b, rule, f"{path}.1", path, None)
         if self._pending:
@@ -192,13 +196,32 @@ class Reader:
 
     # Text over several segments -------------------------------------------------
 
-    def _extend(self, key: tuple[str, str], path: str, a: int, b: int) -> None:
+    def _extend(self, joined: Join, path: str, a: int, b: int) -> None:
         self._finish()
+        name, fields = self._current
+        if name == "OBX" and self._measured(fields, self._text[a:b]):
+            return
+        key = (name, self._value(fields, joined.by, whole=False) if joined.by else "")
         if self._run is None or self._run[0] != key:
             self._close()
             self._run = (key, [])
         for number, (x, y) in enumerate(split(self._text, a, b, self._marks.repetition), start=1):
-            self._run[1].append((f"{path}[{number}]", (x, y)))
+            where, pieces = f"{path}[{number}]", split(self._text, x, y, self._marks.component)
+            if self._is_code(pieces):
+                self._coded(pieces, where)
+                self._run[1].extend(self._pending)
+                self._pending = []
+            else:
+                self._run[1].append((where, (x, y)))
+
+    def _measured(self, fields: Sequence[str], text: str) -> bool:
+        """True for a number in OBX-5 that its form, its units or its reference range say to be a measurement."""
+        if not text or len(text) > values.LONGEST_CODE:
+            return False
+        units, range_ = (self._value(fields, n, whole=False).strip(BLANK) for n in (_UNITS, _RANGE))
+        measured = (units not in {"", NULL} and measures.is_unit(units)) or measures.is_range(range_)
+        parts = text.split(self._marks.repetition) if self._marks.repetition else [text]
+        return all(measures.is_measure(part, measured=measured) for part in parts)
 
     def _stray(self, a: int, b: int, path: str) -> None:
         """A line without a segment name, or an ADD, goes on with the text before it: a report's own line breaks."""
@@ -261,12 +284,14 @@ class Reader:
 
     def _repetition(self, rule: Rule, a: int, b: int, group: str) -> None:
         part = rule.part
-        if part is Leaf.VERBATIM:
-            self._pending.append((group, (a, b)))
-            return
         pieces = split(self._text, a, b, self._marks.component)
-        if part is Leaf.CODED:
+        if part is Leaf.CODED or part is Leaf.UNIT:
+            self._coded(pieces, group, units=part is Leaf.UNIT)
+        elif part in _FREE and self._is_code(pieces):
             self._coded(pieces, group)
+        elif part is Leaf.VERBATIM or part is Leaf.RANGE:
+            if part is Leaf.VERBATIM or not measures.is_range(self._text[a:b]):
+                self._pending.append((group, (a, b)))
         elif part == (Leaf.ATTACHMENT,) or part is Leaf.ATTACHMENT:
             self._document(pieces, group)
         elif isinstance(part, Leaf):
@@ -328,6 +353,9 @@ class Reader:
             return
         if leaf in _KEPT and values.is_kept(leaf, text):
             return
+        if leaf is Leaf.TEXT and (found := values.TOWN.fullmatch(text)):
+            self._town(found, a, rule, path, group)
+            return
         if leaf in _SCRUBBED or (leaf in _CONTACT and not values.reads_as_contact(text)):
             self._pending.append((path, (a, b)))
             return
@@ -343,8 +371,24 @@ class Reader:
         blank = values.placeholder(type_) if leaf is Leaf.ID else ""
         self._sites.append(Site(path, start, end, type_, kind, rule.subject, group, value, blank, limit=limit))
 
-    def _coded(self, pieces: Sequence[Range], path: str) -> None:
-        """A coded value: its text is free text where no code and system stand beside it; the original text always."""
+    def _town(self, found: re.Match[str], at: int, rule: Rule, path: str, group: str) -> None:
+        for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
+            if found[name]:
+                span = self._view.span(at + found.start(name), at + found.end(name))
+                self._sites.append(Site(path, *span, type_, subject=rule.subject, group=group, value=found[name]))
+
+    def _is_code(self, pieces: Sequence[Range]) -> bool:
+        """True where text is a coded value in fact: a code, its text and the name of a public code system."""
+        if len(pieces) < 3 or not self._table.codes.system(self._text[slice(*pieces[2])]):
+            return False
+        code = self._text[slice(*pieces[0])].strip(BLANK)
+        return code != "" and not values.is_prose(code)
+
+    def _coded(self, pieces: Sequence[Range], path: str, *, units: bool = False) -> None:
+        """A coded value: its text is free text where no code and system stand beside it; the original text always.
+
+        ``units`` of measure are no text, coded or not.
+        """
         words = [self._text[a:b].strip(BLANK) for a, b in pieces]
         words += [""] * (3 - len(words))
         for number, (a, b) in enumerate(pieces, start=1):
@@ -361,7 +405,7 @@ class Reader:
                     free = not words[9]
                 case _:
                     free = number == 9 or number > 22 or b - a > values.LONGEST_CODE
-            if free and words[number - 1] != NULL:
+            if free and words[number - 1] != NULL and not (units and measures.is_unit(words[number - 1])):
                 self._pending.append((f"{path}.{number}", (a, b)))
 
     def _document(self, pieces: list[Range], path: str) -> None:

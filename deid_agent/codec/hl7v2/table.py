@@ -4,6 +4,7 @@
 datatypes a field has had in any version. Every name is checked at start: a rule that can't apply is an error.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ class Leaf(StrEnum):
     KEEP = "keep"
     CODE = "code"
     NUMBER = "number"
+    UNIT = "unit"
+    RANGE = "range"
     CODED = "coded"
     TEXT = "text"
     VERBATIM = "verbatim"
@@ -92,11 +95,19 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Codes that refine a type: of identifiers, their assigning authorities, and telephone equipment."""
+    """Codes that refine a type: of identifiers, their assigning authorities, and telephone equipment.
+
+    ``systems`` names the code systems whose codes are nobody's, wherever they stand.
+    """
 
     idtype: Mapping[str, PhiType]
     authority: Mapping[str, PhiType]
     equipment: Mapping[str, PhiType]
+    systems: re.Pattern[str]
+
+    def system(self, name: str) -> bool:
+        """True for the name of a public code system (HL7 table 0396), or an OID below HL7's own arcs of them."""
+        return self.systems.fullmatch(name.strip()) is not None
 
 
 class Table:
@@ -199,7 +210,7 @@ class _Compiler:
     def __init__(self, origin: Path, data: Mapping[str, object]) -> None:
         self._origin = origin
         self._data = data
-        for unknown in set(data) - {"layout", "default", "observation", "idtype", "authority", "equipment"}:
+        for unknown in set(data) - {"layout", "default", "observation", "idtype", "authority", "equipment", "system"}:
             raise ConfigurationError(f"{origin}: unknown table [{unknown}]")
         self._layouts = {name: text.split() for name, text in _strings(data, "layout", origin).items()}
         self._parts = {name: self._part(words, f"{origin}: layout.{name}") for name, words in self._layouts.items()}
@@ -236,7 +247,12 @@ class _Compiler:
         return MappingProxyType({**every, **own})
 
     def codes(self) -> Codes:
-        return Codes(self._types("idtype"), self._types("authority"), self._types("equipment"))
+        system = _strings(self._data, "system", self._origin)
+        try:
+            systems = re.compile("|".join(system.values()), re.IGNORECASE)
+        except re.error as problem:
+            raise ConfigurationError(f"{self._origin}: system: {problem}") from None
+        return Codes(self._types("idtype"), self._types("authority"), self._types("equipment"), systems)
 
     def _types(self, section: str) -> Mapping[str, PhiType]:
         try:
@@ -290,8 +306,8 @@ def _leaf(word: str, where: str) -> Leaf:
 
 
 def _lone(part: Part, other: Part | None) -> Leaf | None:
-    if part is Leaf.CODED:
-        return part
+    if part in {Leaf.CODED, Leaf.UNIT, Leaf.RANGE}:
+        return part if isinstance(part, Leaf) else None
     first: Part = part
     while not isinstance(first, Leaf):
         first = first[0]

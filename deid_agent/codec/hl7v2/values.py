@@ -27,8 +27,15 @@ _KINDS = MappingProxyType({Leaf.FAMILY: Kind.FAMILY, Leaf.GIVEN: Kind.GIVEN, Lea
 _GENERIC = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
 _HINTS = frozenset({Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
 _NUMBER = re.compile(r"(?:[ -@\[-`{-~]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
+TOWN = re.compile(
+    r"(?P<town>[A-Z](?:[A-Z]{2,}|[a-z]{2,})(?:[ .'-]{1,2}[A-Z][A-Za-z]+){0,3}), ?"
+    r"(?P<state>A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|"
+    r"W[AVIY])(?: +(?P<zip>[0-9]{5}(?:-[0-9]{4})?))?"
+)
+"""A town and a state of the USA as a whole value. Not MD and PA: those are doctors more often."""
 ROOM = 6
 """A room, bed or floor up to so many characters says nothing about a person and is kept."""
+NULL = '""'
 LONGEST_CODE = 199
 """No code of any table is longer; what is, is read as text."""
 
@@ -47,6 +54,12 @@ def is_kept(leaf: Leaf, text: str) -> bool:
 def placeholder(type_: PhiType) -> str:
     """What a redacted value of a required field becomes."""
     return "1900" if type_ is PhiType.DATE else "REDACTED"
+
+
+def is_local(system: str) -> bool:
+    """True where a coded value names no code system, or its sender's own (HL7 table 0396: L, 99xxx)."""
+    system = system.strip(BLANK).upper()
+    return system in {"", NULL, "L", "LOCAL"} or system.startswith("99")
 
 
 def is_plain(leaf: Leaf, text: str) -> bool:

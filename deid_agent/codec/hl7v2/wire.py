@@ -19,6 +19,7 @@ _LEAD = "\x0b\x1c\x00 \t\r\n\ufeff"
 _START = re.compile(r"[\x0b\x1c \t\r\n]*(?:\xef\xbb\xbf)?[\x0b\x1c \t\r\n]*(MSH|FHS|BHS)([!-/:-@\[-`{-~])")
 _HEADER = re.compile(r"(?:MSH|FHS|BHS)([!-/:-@\[-`{-~])[!-/:-@\[-`{-~]{0,6}(?:\1|\s|$)")
 _CARRIAGE = re.compile(r"\r\n?|\n(?=[A-Z][A-Z0-9]{2}[|])")
+_DOUBLED = re.compile(r"([^\\])(?!\1)([^\\])\\\\(?!\1|\2).?")
 _FEED = re.compile(r"\n")
 
 
@@ -50,12 +51,15 @@ def opens(text: str) -> bool:
 def separators(text: str, segment: Segment) -> Separators:
     """What a header segment declares.
 
-    A doubled character counts once (``^~\\\\&`` is what a needless unescaping leaves behind).
-    Raises ``MessageError(MALFORMED)`` where letters or digits are to separate.
+    A doubled escape counts once (``^~\\\\&`` is what a needless escaping leaves behind).
+    Raises ``MessageError(MALFORMED)`` where letters or digits are to separate, or one character two levels: nobody
+    can tell then where a name ends and a code begins.
     """
     field = text[segment.start + 3 : segment.start + 4]
     rest = text[segment.start + 4 : min(segment.end, segment.start + 20)].partition(field or "|")[0]
     marks = list(dict.fromkeys(rest))[:4]
+    if len(set(rest[:4])) < len(rest[:4]) and not _DOUBLED.fullmatch(rest):
+        raise MessageError(Reason.MALFORMED, f"{segment.header}-2", "two separators are the same")
     if not field or any(not "!" <= c <= "~" or c.isalnum() for c in [field, *marks]):
         raise MessageError(Reason.MALFORMED, f"{segment.header}-2", "letters or controls cannot separate")
     return Separators(field, *(marks + [""] * 4)[:4])

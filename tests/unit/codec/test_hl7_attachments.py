@@ -23,8 +23,8 @@ LONG = base64.b64encode(b"%PDF-1.4 " + b"x" * 300).decode()
         (f"^application&sub^pdf^^{B64}", "application/pdf", "base64", NOTE),
         ("^TX^^^Seen by Dr. Bell", "text/plain", "text", b"Seen by Dr. Bell"),
         (f"^AP^PDF^Base64^{B64[:8]}\\.br\\{B64[8:]}", "application/pdf", "base64", NOTE),
-        ("^TX^^Base64^not base64!", "application/octet-stream", "text", b"not base64!"),
-        ("^TX^^Hex^4g", "application/octet-stream", "text", b"4g"),
+        ("^TX^^Base64^not base64!", "application/octet-stream", "base64", b"not base64!"),
+        ("^TX^^Hex^4g", "application/octet-stream", "hex", b"4g"),
         (f"^^^Base64^{B64}", "", "base64", NOTE),
     ],
 )

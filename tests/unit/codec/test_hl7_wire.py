@@ -61,6 +61,18 @@ def test_letters_do_not_separate(raw: bytes) -> None:
         codec().parse(raw)
 
 
+@pytest.mark.parametrize("marks", ["&&&&", "^^\\&", "^~~&", "^~^&", "&&"])
+def test_one_character_does_not_separate_two_levels(marks: str) -> None:
+    with pytest.raises(MessageError, match="MALFORMED: MSH-2"):
+        codec().parse(f"MSH|{marks}|A\r{PID}\r".encode())
+
+
+@pytest.mark.parametrize("marks", ["^~\\\\&", "^~\\\\", "^~\\&#", "^~\\", "^"])
+def test_a_doubled_escape_is_one(marks: str) -> None:
+    (parsed,) = codec().parse(f"MSH|{marks}|A\rPID|||||Okafor^Ada\r".encode())
+    assert [s.value for s in parsed.sites] == ["Okafor", "Ada"]
+
+
 def test_separators_may_be_missing() -> None:
     parsed = message("PID|||1^2~3&4||Okafor^Ada", header="MSH||A")
     assert [s.value for s in parsed.sites] == ["1^2~3&4", "Okafor^Ada"]
