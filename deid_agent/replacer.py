@@ -23,6 +23,8 @@ class Replacer:
         match method:
             case Method.SURROGATE:
                 new = self.surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
+                if site.type is PhiType.DATE and new.strip() == mask(site.type):
+                    return site.blank  # words stand for no date in a typed field
                 return new[: site.limit].rstrip() if site.limit else new
             case Method.GENERALIZE:
                 new = generalize(site.type, site.value, blank=site.blank, now=self._now(scope))

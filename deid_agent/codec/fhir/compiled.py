@@ -65,6 +65,7 @@ class _Builder:
         self._primitive = words(conf.get("primitive", {}), "primitive")
         self._roles = phi(conf.get("reference", {}), "reference")
         self._defaults = phi(section(conf, "identifier").get("element", {}), "identifier.element")
+        self._scalars = words(conf.get("scalar", {}), "scalar")
         self._patient = listed(section(conf, "patient"), "elements")
         self._subjects = {name: _subject(word) for name, word in words(conf.get("subject", {}), "subject").items()}
         self._own = str(section(conf, "uri").get("own", ""))
@@ -125,6 +126,9 @@ class _Builder:
             for element in named:
                 if element not in self._rows.get(name, {}):
                     raise ConfigurationError(f"types.toml: no version of FHIR knows {name}.{element}; correct the name")
+        for name in self._scalars:
+            if name not in self._rows:
+                raise ConfigurationError(f"types.toml: scalar: no version of FHIR knows {name}; correct the name")
         for wanted in {
             part.split("(")[0] for row in self._rows.values() for spec in row.values() for part in spec.split("|")
         }:
@@ -135,12 +139,14 @@ class _Builder:
         if name in self._shapes:
             return self._shapes[name]
         parts = name.split("|")
+        rest = self._scalar(parts, PhiType.IDNUM)
         shape = self._shapes[name] = Shape(
             name,
             composite=bool(_COMPOSITES & set(parts)),
             reference="Reference" in parts,
             extension=name == "Extension",
             resource=self._is_resource(name),
+            rest=Rule(rest, None, numbers_stay=False) if rest else None,
         )
         if shape.resource:
             shape.subject = self._subjects.get(name, Subject.OTHER)
@@ -169,7 +175,9 @@ class _Builder:
             child = self._anything
         elif complexes:
             child = self._shape("|".join(complexes))
-        found = leaf(word, f"types.{owner}.{element}") if word else self._unknown.leaf
+        default = self._defaults.get(f"{owner}.{element}", PhiType.IDNUM)
+        misshapen = self._scalar(complexes, default) or self._unknown.leaf
+        found = leaf(word, f"types.{owner}.{element}") if word else misshapen
         if found is not None and (stays := self._stays.get(found.name)):
             found = replace(found, stays=stays)
         targets = {
@@ -184,8 +192,16 @@ class _Builder:
             numbers_stay=found is None or found.name in _NUMBERS_STAY,
             targets=tuple(sorted(targets)),
             patient=element in self._patient,
-            default=self._defaults.get(f"{owner}.{element}", PhiType.IDNUM),
+            default=default,
         )
+
+    def _scalar(self, types: Iterable[str], default: PhiType) -> Leaf | None:
+        """What a string is that stands where an object of one of ``types`` belongs, or inside of it unnamed."""
+        name = next((t for t in types if t in self._scalars), "")
+        word = self._scalars.get(name, "")
+        if word == "identifier":  # without its siblings nothing but the element tells the type
+            return Leaf("site", default)
+        return leaf(word, f"scalar.{name}") if word else None
 
     def _defines(self, name: str) -> bool:
         """True for canonical resources: their ``url`` is a name, not a place."""

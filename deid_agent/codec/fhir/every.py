@@ -14,6 +14,8 @@ Range = tuple[int, int]
 _FIXED = frozenset({"keep", "code", "canonical"})
 _ENCODED = frozenset({"data", "blob", "content", "hash"})
 _CODED = frozenset({"code", "display", "version"})
+_VERSIONS = frozenset({"etag", "versionId", "ifMatch", "ifNoneMatch"})
+"""Kept, but a server may make them of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,10 @@ class Names:
                 if rule.leaf is not None or rule.child is None:
                     words.add(rule.leaf.name if rule.leaf is not None else "keep")
         codes = frozenset(name for name, words in leafs.items() if words and words <= _FIXED)
-        return cls(frozenset(leafs) | {"resourceType", "fhir_comments"}, codes - _CODED | {"resourceType", "system"})
+        return cls(
+            frozenset(leafs) | {"resourceType", "fhir_comments"},
+            codes - _CODED - _VERSIONS | {"resourceType", "system"},
+        )
 
 
 def _shapes(table: Table) -> Iterator[Shape]:
@@ -61,7 +66,8 @@ class Every:
         yield from self._object(tree, str(tree.get("resourceType", "")))
 
     def _object(self, node: Mapping[str, object], path: str) -> Iterator[Narrative]:
-        system = bool(node.get("system"))
+        found = node.get("system")  # one of the public: in its own a sender may code anything
+        system = isinstance(found, str) and found.startswith(self._table.vocabularies)
         for key, value in node.items():
             start, end = self._next()
             where = f"{path}.{key}"

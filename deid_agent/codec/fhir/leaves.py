@@ -22,6 +22,7 @@ _DATE = re.compile(
     r"[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01])"
     r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
 )
+_FIGURES = re.compile(r"[-+0-9/.,: TZ]*[0-9][-+0-9/.,: TZ]*")
 _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _ADDRESS = re.compile(r"[/:#?]")  # nothing without one of these names a resource
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
@@ -59,7 +60,10 @@ def _unless(pattern: re.Pattern[str]) -> Treatment:
 
 def _date(at: Scalar) -> None:
     if not _DATE.fullmatch(at.value):
-        at.text()
+        if _FIGURES.fullmatch(at.value):  # another way to write a date, or a slip of the hand: one all the same
+            at.site(PhiType.DATE)
+        else:
+            at.text()
     elif at.leaf.name == "instant" and "T" in at.value:
         at.site(PhiType.DATE, kind=Kind.INSTANT)
     else:
@@ -67,7 +71,7 @@ def _date(at: Scalar) -> None:
 
 
 def _id(at: Scalar) -> None:
-    at.site(PhiType.IDNUM, uris.tail(at.value))
+    at.site(PhiType.IDNUM, uris.tail(at.value), uris.stem(at.value, len(at.value)))
 
 
 def _unknown(at: Scalar) -> None:
@@ -325,5 +329,5 @@ def number(at: Scalar, value: int | float) -> None:
         case "text" | "unknown":
             if isinstance(value, int) and abs(value) >= _MANY:
                 at.number(PhiType.IDNUM, "0")
-        case _:
+        case _ if value:  # nothing is nobody's
             at.number(at.leaf.type, "0")

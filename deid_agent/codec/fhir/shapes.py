@@ -34,7 +34,10 @@ class Rule:
 
 @dataclass(slots=True)
 class Shape:
-    """One type: its elements by name. Filled while the table is built, never changed after."""
+    """One type: its elements by name. Filled while the table is built, never changed after.
+
+    ``rest`` is the rule of elements that the type does not have; None: that of the unknown.
+    """
 
     name: str
     rules: dict[str, Rule] = field(default_factory=dict, repr=False)
@@ -43,6 +46,7 @@ class Shape:
     reference: bool = False
     extension: bool = False
     resource: bool = False
+    rest: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True)

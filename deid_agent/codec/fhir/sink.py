@@ -174,5 +174,9 @@ def decoded(value: str, path: str) -> tuple[bytes, armor.Armor]:
 def _blank_of(type_: PhiType, value: str) -> str:
     """What FHIR still accepts in place of a redacted value: never an empty string, a date stays a date."""
     if type_ is PhiType.DATE:
-        return "1900-01-01T00:00:00Z" if "T" in value else "1900-01-01"[: len(value)]
+        return (
+            "1900-01-01T00:00:00Z"
+            if "T" in value
+            else "1900-01-01"[: 10 if len(value) >= 10 else len(value) // 7 * 3 + 4]
+        )
     return _BLANKS.get(type_, "REDACTED")

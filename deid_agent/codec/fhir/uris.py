@@ -14,6 +14,10 @@ _URN = "urn:uuid:"
 _NAMESPACE = re.compile(r"urn:[A-Za-z0-9-]{1,32}:")
 _PLAIN = re.compile(r"([A-Z][A-Za-z]+)/([A-Za-z0-9.-]+)")  # most references are no more
 _NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
+_FILE = re.compile(
+    r"(?<=[A-Za-z0-9])\.(?:pdf|rtf|txt|xml|json|html?|docx?|csv|jpe?g|png|gif|tiff?|dcm|dicom|hl7|cda|zip|mp[34]|wav)\Z",
+    re.IGNORECASE,
+)
 _SEGMENT = re.compile(r"[^/]+")
 _PARAMETER = re.compile(r"([^&=?#]++)(?:=([^&#]*+))?")
 _VALUE = re.compile(r"[^,]+")
@@ -36,7 +40,7 @@ class Part:
 def parts(value: str, resources: frozenset[str]) -> list[Part]:
     """The identifying parts of ``value``, in order; empty where it is no address of a resource."""
     if (plain := _PLAIN.fullmatch(value)) and plain[1] in resources:
-        return [Part(*plain.span(2))]
+        return [Part(plain.start(2), stem(value, plain.end(2)))]
     if value.startswith(_URN):
         end = _first(value, "#|?", len(_URN))
         return [Part(len(_URN), end)] if end > len(_URN) else []
@@ -71,6 +75,12 @@ def type_of(value: str, resources: frozenset[str]) -> str:
     return known[-1] if known else ""
 
 
+def stem(value: str, end: int) -> int:
+    """Where an id that ends at ``end`` ends without the extension of a file: ``123.pdf`` names what ``123`` names."""
+    found = _FILE.search(value, max(end - 6, 0), end)
+    return found.start() if found else end
+
+
 def tail(value: str) -> int:
     """Where the identifying part of an identifier's value starts: behind ``urn:uuid:`` and its like, or a path."""
     if urn := _NAMESPACE.match(value):
@@ -92,7 +102,7 @@ def _ids(value: str, end: int, resources: frozenset[str]) -> Iterator[Part]:
     for i in known:
         if i > taken and names[i + 1][0] not in "$_":
             taken = i + 1
-            yield Part(*words[taken])
+            yield Part(words[taken][0], stem(value, words[taken][1]))
 
 
 def _first(value: str, marks: str, start: int) -> int:

@@ -18,6 +18,9 @@ from deid_agent.sites import Subject
 _KEY = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEXT = Leaf("text")
 _CAPITAL = re.compile(r"[A-Z]")
+_COMMENTS = "fhir_comments"  # DSTU2 had them in every element
+_OWN = frozenset({"site", "family", "given", "name", "date", "instant", "id", "identifier", "contact"})
+"""Treatments that say what a value is wherever it stands; the others need its form."""
 _CONTAINERS = (dict, list)  # orjson makes no subclass of either
 _SUBJECTS = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _DEFAULTS = {PhiType.PATIENT: PhiType.MEDICALRECORD}
@@ -86,7 +89,7 @@ class Walk:
         take, sink, rules = self._next, self._sink, shape.rules
         for key, item in value.items():
             start, end = take()
-            found = rules.get(key) or self._unlisted(key, start, end, frame)
+            found = rules.get(key) or self._unlisted(key, start, end, frame, shape)
             if isinstance(item, str):
                 start, end = take()
                 if (leaf := found.leaf) is not None and not (leaf.stays and leaf.stays(item)):
@@ -123,12 +126,14 @@ class Walk:
 
     def _child(self, item: Object, rule: Rule, path: str, frame: Frame) -> None:
         shape = rule.child or self._guess(item)
+        if shape is self._table.nothing and rule.leaf is not None and rule.leaf.name in _OWN:
+            shape = Shape("?", rest=Rule(rule.leaf, None, numbers_stay=False))  # an object where a scalar belongs
         if shape is self._table.anything:
             self.resource(item, path, frame)
         else:
             self._object(item, shape, path, rule, frame)
 
-    def _unlisted(self, key: str, start: int, end: int, frame: Frame) -> Rule:
+    def _unlisted(self, key: str, start: int, end: int, frame: Frame, shape: Shape) -> Rule:
         """The rule of an element that its type does not have: ``_x``, a choice type, or anything."""
         if not _KEY.fullmatch(key):
             # Only a broken producer writes such a name, and what it writes there may be a person's.
@@ -144,6 +149,8 @@ class Walk:
             # "zipCode" is no code: only value[x] and dates, which prove themselves, go by their name.
             if rule and rule.leaf and (key.startswith("value") or rule.leaf.name in {"date", "instant"}):
                 return rule
+        if shape.rest is not None and key != _COMMENTS:
+            return shape.rest
         return self._table.unknown
 
     def _guess(self, item: Object) -> Shape:
