@@ -1,0 +1,45 @@
+"""What stands in a typed field afterwards is still of its type: from the bytes of a message to those of its output."""
+
+import base64
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from deid_agent import key, policy
+from deid_agent.attachment import NOTICE
+from deid_agent.deidentify import Deidentifier
+from deid_agent.wiring import Workshop
+
+RULES = Path(__file__).resolve().parents[3] / "rules"
+
+
+@lru_cache(maxsize=1)
+def deidentifier() -> Deidentifier:
+    return Workshop(rules=RULES, key=key.DEMO, policy=policy.load("pseudonymised", RULES)).deidentifier()
+
+
+def hl7(line: str) -> list[str]:
+    """The fields of the second segment."""
+    raw = f"MSH|^~\\&|A|H|||20240311||ORU^R01|1|P|2.5\r{line}\r".encode()
+    return deidentifier().message(raw).payload.decode().split("\r")[1].split("|")
+
+
+@pytest.mark.parametrize(("encoding", "decode"), [("Base64", base64.b64decode), ("Hex", bytes.fromhex)])
+def test_a_notice_is_written_in_the_encoding_that_is_declared(encoding: str, decode: object) -> None:
+    value = hl7(f"OBX|1|ED|1^D^L||^AP^PDF^{encoding}^seen by Ada Okafor!")[5].split("^")
+    assert value[3] == encoding
+    assert callable(decode)
+    assert decode(value[4]) == NOTICE
+
+
+@pytest.mark.parametrize("value", ["13/45/99", "UNK", "soon"])
+def test_what_is_no_date_leaves_an_empty_field(value: str) -> None:
+    assert hl7(f"PID|1||7001||Okafor^Ada||{value}|F")[7] == ""
+
+
+@pytest.mark.parametrize(("value", "new"), [("13/45/99", "1900-01"), ("99/99/9999", "1900-01-01"), ("13/45", "1900")])
+def test_what_is_no_date_leaves_one_that_fhir_accepts(value: str, new: str) -> None:
+    raw = json.dumps({"resourceType": "Patient", "birthDate": value}).encode()
+    assert json.loads(deidentifier().message(raw).payload)["birthDate"] == new
