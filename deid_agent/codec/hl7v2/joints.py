@@ -17,6 +17,9 @@ _SHOWN = (
     r"|[\x01-\x08\x0c\x0e-\x1b\x1d-\x1f\x85\u2028\u2029]|\xe2\x80[\xa8\xa9]"
 )
 """How a lost end looks: written out by a log or another format, or another control character."""
+_HINTS = ("\\r", "\\n", "\\x0", "\\X0", "\\.br", "<", "[CR]", "&#", "%0")
+_ODD = re.compile("[\x01-\x08\x0c\x0e-\x1b\x1d-\x1f\x7f-\U0010ffff]")
+"""Without one of these nothing of ``_SHOWN`` stands in a text; both are cheap to ask."""
 _DATE = re.compile(r"(?:1[89]|20)[0-9]{6}(?:[0-9]{2,6}(?:\.[0-9]+)?(?:[-+][0-9]{4})?)?")
 _COUNT = re.compile(r"[0-9]{1,4}")
 
@@ -28,6 +31,8 @@ def _shown(field: str) -> re.Pattern[str]:
 
 def refuse_shown(text: str, marks: Separators, table: Table) -> None:
     """Raises ``MessageError(MALFORMED)`` where a written-out line end stands before the name of a segment."""
+    if not any(hint in text for hint in _HINTS) and not _ODD.search(text):
+        return
     for found in _shown(marks.field).finditer(text):
         if found[1][0] == "Z" or found[1] in HEADERS or table.knows(found[1]):
             raise _malformed(f"byte {found.start()}")
@@ -39,7 +44,7 @@ def refuse(name: str, path: str, fields: Sequence[str], offset: int, marks: Sepa
     Many words do (LONDON, CONTROL): what follows must fit the fields of that other segment better than those of
     this one. ``fields[0]`` is the segment's name, ``offset`` 1 in headers.
     """
-    if table.names.isdisjoint([text[-3:] for text in fields[1:]]):
+    if table.names.isdisjoint([text[-3:] for text in fields[1:] if text]):
         return
     places = [at for at in range(1, len(fields)) if fields[at][-3:] in table.names]
     for at, until in zip(places, [*places[1:], len(fields) - 1], strict=True):
