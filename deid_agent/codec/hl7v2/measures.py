@@ -25,15 +25,16 @@ _NUMBER = re.compile(r"[0-9]{5}")
 def is_measure(text: str, *, measured: bool = False) -> bool:
     """True for one figure or a range of two, with a comparator or a unit or without.
 
-    A figure of more than five digits alone, or two that may be a telephone number, need a comparator, a unit, or
-    ``measured``: somebody said beside it what it measures. Eight digits that are a day of the calendar are none.
+    A figure of five digits or more alone (a postal code has five), or two that may be a telephone number, need
+    a comparator, a unit, or ``measured``: somebody said beside it what it measures. Eight digits that are a day
+    of the calendar are none.
     """
     text = text.strip(" ")
     found = _MEASURE.fullmatch(text)
     if found is None or _CALENDAR.search(text):
         return False
     alone = not found["sign"] and not found["unit"]
-    return measured or not alone or (not found["range"] and sum(c.isdigit() for c in text) <= _FEW)
+    return measured or not alone or (not found["range"] and sum(c.isdigit() for c in text) < _FEW)
 
 
 def is_range(text: str) -> bool:
