@@ -39,6 +39,21 @@ class Namer:
     domain: str = field(repr=False)
     people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     clinician: bool = False
+    given: frozenset[str] = field(init=False, repr=False)
+    family: frozenset[str] = field(init=False, repr=False)
+    longer: Mapping[str, tuple[str, ...]] = field(
+        init=False, repr=False
+    )  # names of five letters and more, by the first
+
+    def __post_init__(self) -> None:
+        # Once per message: asking every person about every word would be quadratic in a bundle of thousands.
+        parts = [(sorted(_tokens(family)), sorted(_tokens(given))) for given, family in self.people]
+        longer: dict[str, dict[str, None]] = {}
+        for token in (token for families, givens in parts for token in (*families, *givens) if len(token) >= 5):
+            longer.setdefault(token[0], {})[token] = None
+        object.__setattr__(self, "family", frozenset(token for families, _ in parts for token in families))
+        object.__setattr__(self, "given", frozenset(token for _, givens in parts for token in givens))
+        object.__setattr__(self, "longer", {first: tuple(tokens) for first, tokens in longer.items()})
 
     def name(self, value: str, kind: Kind) -> str:
         """``value`` with every word that names someone replaced; differs from it where it has a letter."""
@@ -138,8 +153,7 @@ class Namer:
     def _known_role(self, folded: str) -> Role | None:
         """The part that the message's own people have this word in, where it is one of them only."""
         folded = self._spelt(folded)
-        given = any(folded in _tokens(person[0]) for person in self.people)
-        family = any(folded in _tokens(person[1]) for person in self.people)
+        given, family = folded in self.given, folded in self.family
         if given == family:
             return None
         return Role.GIVEN if given else Role.FAMILY
@@ -151,11 +165,7 @@ class Namer:
         return self.lists.has("family", folded)
 
     def _is_listed(self, folded: str) -> bool:
-        return (
-            self._is_given(folded)
-            or self._is_family(folded)
-            or any(folded in _tokens(part) for person in self.people for part in person)
-        )
+        return self._is_given(folded) or self._is_family(folded) or folded in self.given or folded in self.family
 
     def _replaced(self, word: str, role: Role, *, whole: bool) -> str:
         script = script_of(word)
@@ -186,11 +196,8 @@ class Namer:
         """The spelling that the message's people have, where this word is one typing error away from it."""
         if len(folded) < 5 or not self.people or self._is_listed(folded):
             return folded
-        for person in self.people:
-            for token in (*_tokens(person[1]), *_tokens(person[0])):
-                if len(token) >= 5 and token[0] == folded[0] and one_edit_apart(token, folded):
-                    return token
-        return folded
+        near = (token for token in self.longer.get(folded[0], ()) if one_edit_apart(token, folded))
+        return next(near, folded)
 
 
 def image(key: Key, domain: str, letter: str) -> str:

@@ -52,6 +52,14 @@ class Scope:
         return f"document:{self.document}" if self.patient is None else f"patient:{self.patient}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """A scope by its identity: a scope of thousands of people is not hashed for every value."""
+
+    scope: Scope
+    namers: dict[PhiType, Namer] = field(default_factory=dict, repr=False)
+
+
 class Surrogates:
     """Surrogates of one secret: pure, deterministic, the same in every process and on every machine.
 
@@ -84,7 +92,7 @@ class Surrogates:
         self._lists = load(rules or resources.folder("rules"))
         self._calendar = calendar_of(self._lists)
         self._replace = lru_cache(maxsize=_CACHED)(self._compute)
-        self._namer = lru_cache(maxsize=4096)(self._make_namer)
+        self._last = _Frame(Scope(""))
         self._days = lru_cache(maxsize=4096)(self._make_days)
 
     def __repr__(self) -> str:
@@ -114,20 +122,24 @@ class Surrogates:
         before, core, after = edges(value)
         if not has_content(core):
             return value
-        return f"{before}{self._replace(type, core, kind, scope)}{after}"
+        last = self._last
+        if last.scope is not scope and last.scope != scope:
+            last = self._last = _Frame(scope)
+        return f"{before}{self._replace(type, core, kind, last)}{after}"
 
-    def _compute(self, type_: PhiType, value: str, kind: Kind, scope: Scope) -> str:
-        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, scope)
+    def _compute(self, type_: PhiType, value: str, kind: Kind, frame: "_Frame") -> str:
+        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, frame)
         if not new.strip() or (type_ not in _MAY_STAY and same(new, value)):
             new = mask(type_)
         return with_breaks_of(value, new)
 
     def _surrogate(  # noqa: PLR0911 - one arm per category
-        self, type_: PhiType, value: str, kind: Kind, scope: Scope
+        self, type_: PhiType, value: str, kind: Kind, frame: _Frame
     ) -> str:
+        scope = frame.scope
         match CATEGORY[type_]:
             case PhiCategory.NAME:
-                return self._name(type_, value, kind, scope)
+                return self._name(type_, value, kind, frame)
             case PhiCategory.PROFESSION:
                 return profession(self._key, self._lists, self._person(type_, scope), value)
             case PhiCategory.LOCATION:
@@ -144,10 +156,14 @@ class Surrogates:
             case unknown:
                 assert_never(unknown)
 
-    def _name(self, type_: PhiType, value: str, kind: Kind, scope: Scope) -> str:
+    def _name(self, type_: PhiType, value: str, kind: Kind, frame: _Frame) -> str:
         if type_ is PhiType.USERNAME:
             return identifier(self._key, value, "username")
-        return self._namer(type_, self._person(type_, scope), scope.people).name(value, kind)
+        namer = frame.namers.get(type_)
+        if namer is None:
+            namer = self._make_namer(type_, self._person(type_, frame.scope), frame.scope.people)
+            frame.namers[type_] = namer
+        return namer.name(value, kind)
 
     def _location(self, type_: PhiType, value: str, scope: str) -> str:
         readers = {
