@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -69,7 +70,8 @@ class AuditFile:
     """An audit trail in one file that only grows, owned by one process at a time (``flock``), mode 0600.
 
     An existing file is continued; a last line that a crash has torn is cut off first (its record was not
-    settled). ``ConfigurationError`` where the file can't be opened, ``UnsafeError`` where a write fails:
+    settled). A file that this process made and wrote nothing into goes when it is closed: a start that failed
+    leaves none. ``ConfigurationError`` where the file can't be opened, ``UnsafeError`` where a write fails:
     from then on every ``append`` fails, since what stands at the end is not known.
     """
 
@@ -85,17 +87,15 @@ class AuditFile:
         # One thread: batches keep their order, and a close waits for a write that nobody awaits any more.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._broken = False
+        self._path = path
+        self._file: int | None
+        self._file, self._ours = owned(path)
         try:
-            self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigurationError(f"audit file {path}: {error.strerror}") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if torn := mend(self._file):
                 telemetry.emit(AuditMended(torn))
         except OSError as error:
             os.close(self._file)
-            raise ConfigurationError(f"audit file {path} is in use or cannot be read: {error.strerror}") from None
+            raise ConfigurationError(f"audit file {path} cannot be read: {error.strerror}") from None
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """See ``AuditLog.append``. Encoding, writing and fsync happen in a thread, one batch after another."""
@@ -127,8 +127,37 @@ class AuditFile:
 
     def _end(self) -> None:
         file, self._file = self._file, None
-        if file is not None:
+        if file is None:
+            return
+        with suppress(OSError):
+            if self._ours and os.fstat(file).st_size == 0:
+                self._path.unlink()  # before the lock goes: whoever opened it meanwhile sees that it has no name
+        os.close(file)
+
+
+def owned(path: Path) -> tuple[int, bool]:
+    """The file at ``path``, open and locked, and whether it was made just now.
+
+    Another agent may take its own empty file away between our opening and our locking: what was locked
+    must still be what the path names, else its lines would go nowhere. Raises ``ConfigurationError``.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+    while True:
+        try:
+            try:
+                file, ours = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+            except FileExistsError:
+                file, ours = os.open(path, flags | os.O_CREAT, 0o600), False
+        except OSError as error:
+            raise ConfigurationError(f"audit file {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_nlink:
+                return file, ours
+        except OSError as error:
             os.close(file)
+            raise ConfigurationError(f"audit file {path} is in use or cannot be read: {error.strerror}") from None
+        os.close(file)
 
 
 def mend(file: int) -> int:

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import stat
@@ -96,6 +97,35 @@ async def test_two_agents_never_share_a_file(tmp_path: Path) -> None:
         audit(tmp_path / "audit.jsonl")
     await first.close()
     await audit(tmp_path / "audit.jsonl").close()
+
+
+async def test_a_start_that_failed_leaves_no_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    await audit(path).close()
+    assert not path.exists()
+    path.touch()
+    await audit(path).close()
+    assert path.exists(), "a file that was there before is not ours to take away"
+
+
+async def test_a_file_that_went_between_opening_and_locking_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    other = audit(path)
+    lock = fcntl.flock
+    once = iter((True,))
+
+    def late(file: int, how: int) -> None:
+        if next(once, False):
+            other._end()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    log = audit(path)
+    await log.append([entry(0)])
+    await log.close()
+    assert [line["offset"] for line in lines(path)] == [0]
 
 
 def test_a_file_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
