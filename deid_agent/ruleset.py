@@ -13,7 +13,7 @@ One TOML file is one idea; its stem is its id. Keys:
     not_before, not_after   ... that must not
     needs              the rule runs only on text that holds one of these (lower case): a cheap gate
     check              name of a check that the span's text must pass (checksum, calendar)
-    stop               name of a word list: the span ends before the first of its words
+    stop               name of a word list: the span ends before the first of its words (``I.`` is an initial, no word)
     beyond             name of a word list: at least one word of the span must stand outside of it
     confidence         "high" (default) or "low": the precision profile drops low ones
     hit, miss          guideline markup; every mark of the rule's type must be found and nothing else
@@ -69,6 +69,7 @@ class Edges(StrEnum):
 _LEFT = {Edges.WORD: r"(?:\A|[^0-9A-Za-z])", Edges.DIGIT: r"(?:\A|[^0-9])", Edges.NONE: ""}
 _RIGHT = {Edges.WORD: r"(?:\z|[^0-9A-Za-z])", Edges.DIGIT: r"(?:\z|[^0-9])", Edges.NONE: ""}
 _WORDS = re.compile(r"[^\s,;/()]+")
+_INITIAL = re.compile(r"[A-Z]\.[\s-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +162,16 @@ class Rule:
         return left or (right and self.edges is not Edges.LEFT)
 
     def _stopped(self, doc: Document, start: int, end: int) -> int:
-        """The span's end before its first stop word, without the blanks and commas that then trail."""
-        for at, word in _listed(doc, start, end):
-            if word in self.stop:
+        """The span's end before its first stop word, without the blanks and commas that then trail.
+
+        A capital with its full stop before a word that is none is an initial, whatever it spells: ``I. Vane``.
+        """
+        words = list(_listed(doc, start, end))
+        for n, (at, word) in enumerate(words):
+            if word not in self.stop:
+                continue
+            named = n + 1 < len(words) and words[n + 1][1] not in self.stop
+            if not (named and _INITIAL.match(doc.text, at)):
                 return start + len(doc.text[start:at].rstrip(" ,;/(\t\r\n-"))
         return end
 

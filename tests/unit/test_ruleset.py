@@ -25,7 +25,7 @@ def rule_folder(folder: Path, *lines: str, kind: str = "patterns", name: str = "
     keys |= {line.split(" =")[0]: line for line in lines}
     for part in ("patterns", "vetoes", "lexicon"):
         (folder / part).mkdir(exist_ok=True)
-    (folder / "lexicon" / "stops.txt").write_text("md\nm.d\nwas\n", "utf-8")
+    (folder / "lexicon" / "stops.txt").write_text("md\nm.d\nwas\ni\n", "utf-8")
     (folder / "fragments.toml").write_text("two = '''[0-9]{2}'''\nfour = '''(?&two)(?&two)'''\n", "utf-8")
     (folder / kind / f"{name}.toml").write_text("\n".join(keys.values()) + "\n", "utf-8")
     return folder
@@ -167,6 +167,11 @@ def test_a_stop_word_ends_the_span(tmp_path: Path) -> None:
         tmp_path, "pattern = '''Dr (?P<phi>[A-Z][a-z]{1,9}(?:,? [A-Z][A-Za-z.]{1,9}){0,2})'''", "stop = 'stops'"
     )
     assert found(rule, "Dr Vane, M.D. Dr Oke MD Dr Was") == ["Vane", "Oke"]
+
+
+def test_an_initial_is_no_stop_word(tmp_path: Path) -> None:
+    rule = loaded(tmp_path, "pattern = '''[A-Z][.]? [A-Z][a-z]{1,9}'''", "stop = 'stops'")
+    assert found(rule, "I. Vane, I Vane, I. Was") == ["I. Vane"]
 
 
 def test_beyond_asks_for_one_word_outside_of_the_list(tmp_path: Path) -> None:
