@@ -24,9 +24,17 @@ _TYPES = MappingProxyType(
     }
 )
 _KINDS = MappingProxyType({Leaf.FAMILY: Kind.FAMILY, Leaf.GIVEN: Kind.GIVEN, Leaf.NAME: Kind.NAME})
+# Asking an enumeration for a member is slow; these are asked for with every value.
+_NUMBER, _CODE, _ROOM, _ID, _IDTYPE, _AUTHORITY = (
+    Leaf.NUMBER, Leaf.CODE, Leaf.ROOM, Leaf.ID, Leaf.IDTYPE, Leaf.AUTHORITY,
+)  # fmt: skip
+_DAY, _DOCTOR, _PATIENT, _PROVIDER, _VALUE = (
+    PhiType.DATE, PhiType.DOCTOR, PhiType.PATIENT, Subject.PROVIDER, Kind.VALUE,
+)  # fmt: skip
+_OF_PROVIDERS = frozenset({PhiType.LICENSE, PhiType.SSN})
 _GENERIC = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
 _HINTS = frozenset({Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
-_NUMBER = re.compile(r"(?:[ -@\[-`{-~]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
+_FIGURES = re.compile(r"(?:[ -@\[-`{-~]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])){1,32}")
 TOWN = re.compile(
     r"(?P<town>[A-Z](?:[A-Z]{2,}|[a-z]{2,})(?:[ .'-]{1,2}[A-Z][A-Za-z]+){0,3}), ?"
     r"(?P<state>A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|"
@@ -42,18 +50,16 @@ LONGEST_CODE = 199
 
 def is_kept(leaf: Leaf, text: str) -> bool:
     """True where a value of a kind that is kept is short enough, code or number enough, to be one."""
-    match leaf:
-        case Leaf.NUMBER:
-            return _NUMBER.fullmatch(text) is not None
-        case Leaf.CODE:
-            return not is_prose(text)
-        case _:
-            return len(text) <= (ROOM if leaf is Leaf.ROOM else LONGEST_CODE)
+    if leaf is _NUMBER:
+        return _FIGURES.fullmatch(text) is not None
+    if leaf is _CODE:
+        return not is_prose(text)
+    return len(text) <= (ROOM if leaf is _ROOM else LONGEST_CODE)
 
 
 def placeholder(type_: PhiType) -> str:
     """What a redacted value of a required field becomes."""
-    return "1900" if type_ is PhiType.DATE else "REDACTED"
+    return "1900" if type_ is _DAY else "REDACTED"
 
 
 def is_local(system: str) -> bool:
@@ -66,7 +72,7 @@ def is_plain(leaf: Leaf, text: str) -> bool:
     """True where a letters-and-digits ``text`` is surely kept as a code (``CODE``, ``CODED``) or as a ``NUMBER``."""
     if not text.isascii() or len(text) > LONGEST_CODE:
         return False
-    return leaf is not Leaf.NUMBER or (text.isdigit() and len(text) <= 32)
+    return leaf is not _NUMBER or (text.isdigit() and len(text) <= 32)
 
 
 def is_prose(text: str) -> bool:
@@ -84,33 +90,30 @@ def hint_parts(part: tuple[Leaf | tuple[Leaf, ...], ...]) -> tuple[tuple[int, Le
 
 def hint(leaf: Leaf, words: Sequence[str], codes: Codes) -> PhiType | None:
     """What a neighbour says: an identifier type code, an authority (its namespace or its OID), an equipment type."""
-    known = codes.idtype if leaf is Leaf.IDTYPE else codes.authority if leaf is Leaf.AUTHORITY else codes.equipment
+    known = codes.idtype if leaf is _IDTYPE else codes.authority if leaf is _AUTHORITY else codes.equipment
     return next((known[word] for word in words if word in known), None)
 
 
 def classify(leaf: Leaf, value: str, rule: Rule, told: PhiType | None) -> tuple[PhiType, Kind]:
     """PHI type and kind of a value that is not kept."""
-    if leaf is Leaf.ID and rule.person and told is None and _reads_as_name(value):
+    if (type_ := _TYPES.get(leaf)) is not None:
+        return type_, _VALUE
+    if leaf is _ID and rule.person and told is None and _reads_as_name(value):
         leaf = Leaf.NAME  # senders without a provider directory put the name where the number belongs
-    if leaf in _KINDS:
-        return (PhiType.DOCTOR if rule.subject is Subject.PROVIDER else PhiType.PATIENT), _KINDS[leaf]
+    if (kind := _KINDS.get(leaf)) is not None:
+        return (_DOCTOR if rule.subject is _PROVIDER else _PATIENT), kind
+    if leaf is _ID:
+        return _identifier(rule, told), _VALUE
     if leaf is Leaf.REDACT:
         return rule.type or PhiType.IDNUM, Kind.REDACT
-    match leaf:
-        case Leaf.ID:
-            type_ = _identifier(rule, told)
-        case Leaf.PHONE | Leaf.EMAIL:
-            type_ = _contact(leaf, value, told)
-        case Leaf.ORGANIZATION:
-            type_ = _of(rule, PhiCategory.LOCATION) or PhiType.ORGANIZATION
-        case _:
-            type_ = _TYPES[leaf]
-    return type_, Kind.VALUE
+    if leaf is Leaf.ORGANIZATION:
+        return _of(rule, PhiCategory.LOCATION) or PhiType.ORGANIZATION, _VALUE
+    return _contact(leaf, value, told), _VALUE
 
 
 def _identifier(rule: Rule, told: PhiType | None) -> PhiType:
     """A field that holds one sort of identifier only is believed over the code beside the value."""
-    if rule.subject is Subject.PROVIDER and told not in {PhiType.LICENSE, PhiType.SSN}:
+    if rule.subject is _PROVIDER and told not in _OF_PROVIDERS:
         told = None
     named = _of(rule, PhiCategory.ID)
     return named if named and named not in _GENERIC else told or named or PhiType.IDNUM

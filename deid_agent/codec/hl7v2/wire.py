@@ -4,13 +4,15 @@ HL7 v2.8.2 chapter 2.5 (separators), 2.6 (segments), 2.10.3 (batches).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from deid_agent.errors import MessageError, Reason
 
 Range = tuple[int, int]
+Fragment = tuple[str, Range]
+"""A stretch of text, with the path of the value that it is."""
 HEADERS = frozenset({"MSH", "FHS", "BHS"})
 
 BLANK = " \t\r\n"
@@ -112,3 +114,25 @@ def split(text: str, a: int, b: int, mark: str) -> list[Range]:
         end = text.find(mark, a, b)
     out.append((a, b))
     return out
+
+
+def parts(text: str, mark: str) -> list[str]:
+    """``text`` divided at every ``mark``; one part where the message has none of that kind."""
+    return text.split(mark) if mark else [text]
+
+
+def ranges(words: Sequence[str], at: int) -> list[Range]:
+    """Where ``words`` stand that are one separator apart, the first at character ``at``."""
+    found = []
+    for word in words:
+        found.append((at, at + len(word)))
+        at += len(word) + 1
+    return found
+
+
+def leaves(text: str, a: int, b: int, marks: Separators) -> list[Range]:
+    """``[a, b)`` divided at every separator there is."""
+    pieces = [(a, b)]
+    for mark in (marks.field, marks.repetition, marks.component, marks.subcomponent):
+        pieces = [leaf for piece in pieces for leaf in split(text, *piece, mark)]
+    return pieces
