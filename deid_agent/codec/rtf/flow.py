@@ -54,6 +54,11 @@ class Flow:
         self._joints.append(len(self._starts))
         self.character(char, start, end)
 
+    @property
+    def end(self) -> int:
+        """The byte behind the last character; 0 where there is none."""
+        return self._ends[-1] if self._ends else 0
+
     def amend(self, end: int, char: str = "") -> None:
         """The last character reaches to ``end``, and is ``char`` where that is given."""
         self._ends[-1] = end

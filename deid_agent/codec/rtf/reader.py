@@ -127,7 +127,7 @@ class Reader:
         kind, start, end, word, _ = piece
         group = self._groups[-1]
         if kind in {Token.BREAK, Token.DATA}:
-            if kind is Token.DATA and self._tail is not None:
+            if kind is Token.DATA and self._tail is not None and self._tail.end == start:  # \bin stands in for \uN
                 self._tail.amend(end)
             return
         if kind is Token.SYMBOL and word == b"*" and group.fresh:
@@ -149,6 +149,8 @@ class Reader:
             self._byte(flow, group, int(word, 16), start, end)
         else:
             self._flush()
+            if word != b"u":
+                self._high = None
             if kind is Token.WORD:
                 self._word(flow, group, word, number, start, end)
             elif char := words.SYMBOLS.get(word):

@@ -48,6 +48,8 @@ def replaced(body: bytes, old: str, new: str, path: str = "body") -> bytes:
         (b"{\\uc2 \\u237 xx}\\u237 x", "íí"),
         (b"\\u-10179?\\u-8704?", "😀"),
         (b"\\u-10179?x", "\ufffdx"),
+        (b"\\u-10179?\\emdash\\u-8704?", "\ufffd—\ufffd"),
+        (b"\\u-10179?\\par\\u-8704?", "\ufffd\n\ufffd"),
         (b"\\lquote O\\rquote Neil\\endash x", "‘O’Neil–x"),
         (b"\\v hidden\\v0  seen", "hidden seen"),
         (b"Ada \\bin4 {}\\}Okafor", "Ada Okafor"),
@@ -144,6 +146,8 @@ def test_what_follows_the_document_goes() -> None:
         (b"\\uc2\\u237\\'3f\\'3fa", "ía", "Bo", b"\\uc2 Bo"),
         (b"Ada\\par Okafor", "Ada\nOkafor", "Bo\nBell", b"Bo\\par Bell"),
         (b"\\u233?Ada", "éAda", "Bo", b"Bo"),
+        (b"\\u233\\bin2 {}Ada", "é", "e", b"eAda"),
+        (b"\\u233?Ada\\bin2 {}x", "Ada", "Bo", b"\\u233?Bo\\bin2 {}x"),
     ],
 )
 def test_edits(body: bytes, old: str, new: str, after: bytes) -> None:
@@ -151,6 +155,13 @@ def test_edits(body: bytes, old: str, new: str, after: bytes) -> None:
     if "\n" not in new:
         found = texts(parsed(after)).get("body", "")
         assert new in found
+
+
+def test_binary_data_of_what_goes_belongs_to_no_character() -> None:
+    message = parsed(b"{\\stylesheet \\u233?e\\info\\bin2 {}}")
+    (site,), (style,) = message.sites, message.narratives
+    assert style.path == "stylesheet"
+    assert max(style.mapped.ends) <= site.start
 
 
 def test_written_breaks_are_lines() -> None:
