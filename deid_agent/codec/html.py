@@ -43,6 +43,7 @@ class _Table:
     elements: frozenset[str]
     kept: frozenset[str]
     links: frozenset[str]
+    alone: frozenset[str]
 
 
 class HtmlCodec:
@@ -107,7 +108,7 @@ class _Page:
     def attribute(self, attribute: Attribute) -> None:
         """One attribute: kept, a link, or text."""
         name = attribute.name.lower()
-        if not attribute.value.strip():
+        if not attribute.value.strip() or (not name and self._table.alone.issuperset(attribute.value.lower().split())):
             return
         path = f"{attribute.element.lower()}/@{name if _NAMED.fullmatch(name) else '?'}"
         mapped = value_of(
@@ -173,7 +174,7 @@ def _load(rules: Path) -> _Table:
     except (OSError, ValueError) as problem:
         reason = problem if isinstance(problem, ValueError) else "cannot be read"
         raise ConfigurationError(f"{path}: {reason}") from None
-    known = ("inline", "blocks", "kept", "links")
+    known = ("inline", "blocks", "kept", "links", "alone")
     if unknown := set(conf) - set(known):
         raise ConfigurationError(f"{FILE}: unknown key {sorted(unknown)[0]}; known: {', '.join(known)}")
     lists: dict[str, frozenset[str]] = {}
@@ -182,4 +183,4 @@ def _load(rules: Path) -> _Table:
         if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
             raise ConfigurationError(f"{FILE}: {name} must be a list of names")
         lists[name] = frozenset(found)
-    return _Table(lists["inline"], lists["inline"] | lists["blocks"], lists["kept"], lists["links"])
+    return _Table(lists["inline"], lists["inline"] | lists["blocks"], lists["kept"], lists["links"], lists["alone"])

@@ -1,10 +1,12 @@
-"""Fuzzing of the two parsers: seeded mutations of real messages and of small grammars.
+"""Fuzzing of the parsers: seeded mutations of real messages, of made documents and of small grammars.
 
-    python tests/fuzz/fuzz.py EXECUTIONS [--seed N] [--seconds-each 5]
+    python tests/fuzz/fuzz.py EXECUTIONS [--codecs hl7v2,fhir] [--seed N] [--seconds-each 5]
 
 One execution is one payload through ``parse`` and, where that gives messages, ``leaves``. Whatever comes out but a
 ``MessageError``, and any payload that takes longer than the alarm, is a finding: kept as a file, printed, exit code 1.
-Seeds come from ``$DEID_SHARED/messages`` where that is set, and from ``support.made_messages`` always.
+Seeds of messages come from ``$DEID_SHARED/messages`` where that is set, and from ``support.made_messages`` always.
+Documents (html, rtf, cda) are mutations of ``support.fuzz_documents`` alone; one in fifty of them goes through the
+whole pipeline too, and one in fifty is parsed with its function calls counted, which are bounded by its size.
 """
 
 import argparse
@@ -24,11 +26,15 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from support import fuzz_documents as documents
 from support.made_messages import bundle, hl7
 
 from deid_agent.codec.base import Codec
+from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
+from deid_agent.codec.html import HtmlCodec
+from deid_agent.codec.rtf import RtfCodec
 from deid_agent.errors import MessageError
 from deid_agent.sites import Edit, apply
 
@@ -263,23 +269,67 @@ def _alarm(_: int, __: FrameType | None) -> None:
     raise Hang
 
 
-def run(executions: int, seed: int, seconds: int, keep: Path | None = None) -> tuple[Counter[str], list[str]]:
-    """So many executions, half for each parser; outcomes counted, and what went wrong."""
+Kind = tuple[Codec, Callable[[], bytes], Callable[[int, bytes], str]]
+PARSERS = ("hl7v2", "fhir")
+DOCUMENTS = {"html": "text/html", "rtf": "text/rtf", "cda": ""}
+"""The media type of an attachment that brings the document; a C-CDA document comes by itself."""
+SAMPLE = 50
+
+
+def kinds(names: Sequence[str], chance: random.Random) -> list[Kind]:
+    """Parser, maker of payloads and check for each of ``names``."""
+    return [_message(name, chance) if name in PARSERS else _document(name, chance) for name in names]
+
+
+def _message(name: str, chance: random.Random) -> Kind:
+    if name == "fhir":
+        fhir = FhirCodec(RULES)
+        return fhir, _json_maker(chance, seeds(["fhir"], [bundle(2_000)])), lambda _, raw: check(fhir, raw)
+    codec = Hl7Codec(RULES)
+    make = _maker(chance, seeds(["hl7", "hl7-odd"], [hl7(10), hl7(30)]), _HL7, b"MSH|^~\\&|A|B\r")
+    return codec, make, lambda _, raw: check(codec, raw)
+
+
+def _document(name: str, chance: random.Random) -> Kind:
+    made = documents.seeds(name), documents.words(name)
+    codec: Codec
+    if name == "rtf":
+        codec, make = RtfCodec(), _maker(chance, *made, b"{\\rtf1\\ansi ")
+    elif name == "html":
+        codec, make = HtmlCodec(RULES), _maker(chance, *made, b"<p>")
+    else:
+        codec, torn = CdaCodec(RULES), _maker(chance, *made, b"<section xmlns='urn:hl7-org:v3'>")
+
+        def make() -> bytes:
+            return documents.bent_document(chance) if chance.random() < 0.85 else torn()
+
+    def tried(number: int, raw: bytes) -> str:
+        outcome = documents.check_document(codec, raw)
+        if number % SAMPLE == 0:
+            documents.check_work(codec, raw)
+        elif number % SAMPLE == 1 and outcome == "parsed":
+            outcome = documents.check_pipeline(codec, raw, DOCUMENTS[name])
+        return outcome
+
+    return codec, make, tried
+
+
+def run(
+    executions: int, seed: int, seconds: int, keep: Path | None = None, names: Sequence[str] = PARSERS
+) -> tuple[Counter[str], list[str]]:
+    """So many executions, the parsers by turns; outcomes counted, and what went wrong."""
     chance = random.Random(seed)
-    kinds: list[tuple[Codec, Callable[[], bytes]]] = [
-        (Hl7Codec(RULES), _maker(chance, seeds(["hl7", "hl7-odd"], [hl7(10), hl7(30)]), _HL7, b"MSH|^~\\&|A|B\r")),
-        (FhirCodec(RULES), _json_maker(chance, seeds(["fhir"], [bundle(2_000)]))),
-    ]
+    each = kinds(names, chance)
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     before = signal.signal(signal.SIGALRM, _alarm)
     try:
         for number in range(executions):
-            codec, make = kinds[number % 2]
+            codec, make, tried = each[number % len(each)]
             raw = make()
             signal.alarm(seconds)
             try:
-                outcomes[f"{codec.name} {check(codec, raw)}"] += 1
+                outcomes[f"{codec.name} {tried(number // len(each), raw)}"] += 1
             except Exception as problem:  # noqa: BLE001 - the finding
                 wrong.append(f"{codec.name} execution {number}: {traceback.format_exception(problem)[-2:]}")
                 if keep is not None:
@@ -312,14 +362,18 @@ def _maker(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes],
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("executions", type=int)
+    parser.add_argument("--codecs", default=",".join(PARSERS), help="of " + ", ".join((*PARSERS, *DOCUMENTS)))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds-each", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="folder for payloads that went wrong")
     args = parser.parse_args()
+    names = args.codecs.split(",")
+    if unknown := set(names) - {*PARSERS, *DOCUMENTS}:
+        parser.error(f"no parser {sorted(unknown)[0]}")
     start, done, total, bad = time.perf_counter(), 0, Counter[str](), 0
     while done < args.executions:
         step = min(10_000, args.executions - done)
-        outcomes, wrong = run(step, args.seed + done, args.seconds_each, args.keep)
+        outcomes, wrong = run(step, args.seed + done, args.seconds_each, args.keep, names)
         total += outcomes
         done, bad = done + step, bad + len(wrong)
         sys.stdout.write("".join(f"WRONG {each}\n" for each in wrong))

@@ -23,18 +23,29 @@ _MARKUP = (
     r"""<(/?)([A-Za-z][^\s/<>"'=]*+)((?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+)(?<!--)(?<!\]\])(?<!\?)>"""
     r"|(&(?:%s))"
     r"|([ \t\r\n\f]{2,}+|[\t\r\n\f])"
-    r"|<!--|-->|<!\[CDATA\[|\]\]>|<\?[\w:.-]*+[ \t\r\n]*+|\?>|<![A-Za-z][^<>]*+>"
+    r"|<!--|-->|<!\[CDATA\[|\]\]>|<\?%s[ \t\r\n]*+|\?>|%s"
+)
+_TARGET, _DECLARATION = r"[\w:.-]*+", r"<![A-Za-z][^<>]*+>"
+# A browser takes all else that begins like these for a comment, and people leave names in comments.
+_KNOWN_TARGET = r"(?:(?:xml(?:-stylesheet|:namespace)?|php|import|mso-application)(?![\w:.-]))?+"
+_DOCTYPE = (
+    r"<!(?i:doctype\s++html)(?i:\s++(?:public|system))?(?:\s*+[\"'](?:-//(?:W3C|IETF)//[\w /.-]{1,60}"
+    r"|https?://www\.w3\.org/[\w/.-]{1,60}|about:legacy-compat|[\w-]{1,20}\.dtd)[\"'])*+\s*+>"
 )
 _ENTITY = r"\#0{0,16}\d{1,7};|\#[xX]0{0,16}[0-9a-fA-F]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};"
 _LEGACY = "|".join(sorted((name for name in html5 if name[-1] != ";"), key=lambda name: (-len(name), name)))
-_STRICT = re.compile(_MARKUP % _ENTITY)
+_STRICT = re.compile(_MARKUP % (_ENTITY, _TARGET, _DECLARATION))
 _WRITTEN = f"{_ENTITY}|\\#0{{0,16}}\\d{{1,7}}|\\#[xX]0{{0,16}}[0-9a-fA-F]{{1,6}}|{_LEGACY}"
-_LENIENT = re.compile(_MARKUP % _WRITTEN)
+_LENIENT = re.compile(_MARKUP % (_WRITTEN, _KNOWN_TARGET, _DOCTYPE))
 _REFERENCE = re.compile(f"&(?:{_WRITTEN})")
 _JOINT = "\n"  # no entity or white space is read as one
 _ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++))""")
 _NAME = re.compile(r"[\w:.-]++")
-_CLOSE = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "xmp")}
+_CLOSE = {
+    name: re.compile(rf"""</{name}(?=[\s/>])(?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+(?<!--)(?<!\]\])(?<!\?)>""", re.IGNORECASE)
+    for name in ("script", "style", "xmp")
+}
+_LOOSE = re.compile(r"""[^\s"'=/](?:[^"']*[^\s"'=/])?""")
 _DASHES = re.compile("-{2,}")
 
 
@@ -96,7 +107,8 @@ def read(
 
     ``starts[offset + i]`` and ``ends[offset + i]`` say where ``value[i]`` stands in the message. ``elements`` makes
     it HTML as people write it: entities may lack their semicolon, and what is none of these tags
-    (``<ada@example.org>``) is text; a name with a colon is a tag of some office program.
+    (``<ada@example.org>``) is text; a name with a colon is a tag of some office program. What a tag holds besides
+    attributes with values comes as attributes without a name.
     """
     text: list[str] = []
     stretches: list[tuple[int, int, int]] = []  # in the text, first and last character stood for
@@ -133,8 +145,9 @@ def read(
             comments.append(starts[offset + end])
         elif markup == "-->" and len(comments) % 2:
             comments.append(starts[offset + start])
-        if "=" in markup:
-            attributes += attributes_of(value, *piece.span(3), piece[2]) if piece[2] else ()
+        if piece[2] and piece[3]:
+            attributes += attributes_of(value, *piece.span(3), piece[2])
+            attributes += () if elements is None else _loose(value, *piece.span(3), piece[2])
     if at < len(value):
         text.append(value[at:])
         stretches.append((count, at, at))
@@ -195,6 +208,15 @@ def attributes_of(value: str, start: int, end: int, element: str) -> Iterator[At
     for found in _ATTRIBUTE.finditer(value, start, end):
         group = 2 if found[2] is not None else 3 if found[3] is not None else 4
         yield Attribute(found[1], *found.span(group), found[group], element, group == 4)
+
+
+def _loose(value: str, start: int, end: int, element: str) -> Iterator[Attribute]:
+    """What stands in a tag and is no attribute with a value (``alt="seen by "Ada Okafor""``), without a name."""
+    at = start
+    for first, last in (*(found.span() for found in _ATTRIBUTE.finditer(value, start, end)), (end, end)):
+        for found in _LOOSE.finditer(value, at, first):
+            yield Attribute("", *found.span(), found[0], element, bare=True)
+        at = last
 
 
 def _pieces(value: str, *, lenient: bool) -> Iterator[re.Match[str]]:
