@@ -16,6 +16,7 @@ from deid_agent.surrogate.word_dates import word_date
 
 _LONGEST = 100
 _LEFT_OUT = re.compile(r"[0\-/: .T]+|9{8,14}")  # 00000000, 99999999: no date, nothing to hide
+_TORN = re.compile(r"\d{4}(?:-\d{1,2})?\s?(?:[Tt].*|Z)", re.DOTALL)  # 2019T10:00: a time without its day
 _YEAR = 365.2425
 _MISREAD = str.maketrans("lIoO", "1100")
 _MISREAD_WORD = re.compile(r"(?<![^\W\d_])[\dlIoO]+(?=(?:st|nd|rd|th)?(?![^\W\d_]))")
@@ -33,8 +34,8 @@ def shift_days(key: Key, scope: str, *, maximum: int, weeks: bool) -> int:
 
 
 def shifted(text: str, shift: Shift, calendar: Calendar) -> str | None:
-    """``text`` shifted in its own form, or None where it is no date (13/45/99)."""
-    if len(text) > _LONGEST:
+    """``text`` shifted in its own form, or None where it is no date (13/45/99, 2019T10:00)."""
+    if len(text) > _LONGEST or _TORN.fullmatch(text):
         return None
     if _LEFT_OUT.fullmatch(text):
         return text

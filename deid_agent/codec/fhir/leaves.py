@@ -22,7 +22,6 @@ _DATE = re.compile(
     r"[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01])"
     r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
 )
-_FIGURES = re.compile(r"[-+0-9/.,: TZ]*[0-9][-+0-9/.,: TZ]*")
 _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _ADDRESS = re.compile(r"[/:#?]")  # nothing without one of these names a resource
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
@@ -59,15 +58,9 @@ def _unless(pattern: re.Pattern[str]) -> Treatment:
 
 
 def _date(at: Scalar) -> None:
-    if not _DATE.fullmatch(at.value):
-        if _FIGURES.fullmatch(at.value):  # another way to write a date, or a slip of the hand: one all the same
-            at.site(PhiType.DATE)
-        else:
-            at.text()
-    elif at.leaf.name == "instant" and "T" in at.value:
-        at.site(PhiType.DATE, kind=Kind.INSTANT)
-    else:
-        at.site(PhiType.DATE)
+    instant = at.leaf.name == "instant" and "T" in at.value and _DATE.fullmatch(at.value)
+    # Another way to write a date, a slip of the hand, or no date at all: what nobody can read is blanked, as in HL7.
+    at.site(PhiType.DATE, kind=Kind.INSTANT if instant else Kind.VALUE)
 
 
 def _id(at: Scalar) -> None:

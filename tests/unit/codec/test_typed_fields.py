@@ -34,12 +34,23 @@ def test_a_notice_is_written_in_the_encoding_that_is_declared(encoding: str, dec
     assert decode(value[4]) == NOTICE
 
 
-@pytest.mark.parametrize("value", ["13/45/99", "UNK", "soon"])
+@pytest.mark.parametrize("value", ["13/45/99", "UNK", "soon", "2019T10:00", "2019-03T10:00", "2019Z"])
 def test_what_is_no_date_leaves_an_empty_field(value: str) -> None:
     assert hl7(f"PID|1||7001||Okafor^Ada||{value}|F")[7] == ""
 
 
-@pytest.mark.parametrize(("value", "new"), [("13/45/99", "1900-01"), ("99/99/9999", "1900-01-01"), ("13/45", "1900")])
+@pytest.mark.parametrize(
+    ("value", "new"),
+    [
+        ("13/45/99", "1900-01"),
+        ("99/99/9999", "1900-01-01"),
+        ("13/45", "1900"),
+        ("2019T10:00", "1900-01-01T00:00:00Z"),
+        ("2019-03T10:00", "1900-01-01T00:00:00Z"),
+        ("unknown", "1900-01"),
+        ("last Tuesday, says Ada", "1900-01-01T00:00:00Z"),
+    ],
+)
 def test_what_is_no_date_leaves_one_that_fhir_accepts(value: str, new: str) -> None:
     raw = json.dumps({"resourceType": "Patient", "birthDate": value}).encode()
     assert json.loads(deidentifier().message(raw).payload)["birthDate"] == new
