@@ -77,6 +77,26 @@ def calendar_date(text: str) -> bool:
     return False
 
 
+def no_calendar_date(text: str) -> bool:
+    """Figures that are no day, month and year in any order: for what a label says to be a date."""
+    return not calendar_date(" ".join(_NUMBER.findall(text)))
+
+
+def impossible_date(text: str) -> bool:
+    """Written like a day, month and year, but no day of any calendar in any order (``13/45/99``, ``31.02.2019``).
+
+    The year comes first or last and has four figures from 1850 to 2150, or two; with two one of the others can be a
+    day or a month, so that three readings (``62/34/44``) are none.
+    """
+    parts = _NUMBER.findall(text)
+    if len(parts) != 3 or calendar_date(text):
+        return len(parts) == 2 and any(c.isalpha() for c in text)  # a month by name with a day past its end
+    years = [part for part in (parts[0], parts[2]) if len(part) == 4]
+    if years:
+        return 1850 <= int(years[0]) <= 2150
+    return min(int(part) for part in parts[:2]) <= 31
+
+
 _MISREAD = str.maketrans("lIOo", "1100")
 
 
@@ -175,6 +195,8 @@ CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "vin": vin,
         "ssn": ssn,
         "calendar-date": calendar_date,
+        "impossible-date": impossible_date,
+        "no-calendar-date": no_calendar_date,
         "month-year": month_year,
         "misread-date": misread_date,
         "plausible-year": plausible_year,
