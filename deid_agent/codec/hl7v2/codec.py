@@ -56,7 +56,7 @@ class Hl7Codec:
         groups = _groups(lines)
         starts = [0, *(group[0].start for group in groups[1:]), len(raw)]
         for group, a, b in zip(groups, starts, starts[1:], strict=False):
-            part, own = raw[a:b], [Segment(s.header, s.start - a, s.end - a) for s in group]
+            part, own = raw[a:b], [Segment(s.header, s.start - a, s.end - a) for s in group] if a else group
             view = charset.view(part, _declared(part, own))
             if view.starts is not None:  # decoded as a whole: other offsets
                 own = list(wire.segments(view.text, carriage=b"\r" in part))

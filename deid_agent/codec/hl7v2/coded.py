@@ -9,6 +9,7 @@ from deid_agent.codec.hl7v2 import measures, values
 from deid_agent.codec.hl7v2.table import Codes
 from deid_agent.codec.hl7v2.wire import BLANK, Fragment
 
+_TEXT_OF_CODE = (5, 11)
 _ORIGINAL_TEXT = 9
 _LAST = 22
 """A CWE has no more components."""
@@ -29,28 +30,22 @@ def texts(words: Sequence[str], at: int, path: str, *, units: bool = False) -> l
     are none, coded or not.
     """
     found: list[Fragment] = []
+    code, system = words[0].strip(BLANK), _word(words, 3)
     for number, text in enumerate(words, start=1):
         start, at = at, at + len(text) + 1
-        if not text or not _is_free(number, text, words):
+        if not text:
             continue
-        word = text.strip(BLANK)
-        if word != values.NULL and not (units and measures.is_unit(word)):
+        if number == 1:
+            free = not system and values.is_prose(code)
+        elif number == 2:
+            free = not (system and code)
+        elif number in _TEXT_OF_CODE:
+            free = not _word(words, number - 1)
+        else:
+            free = number == _ORIGINAL_TEXT or number > _LAST or len(text) > values.LONGEST_CODE
+        if free and (word := text.strip(BLANK)) != values.NULL and not (units and measures.is_unit(word)):
             found.append((f"{path}.{number}", (start, start + len(text))))
     return found
-
-
-def _is_free(number: int, text: str, words: Sequence[str]) -> bool:
-    match number:
-        case 1:
-            return values.is_prose(text.strip(BLANK)) and not _word(words, 3)
-        case 2:
-            return not (_word(words, 3) and _word(words, 1))
-        case 5:
-            return not _word(words, 4)
-        case 11:
-            return not _word(words, 10)
-        case _:
-            return number == _ORIGINAL_TEXT or number > _LAST or len(text) > values.LONGEST_CODE
 
 
 def _word(words: Sequence[str], number: int) -> str:

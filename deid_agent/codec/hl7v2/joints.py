@@ -7,35 +7,42 @@ is a charset. HL7 v2.8.2 chapter 2.5.2: a segment ends with a carriage return, w
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import itemgetter
+from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
 from deid_agent.codec.hl7v2.wire import HEADERS, Separators
 from deid_agent.errors import MessageError, Reason
 
-_SHOWN = (
-    r"\\[rn]|\\[xX]0[aAdD]\\?|\\\.br\\|<(?:CR|LF|cr|lf|br ?/?)>|\[CR\]|&#(?:13|10|[xX]0?[aAdD]);|%0[aAdD]"
-    r"|[\x01-\x08\x0c\x0e-\x1b\x1d-\x1f\x85\u2028\u2029]|\xe2\x80[\xa8\xa9]"
-)
-"""How a lost end looks: written out by a log or another format, or another control character."""
-_HINTS = ("\\r", "\\n", "\\x0", "\\X0", "\\.br", "<", "[CR]", "&#", "%0")
-_ODD = re.compile("[\x01-\x08\x0c\x0e-\x1b\x1d-\x1f\x7f-\U0010ffff]")
-"""Without one of these nothing of ``_SHOWN`` stands in a text; both are cheap to ask."""
+_CONTROLS = (*range(1, 9), 12, *range(14, 28), 29, 30, 31, 0x85, 0x2028, 0x2029)
+_SHOWN = MappingProxyType(
+    {
+        "\\": r"\\(?:[rn]|[xX]0[aAdD]\\?|\.br\\)", "<": r"<(?:CR|LF|cr|lf|br ?/?)>", "[": r"\[CR\]",
+        "&": r"&#(?:13|10|[xX]0?[aAdD]);", "%": r"%0[aAdD]", "\xe2": "\xe2\x80[\xa8\xa9]",
+        **{chr(code): re.escape(chr(code)) for code in _CONTROLS},
+    }
+)  # fmt: skip
+"""How a lost end looks, by its first character: written out by a log or another format, or another control character.
+
+A text mostly has few of these characters, which is cheap to ask.
+"""
+_END = itemgetter(slice(-3, None))
 _DATE = re.compile(r"(?:1[89]|20)[0-9]{6}(?:[0-9]{2,6}(?:\.[0-9]+)?(?:[-+][0-9]{4})?)?")
 _COUNT = re.compile(r"[0-9]{1,4}")
 
 
-@lru_cache(maxsize=64)
-def _shown(field: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{_SHOWN})[ \t]*([A-Z][A-Z0-9]{{2}}){re.escape(field)}")
+@lru_cache(maxsize=1024)
+def _shown(opening: str, field: str) -> re.Pattern[str]:
+    return re.compile(rf"{_SHOWN[opening]}[ \t]*([A-Z][A-Z0-9]{{2}}){re.escape(field)}")
 
 
 def refuse_shown(text: str, marks: Separators, table: Table) -> None:
     """Raises ``MessageError(MALFORMED)`` where a written-out line end stands before the name of a segment."""
-    if not any(hint in text for hint in _HINTS) and not _ODD.search(text):
-        return
-    for found in _shown(marks.field).finditer(text):
-        if found[1][0] == "Z" or found[1] in HEADERS or table.knows(found[1]):
-            raise _malformed(f"byte {found.start()}")
+    for opening in _SHOWN:
+        if opening in text:
+            for found in _shown(opening, marks.field).finditer(text):
+                if found[1][0] == "Z" or found[1] in HEADERS or table.knows(found[1]):
+                    raise _malformed(f"byte {found.start()}")
 
 
 def refuse(name: str, path: str, fields: Sequence[str], offset: int, marks: Separators, table: Table) -> None:
@@ -44,7 +51,7 @@ def refuse(name: str, path: str, fields: Sequence[str], offset: int, marks: Sepa
     Many words do (LONDON, CONTROL): what follows must fit the fields of that other segment better than those of
     this one. ``fields[0]`` is the segment's name, ``offset`` 1 in headers.
     """
-    if table.names.isdisjoint([text[-3:] for text in fields[1:] if text]):
+    if table.names.isdisjoint(map(_END, fields[1:])):
         return
     places = [at for at in range(1, len(fields)) if fields[at][-3:] in table.names]
     for at, until in zip(places, [*places[1:], len(fields) - 1], strict=True):

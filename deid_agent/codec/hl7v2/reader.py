@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from types import MappingProxyType
 
 from deid_agent.codec.hl7v2 import escape, joints, observation, values
@@ -51,8 +51,8 @@ class Reader:
                 start = min(segment.start + 4, segment.end) if name else segment.start
                 self._texts.stray(start, segment.end, f"line({number})")
                 continue
-            seen[name] = count = seen.get(name, 0) + 1
-            self._segment(name, name if count == 1 else f"{name}({count})", segment, fields)
+            seen[name] = order = seen.get(name, 0) + 1
+            self._segment(name, name if order == 1 else f"{name}({order})", segment, fields)
         narratives, attachments = self._texts.taken()
         control, time = self._first.get("MSH-10", ""), self._first.get("MSH-7", "")
         return Hl7Message(
@@ -105,25 +105,25 @@ class Reader:
         join_at = joined.field if joined is not None else 0
         rules, rest = self._table.rules(name)
         goes_on = False
-        end = segment.start + len(fields[0])
-        every = zip(fields[1:], chain(rules[offset:], repeat(rest)), strict=False)
-        for number, (text, listed) in enumerate(every, start=offset + 1):
-            at = end + 1
-            end = at + len(text)
+        at = segment.start + len(fields[0]) + 1
+        known = chain(rules[offset:], repeat(rest))
+        for number, text, listed in zip(count(offset + 1), fields[1:], known, strict=False):
             if not text and number != join_at:
+                at += 1
                 continue
-            part, plain = listed.part, listed.plain
+            start, at = at, at + len(text) + 1
+            rule = listed if listed.part is not _VARIES else observation.rule(self._table, fields, self._marks)
+            part, plain = rule.part, rule.plain
             if part is _KEEP or (plain is not None and text.isalnum() and values.is_plain(plain, text)):
                 continue
-            rule = observation.rule(self._table, fields, self._marks) if part is _VARIES else listed
-            if number == join_at and rule.part is _VERBATIM:
+            if number == join_at and part is _VERBATIM:
                 goes_on = True
                 if name == "OBX" and observation.is_measured(fields, text, self._marks):
                     self._texts.interrupt()
                 else:
-                    self._texts.extend(text, at, f"{path}-{number}")
+                    self._texts.extend(text, start, f"{path}-{number}")
             elif text and not (offset and number == 2):
-                self._fields.read(rule, text, at, f"{path}-{number}")
+                self._fields.read(rule, text, start, f"{path}-{number}")
         if joined is not None and not goes_on:
             self._texts.end()
 

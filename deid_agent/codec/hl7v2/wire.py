@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from deid_agent.errors import MessageError, Reason
 
@@ -17,12 +18,13 @@ HEADERS = frozenset({"MSH", "FHS", "BHS"})
 
 BLANK = " \t\r\n"
 """White space that may be trimmed. Never trim more: in UTF-8 read byte by byte, 0x85 and 0xA0 end letters."""
+_MARK = "\xef\xbb\xbf"
+_TRAIL = "\x1c\x0b"
 _LEAD = "\x0b\x1c\x00 \t\r\n\ufeff"
 _START = re.compile(r"[\x0b\x1c \t\r\n]*(?:\xef\xbb\xbf)?[\x0b\x1c \t\r\n]*(MSH|FHS|BHS)([!-/:-@\[-`{-~])")
 _HEADER = re.compile(r"(?:MSH|FHS|BHS)([!-/:-@\[-`{-~])[!-/:-@\[-`{-~]{0,6}(?:\1|\s|$)")
 _CARRIAGE = re.compile(r"\r\n?|\n(?=[A-Z][A-Z0-9]{2}[|])")
 _DOUBLED = re.compile(r"([^\\])(?!\1)([^\\])\\\\(?!\1|\2).?")
-_FEED = re.compile(r"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,7 @@ class Separators:
     subcomponent: str
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A line ``[start, end)``; ``header`` is MSH, FHS or BHS where it declares separators, else empty."""
 
     header: str
@@ -80,22 +81,26 @@ def segments(text: str, *, carriage: bool) -> Iterator[Segment]:
     ``carriage`` says whether the payload has any CR; then a bare LF is content, unless what follows it is a
     segment: there a reading as text would hide a typed field.
     """
-    pattern = _CARRIAGE if carriage else _FEED
-    at = 0
-    for end in pattern.finditer(text):
-        if (line := _line(text, at, end.start())) is not None:
+    if carriage and "\n" in text:
+        at = 0
+        for end in _CARRIAGE.finditer(text):
+            if (line := _line(text, at, end.start())) is not None:
+                yield line
+            at = end.end()
+        if (line := _line(text, at, len(text))) is not None:
             yield line
-        at = end.end()
-    if (line := _line(text, at, len(text))) is not None:
-        yield line
+        return
+    end = -1
+    for part in text.split("\r" if carriage else "\n"):
+        start, end = end + 1, end + 1 + len(part)
+        if part and (line := _line(text, start, end)) is not None:
+            yield line
 
 
 def _line(text: str, start: int, end: int) -> Segment | None:
-    while start < end and (
-        text[start] in _LEAD or (text[start] == "\xef" and text.startswith("\xef\xbb\xbf", start, end))
-    ):
-        start += 1 if text[start] in _LEAD else 3
-    while end > start and text[end - 1] in "\x1c\x0b":
+    while start < end and ((first := text[start]) in _LEAD or (first == "\xef" and text.startswith(_MARK, start, end))):
+        start += 1 if first in _LEAD else 3
+    while end > start and text[end - 1] in _TRAIL:
         end -= 1
     if start >= end:
         return None
