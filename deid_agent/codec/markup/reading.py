@@ -39,7 +39,7 @@ _WRITTEN = f"{_ENTITY}|\\#0{{0,16}}\\d{{1,7}}|\\#[xX]0{{0,16}}[0-9a-fA-F]{{1,6}}
 _LENIENT = re.compile(_MARKUP % (_WRITTEN, _KNOWN_TARGET, _DOCTYPE))
 _REFERENCE = re.compile(f"&(?:{_WRITTEN})")
 _JOINT = "\n"  # no entity or white space is read as one
-_ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++))""")
+_ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++))|"[^"]*+"|'[^']*+'""")
 _NAME = re.compile(r"[\w:.-]++")
 _CLOSE = {
     name: re.compile(rf"""</{name}(?=[\s/>])(?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+(?<!--)(?<!\]\])(?<!\?)>""", re.IGNORECASE)
@@ -206,6 +206,8 @@ def value_of(
 def attributes_of(value: str, start: int, end: int, element: str) -> Iterator[Attribute]:
     """The attributes between a tag's name and its end; their names as they stand."""
     for found in _ATTRIBUTE.finditer(value, start, end):
+        if not found[1]:  # a quoted string that is nobody's value: what it holds begins no attribute
+            continue
         group = 2 if found[2] is not None else 3 if found[3] is not None else 4
         yield Attribute(found[1], *found.span(group), found[group], element, group == 4)
 
@@ -213,7 +215,8 @@ def attributes_of(value: str, start: int, end: int, element: str) -> Iterator[At
 def _loose(value: str, start: int, end: int, element: str) -> Iterator[Attribute]:
     """What stands in a tag and is no attribute with a value (``alt="seen by "Ada Okafor""``), without a name."""
     at = start
-    for first, last in (*(found.span() for found in _ATTRIBUTE.finditer(value, start, end)), (end, end)):
+    attributes = (found.span() for found in _ATTRIBUTE.finditer(value, start, end) if found[1])
+    for first, last in (*attributes, (end, end)):
         for found in _LOOSE.finditer(value, at, first):
             yield Attribute("", *found.span(), found[0], element, bare=True)
         at = last
