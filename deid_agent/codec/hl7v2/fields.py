@@ -20,7 +20,7 @@ _FREE: frozenset[Part] = frozenset({Leaf.TEXT, Leaf.VERBATIM, (Leaf.CODE,), (Lea
 _FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE, Leaf.CITY})
 _CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
 # Asking an enumeration for a member costs more than all else that is done to a value that is kept.
-_ATTACHMENT, _CODED, _DATE, _ID = Leaf.ATTACHMENT, Leaf.CODED, Leaf.DATE, Leaf.ID
+_ATTACHMENT, _CODED, _DATE, _ID, _KEEP = Leaf.ATTACHMENT, Leaf.CODED, Leaf.DATE, Leaf.ID, Leaf.KEEP
 _RANGE, _TEXT, _UNIT, _VERBATIM = Leaf.RANGE, Leaf.TEXT, Leaf.UNIT, Leaf.VERBATIM
 _VALUE = Kind.VALUE
 
@@ -97,6 +97,8 @@ class Fields:
                     self._parts(leaf, text.split(mark), start, rule, f"{path}.{number}", group)
                     continue
                 leaf = leaf[0]
+            elif leaf is _KEEP and len(text) <= values.LONGEST_CODE and not (mark and mark in text):
+                continue
             elif leaf is _CODED:
                 self._pending += coded.texts(parts(text, mark), start, f"{path}.{number}")
                 continue
@@ -138,12 +140,12 @@ class Fields:
         if not value.strip():
             return
         type_, kind = values.classify(leaf, value, rule, told)
-        span = (at, end) if self._view.starts is None else self._view.span(at, end)
+        if self._view.starts is not None:
+            at, end = self._view.span(at, end)
         # An identifier's number is required wherever anything else of it is said (CX.1, EI.1, since 2.5).
         blank = self._blank(type_) if self._required or leaf is _ID else ""
         limit = LONGEST_TABLE_VALUE if leaf in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
-        start, end = span
-        self.sites.append(Site(path, start, end, type_, kind, rule.subject, group, value, blank, limit=limit))
+        self.sites.append(Site(path, at, end, type_, kind, rule.subject, group, value, blank, limit=limit))
 
     def _town(self, found: re.Match[str], at: int, rule: Rule, path: str, group: str) -> None:
         for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):

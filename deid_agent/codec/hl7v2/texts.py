@@ -59,11 +59,11 @@ class Texts:
             self._run = (key, [])
         run = self._run[1]
         for number, piece in enumerate(parts(text, self._marks.repetition), start=1):
-            where, words = f"{path}[{number}]", parts(piece, self._marks.component)
-            if coded.is_coded(words, self._codes):
-                run += coded.texts(words, at, where)
+            words = parts(piece, self._marks.component)
+            if len(words) > 2 and coded.is_coded(words, self._codes):
+                run += coded.texts(words, at, f"{path}[{number}]")
             else:
-                run.append((where, (at, at + len(piece))))
+                run.append((f"{path}[{number}]", (at, at + len(piece))))
             at += len(piece) + 1
 
     def interrupt(self) -> None:
