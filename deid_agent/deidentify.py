@@ -195,11 +195,10 @@ class Deidentifier:
             raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
         spans = tuple(self._find(document))
         replacements: list[Replacement] = []
-        for span in spans:
-            method = self._policy.method(span.type, path)
-            old = document.text[span.start : span.end]
-            new = self._replacer.finding(span.type, old, method, scope)
-            if new != old:
+        methods = [self._policy.method(span.type, path) for span in spans]
+        found = self._replacer.findings(document.text, spans, methods, scope)
+        for span, method, new in zip(spans, methods, found, strict=True):
+            if new != document.text[span.start : span.end]:
                 notes[path, span.type, method, span.source] += 1
                 replacements.append(Replacement(span.start, span.end, new))
         return spans, replacements

@@ -1,13 +1,16 @@
 """What a policy's method makes of one value: the one place where old text becomes new text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 from deid_agent.phi import PhiType
 from deid_agent.policy import Method, Policy
 from deid_agent.sites import Kind, Site
+from deid_agent.spans import Span
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.methods import generalize, mask
+from deid_agent.surrogate.series import connects
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,23 @@ class Replacer:
             case Method.KEEP:
                 return site.value
 
+    def findings(self, text: str, spans: Sequence[Span], methods: Sequence[Method], scope: Scope) -> list[str]:
+        """What each finding of one text becomes, in order; days of one expression (March 4-9, 2019) together."""
+        old = [text[span.start : span.end] for span in spans]
+        out: list[str] = []
+        start = 0
+        for end in range(1, len(spans) + 1):
+            days = end < len(spans) and _is_day(spans, methods, end - 1) and _is_day(spans, methods, end)
+            if days and connects(text[spans[end - 1].end : spans[end].start]):
+                continue
+            if end - start > 1:
+                gaps = [text[spans[n].end : spans[n + 1].start] for n in range(start, end - 1)]
+                out += self.surrogates.days(old[start:end], gaps, scope)
+            else:
+                out.append(self.finding(spans[start].type, old[start], methods[start], scope))
+            start = end
+        return out
+
     def finding(self, type_: PhiType, old: str, method: Method, scope: Scope) -> str:
         """What a finding in text becomes."""
         match method:
@@ -51,3 +71,7 @@ class Replacer:
 
     def _now(self, scope: Scope) -> int:
         return scope.reference.year if scope.reference else self.year
+
+
+def _is_day(spans: Sequence[Span], methods: Sequence[Method], n: int) -> bool:
+    return spans[n].type is PhiType.DATE and methods[n] is Method.SURROGATE

@@ -1,6 +1,6 @@
 """One entry: a value of a type in a scope to its surrogate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
@@ -22,6 +22,7 @@ from deid_agent.surrogate.names import Namer
 from deid_agent.surrogate.numbers import identifier, social_security
 from deid_agent.surrogate.organizations import organization
 from deid_agent.surrogate.professions import profession
+from deid_agent.surrogate.series import moved
 from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of
 
 _CACHED = 65_536
@@ -126,6 +127,21 @@ class Surrogates:
         if last.scope is not scope and last.scope != scope:
             last = self._last = _Frame(scope)
         return f"{before}{self._replace(type, core, kind, last)}{after}"
+
+    def days(self, values: Sequence[str], gaps: Sequence[str], scope: Scope) -> list[str]:
+        """What stands for the days of one expression (``March 4``, ``-``, ``9, 2019``), as ``series`` reads it.
+
+        ``gaps[i]`` stands between ``values[i]`` and ``values[i + 1]``. A day that leans on no other is replaced as
+        by ``replace``; one that does not exist is masked.
+        """
+        shift = Shift(self.shift_days(scope), scope.reference, scope.day_first)
+        out: list[str] = []
+        for value, new in zip(values, moved(values, gaps, shift, self._calendar), strict=True):
+            if new is None:
+                out.append(self.replace(PhiType.DATE, value, kind=Kind.VALUE, scope=scope))
+            else:
+                out.append(with_breaks_of(value, new or mask(PhiType.DATE)))
+        return out
 
     def _compute(self, type_: PhiType, value: str, kind: Kind, frame: "_Frame") -> str:
         new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, frame)

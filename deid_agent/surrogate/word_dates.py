@@ -261,18 +261,18 @@ def _write(  # noqa: PLR0911, PLR0912 - one arm per role
         plural = (
             "s" if folded not in calendar.weekdays and folded[:-1] in calendar.weekdays and folded[-1] == "s" else ""
         )
-        return _like(text, calendar.written(style, place) + plural)
+        return word_like(text, calendar.written(style, place) + plural)
     if new is None:
         return text
     match token.role:
         case "month" if style:
             short = len(text) == 3 and (text.isupper() or token.glued)  # May is its own short form
             style = Style("months_en2", 1, style.place) if short and style.form == 0 else style
-            return _like(text, calendar.written(style, new.month - 1))
+            return word_like(text, calendar.written(style, new.month - 1))
         case "day":
-            return _day(text, new.day)
+            return day_like(text, new.day)
         case "ordinal":
-            return _like(text, next(word for word, day in calendar.ordinals.items() if day == new.day))
+            return word_like(text, next(word for word, day in calendar.ordinals.items() if day == new.day))
         case "year":
             digits = text.lstrip("'’")
             return text[: -len(digits)] + (f"{new.year:04d}" if len(digits) == 4 else f"{new.year % 100:02d}")
@@ -285,14 +285,14 @@ def _write(  # noqa: PLR0911, PLR0912 - one arm per role
         case "quarter":
             return f"{text[0]}{(new.month + 2) // 3}"
         case "qualifier":
-            return _like(text, _qualifier(parts, new))
+            return word_like(text, _qualifier(parts, new))
         case "decade":
             return _decade(text, new.year // 10 * 10, calendar)
         case _:
             return text
 
 
-def _day(text: str, day: int) -> str:
+def day_like(text: str, day: int) -> str:
     digits = re.match(r"\d+", text)
     tail = text[digits.end() :] if digits else ""
     if tail.lower() in ("st", "nd", "rd", "th"):
@@ -306,7 +306,7 @@ def _season(text: str, new: date, calendar: Calendar) -> str:
     names = [name for name, place in calendar.seasons.items() if place == new.month % 12 // 3]
     autumn = "autumn" in text.lower()
     wanted = [name for name in names if name.endswith("s") == fold(text).endswith("s")]
-    return _like(text, wanted[-1] if autumn else wanted[0])
+    return word_like(text, wanted[-1] if autumn else wanted[0])
 
 
 def _holiday(text: str, parts: _Parts, new: date, calendar: Calendar) -> str:
@@ -314,7 +314,7 @@ def _holiday(text: str, parts: _Parts, new: date, calendar: Calendar) -> str:
     day, old = new.timetuple().tm_yday, day_of_year(parts.holiday or "01-01")
     others = [(name, place) for name, place in calendar.targets if place != old and fold(name) != fold(text)]
     name = min(others, key=lambda item: min(abs(item[1] - day), 366 - abs(item[1] - day)))[0]
-    return _like(text, name)
+    return word_like(text, name)
 
 
 def _qualifier(parts: _Parts, new: date) -> str:
@@ -328,12 +328,12 @@ def _qualifier(parts: _Parts, new: date) -> str:
 def _decade(text: str, decade: int, calendar: Calendar) -> str:
     digits = re.search(r"\d+", text)
     if digits is None:
-        return _like(text, next((w for w, place in calendar.decades.items() if place == decade % 100), text))
+        return word_like(text, next((w for w, place in calendar.decades.items() if place == decade % 100), text))
     written = f"{decade:04d}" if len(digits[0]) == 4 else f"{decade % 100:02d}"
     return text[: digits.start()] + written + text[digits.end() :]
 
 
-def _like(original: str, word: str) -> str:
+def word_like(original: str, word: str) -> str:
     """``word`` in the case of ``original``, with its full stop."""
     core = original.rstrip(".")
     if core.isupper() and len(core) > 1:

@@ -1,6 +1,6 @@
 """A generalized year is seen from the message's own time."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from support.surrogates import surrogates
@@ -10,6 +10,7 @@ from deid_agent.phi import PhiType
 from deid_agent.policy import Method
 from deid_agent.replacer import Replacer
 from deid_agent.sites import Kind, Site, Subject
+from deid_agent.spans import Span
 from deid_agent.surrogate import Scope
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
@@ -32,3 +33,20 @@ def test_a_birth_year_of_someone_over_89_is_no_longer_told() -> None:
     instant = born("1920-07-19T00:00:00Z", Kind.INSTANT)
     assert made.value(instant, Method.GENERALIZE, OF_2024) == "1934-01-01T00:00:00Z"
     assert made.finding(PhiType.DATE, "4/22/1920", Method.GENERALIZE, OF_2024) == "1934"
+
+
+def test_the_days_of_one_expression_move_together() -> None:
+    text = "Admitted March 4-9, 2019 and April 3."
+    spans = [Span(9, 16, PhiType.DATE, "a"), Span(17, 24, PhiType.DATE, "b"), Span(29, 36, PhiType.DATE, "c")]
+    assert [text[s.start : s.end] for s in spans] == ["March 4", "9, 2019", "April 3"]
+    made = Replacer(policy.load("pseudonymised", RULES), surrogates())
+    together = made.findings(text, spans, [Method.SURROGATE] * 3, OF_2024)
+    days = made.surrogates.shift_days(OF_2024)
+    first, last = (date(2019, 3, day) + timedelta(days) for day in (4, 9))
+    month = "" if first.month == last.month else f"{last:%B} "
+    assert together[:2] == [f"{first:%B} {first.day}", f"{month}{last.day}, {last.year}"]
+    assert made.findings(text, spans, [Method.MASK] * 3, OF_2024) == ["[**DATE**]"] * 3
+    assert made.findings(text, spans, [Method.SURROGATE, Method.KEEP, Method.KEEP], OF_2024)[1:] == [
+        "9, 2019",
+        "April 3",
+    ]

@@ -1,0 +1,88 @@
+"""Days of one expression: the same number of days for all, each in its form."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.surrogates import ROOT
+
+from deid_agent.surrogate.calendars import Shift, calendar_of
+from deid_agent.surrogate.lists import load
+from deid_agent.surrogate.series import connects, moved
+
+CALENDAR = calendar_of(load(ROOT / "rules"))
+
+
+def shifted(days: int, *parts: str, reference: date | None = None) -> str:
+    """``parts`` are days and what stands between them, in turn."""
+    found = moved(parts[::2], parts[1::2], Shift(days, reference), CALENDAR)
+    new = [old if text is None else text for old, text in zip(parts[::2], found, strict=True)]
+    return "".join(a + b for a, b in zip(new, [*parts[1::2], ""], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("days", "parts", "new"),
+    [
+        (-10, ("March 14", "-", "19, 2019"), "March 4-9, 2019"),
+        (-100, ("March 4", "-", "9, 2019"), "November 24-29, 2018"),
+        (-66, ("March 4", "-", "9, 2019"), "December 28-January 2, 2019"),
+        (-5, ("March 4", "-", "9, 2019"), "February 27-March 4, 2019"),
+        (-5, ("MAR 4", " - ", "9"), "FEB 27 - MAR 4"),
+        (-5, ("4", "-", "9 March 2019"), "27 February-4 March 2019"),
+        (-10, ("14", " to ", "19 March 2019"), "4 to 9 March 2019"),
+        (-5, ("4th", " to the ", "9th of March"), "27th of February to the 4th of March"),
+        (-5, ("March 4th", "-", "9th, 2019"), "February 27th-March 4th, 2019"),
+        (-5, ("March 28", " - ", "April 3, 2019"), "March 23 - March 29, 2019"),
+        (-5, ("28 March", " - ", "3 April 2019"), "23 March - 29 March 2019"),
+        (-60, ("February 25", " - ", "March 3, 2020"), "December 27 - January 3, 2020"),
+        (-5, ("12/28", "-", "1/3/2019"), "12/23-12/29/2018"),
+        (-2, ("12/28", "-", "1/3/2019"), "12/26-1/1/2019"),
+        (-5, ("3/4/2020", "-", "3/9"), "2/28/2020-3/4"),
+        (-5, ("3/4", "-", "9/2019"), "2/27-3/4/2019"),
+        (-5, ("03/14", "-", "19/2019"), "03/09-14/2019"),
+        (-5, ("2019-03-04", "/", "09"), "2019-02-27/03-04"),
+        (-5, ("2019-03-14", "/", "19"), "2019-03-09/14"),
+        (-5, ("March 4", ", ", "5", " and ", "6, 2019"), "February 27, 28 and March 1, 2019"),
+        (-5, ("Monday March 4", " - ", "Friday March 8, 2019"), "Wednesday February 27 - Sunday March 3, 2019"),
+        (-5, ("Dec. 30", " to ", "31, '18"), "Dec. 25 to 26, '18"),
+        (-5, ("February 27", "-", "30, 2019"), "February 22-"),
+    ],
+)
+def test_all_days_move_together_in_their_form(days: int, parts: tuple[str, ...], new: str) -> None:
+    assert shifted(days, *parts) == new
+
+
+def test_a_year_is_taken_from_the_messages_own_time() -> None:
+    assert shifted(-3, "February 27", "-", "29", reference=date(2020, 3, 1)) == "February 24-26"
+    assert shifted(-3, "Dec 30", "-", "Jan 2", reference=date(2020, 1, 5)) == "Dec 30-Jan 2", "these lean on nothing"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [("3/4/2019", "-", "3/9/2019"), ("March 2019", " to ", "May 2019"), ("2016", "-", "2019"), ("4", "-", "9")],
+)
+def test_days_that_lean_on_none_are_left_to_themselves(parts: tuple[str, ...]) -> None:
+    assert moved(parts[::2], parts[1::2], Shift(-5), CALENDAR) == [None] * 2
+
+
+@given(
+    first=st.dates(date(1950, 1, 1), date(2049, 12, 1)),
+    length=st.integers(1, 60),
+    days=st.integers(-365, -1),
+)
+def test_the_length_of_a_range_stays(first: date, length: int, days: int) -> None:
+    last = date.fromordinal(first.toordinal() + length)
+    new = [date.fromordinal(day.toordinal() + days) for day in (first, last)]
+    written = shifted(days, f"{first:%B} {first.day}", "-", f"{last:%B} {last.day}, {last.year}")
+    assert written == f"{new[0]:%B} {new[0].day}-{new[1]:%B} {new[1].day}, {new[1].year}"
+
+
+@pytest.mark.parametrize("gap", ["-", " – ", " to the ", " through ", ", ", ", and ", " & ", "/"])
+def test_what_connects(gap: str) -> None:
+    assert connects(gap)
+
+
+@pytest.mark.parametrize("gap", [". ", " he went to ", "\n\n", "; ", ""])
+def test_what_does_not(gap: str) -> None:
+    assert not connects(gap)
