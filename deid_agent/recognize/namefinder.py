@@ -7,7 +7,8 @@ In the text a *run* is a row of one person's name parts (``Okafor, Ada M.``,
   word of clinical notes (``rules/lexicon/common.txt``) nor a particle, in any case; or
 * it has two different parts, or a part and an initial with a comma or full
   stop, all of them capitalised (``Hope Young``, ``W. May``, ``May, W``); or
-* it is one capitalised part right after a name cue (``Mr. May``, ``wife Hope``, ``Name: BROWN``).
+* it is one capitalised part right after a name cue (``Mr. May``, ``wife Hope``, ``Name: BROWN``); or
+* it stands behind a distinctive given name and one other word, all three in title case (``Henry Level Eighth``).
 
 So ``Will``, ``May``, ``Brown`` or ``Li`` alone are words. A distinctive part of
 six letters or more is also found with one letter wrong, missing, doubled or two
@@ -41,6 +42,7 @@ _CUE = re.compile(
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
 _LONGEST = 64
+_DAY = re.compile(r"[ \t]{0,3}\d")
 _DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
 _FIGURES = re.compile(r"\d{1,6}")
 _SHARED = 12
@@ -68,7 +70,7 @@ class NameFinder:
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalpha()]
         plains = [folded(doc.text[a:b]) for a, b in words]
         for person, hits in self._hits(plains).items():
-            yield from _Reading(person, doc, self.lists, words, plains).runs(sorted(hits))
+            yield from _Reading(person, doc, self.lists, words, plains, self.exact).runs(sorted(hits))
         if not self.exact:
             yield from self._initials(doc)
 
@@ -195,6 +197,7 @@ class _Reading:
     lists: Words
     words: Sequence[Range]
     plains: Sequence[str] = field(repr=False)
+    exact: bool = False
 
     def runs(self, hits: Sequence[int]) -> Iterator[Span]:
         """Spans of the runs around the words ``hits``, which are parts of the name."""
@@ -214,10 +217,12 @@ class _Reading:
                 yield Span(start, figures.end() if figures else end, kind, person.source)
 
     def _goes_on(self, last: int, following: int) -> bool:
-        """True where the two parts touch, or only an initial of the same person stands between."""
+        """True where the two parts touch, or only an initial or a middle name stands between."""
         if following - last > 2 or not self._touch(last):
             return False
-        return following == last + 1 or (self._is_initial(last + 1) and self._touch(last + 1))
+        if following == last + 1:
+            return True
+        return (self._is_initial(last + 1) and self._touch(last + 1)) or self._is_middle(last + 1)
 
     def _with_initials(self, run: list[int]) -> list[int]:
         while run[-1] + 1 < len(self.words) and self._is_initial(run[-1] + 1) and self._touch(run[-1]):
@@ -252,6 +257,18 @@ class _Reading:
     def _is_initial(self, at: int) -> bool:
         a, b = self.words[at]
         return b - a == 1 and self.doc.text[a].isupper() and self.plains[at] in self.person.initials
+
+    def _is_middle(self, at: int) -> bool:
+        """True for a word in title case between a given name and a family name that alone is a word (``May``)."""
+        given, family = self.plains[at - 1], self.plains[at + 1]
+        if self.exact or given not in self.person.given or family not in self.person.family:
+            return False
+        if self.lists.distinctive(family) or not self.lists.distinctive(given):
+            return False
+        (start, _), (_, end) = self.words[at - 1], self.words[at + 1]
+        parts = self.doc.text[start:end].split()
+        titled = len(parts) == 3 and all(len(part) > 1 and part.istitle() and part.isalpha() for part in parts)
+        return titled and "\n" not in self.doc.text[start:end] and not _DAY.match(self.doc.text, end)
 
     def _touch(self, at: int) -> bool:
         """True where only a name's own punctuation stands between word ``at`` and the next."""

@@ -24,7 +24,6 @@ STAYS = {
     "patient": "a word that these examples use as a name, in comments and headings",
     "primary": "the same: primary care physician",
     "nurse": "the same: Registered Nurse",
-    "eighth": "the same, behind a name",
     "12345": "an arc of the OID that names the numbering authority",
 }
 """What stands in the structure and in the output of the same file, and why. A line that is not needed fails."""

@@ -146,6 +146,25 @@ def test_common_words_with_a_cue_are_names(text: str, name: str) -> None:
     assert found(text, *MAY) == [name]
 
 
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("seen by Dr. Beatrix Level Eighth - in June", ["Beatrix Level Eighth"]),
+        ("Beatrix Eighth", ["Beatrix Eighth"]),
+        ("Beatrix had an Eighth dose", ["Beatrix"]),
+        ("Beatrix, her Eighth dose", ["Beatrix"]),
+        ("BEATRIX LEVEL EIGHTH", ["BEATRIX"]),
+        ("Beatrix\nLevel Eighth", ["Beatrix"]),
+        ("Beatrix Visited Eighth 5", ["Beatrix"]),
+        ("Level Eighth", []),
+        ("on the Eighth day, the eighth dose of Eighth Street", []),
+    ],
+)
+def test_a_common_family_name_behind_a_given_and_a_middle_name(text: str, spans: list[str]) -> None:
+    assert found(text, *person("Eighth", "Beatrix")) == spans
+    assert found("Beatrix Level Quillon", *QUILLON) == ["Beatrix", "Quillon"]
+
+
 @pytest.mark.parametrize("family", ["Brown", "Li", "Day", "Church", "Young", "Lung"])
 def test_a_common_family_name_alone_is_a_word(family: str) -> None:
     assert found(f"a {family.lower()} spot, {family} noted", *person(family, "Xanthe")) == []
