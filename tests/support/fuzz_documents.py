@@ -113,7 +113,10 @@ def check_document(codec: Codec, raw: bytes) -> str:
             codec.parse(other)
             if before is not None and shape(other) != before:
                 raise AssertionError("elements came or went")
+        paths = {narrative.path for narrative in message.narratives}
         for narrative in codec.parse(plain)[0].narratives:
+            if codec.name == "rtf" and narrative.path not in paths:
+                continue  # a word that begins its group once what stood before it is removed
             if re.search(r"[^\W_Xy]", narrative.mapped.text):
                 raise AssertionError(f"text stayed at {narrative.path}")
     _check_leaves(codec.leaves(raw), raw)
