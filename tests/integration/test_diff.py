@@ -2,7 +2,8 @@
 
 HL7: both are divided at the declared separators here; segments, fields and repetitions must be as many, components
 too where nothing in the field was replaced. FHIR: both are read as JSON with their order; structure, keys and order
-must be the same. Bytes outside of differing leaves are then compared one by one.
+must be the same. C-CDA: both are read by expat; elements, their attributes and the places of comments must be the
+same. Bytes outside of differing leaves are then compared one by one.
 """
 
 import json
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from support.shared import shared
+from support.xml_leaves import Element, elements
+from support.xml_leaves import leaves as xml_leaves
 
 from deid_agent import key, policy
 from deid_agent.deidentify import Deidentified, Deidentifier
@@ -164,8 +167,74 @@ def test_fhir_differs_where_a_remark_says_so() -> None:
     assert count
 
 
+BLOCKS = frozenset({"text", "title", "desc", "originalText", "derivationExpr"})
+"""Elements of C-CDA whose whole content is one text: a remark names them, not the cell of the table."""
+COMPRESSED = "nonXMLBody_Example_with_Compressed_Content"
+"""Its data are removed, and with them the attribute that says how they were compressed."""
+MARKUP = re.compile(rb"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|(?<==)\s*(?:"[^"<]*"|'[^'<]*')|(?<=>)[^<]+""", re.DOTALL)
+
+
+def names_it(where: str, element: Element, said: set[str]) -> bool:
+    """Whether a remark names a differing leaf of ``element``: itself, the block around it, or a document inside."""
+    leaf = where[len(element.path) + 1 :]
+    path = f"{element.path}/comment()" if leaf.startswith("comment") else element.path
+    path = f"{element.path}/{leaf}" if leaf.startswith("@") else path
+    if path in said or any(alike(path, each) for each in said if "?" in each):
+        return True
+    steps = element.path.split("/")
+    around = ["/".join(steps[: n + 1]) for n, step in enumerate(steps) if NUMBERED.sub("", step) in BLOCKS]
+    if any(block in said or f"{block}/{leaf}" in said for block in around):
+        return True
+    inside = "mediaType" in element.attributes or "representation" in element.attributes
+    return inside and any(each.startswith(f"{element.path}/") for each in said)
+
+
+def alike(path: str, said: str) -> bool:
+    """True where the paths differ in names that the table of elements does not have."""
+    one, two = path.split("/"), said.split("/")
+    unknown = {"?", "@?"}
+    return len(one) == len(two) and all(a == b or NUMBERED.sub("", b) in unknown for a, b in zip(one, two, strict=True))
+
+
+def test_ccda_differs_where_a_remark_says_so() -> None:
+    count = changed = 0
+    for name, raw, done in outputs("ccda"):
+        said = {remark.path for remark in done.remarks}
+        before, after = elements(raw), elements(done.payload)
+        if COMPRESSED in name:
+            before[-1].attributes.pop("compression")
+        shapes = [
+            [(each.path, [*each.attributes], len(each.texts), len(each.asides)) for each in found]
+            for found in (before, after)
+        ]
+        assert shapes[0] == shapes[1], name
+        for old, new in zip(before, after, strict=True):
+            for (where, left), (_, right) in zip(xml_leaves(old), xml_leaves(new), strict=True):
+                if left != right:
+                    changed += 1
+                    assert names_it(where, old, said), (name, where)
+        if COMPRESSED not in name:
+            assert MARKUP.sub(b"#", raw) == MARKUP.sub(b"#", done.payload), name
+        count += 1
+    assert count > 200
+    assert changed > 1000
+
+
+def test_a_change_without_a_remark_would_be_found() -> None:
+    raw = b"<a><name>Ada</name><x><text>b<i k='1'>c</i></text></x><!--d--></a>"
+    root, name, _, text, inner = elements(raw)[1:]
+    assert names_it("a/name/text(0)", name, {"a/name"})
+    assert names_it("a/x/text/i/text(0)", inner, {"a/x/text"})
+    assert names_it("a/x/text/i/@k", inner, {"a/x/text/@k"})
+    assert names_it("a/comment(0)", root, {"a/comment()"})
+    assert names_it("a/name/text(0)", name, {"a/?"})
+    for said in ("a", "a/x", "a/name[2]", "a/name/@k"):
+        assert not names_it("a/name/text(0)", name, {said})
+    assert not names_it("a/x/text/text(0)", text, {"a/x"})
+
+
 def test_every_remark_names_path_type_method_and_source() -> None:
-    for folder in ("hl7", "hl7-odd", "hl7-batch", "fhir"):
+    for folder in ("hl7", "hl7-odd", "hl7-batch", "fhir", "ccda"):
         for name, _, done in outputs(folder):
             for remark in done.remarks:
                 assert remark.path and remark.type and remark.method and remark.source and remark.count > 0, name
