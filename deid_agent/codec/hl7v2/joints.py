@@ -5,12 +5,15 @@ is a charset. HL7 v2.8.2 chapter 2.5.2: a segment ends with a carriage return, w
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
+from string import ascii_uppercase
 from types import MappingProxyType
 
-from deid_agent.codec.hl7v2.table import Leaf, Rule, Table
+from deid_agent.codec.hl7v2 import observation
+from deid_agent.codec.hl7v2.table import Leaf, Part, Rule, Table
+from deid_agent.codec.hl7v2.values import NULL
 from deid_agent.codec.hl7v2.wire import HEADERS, Separators
 from deid_agent.errors import MessageError, Reason
 
@@ -29,6 +32,29 @@ A text mostly has few of these characters, which is cheap to ask.
 _END = itemgetter(slice(-3, None))
 _DATE = re.compile(r"(?:1[89]|20)[0-9]{6}(?:[0-9]{2,6}(?:\.[0-9]+)?(?:[-+][0-9]{4})?)?")
 _COUNT = re.compile(r"[0-9]{1,4}")
+_FREE: frozenset[Part | None] = frozenset({Leaf.TEXT, Leaf.VERBATIM, (Leaf.TEXT,)})
+_SEX = frozenset({"F", "M", "O", "U", "A", "N"})
+_ORDER_CONTROL = (
+    "AF CA CH CN CP CR DC DE DF DR FU HD HR LI MC NA NR NW OC OD OE OF OH OK OP OR PA PR PY RA RC RD RE RF RL RO RP RQ "
+    "RR RU SC SN SQ SR SS UA UC UD UF UH UM UN UR UX XO XR XX"
+)
+_STATUS = frozenset({"C", "D", "F", "I", "N", "O", "P", "R", "S", "U", "V", "W", "X"})
+_TABLES = MappingProxyType(
+    {
+        ("EVN", 1): frozenset(f"{letter}{number:02}" for letter in ascii_uppercase for number in range(1, 100)),
+        ("GT1", 9): _SEX,
+        ("MSA", 1): frozenset({"AA", "AE", "AR", "CA", "CE", "CR"}),
+        ("NK1", 15): _SEX,
+        ("NTE", 4): frozenset({"1R", "2R", "AI", "DR", "GI", "GR", "PI", "RE"}),
+        ("OBR", 25): _STATUS,
+        ("OBX", 2): frozenset({"CE", "CWE", "DT", "ED", "FT", "ID", "IS", "NM", "SN", "ST", "TM", "TS", "DTM", "TX"}),
+        ("OBX", 11): _STATUS,
+        ("ORC", 1): frozenset(_ORDER_CONTROL.split()),
+        ("PID", 8): _SEX,
+        ("PV1", 2): frozenset({"B", "E", "I", "O", "P", "R"}),
+    }
+)
+"""Fields of codes that tell a segment from another: HL7 tables 0001, 0003, 0004, 0008, 0085, 0119, 0123, 0125, 0364."""
 
 
 @lru_cache(maxsize=1024)
@@ -53,47 +79,72 @@ def refuse(name: str, path: str, fields: Sequence[str], offset: int, marks: Sepa
     """
     if table.names.isdisjoint(map(_END, fields[1:])):
         return
+    rules, _ = table.rules(name)
     places = [at for at in range(1, len(fields)) if fields[at][-3:] in table.names]
     for at, until in zip(places, [*places[1:], len(fields) - 1], strict=True):
-        other, values = fields[at][-3:], fields[at + 1 : until + 1]
+        before, other, values = fields[at][:-3], fields[at][-3:], fields[at + 1 : until + 1]
         if not any(values):
             continue
+        number = at + offset
         if other in HEADERS:
             begins = not any(c.isalnum() for c in values[0]) and len(values[0]) > 1
         else:
-            rules, rest = table.rules(name)
-            here = _fit([*rules[at + offset :], *[rest] * len(values)], values, marks)
-            begins = _begins(fields[at][:-3], _fit(table.rules(other)[0], values, marks), here)
+            there = _fit(other, table.rules(other)[0], 1, values, marks)
+            there += before in _codes(name, number)  # F, the last value of an OBX, and NTE
+            there += 2 * (other == name and _counts_on(fields[1], values[0]))
+            here = _fit(name, rules, number + 1, values, marks)
+            part = rules[number - 1].part if number <= len(rules) else None
+            if part is Leaf.VARIES:
+                part = observation.rule(table, fields, marks).part
+            begins = _begins(before, there, here, free=part in _FREE)
         if begins:
-            raise _malformed(f"{path}-{at + offset}")
+            raise _malformed(f"{path}-{number}")
 
 
-def _begins(before: str, there: tuple[int, int], here: tuple[int, int]) -> bool:
-    """``before`` is what stands before the name; ``there`` and ``here`` how many values fit, and how many do not."""
-    gain, loss = there[0] - 2 * there[1], here[0] - 2 * here[1]
-    if gain > 0:
-        return gain > loss
-    return gain == 0 >= loss and before != "" and not before[-1].isalpha()  # no word: "2.5EVN"
+def _begins(before: str, there: int, here: int, *, free: bool) -> bool:
+    """``before`` is what stands before the name; ``there`` and ``here`` how well the values after it fit.
+
+    Where they tell nothing, a name is one behind what is no word ("2.5EVN"), but never in free text, which may
+    speak of a PID.
+    """
+    if there > 0:
+        return there > here
+    return there == 0 >= here and not free and before != "" and not before[-1].isalpha()
 
 
-def _fit(rules: Sequence[Rule], values: Sequence[str], marks: Separators) -> tuple[int, int]:
-    found = list(_marks(rules, values, marks))
-    beyond = sum(1 for value in values[len(rules) :] if value)
-    return sum(found), sum(1 for fits in found if not fits) + beyond
+def _counts_on(first: str, second: str) -> bool:
+    """True for two set ids of which one comes after the other."""
+    return _COUNT.fullmatch(first) is not None and second == str(int(first) + 1)
 
 
-def _marks(rules: Sequence[Rule], values: Sequence[str], marks: Separators) -> Iterator[bool]:
-    """For each value whose form tells something whether it fits."""
-    for rule, value in zip(rules, values, strict=False):
-        first = value.partition(marks.component)[0].strip() if marks.component else value.strip()
-        if not first or first == '""':
-            continue
-        if rule.lone is Leaf.NUMBER and (_COUNT.fullmatch(first) or any(c.isalpha() for c in first)):
-            yield _COUNT.fullmatch(first) is not None
-        elif rule.lone is Leaf.DATE and (_DATE.fullmatch(first) or not first[0].isdigit()):
-            yield _DATE.fullmatch(first) is not None
-        elif rule.lone is Leaf.CODE and (" " in first or len(first) > 20):
-            yield False
+def _codes(name: str, number: int) -> frozenset[str]:
+    return _TABLES.get((name, number), frozenset())
+
+
+def _fit(name: str, rules: Sequence[Rule], number: int, values: Sequence[str], marks: Separators) -> int:
+    """How many of ``values`` fit the fields from ``number`` on by their form, less twice those that do not."""
+    known = rules[number - 1 :]
+    found = [
+        fits
+        for order, (rule, value) in enumerate(zip(known, values, strict=False), start=number)
+        if (fits := _fits(rule, _codes(name, order), value, marks)) is not None
+    ]
+    beyond = sum(1 for value in values[len(known) :] if value) if rules else 0
+    return sum(1 if fits else -2 for fits in found) - 2 * beyond
+
+
+def _fits(rule: Rule, codes: frozenset[str], value: str, marks: Separators) -> bool | None:
+    """Whether a value fits its field; None where its form tells nothing."""
+    first = value.partition(marks.component)[0].strip() if marks.component else value.strip()
+    if not first or first == NULL:
+        return None
+    if first in codes:
+        return True
+    if rule.lone is Leaf.NUMBER and (_COUNT.fullmatch(first) or any(c.isalpha() for c in first)):
+        return _COUNT.fullmatch(first) is not None
+    if rule.lone is Leaf.DATE and (_DATE.fullmatch(first) or not first[0].isdigit()):
+        return _DATE.fullmatch(first) is not None
+    return False if rule.lone is Leaf.CODE and (" " in first or len(first) > 20) else None
 
 
 def _malformed(where: str) -> MessageError:

@@ -18,11 +18,11 @@ def join(view: View, fragments: Sequence[Range], marks: Separators) -> MappedTex
     """
     if len(fragments) == 1:
         a, b = fragments[0]
-        text = view.text[a:b]
-        if text.isascii() and view.starts is None and marks.escape and marks.escape not in text and text != NULL:
-            return MappedText(text, range(a, b), range(a + 1, b + 1)) if text.strip() else None
+        own = view.text[a:b]
+        if own.isascii() and view.starts is None and marks.escape and marks.escape not in own and own != NULL:
+            return MappedText(own, range(a, b), range(a + 1, b + 1)) if own.strip() else None
         view.span(a, b)
-        chunk = unescape(view, a, a if text == NULL else b, marks)
+        chunk = unescape(view, a, a if own == NULL else b, marks)
         return MappedText(chunk.text, chunk.starts, chunk.ends) if chunk.text.strip() else None
     chunks = []
     for a, b in fragments:

@@ -83,10 +83,10 @@ def segments(text: str, *, carriage: bool) -> Iterator[Segment]:
     """
     if carriage and "\n" in text:
         at = 0
-        for end in _CARRIAGE.finditer(text):
-            if (line := _line(text, at, end.start())) is not None:
+        for found in _CARRIAGE.finditer(text):
+            if (line := _line(text, at, found.start())) is not None:
                 yield line
-            at = end.end()
+            at = found.end()
         if (line := _line(text, at, len(text))) is not None:
             yield line
         return

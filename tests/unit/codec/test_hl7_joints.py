@@ -39,11 +39,50 @@ def test_one_lost_end_is_enough(end: str, at: int) -> None:
         "NTE|1||Unsatisfactory|RE^Remark^HL70364 NTE|2|L|more",
         "PID|1||7^^^X^MR||Okafor^Ada||19530719|F|MSH|^~\\&|A|B",
         "PID|1||7^^^X^MR||Okafor^Ada||19530719|F\\rZPI|1|x",
+        "AL1|1|DRUG|7^OXYCODONE||NAUSEAAL1|2|DRUG|8^INFLUENZA VACCINE||RASH AND ITCHING",
+        "NTE|1||Seen todayOBX||ST|1^A^LN||7",
+        "PID|1||7^^^X^MR||Okafor^AdaPV1||I|4E",
     ],
 )
 def test_a_segment_behind_a_value_is_refused(line: str) -> None:
     with pytest.raises(MessageError, match="MALFORMED"):
         message(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GT1|1||Okafor^Sarah|||||19750627|||CHD||||||||||Walmart^LORC|NW|",
+        "GT1|1||Okafor^Sarah|||||19750627|||CHD||||||||||Walmart^LORC|NW|7^X|8^X",
+        "PID|1||7^^^X^MR||Okafor^Ada||19530719|FORC|RE|7^X",
+        "PID|1||7^^^X^MR||Okafor^Ada||19530719|FPV2||7^X",
+        "OBX|1|ST|1^A^LN||7|mg||N|||FOBR||7^X|8^X|9^T^LN",
+        "PID|1||7^^^X^MR||Okafor^AdaMSA|AA|17",
+        "PID|1||7^^^X^MR||Okafor^AdaEVN|A08",
+    ],
+)
+def test_a_segment_without_a_number_or_a_date_is_refused_by_its_codes(line: str) -> None:
+    with pytest.raises(MessageError, match="MALFORMED"):
+        message(line)
+
+
+@pytest.mark.parametrize("name", ["PID", "OBX", "ORC", "PV1", "SPM", "MSH", "ZPI"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OBX|1|TX|1^A^LN||see {}||||||F",
+        "OBX|1|ST|1^A^LN||see {}||||||F|||20240311",
+        "OBX|1|TX|1^A^LN||see {}|||||||X",
+        "OBX|1|FT|1^A^LN||the fields of {}||||||",
+        "OBX|1|TX|1^A^LN||the segment {}|||||F",
+        "OBX|1|TX|1^A^LN||{}||||||F",
+        "NTE|1|L|see {}|RE^Remark^HL70364",
+        "NTE|1|L|asked for {}|",
+        "NTE|1|L|asked for {}",
+    ],
+)
+def test_a_text_may_speak_of_a_segment(line: str, name: str) -> None:
+    assert len(message(line.format(name)).narratives) == 1
 
 
 @pytest.mark.parametrize(
