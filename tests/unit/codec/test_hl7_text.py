@@ -188,6 +188,11 @@ def test_a_name_over_two_segments_is_written_back_into_both() -> None:
     assert rewrite(parsed, ("Ada\nBell", "Eve\nHale")).endswith(b"by Eve|x\rOBX|2|TX|1||Hale now|x\r")
 
 
+def test_a_text_is_read_with_the_separators_that_it_was_written_with() -> None:
+    raw = b"FHS!^~\\&!A\rNTE!1!!more \\F\\ than one\r" + MSH.encode() + b"\rNTE|1||more \\F\\ than two\r"
+    assert [n.mapped.text for n in parse(raw).narratives] == ["more ! than one", "more | than two"]
+
+
 def test_a_long_word_stalls_nothing_and_takes_no_memory() -> None:
     parsed = message("NTE|1||" + "word " * 60_000)
     assert isinstance(parsed.narratives[0].mapped.starts, range)
