@@ -13,7 +13,7 @@ _VIN_VALUES = dict(zip("ABCDEFGHJKLMNPRSTUVWXYZ", [*range(1, 9), *range(1, 6), 7
 _VIN_WEIGHTS = (8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2)
 _VIN_FORM = re.compile(r"[A-HJ-NPR-Z0-9]{8}[0-9X][A-HJ-NPR-Z0-9]{8}")
 _DEA_FORM = re.compile(r"[A-Z]{2}[0-9]{7}")
-_HEX_FORM = re.compile(r"(?=.*[0-9])(?=.*[A-F])[0-9A-F]{12,}")
+_HEX_FORM = re.compile(r"(?![A-F]{1,3}[0-9]+\Z)(?=.*[0-9])(?=.*[A-F])[0-9A-F]{12,}")  # not AB0004471902
 
 
 def scheme(text: str) -> str:
@@ -39,7 +39,13 @@ def is_npi(text: str) -> bool:
 
 
 def is_nhs(text: str) -> bool:
-    """NHS number (England, Wales) and CHI number (Scotland): weights 10 to 2, modulus 11."""
+    """NHS number (England, Wales) and CHI number (Scotland): weights 10 to 2, modulus 11.
+
+    A CHI number begins with a day of birth, DDMMYY; no other number begins with 0. A record number that is filled
+    up with zeros would else be taken for one in one case of eleven, and not join with itself without them.
+    """
+    if text[0] == "0" and not (text[1] != "0" and 1 <= int(text[2:4]) <= 12):
+        return False
     total = sum(int(digit) * weight for digit, weight in zip(text[:9], range(10, 1, -1), strict=True))
     return (11 - total % 11) % 11 == int(text[9])
 

@@ -4,7 +4,9 @@ A name is replaced word by word, so that order, commas, quotes, hyphens, case an
 line breaks stand as they stood. Given and family names are mapped apart and without
 regard to where they stand: "Okafor, Ada" and "Mr. Okafor" agree. Every surrogate begins with the keyed
 image of its original's first letter (one permutation of letters per person scope), so
-"A.O." and "A. Okafor" agree with both, with no shared state and nobody to ask.
+"A.O." and "A. Okafor" agree with both, with no shared state and nobody to ask. An elided letter stays
+(O'Brien, d'Angelo) and the rest is mapped, so OBRIEN and "O Brien" agree with it: in the whole feed for the names
+of the list ``elided``, for others where the message's own people have the apostrophe.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,13 +43,17 @@ class Namer:
     clinician: bool = False
     given: frozenset[str] = field(init=False, repr=False)
     family: frozenset[str] = field(init=False, repr=False)
+    elided: frozenset[str] = field(init=False, repr=False)  # of the message's people: obrien for O'Brien
     longer: Mapping[str, tuple[str, ...]] = field(
         init=False, repr=False
     )  # names of five letters and more, by the first
 
     def __post_init__(self) -> None:
         # Once per message: asking every person about every word would be quadratic in a bundle of thousands.
-        parts = [(sorted(_tokens(family)), sorted(_tokens(given))) for given, family in self.people]
+        names = [name for pair in self.people for name in pair]
+        elided = frozenset(before + core for name in names for before, core in _tokens(name) if before)
+        object.__setattr__(self, "elided", elided)
+        parts = [(sorted(self._tokens(family)), sorted(self._tokens(given))) for given, family in self.people]
         longer: dict[str, dict[str, None]] = {}
         for token in (token for families, givens in parts for token in (*families, *givens) if len(token) >= 5):
             longer.setdefault(token[0], {})[token] = None
@@ -70,6 +76,19 @@ class Namer:
             out += (value[at : word.start], self._replaced(word.text, role, whole=whole))
             at = word.start + len(word.text)
         return "".join([*out, value[at:]])
+
+    def _tokens(self, name: str) -> frozenset[str]:
+        return frozenset(core if before or not self._is_elided(core) else core[1:] for before, core in _tokens(name))
+
+    def _parted(self, word: str) -> tuple[str, str, str]:
+        """``core_of``; the first letter of OBRIEN is a prefix as that of O'Brien is."""
+        before, core, after = core_of(word)
+        if not before and self._is_elided(fold(core)):
+            return core[:1], core[1:], after
+        return before, core, after
+
+    def _is_elided(self, folded: str) -> bool:
+        return folded in self.elided or folded in self.lists.sets["elided"]
 
     def letter(self, letter: str) -> str:
         """The image of a first letter, a capital."""
@@ -100,6 +119,10 @@ class Namer:
         if self._names_nobody(value, words, n, kind):
             return Role.KEEP
         word, folded = words[n].text, fold(words[n].text)
+        if len(word) == 1 and n + 1 < len(words) and value[words[n].start + 1 : words[n + 1].start] == " ":
+            following = core_of(words[n + 1].text)[1]
+            if self._is_elided(folded + fold(following)):  # O Brien
+                return Role.KEEP
         letters = len(word) == 1 and script_of(word) is None
         if letters or (len(words) == 1 and _looks_like_initials(word) and not self._is_listed(folded)):
             return Role.INITIALS
@@ -130,11 +153,11 @@ class Namer:
         """The part that a word has by where it stands in a name without a comma."""
         if words[n].joined and n - 1 in open_words:  # one name with the word before the hyphen
             return self._by_place(words, open_words, n - 1)
-        folded = fold(words[n].text)
-        given, family = self._is_given(folded), self._is_family(folded)
+        folded, whole = fold(words[n].text), fold("".join(core_of(words[n].text)[:2]))
+        given, family = self._is_given(folded), self._is_family(folded) or self._is_elided(whole)
         first = open_words[0]
         last = next(m for m in reversed(open_words) if not words[m].joined or m == first)
-        known = self._known_role(folded)
+        known = self._known_role(fold(self._parted(words[n].text)[1]))
         if known is not None:
             return known
         if first == last:  # "J. Okafor", "Mr. Okafor", a clinician by surname; a patient by first name
@@ -176,7 +199,7 @@ class Namer:
             return script_word(self.key, self.lists, self.domain, script, word, part)
         if role is Role.INITIALS:
             return "".join(in_case_of(c, self.letter(c)) if c.isalpha() else c for c in word)
-        before, core, after = core_of(word)
+        before, core, after = self._parted(word)
         folded = self._spelt(fold(core))
         if not folded or not folded[0].isalpha():
             return before + in_case_of(core, self.letter("")) + after
@@ -254,8 +277,10 @@ def one_edit_apart(a: str, b: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _tokens(name: str) -> frozenset[str]:
-    return frozenset(fold(word.text) for word in words_of(name) if len(word.text) > 1)
+def _tokens(name: str) -> frozenset[tuple[str, str]]:
+    """The words of a name, folded: an elided letter and the rest, or nothing and the whole."""
+    words = [core_of(word.text) for word in words_of(name) if len(word.text) > 1]
+    return frozenset((fold(before), fold(core)) for before, core, _ in words)
 
 
 def core_of(word: str) -> tuple[str, str, str]:

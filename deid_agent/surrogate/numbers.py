@@ -2,9 +2,10 @@
 
 Two spellings of one identifier (123-45-6789, 123456789; ab12, AB12) map to the same
 characters: the map works on letters and digits alone, letters in upper case, and
-punctuation and case are put back afterwards. It is one map for all identifier types,
-so that references, record keys and narrative join however they were typed. The proof
-that no two identifiers of one shape meet is in ``keyed.Permutation``.
+punctuation and case are put back afterwards. So are the leading zeros of every run of digits: 0004471902 and
+4471902 map to 000x and x. It is one map for all identifier types, so that references, record keys and narrative
+join however they were typed. Two identifiers of one form (signs, zeros, shape) never meet: the zeros are kept and
+what follows them goes through a permutation (``keyed.Permutation``); so two that differ still differ.
 """
 
 import re
@@ -22,6 +23,7 @@ _HEX = "0123456789ABCDEF"
 _VIN_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
 _CHUNK = 48  # characters permuted at once: keeps halves of the network below 128 bits
 
+_RUNS = re.compile(r"[0-9]+|[A-Z]+")
 _UUID = re.compile(r"(?i)((?:urn:uuid:)?)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 _OID = re.compile(r"((?:urn:oid:)?[0-2](?:\.(?:0|[1-9][0-9]*)){2})((?:\.(?:0|[1-9][0-9]*))+)")
 _SSN = re.compile(r"[0-9]{3}([-. ]?)[0-9]{2}\1[0-9]{4}")
@@ -126,12 +128,30 @@ def _oid(key: Key, arcs: str, domain: str) -> str:
 def _mapped(key: Key, text: str, domain: str) -> str:
     """``text`` (ASCII digits and capital letters) through the permutation of its class.
 
-    A class is a checksum scheme (or none) within the texts of one shape and one count of leading zeros.
+    A class is a checksum scheme (or none) within the texts of one shape. A text that satisfies a scheme as it
+    stands keeps its zeros in place; any other is mapped without them and is of the class of what is left. The
+    walk stays among texts whose zeros, put back, make no checksum right, so it is one to one there too.
     """
     kind = scheme(text)
+    runs = _RUNS.findall(text)
+    zeros = [0 if run.isalpha() else min(len(run) - len(run.lstrip("0")), len(run) - 1) for run in runs]
+    if kind or not any(zeros):
+        return _in_class(key, text, domain, kind, lambda new: scheme(new) == kind)
+
+    def padded(new: str) -> str:
+        out, at = "", 0
+        for run, count in zip(runs, zeros, strict=True):
+            out, at = f"{out}{'0' * count}{new[at : at + len(run) - count]}", at + len(run) - count
+        return out
+
+    core = "".join(run[count:] for run, count in zip(runs, zeros, strict=True))
+    own = scheme(core)
+    return padded(_in_class(key, core, domain, own, lambda new: scheme(new) == own and not scheme(padded(new))))
+
+
+def _in_class(key: Key, text: str, domain: str, kind: str, keep: Callable[[str], bool]) -> str:
     alphabets = _alphabets(text, kind)
-    tweak = f"{domain}:{kind}:{_shape(text, alphabets)}"
-    return _permuted(key, text, alphabets, tweak, lambda new: scheme(new) == kind)
+    return _permuted(key, text, alphabets, f"{domain}:{kind}:{_shape(text, alphabets)}", keep)
 
 
 def _alphabets(text: str, kind: str) -> list[str]:
@@ -140,7 +160,7 @@ def _alphabets(text: str, kind: str) -> list[str]:
         letters = [_VIN_LETTERS if c.isalpha() else _DIGITS for c in text]
         return [*letters[:8], _DIGITS + "X", *letters[9:]]
     out: list[str] = []
-    for run in re.findall(r"[0-9]+|[A-Z]+", text):
+    for run in _RUNS.findall(text):
         if run.isalpha():
             out += ["ABCDEF" if kind == HEXADECIMAL else _LETTERS] * len(run)
             continue

@@ -1,6 +1,7 @@
 """The entry, the key, the lists and the other methods of a policy."""
 
 import pickle
+import re
 import shutil
 import time
 from pathlib import Path
@@ -97,6 +98,43 @@ def test_identifiers_join_across_types_scopes_and_writing() -> None:
         for scope in (SCOPE, Scope(""))
     }
     assert len(made) == 1
+
+
+def test_leading_zeros_separators_and_case_join_an_identifier() -> None:
+    def made(value: str) -> str:
+        return replace(MADE, PhiType.MEDICALRECORD, value)
+
+    assert made("0004471902") == f"000{made('4471902')}"
+    assert made("04471902") == f"0{made('4471902')}"
+    letters, figures = made("AB-4471902").split("-")
+    assert (made("AB4471902"), made("ab 4471902")) == (letters + figures, f"{letters.lower()} {figures}")
+    assert made("AB0004471902") == f"{letters}000{figures}"
+    assert replace(MADE, PhiType.ZIP, "45601-1234")[:5] == replace(MADE, PhiType.ZIP, "45601")
+
+
+@pytest.mark.parametrize(
+    ("forms", "people"),
+    [
+        ("O'Brien|OBRIEN|O Brien|o’brien|Obrien|O'BRIEN", ()),
+        ("D'Angelo|DANGELO|d angelo", ()),
+        ("O'Zyblorq|OZYBLORQ|O Zyblorq", (("Ada", "O'Zyblorq"),)),
+    ],
+)
+@pytest.mark.parametrize("like", ["{}", "Ada {}", "{}, Ada", "Mrs. {}", "{}'s"])
+def test_an_elided_letter_is_one_name_in_all_its_forms(
+    forms: str, people: tuple[tuple[str, str], ...], like: str
+) -> None:
+    scope = Scope("d", people=people)
+    for kind in (Kind.NAME, Kind.FAMILY) if like == "{}" else (Kind.NAME,):
+        new = [replace(MADE, PhiType.PATIENT, like.format(f), kind=kind, scope=scope) for f in forms.split("|")]
+        assert len({re.sub(r"[ '’]", "", name).lower() for name in new}) == 1
+        assert [re.sub(r"[^ '’]+", "", name) for name in new] == [
+            re.sub(r"[^ '’]+", "", like.format(f)) for f in forms.split("|")
+        ]
+
+
+def test_an_initial_with_its_full_stop_is_no_elided_letter() -> None:
+    assert not replace(MADE, PhiType.PATIENT, "Ada O. Brien", kind=Kind.NAME).split()[1].startswith("O")
 
 
 def test_the_last_four_agree_with_the_whole_number() -> None:
