@@ -19,7 +19,7 @@ from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
 from deid_agent.recognize.base import Recognizer
-from deid_agent.replacer import Replacer
+from deid_agent.replacer import Codes, Replacer
 from deid_agent.resolve import Resolver
 from deid_agent.rewrap import inside, siblings, written
 from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, place
@@ -61,6 +61,7 @@ class _Case:
     notes: _Notes
     nesting: int
     guarded: list[Fact] = field(repr=False)
+    codes: Codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,9 @@ class Deidentifier:
         parts: list[bytes] = []
         facts: list[Fact] = []
         codec = self._codec(payload)
+        codes = Codes(self._replacer.surrogates, payload)
         for number, message in enumerate(codec.parse(payload)):
-            case = self._case(codec, message, facts_of(message.sites, str(number)), notes)
+            case = self._case(codec, message, facts_of(message.sites, str(number)), notes, codes)
             facts += case.facts
             parts.append(self._message(case))
         mapped = self._key(key, tuple(facts))
@@ -132,13 +134,19 @@ class Deidentifier:
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
     def _case(
-        self, codec: Codec, message: Message, facts: tuple[Fact, ...], notes: _Notes, outer: "_Case | None" = None
+        self,
+        codec: Codec,
+        message: Message,
+        facts: tuple[Fact, ...],
+        notes: _Notes,
+        codes: Codes,
+        outer: "_Case | None" = None,
     ) -> _Case:
         scope = _scope(message.identity, message.patient, facts, reference_of(message.sites))
         changed = (site for site in message.sites if self._policy.method(site.type, site.path) is not Method.KEEP)
         own = facts_of(changed, "" if outer is None else str(len(outer.guarded)))
         guarded = [*(outer.guarded if outer else ()), *own]
-        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded)
+        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded, codes)
 
     def _message(self, case: _Case) -> bytes:
         if self._policy.changes_nothing:
@@ -180,7 +188,8 @@ class Deidentifier:
             return
         if site.kind is Kind.REDACT:
             method = Method.REDACT
-        new = self._replacer.value(site, method, case.scope)
+        link = method is Method.LINK
+        new = case.codes.of(site.value) if link else self._replacer.value(site, method, case.scope)
         if new != site.value:
             case.notes[site.path, site.type, method, site.source] += 1
             yield Edit(site.start, site.end, case.message.encode(new))
@@ -255,7 +264,7 @@ class Deidentifier:
         notes: _Notes = Counter()
         parts = []
         for message in messages:
-            inner = self._case(codec, message, facts, notes, case)
+            inner = self._case(codec, message, facts, notes, case.codes, case)
             patient = case.scope.patient or message.patient
             scope = _scope(case.scope.document, patient, facts, case.scope.reference or inner.scope.reference)
             try:

@@ -1,8 +1,8 @@
 """Which method applies to which type at which path; read from one TOML file and compiled.
 
 A policy is data: ``default`` method, ``types`` (PHI type to method), ``paths``
-(path to method; the longest path that matches wins over the type), and what
-happens to dates, attachments, record keys and headers.
+(path to method; the longest path that matches wins over the type; ``*.id`` is every place whose last part is
+``id`` and that no longer path names), and what happens to dates, attachments, record keys and headers.
 """
 
 import hashlib
@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from deid_agent.errors import ConfigurationError
-from deid_agent.phi import PhiType
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Method(StrEnum):
-    """What becomes of PHI."""
+    """What becomes of PHI.
+
+    LINK is for identifiers alone (other types at such a path go by their type): a fresh code, the same for the
+    same identifier within one record and different in every other record. In text it is the mask.
+    """
 
     SURROGATE = "surrogate"
+    LINK = "link"
     REDACT = "redact"
     MASK = "mask"
     GENERALIZE = "generalize"
@@ -103,13 +108,18 @@ class Policy:
 
     def method(self, type_: PhiType, path: str) -> Method:
         """The method for a value of ``type_`` at ``path``: longest path rule, then type, then default."""
-        if self.paths:
-            plain = plain_path(path)
-            while plain:
-                if plain in self.paths:
-                    return self.paths[plain]
-                plain = plain[: max(plain.rfind("."), plain.rfind("-"), 0)]
-        return self.types.get(type_, self.default)
+        found = self._at(plain_path(path)) if self.paths else None
+        if found is None or (found is Method.LINK and CATEGORY[type_] is not PhiCategory.ID):
+            return self.types.get(type_, self.default)
+        return found
+
+    def _at(self, path: str) -> Method | None:
+        last = f"*{path[path.rfind('.') :]}" if "." in path else ""
+        while path:
+            if path in self.paths:
+                return self.paths[path]
+            path = path[: max(path.rfind("."), path.rfind("-"), 0)]
+        return self.paths.get(last)
 
     def with_key(self, mode: KeyMode) -> "Policy":
         """The same policy for records whose keys are of another kind (file names)."""

@@ -1,8 +1,12 @@
 """What a policy's method makes of one value: the one place where old text becomes new text."""
 
+import base64
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from uuid import UUID
 
 from deid_agent.phi import PhiType
 from deid_agent.policy import Method, Policy
@@ -11,6 +15,42 @@ from deid_agent.spans import Span
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.methods import generalize, mask
 from deid_agent.surrogate.series import connects
+
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OID = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]*)){2,}")
+
+
+@dataclass(slots=True)
+class Codes:
+    """Codes of one record (``Method.LINK``): one for each identifier, by the order in which they first come.
+
+    A code is made from the key, the digest of the whole record and that order, never from the identifier, so no two
+    records share one, the same record again gets the same ones, and nobody can lead a code back (45 CFR 164.514(c)).
+    A UUID becomes a UUID, an OID one under 2.25 (ITU-T X.667), anything else 20 letters and digits: what an HL7
+    control id (ST, 20 characters up to version 2.6) and a FHIR id both hold.
+    """
+
+    surrogates: Surrogates
+    payload: bytes = field(repr=False)
+    _given: dict[str, str] = field(default_factory=dict, repr=False)
+    _record: str = field(default="", repr=False)
+
+    def of(self, value: str) -> str:
+        """The code of ``value``: for the same value the same, for another another."""
+        code = self._given.get(value)
+        if code is None:
+            self._record = self._record or hashlib.sha256(self.payload).hexdigest()
+            code = self._given[value] = _code(value, self.surrogates.fresh(self._record, len(self._given)))
+        return code
+
+
+def _code(value: str, random: bytes) -> str:
+    uuid = UUID(bytes=random[:16], version=4)
+    if _UUID.fullmatch(value):
+        return str(uuid)
+    if _OID.fullmatch(value):
+        return f"2.25.{uuid.int}"
+    return base64.b32hexencode(random).decode("ascii")[:20]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +62,7 @@ class Replacer:
     year: int = field(default_factory=lambda: date.today().year)
 
     def value(self, site: Site, method: Method, scope: Scope) -> str:
-        """What a structured value becomes; ``site.blank`` where nothing of it may stay."""
+        """What a structured value becomes; ``site.blank`` where nothing of it may stay (``Codes`` are for links)."""
         match method:
             case Method.SURROGATE:
                 new = self.surrogates.replace(site.type, site.value, kind=site.kind, scope=scope)
@@ -32,7 +72,7 @@ class Replacer:
             case Method.GENERALIZE:
                 new = generalize(site.type, site.value, blank=site.blank, now=self._now(scope))
                 return f"{new}-01-01T00:00:00Z" if site.kind is Kind.INSTANT and len(new) == 4 else new
-            case Method.MASK | Method.REDACT:
+            case Method.MASK | Method.REDACT | Method.LINK:
                 return site.blank
             case Method.KEEP:
                 return site.value
@@ -62,7 +102,7 @@ class Replacer:
                 return self.surrogates.replace(type_, old, kind=kind, scope=scope)
             case Method.GENERALIZE:
                 return generalize(type_, old, blank=mask(type_), now=self._now(scope))
-            case Method.MASK:
+            case Method.MASK | Method.LINK:
                 return mask(type_)
             case Method.REDACT:
                 return ""

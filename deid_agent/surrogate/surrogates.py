@@ -128,6 +128,10 @@ class Surrogates:
             last = self._last = _Frame(scope)
         return f"{before}{self._replace(type, core, kind, last)}{after}"
 
+    def fresh(self, record: str, number: int) -> bytes:
+        """32 bytes for the ``number``-th thing of ``record`` that needs a code; nothing of the thing goes in."""
+        return self._key.digest("code", record, str(number))
+
     def days(self, values: Sequence[str], gaps: Sequence[str], scope: Scope) -> list[str]:
         """What stands for the days of one expression (``March 4``, ``-``, ``9, 2019``), as ``series`` reads it.
 
