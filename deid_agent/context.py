@@ -67,6 +67,12 @@ def reference_of(sites: Iterable[Site]) -> date | None:
     return max((day for day in days if day is not None), default=None)
 
 
+def days_of(facts: Iterable[Fact]) -> tuple[date, ...]:
+    """The days among known facts (the patient's own: of birth, of death), each once and in order."""
+    days = {day for fact in facts if fact.type is PhiType.DATE and (day := _day(fact.value)) is not None}
+    return tuple(sorted(days))
+
+
 def _day(value: str) -> date | None:
     found = _DAY.match(value)
     try:

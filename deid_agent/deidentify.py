@@ -14,7 +14,7 @@ from deid_agent import pdf, recordkey
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
 from deid_agent.codec.base import Codec
 from deid_agent.codec.plain import PlainMessage, PlainText
-from deid_agent.context import facts_of, reference_of
+from deid_agent.context import days_of, facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
@@ -313,8 +313,9 @@ def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ..
     return tuple(Remark(*what, count=count) for what, count in notes.items())
 
 
-def _scope(document: str, patient: str | None, facts: Iterable[Fact], reference: date | None = None) -> Scope:
-    return Scope(document=document, patient=patient, reference=reference, people=_people(facts))
+def _scope(document: str, patient: str | None, facts: tuple[Fact, ...], reference: date | None = None) -> Scope:
+    known = days_of(facts) + ((reference,) if reference else ())
+    return Scope(document=document, patient=patient, reference=reference, people=_people(facts), known=known)
 
 
 def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from deid_agent.sites import Kind, Site
 from deid_agent.spans import Span
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.methods import generalize, mask
+from deid_agent.surrogate.numeric_dates import day_first
 from deid_agent.surrogate.series import connects
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -78,8 +79,14 @@ class Replacer:
                 return site.value
 
     def findings(self, text: str, spans: Sequence[Span], methods: Sequence[Method], scope: Scope) -> list[str]:
-        """What each finding of one text becomes, in order; days of one expression (March 4-9, 2019) together."""
+        """What each finding of one text becomes, in order; days of one expression (March 4-9, 2019) together.
+
+        3/4/2019 is the third of April where the other dates of the text, or the days that the structure tells, say so.
+        """
         old = [text[span.start : span.end] for span in spans]
+        if scope.day_first is None:
+            days_of = (value for span, value in zip(spans, old, strict=True) if span.type is PhiType.DATE)
+            scope = replace(scope, day_first=day_first(days_of, scope.known))
         out: list[str] = []
         start = 0
         for end in range(1, len(spans) + 1):

@@ -1,6 +1,7 @@
 """Dates in digits: HL7 timestamps, ISO 8601 and FHIR, 3/4/2019, 03-04-19, 4.3.19, 3/4, 3/2019."""
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 
@@ -18,6 +19,7 @@ _THREE = re.compile(
     rf"(\d{{1,4}})({_SEP_OR_SPACE})(\d{{1,2}})({_SEP_OR_SPACE})(\d{{1,4}})(,?\s*(?:T|\s)\s*\d.*)?", re.DOTALL
 )
 _TWO = re.compile(rf"(\d{{1,4}})({_SEP})(\d{{1,4}})")
+_WRITTEN = re.compile(r"(?<![\d/.\-])(\d{1,2})[/.\-](\d{1,2})(?:[/.\-](\d{4}|\d\d))?(?![\d/\-]|\.\d)")
 _HAN = re.compile(r"(\d{2,4})(\s*年\s*)(\d{1,2})(\s*月\s*)(?:(\d{1,2})(\s*[日号].*)?)?", re.DOTALL)
 
 
@@ -28,6 +30,26 @@ class Found:
     text: str
     day: date
     whole: bool
+
+
+def day_first(values: Iterable[str], known: Collection[date] = ()) -> bool | None:
+    """Whether these dates of one document put the day before the month; None where nothing says it.
+
+    Asked in this order: days with a year that can be read one way only (23/01/2018), those that are a ``known`` day
+    in one reading alone, those without a year (23/1). More votes win.
+    """
+    votes = [0, 0, 0]
+    for found in (found for value in values for found in _WRITTEN.finditer(value)):
+        a, b, year = int(found[1]), int(found[2]), found[3]
+        if a > 31 or b > 31 or a == b:
+            continue
+        if a > 12 or b > 12:
+            votes[0 if year else 2] += (a > 12) - (b > 12)
+        elif year:
+            days = {(day.month, day.day) for day in known if f"{day.year:04d}".endswith(year)}
+            votes[1] += ((b, a) in days) - ((a, b) in days)
+    deciding = next(filter(None, votes), 0)
+    return deciding > 0 if deciding else None
 
 
 def numeric_date(text: str, shift: Shift) -> Found | None:

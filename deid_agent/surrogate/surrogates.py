@@ -37,8 +37,8 @@ class Scope:
     """Within what surrogates agree: a document, and the patient whose it is where that is known.
 
     ``reference`` is the message's own time: what "3/4" without a year is near to. ``people`` are
-    (given, family) names that the message's structured part tells. ``day_first`` says that the
-    document writes 3/4 for the third of April (None: not known, read as the fourth of March).
+    (given, family) names that the message's structured part tells, ``known`` days that it tells. ``day_first`` says
+    that the document writes 3/4 for the third of April (None: not known, read as the fourth of March).
     """
 
     document: str = field(repr=False)
@@ -46,6 +46,7 @@ class Scope:
     reference: date | None = field(default=None, repr=False)
     people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     day_first: bool | None = field(default=None, repr=False)
+    known: tuple[date, ...] = field(default=(), repr=False)
 
     @property
     def person(self) -> str:

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from pathlib import Path
 
+import pytest
 from support.surrogates import surrogates
 
 from deid_agent import policy
@@ -50,3 +51,28 @@ def test_the_days_of_one_expression_move_together() -> None:
         "9, 2019",
         "April 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("others", "known", "first"),
+    [
+        ("", (), False),
+        ("23/01/2018", (), True),
+        ("01/23/2018", (), False),
+        ("23/1", (), True),
+        ("11/12/2017 29/10/2017 1/23", (), True),  # with a year before without
+        ("", (date(2019, 4, 3),), True),
+        ("", (date(2019, 3, 4),), False),
+        ("12/25/2018", (date(2019, 4, 3),), False),  # the text itself before what the structure tells
+    ],
+)
+def test_the_order_of_day_and_month_is_that_of_the_text(others: str, known: tuple[date, ...], first: bool) -> None:
+    made, scope = Replacer(policy.load("pseudonymised", RULES), surrogates()), Scope("d", known=known)
+    texts = ["3/4/2019", "03/04/19", *others.split()]
+    text = " ; ".join(texts)
+    starts = [text.index(value) for value in texts]
+    spans = [Span(at, at + len(value), PhiType.DATE, "a") for at, value in zip(starts, texts, strict=True)]
+    day = (date(2019, 4, 3) if first else date(2019, 3, 4)) + timedelta(made.surrogates.shift_days(scope))
+    one, two = (day.day, day.month) if first else (day.month, day.day)
+    new = made.findings(text, spans, [Method.SURROGATE] * len(spans), scope)
+    assert new[:2] == [f"{one}/{two}/{day.year}", f"{one:02d}/{two:02d}/{day.year % 100:02d}"]
