@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 
 from deid_agent.surrogate.checks import HEXADECIMAL, NPI, VIN, scheme
 from deid_agent.surrogate.keyed import Key
@@ -29,8 +30,9 @@ _OID = re.compile(r"((?:urn:oid:)?[0-2](?:\.(?:0|[1-9][0-9]*)){2})((?:\.(?:0|[1-
 _SSN = re.compile(r"[0-9]{3}([-. ]?)[0-9]{2}\1[0-9]{4}")
 _SIN = re.compile(r"[0-9]{3}[ -][0-9]{3}[ -][0-9]{3}")
 _LAST_FOUR = re.compile(r"[^0-9A-WYZa-wyz]*[0-9]{4}")
-_NINO = re.compile(r"(?i)[A-Z]{2}([ -]?[0-9]{2}){3}[ -]?[A-D]")
-_NINO_FIRST = "DFIQUV"  # letters that no National Insurance number begins with
+_NINO = re.compile(r"(?i)(?:[A-Z]{2}([ -]?[0-9]{2}){3}[ -]?[A-D]|[DFIQUV][A-Z]([ -]?[0-9]{2}){3}[ -]?[A-Z])")
+_NINO_ISSUED = ("ABCEGHJKLMNOPRSTWXYZ", _LETTERS, *[_DIGITS] * 6, "ABCD")
+_NINO_NEVER = ("DFIQUV", _LETTERS, *[_DIGITS] * 6, _LETTERS)  # no National Insurance number begins with these
 
 
 def identifier(key: Key, value: str, domain: str = "id") -> str:
@@ -53,26 +55,25 @@ def identifier(key: Key, value: str, domain: str = "id") -> str:
 
 
 def social_security(key: Key, value: str) -> str:
-    """A number that was never issued: areas 900-999 with groups 01-49 (ITINs begin at 50).
+    """A number of the same kind, one to one: issuable for issuable, unissuable for unissuable.
 
-    The last four alone (``xxx-xx-1234``) agree with the last four of the whole number. Nine digits
-    do not fit into the unissued ones one to one: about one pair in 49 million
-    meets, the price of never naming a living person. A Canadian number (3-3-3) begins with 0, a National
-    Insurance number with a letter that none begins with.
+    The last four alone (``xxx-xx-1234``) agree with the last four of the whole number; area and group go through a
+    permutation that depends on them. A Canadian number (3-3-3) begins with 0, a National Insurance number with a
+    letter that none begins with, so these two name nobody; the former is one to one among numbers whose last
+    digit checks the others. There are not enough Social Security numbers that were never issued for that.
     """
     if _SSN.fullmatch(value):
         digits = "".join(c for c in value if c.isdigit())
-        choice = key.number("ssn", digits)
-        prefix = f"9{choice % 100:02d}{choice // 100 % 49 + 1:02d}"
-        return weave(value, prefix + _last_four(key, digits[5:]))
+        return weave(value, _area_and_group(key, digits) + _last_four(key, digits[5:]))
     if _SIN.fullmatch(value):
         return "0" + identifier(key, value[1:], "sin")
     if _LAST_FOUR.fullmatch(value):
         return value[:-4] + _last_four(key, value[-4:])
     if _NINO.fullmatch(value):
-        mapped = identifier(key, value, "nino")
-        first = _NINO_FIRST[key.index(len(_NINO_FIRST), "nino", value[0].upper())]
-        return (first if value[0].isupper() else first.lower()) + mapped[1:]
+        text = "".join(c for c in value if c.isalnum()).upper()
+        at, _ = _place(text, _NINO_NEVER if text[0] in _NINO_NEVER[0] else _NINO_ISSUED)
+        # Counted, the issued ones are a part of those that never were, and a permutation of these is one to one on it.
+        return weave(value, _written(key.permutation(prod(map(len, _NINO_NEVER)), "nino").next(at), _NINO_NEVER))
     return identifier(key, value)
 
 
@@ -103,7 +104,26 @@ def _cased(new: str, old: str) -> str:
 
 
 def _last_four(key: Key, digits: str) -> str:
-    return f"{key.permutation(10_000, 'ssn-serial').next(int(digits)):04d}"
+    """0000 ends no number: what would become it goes one step further."""
+    permutation = key.permutation(10_000, "ssn-serial")
+    return f"{permutation.next(int(digits)) or permutation.next(0):04d}"
+
+
+def _area_and_group(key: Key, digits: str) -> str:
+    """The first five of nine digits through the permutation of their last four."""
+    permutation = key.permutation(100_000, f"ssn:{digits[5:]}")
+    at = int(digits[:5])
+    issuable = _issuable(at)
+    while True:
+        at = permutation.next(at)
+        if _issuable(at) is issuable:
+            return f"{at:05d}"
+
+
+def _issuable(area_and_group: int) -> bool:
+    """No area 000, 666 or 900 to 999, no group 00 (SSA, since the randomization of 2011)."""
+    area, group = divmod(area_and_group, 100)
+    return 0 < area < 900 and area != 666 and group != 0
 
 
 def _uuid(key: Key, value: str, domain: str) -> str:
@@ -203,11 +223,7 @@ def _permuted(
 
 
 def _walked(key: Key, text: str, alphabets: Sequence[str], tweak: str, keep: Callable[[str], bool]) -> str:
-    size = 1
-    at = 0
-    for c, alphabet in zip(text, alphabets, strict=True):
-        at = at * len(alphabet) + alphabet.index(c)
-        size *= len(alphabet)
+    at, size = _place(text, alphabets)
     permutation = key.permutation(size, tweak)
     start = at
     while True:
@@ -217,6 +233,15 @@ def _walked(key: Key, text: str, alphabets: Sequence[str], tweak: str, keep: Cal
             return _written(permutation.next(at), alphabets)
         if keep(new):
             return new
+
+
+def _place(text: str, alphabets: Sequence[str]) -> tuple[int, int]:
+    """Which of all texts over ``alphabets`` this one is, and how many there are."""
+    at, size = 0, 1
+    for c, alphabet in zip(text, alphabets, strict=True):
+        at = at * len(alphabet) + alphabet.index(c)
+        size *= len(alphabet)
+    return at, size
 
 
 def _written(number: int, alphabets: Sequence[str]) -> str:
