@@ -20,7 +20,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 _DROPPED = re.compile(r"""\s+(?:compression|integrityCheckAlgorithm|integrityCheck)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _BETWEEN = re.compile(
     r"""(?:\s+(?:representation|language|charset|integrityCheckAlgorithm|integrityCheck)\s*=\s*"""
-    r"""(?:"[!#-~]*"|'[!-&(-~]*'))*\s+compression\s*=\s*["']"""
+    r"""(?:"[!#-%'-~]*"|'[!-%(-~]*'))*\s+compression\s*=\s*["']"""
 )
 
 

@@ -27,7 +27,7 @@ _MARKUP = (
 )
 _TARGET, _DECLARATION = r"[\w:.-]*+", r"<![A-Za-z][^<>]*+>"
 # A browser takes all else that begins like these for a comment, and people leave names in comments.
-_KNOWN_TARGET = r"(?:(?:xml(?:-stylesheet|:namespace)?|php|import|mso-application)(?![\w:.-]))?+"
+_KNOWN_TARGET = r"(?:(?:xml(?:-stylesheet|:namespace)?|php|import|mso-application)(?![\w:.]))?+"
 _DOCTYPE = (
     r"<!(?i:doctype\s++html)(?i:\s++(?:public|system))?(?:\s*+[\"'](?:-//(?:W3C|IETF)//[\w /.-]{1,60}"
     r"|https?://www\.w3\.org/[\w/.-]{1,60}|about:legacy-compat|[\w-]{1,20}\.dtd)[\"'])*+\s*+>"

@@ -4,12 +4,13 @@ import base64
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 from xml.parsers import expat
 
 import pytest
-from support.markup import RULES, blanked, cda, document, overwritten, shape
+from support.markup import RULES, blanked, cda, document, overwritten, ranges, shape
 
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.context import facts_of
@@ -318,3 +319,11 @@ def test_a_bad_table_stops_the_start(old: str, new: str, fault: str, tmp_path: P
 
     with pytest.raises(ConfigurationError, match=fault):
         CdaCodec(tmp_path)
+
+
+@pytest.mark.parametrize("between", ["representation='&amp;&#241;'", 'representation="B64" integrityCheck="&#241;"'])
+def test_a_notice_takes_no_place_that_is_read_as_text(between: str) -> None:
+    data = "QWRhIE9rYWZvciwgTVJOIDAwNDcxODgy"
+    text = f"<text mediaType='text/plain' {between} compression='DF'>{data}</text>"
+    places = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))
+    assert all(a[1] <= b[0] for a, b in pairwise(places))
