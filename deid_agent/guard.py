@@ -29,6 +29,7 @@ from itertools import groupby
 from urllib.parse import quote, unquote_to_bytes
 
 from deid_agent.errors import MessageError, Reason
+from deid_agent.literal import Reading, reading
 from deid_agent.mapped import MappedText
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.sites import Edit, Fact, Narrative, Role, Subject, place
@@ -37,6 +38,7 @@ from deid_agent.text import Document
 
 Range = tuple[int, int]
 Find = Callable[[Document], Iterable[Span]]
+RulesOut = Callable[[Reading, tuple[Fact, ...]], bool]
 
 SOURCE = "guard"
 _BLANK = "\x00"
@@ -110,10 +112,14 @@ def _identifies(fact: Fact) -> bool:
 
 
 class Guard:
-    """Searches leaves for facts. ``find`` proposes spans of ``Document.facts`` (``recognize.known``, exact)."""
+    """Searches leaves for facts. ``find`` proposes spans of ``Document.facts`` (``recognize.known``, exact).
 
-    def __init__(self, find: Find) -> None:
+    ``rules_out`` says of the whole output that it holds no fact, without its leaves: most messages are done then.
+    """
+
+    def __init__(self, find: Find, rules_out: RulesOut | None = None) -> None:
         self._find = find
+        self._rules_out = rules_out
 
     def clean(
         self,
@@ -132,7 +138,9 @@ class Guard:
         """
         for last in (False, True):
             edits: list[Edit] = []
-            hits = self.search(leaves(output), decided, facts) if facts else []
+            if not facts or self._ruled_out(output, decided, facts):
+                break
+            hits = self.search(leaves(output), decided, facts)
             for leaf, found in groupby(hits, key=lambda hit: hit.leaf):
                 replacements = []
                 for hit in found:
@@ -147,6 +155,11 @@ class Guard:
                 break
             output, decided = place(output, [*(Edit(a, b, output[a:b]) for a, b in decided), *edits])
         return output
+
+    def _ruled_out(self, output: bytes, decided: Sequence[Range], facts: tuple[Fact, ...]) -> bool:
+        """True where ``output`` says what it says as it stands, and none of it is a fact."""
+        said = reading(output, decided) if self._rules_out is not None else None
+        return said is not None and self._rules_out is not None and self._rules_out(said, facts)
 
     def search(self, leaves: Sequence[Narrative], decided: Sequence[Range], facts: tuple[Fact, ...]) -> list[Hit]:
         """Every place that says one of ``facts``, disjoint, in order; byte ranges ``decided`` (sorted) are left out."""

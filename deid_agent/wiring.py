@@ -47,6 +47,7 @@ class Workshop:
     def deidentifier(self) -> Deidentifier:
         """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
         loaded = registry.load_rules(self.rules)
+        known = KnownRecognizer(Words.of(loaded.lexicons), exact=True)
         return Deidentifier(
             codecs=(Hl7Codec(self.rules), FhirCodec(self.rules), CdaCodec(self.rules)),
             recognizers=registry.assemble(loaded, self.system),
@@ -61,7 +62,7 @@ class Workshop:
             ),
             policy=self.policy,
             inner=(RtfCodec(), HtmlCodec(self.rules)),
-            guard=Guard(KnownRecognizer(Words.of(loaded.lexicons), exact=True).recognize),
+            guard=Guard(known.recognize, known.rules_out),
         )
 
     def __call__(self) -> Process:

@@ -65,6 +65,10 @@ class EastFinder:
                 forms.setdefault(form.text[:2], {})[form] = None
         return cls({key: sorted(own, key=lambda form: -len(form.text)) for key, own in forms.items()})
 
+    def rules_out(self, doc: Document, *, rows: bool) -> bool:  # noqa: ARG002
+        """As ``KnownRecognizer.rules_out``."""
+        return not self.forms or doc.text.isascii()
+
     def find(self, doc: Document) -> Iterator[Span]:
         """Spans of the names; of forms that begin at one place the longest, none inside of another."""
         if not self.forms:

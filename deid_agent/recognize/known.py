@@ -11,6 +11,7 @@ Source: Dehghan 2015 section 2.4 (run-time dictionaries), seeded from the messag
 
 from collections.abc import Iterator
 
+from deid_agent.literal import Reading
 from deid_agent.recognize.eastnames import EastFinder
 from deid_agent.recognize.knownnames import Words, people
 from deid_agent.recognize.knownvalues import ValueFinder
@@ -46,6 +47,17 @@ class KnownRecognizer:
             return
         for finder in self._finders(doc.facts):
             yield from finder.find(doc)
+
+    def rules_out(self, reading: Reading, facts: tuple[Fact, ...]) -> bool:
+        """True where no values of ``reading`` repeat a fact; of an ``exact`` recognizer alone.
+
+        False says nothing: known PHI may be there.
+        """
+        if not self._exact:
+            return False
+        documents = [Document(text) for text in reading.texts]
+        finders = self._finders(facts)
+        return all(finder.rules_out(doc, rows=reading.rows) for finder in finders for doc in documents)
 
     def _finders(self, facts: tuple[Fact, ...]) -> tuple[_Finder, ...]:
         last = self._last

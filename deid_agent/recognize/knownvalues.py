@@ -113,6 +113,35 @@ class ValueFinder:
         yield from self._literals(doc)
         yield from self._phrases(doc)
 
+    def rules_out(self, doc: Document, *, rows: bool) -> bool:
+        """As ``KnownRecognizer.rules_out``: a number needs no label for that, a phrase all of its words somewhere."""
+        if any(value in doc.lower for values in self.literals.values() for value, _ in values):
+            return False
+        if self.phrases:
+            words = {_STREET_WORDS.get(word, word) for word in set(_WORDS.findall(doc.lower))}
+            said = [form for forms in self.phrases.values() for form, _ in forms if words.issuperset(form)]
+            if said and (not rows or _in_rows(said, doc)):
+                return False
+        return doc.text.isascii() and not self._may_count(doc) and next(self._dates(doc), None) is None
+
+    def _may_count(self, doc: Document) -> bool:
+        """True where a number stands, or the last four signs of a social security number."""
+        letters = _OTHERS.sub("", doc.text).upper() if self.numbers else ""
+        squeezed: Squeezed | None = None
+        for tail, values in self.numbers.items():
+            if tail not in letters:
+                continue
+            squeezed = squeezed or Squeezed.of(doc)
+            for key, of in values:
+                core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
+                if of.type is PhiType.SSN or (len(core) >= 4 and next(self._placed(core, of, squeezed, doc), None)):
+                    return True
+        return False
+
+    def _placed(self, core: str, of: _Said, squeezed: "Squeezed", doc: Document) -> Iterator[tuple[int, int]]:
+        glued = self.exact and len(core) >= _LONG and of.subject is Subject.PATIENT and core.isdigit()
+        return squeezed.find(core, doc.text, glued=glued)
+
     def _dates(self, doc: Document) -> Iterator[Span]:
         if not self.days:
             return
@@ -136,8 +165,7 @@ class ValueFinder:
         for key, of in (each for tail in sorted(tails) for each in self.numbers[tail]):
             core = key.lstrip("0") if len(key.lstrip("0")) >= 4 else key
             if len(core) >= 4:
-                glued = self.exact and len(core) >= _LONG and of.subject is Subject.PATIENT and core.isdigit()
-                for start, end in squeezed.find(core, doc.text, glued=glued):
+                for start, end in self._placed(core, of, squeezed, doc):
                     if self._stands(of.type, core, doc.text, start):
                         yield of.span(start, end, "number")
             if of.type is PhiType.SSN and len(key) == 9:
@@ -241,7 +269,20 @@ def _near(text: str, words: list[tuple[int, int]], at: int, last: int) -> bool:
     return all(_BETWEEN.fullmatch(text, words[i][1], words[i + 1][0]) for i in range(at, last))
 
 
+_WORDS = re.compile(r"[a-z]+|[0-9]+")
 _BETWEEN = re.compile(r"[ \t,.'’#&\-]{0,4}\r?\n?[ \t]{0,4}")
+
+
+def _in_rows(forms: Iterable[_Phrase], doc: Document) -> bool:
+    """True where one of the phrases stands in the (ASCII) text, as ``ValueFinder._phrases`` finds it."""
+    words = [found.span() for found in _WORDS.finditer(doc.lower)]
+    texts = [_STREET_WORDS.get(word, word) for a, b in words for word in (doc.lower[a:b],)]
+    for form in forms:
+        for at in (at for at, word in enumerate(texts) if word == form[0]):
+            last = at + len(form) - 1
+            if tuple(texts[at : last + 1]) == form and _near(doc.text, words, at, last):
+                return True
+    return False
 
 
 def _plain(word: str) -> str:

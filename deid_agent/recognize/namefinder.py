@@ -42,6 +42,7 @@ _CUE = re.compile(
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
 _LONGEST = 64
+_LETTERS = re.compile(r"[a-z]+")
 _DAY = re.compile(r"[ \t]{0,3}\d")
 _DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
 _FIGURES = re.compile(r"\d{1,6}")
@@ -73,6 +74,10 @@ class NameFinder:
             yield from _Reading(person, doc, self.lists, words, plains, self.exact).runs(sorted(hits))
         if not self.exact:
             yield from self._initials(doc)
+
+    def rules_out(self, doc: Document, *, rows: bool) -> bool:  # noqa: ARG002
+        """As ``KnownRecognizer.rules_out``: none of the words is a part of a name."""
+        return doc.text.isascii() and self._index.keys().isdisjoint(_LETTERS.findall(doc.lower))
 
     @cached_property
     def _index(self) -> Mapping[str, tuple[Person, ...]]:

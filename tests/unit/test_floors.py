@@ -15,6 +15,7 @@ FLOORS = {
     "errors": 0,
     "mapped": 1,
     "armor": 1,
+    "literal": 1,
     "charsets": 1,
     "pdf": 1,
     "sites": 1,
