@@ -14,26 +14,31 @@ import orjson
 from deid_agent.codec.fhir.compiled import load
 from deid_agent.codec.fhir.every import Every, Names
 from deid_agent.codec.fhir.message import FhirMessage, message
+from deid_agent.codec.fhir.plans import Plan, Plans, Signature
 from deid_agent.codec.fhir.sink import Object, Sink
-from deid_agent.codec.fhir.tokens import scalars
+from deid_agent.codec.fhir.tokens import Strings, quotes, scalars
 from deid_agent.codec.fhir.walk import Walk, measure
-from deid_agent.errors import MessageError, Reason
+from deid_agent.errors import ConfigurationError, MessageError, Reason
 from deid_agent.sites import Narrative
 
 _BOM = b"\xef\xbb\xbf"
 _FIRST = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_DEEPEST = 250
 _TYPE = re.compile(r"[A-Za-z]{1,64}")
 
 
 class FhirCodec:
-    """Parses FHIR JSON. Holds the tables of ``rules/fhir``; never changed by a message."""
+    """Parses FHIR JSON. Holds the tables of ``rules/fhir``; what stays of a message is how its objects were planned."""
 
     name = "fhir"
 
     def __init__(self, rules: Path, *, max_depth: int = 128, max_values: int = 2_000_000) -> None:
         self._table = load(rules)
         self._names = Names.of(self._table)
+        self._plans: dict[Signature, Plan] = {}
+        if max_depth > _DEEPEST:
+            raise ConfigurationError(f"max_depth {max_depth}: orjson writes no deeper; name at most {_DEEPEST}")
         self._max_depth = max_depth
         self._max_values = max_values
 
@@ -69,16 +74,26 @@ class FhirCodec:
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
         return tree, name
 
+    def _strings(self, raw: bytes, tree: Object) -> Strings:
+        """The strings of the text, proved to be those of the tree: what stands twice is missing in the tree.
+
+        The exact counts are slow: they are taken where a cheaper one can not rule out that a bound is passed.
+        """
+        strings = Strings(raw)
+        if strings.depth(self._max_depth) == self._max_depth:
+            measure(tree, self._max_depth)
+        if len(raw) > self._max_values and strings.most() > self._max_values:
+            scalars(raw, self._max_values)
+        if strings.quotes != quotes(orjson.dumps(tree)):
+            where = f"byte {_doubled(raw, scalars(raw, self._max_values), tree)}"
+            raise MessageError(Reason.MALFORMED, where, "a key stands twice in an object")
+        return strings
+
     def _message(self, raw: bytes, found: object) -> FhirMessage:
         tree, name = self._resource(found)
-        expected = measure(tree, self._max_depth)
-        spans = scalars(raw, self._max_values)
-        if len(spans) != expected:
-            raise MessageError(
-                Reason.MALFORMED, f"byte {_doubled(raw, spans, tree)}", "a key stands twice in an object"
-            )
+        strings = self._strings(raw, tree)
         sink = Sink(raw, self._table)
-        walk = Walk(sink, spans, tree)
+        walk = Walk(sink, strings, tree, Plans(self._table, self._plans))
         walk.resource(tree, name)
         return message(sink, tree, walk.target)
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from deid_agent.codec.fhir.leaves import STAYS
 from deid_agent.codec.fhir.reading import Toml, listed, phi, read_json, read_toml, section, words
 from deid_agent.codec.fhir.shapes import Guess, Leaf, Rule, Shape, Table
+from deid_agent.codec.fhir.whole import STAYS
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
 from deid_agent.sites import Kind, Subject

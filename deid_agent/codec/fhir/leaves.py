@@ -10,27 +10,18 @@ from urllib.parse import unquote
 
 from deid_agent.codec.fhir import uris, xhtml
 from deid_agent.codec.fhir.shapes import Leaf, Table
-from deid_agent.codec.fhir.sink import Scalar, decoded
+from deid_agent.codec.fhir.sink import Frame, Scalar, Sink, decoded
 from deid_agent.codec.fhir.tokens import characters
+from deid_agent.codec.fhir.whole import DATE, PEOPLE, WHOLE, Treatment
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
-from deid_agent.sites import ELSEWHERE, Attachment, Kind, Narrative, Subject
+from deid_agent.sites import ELSEWHERE, Attachment, Kind, Narrative
 
-Treatment = Callable[[Scalar], None]
-
-_DATE = re.compile(
-    r"[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01])"
-    r"(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
-)
 _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _ADDRESS = re.compile(r"[/:#?]")  # nothing without one of these names a resource
-_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
-_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
-_CODE = re.compile(r"\S+")
 _LAST = re.compile(r"(?:[^\s?#|]*/)?([^\s/?#|]+)/?")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
-_PEOPLE = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _CONTACTS = {
     "phone": PhiType.PHONE,
     "pager": PhiType.PHONE,
@@ -40,46 +31,41 @@ _CONTACTS = {
     "url": PhiType.URL,
 }
 _SCHEMES = {"mailto:": PhiType.EMAIL, "tel:": PhiType.PHONE, "fax:": PhiType.FAX}
+_IDNUM = PhiType.IDNUM
 _MANY = 10_000
 """From here on a number of an unknown element may be somebody's (a ZIP code, a record number)."""
 
 
-def _site(at: Scalar) -> None:
-    leaf = at.leaf
-    at.site(leaf.type, kind=leaf.kind, subject=_PEOPLE.get(leaf.type))
-
-
-def _unless(pattern: re.Pattern[str]) -> Treatment:
-    def check(at: Scalar) -> None:
-        if not pattern.fullmatch(at.value):
-            at.text()
-
-    return check
-
-
-def _date(at: Scalar) -> None:
-    instant = at.leaf.name == "instant" and "T" in at.value and _DATE.fullmatch(at.value)
-    # Another way to write a date, a slip of the hand, or no date at all: what nobody can read is blanked, as in HL7.
-    at.site(PhiType.DATE, kind=Kind.INSTANT if instant else Kind.VALUE)
-
-
-def _id(at: Scalar) -> None:
-    at.site(PhiType.IDNUM, uris.tail(at.value), uris.stem(at.value, len(at.value)))
+def _id(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
+    if ":" in value or "." in value:
+        at = Scalar(sink, leaf, value, start, end, path, frame)
+        at.site(_IDNUM, uris.tail(value), uris.stem(value, len(value)))
+    else:
+        sink.site(path, start, end, value, _IDNUM, frame)
 
 
 def _unknown(at: Scalar) -> None:
     value = at.value
-    if len(value) > 4 and _DATE.fullmatch(value):
+    if len(value) > 4 and DATE.fullmatch(value):
         at.site(PhiType.DATE)
-    elif " " not in value and (value.startswith("urn:uuid:") or at.sink.type_of(value)):
-        _reference(at)
+    elif " " not in value and (value.startswith("urn:uuid:") or at.sink.addresses.type_of(value)):
+        _address(at)
     else:
         at.text()
 
 
-def _reference(at: Scalar) -> None:
+def _reference(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
+    found = sink.addresses.id_at(value) if end - start == len(value) else None
+    if found is None:
+        _address(Scalar(sink, leaf, value, start, end, path, frame))
+    else:
+        first, last = found
+        sink.site(path, start + first, start + last, value[first:last], _IDNUM, frame)
+
+
+def _address(at: Scalar) -> None:
     value = at.value
-    if found := at.sink.parts(value):
+    if found := at.sink.addresses.parts(value):
         _parts(at, found)
     elif value == "#" or value.startswith("urn:oid:"):
         return
@@ -96,7 +82,7 @@ def _reference(at: Scalar) -> None:
 def _search(at: Scalar) -> None:
     mark = at.value.find("?")
     if mark >= 0 and "=" not in at.value[:mark]:
-        _reference(at)
+        _address(at)
     else:
         _parts(at, list(uris.search(at.value)))
 
@@ -105,7 +91,7 @@ def _parts(at: Scalar, found: list[uris.Part]) -> None:
     """Each part by what its parameter means; a part without one is an id."""
     for part in found:
         inside = at.value[part.start : part.end]
-        nested = at.sink.parts(inside) if _ADDRESS.search(inside) else []
+        nested = at.sink.addresses.parts(inside) if _ADDRESS.search(inside) else []
         if not part.parameter and not nested:
             at.site(PhiType.IDNUM, part.start, part.end)
             continue
@@ -119,10 +105,10 @@ def _parts(at: Scalar, found: list[uris.Part]) -> None:
         elif leaf.name == "identifier":
             at.site(at.table.system(unquote(part.system)) or PhiType.IDNUM, part.start + uris.tail(inside), part.end)
         elif leaf.name == "site":
-            at.site(leaf.type, part.start, part.end, kind=leaf.kind, subject=_PEOPLE.get(leaf.type))
+            at.site(leaf.type, part.start, part.end, kind=leaf.kind, subject=PEOPLE.get(leaf.type))
         elif leaf.name == "id":
             at.site(PhiType.IDNUM, part.start, part.end)
-        elif prefix and _DATE.fullmatch(inside, prefix.end()):
+        elif prefix and DATE.fullmatch(inside, prefix.end()):
             at.site(PhiType.DATE, part.start + prefix.end(), part.end)
         else:
             at.text(part.start, part.end)
@@ -132,9 +118,9 @@ def _uri(at: Scalar) -> None:
     value = at.value
     if value.startswith(at.table.vocabularies):
         return
-    if "://" in value and " " not in value and at.sink.type_of(value) in at.table.definitions:
+    if "://" in value and " " not in value and at.sink.addresses.type_of(value) in at.table.definitions:
         return  # the name of a definition; STU3 types many canonicals as uri
-    if found := at.sink.parts(value):
+    if found := at.sink.addresses.parts(value):
         _parts(at, found)
         return
     for scheme, meant in (*_SCHEMES.items(), ("urn:", PhiType.IDNUM)):
@@ -150,7 +136,7 @@ def _uri(at: Scalar) -> None:
 def _canonical(at: Scalar) -> None:
     if "://" in at.value and " " not in at.value:
         return
-    if found := at.sink.parts(at.value):
+    if found := at.sink.addresses.parts(at.value):
         _parts(at, found)
     elif not at.value.startswith("urn:"):
         at.text()
@@ -196,21 +182,8 @@ def _contact(at: Scalar) -> None:
         at.site(type_)
 
 
-def _display(at: Scalar) -> None:
-    role = at.frame.role
-    if role is None:
-        at.text()
-    else:
-        at.site(role, kind=Kind.NAME if role in _PEOPLE else Kind.VALUE, subject=_PEOPLE.get(role))
-
-
-def _name(at: Scalar) -> None:
-    type_ = PhiType.PATIENT if at.frame.subject is Subject.PATIENT else PhiType.DOCTOR
-    at.site(type_, kind=Kind(at.leaf.name), subject=_PEOPLE[type_])
-
-
 def _link(at: Scalar) -> None:
-    if found := at.sink.parts(at.value):
+    if found := at.sink.addresses.parts(at.value):
         _parts(at, found)
     else:
         at.site(PhiType.URL, kind=Kind.REDACT, source=ELSEWHERE)
@@ -269,46 +242,34 @@ def _linked(at: Scalar) -> bool:
         return True
     if value.startswith(at.table.vocabularies):
         return True
-    if "&" not in value and (found := at.sink.parts(value)):
+    if "&" not in value and (found := at.sink.addresses.parts(value)):
         _parts(at, found)
         return True
     return False
 
 
+def _of_scalar(treat: Callable[[Scalar], None]) -> Treatment:
+    def call(sink: Sink, leaf: Leaf, value: str, start: int, end: int, path: str, frame: Frame) -> None:
+        treat(Scalar(sink, leaf, value, start, end, path, frame))
+
+    return call
+
+
 TREATMENTS: Mapping[str, Treatment] = {
-    "site": _site,
-    "text": Scalar.text,
-    "unknown": _unknown,
-    "number": _unless(_NUMBER),
-    "code": _unless(_CODE),
-    "time": _unless(_TIME),
-    "date": _date,
-    "instant": _date,
+    **WHOLE,
+    "unknown": _of_scalar(_unknown),
     "id": _id,
     "reference": _reference,
-    "search": _search,
-    "uri": _uri,
-    "canonical": _canonical,
-    "identifier": _identifier,
-    "contact": _contact,
-    "display": _display,
-    "family": _name,
-    "given": _name,
-    "name": _name,
-    "link": _link,
-    "xhtml": _xhtml,
-    "data": _data,
-    "mark": _mark,
-    "age": Scalar.text,
+    "search": _of_scalar(_search),
+    "uri": _of_scalar(_uri),
+    "canonical": _of_scalar(_canonical),
+    "identifier": _of_scalar(_identifier),
+    "contact": _of_scalar(_contact),
+    "link": _of_scalar(_link),
+    "xhtml": _of_scalar(_xhtml),
+    "data": _of_scalar(_data),
+    "mark": _of_scalar(_mark),
 }
-
-
-STAYS: Mapping[str, Callable[[str], object]] = {
-    "number": _NUMBER.fullmatch,
-    "code": _CODE.fullmatch,
-    "time": _TIME.fullmatch,
-}
-"""What these treatments keep, asked before anything is built for them."""
 
 
 def number(at: Scalar, value: int | float) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import orjson
 
@@ -37,9 +38,9 @@ def message(sink: Sink, tree: Object, target: Target) -> FhirMessage:
         sink.raw,
         identity(sink.raw, tree),
         patient(sink, tree, target),
-        tuple(sorted(sink.sites, key=lambda s: s.start)),
+        tuple(sorted(sink.sites, key=attrgetter("start"))),
         tuple(sorted(sink.narratives, key=lambda n: n.mapped.starts[0])),
-        tuple(sorted(sink.attachments, key=lambda a: a.start)),
+        tuple(sorted(sink.attachments, key=attrgetter("start"))),
     )
 
 

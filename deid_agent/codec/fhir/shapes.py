@@ -32,9 +32,9 @@ class Rule:
     default: PhiType = PhiType.IDNUM
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Shape:
-    """One type: its elements by name. Filled while the table is built, never changed after.
+    """One type: its elements by name. Filled while the table is built, never changed after; only equal to itself.
 
     ``rest`` is the rule of elements that the type does not have; None: that of the unknown.
     """
@@ -84,6 +84,10 @@ class Table:
     text_attributes: frozenset[str]
     link_attributes: frozenset[str]
     guesses: tuple[Guess, ...]
+
+    def extension(self, url: object, shape: Shape) -> Shape:
+        """The shape of an extension under ``url``; ``shape`` where the list does not know it."""
+        return self.extensions.get(url, shape) if isinstance(url, str) else shape
 
     def system(self, system: str) -> PhiType | None:
         """The type of identifiers under ``system``, where the list knows it."""

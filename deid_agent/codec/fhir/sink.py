@@ -15,12 +15,14 @@ from deid_agent.sites import Attachment, Kind, Narrative, Site, Subject
 Object = dict[str, object]
 
 _BASE64 = (".data", ".blob", ".query", "AIDC", "Base64Binary")
+_DATE, _REDACT = PhiType.DATE, Kind.REDACT  # to look a member up in its class takes longer than all else here
 _BLANKS = {
     PhiType.IDNUM: "redacted",
     PhiType.URL: "http://redacted.invalid/",
     PhiType.EMAIL: "redacted@redacted.invalid",
     PhiType.IPADDRESS: "192.0.2.0",
 }
+"""What FHIR still accepts in place of a redacted value: never an empty string."""
 
 _URNS = {"urn:uuid:": "00000000-0000-0000-0000-000000000000", "urn:oid:": "2.999"}
 """The nil UUID (RFC 9562, 5.9), and the arc for examples (ITU-T X.660)."""
@@ -50,22 +52,44 @@ class Sink:
     sites: list[Site] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
     attachments: list[Attachment] = field(default_factory=list, repr=False)
-    _parts: dict[str, list[uris.Part]] = field(default_factory=dict, repr=False)
-    _types: dict[str, str] = field(default_factory=dict, repr=False)
+    addresses: uris.Addresses = field(init=False, repr=False)
 
-    def parts(self, address: str) -> list[uris.Part]:
-        """``uris.parts``, once for each address: a Bundle says ``Patient/1`` a thousand times."""
-        found = self._parts.get(address)
-        if found is None:
-            found = self._parts[address] = uris.parts(address, self.table.resources)
-        return found
+    def __post_init__(self) -> None:
+        self.addresses = uris.Addresses(self.table.resources)
 
-    def type_of(self, address: str) -> str:
-        """``uris.type_of``, once for each address."""
-        found = self._types.get(address)
-        if found is None:
-            found = self._types[address] = uris.type_of(address, self.table.resources)
-        return found
+    def site(
+        self,
+        path: str,
+        start: int,
+        end: int,
+        value: str,
+        type_: PhiType,
+        frame: Frame,
+        kind: Kind = Kind.VALUE,
+        subject: Subject | None = None,
+        blank: str = "",
+        source: str = "structure",
+    ) -> None:
+        """``value`` is one value of ``type_``; white space alone is none."""
+        if not value or value.isspace():
+            return
+        if not blank:
+            blank = _date(value) if type_ is _DATE else _BLANKS.get(type_, "REDACTED")
+        if kind is _REDACT and path.endswith(_BASE64):
+            blank = "AA=="
+        whose = subject or frame.subject
+        self.sites.append(
+            tuple.__new__(Site, (path, start, end, type_, kind, whose, frame.group, value, blank, source, 0))
+        )
+
+    def text(self, path: str, start: int, end: int, value: str) -> None:
+        """``value`` is a narrative of its own."""
+        if value and not value.isspace():
+            if end - start == len(value):
+                mapped = MappedText(value, range(start, end), range(start + 1, end + 1))
+            else:
+                mapped = MappedText(value, *characters(self.raw, start, end, len(value)))
+            self.narratives.append(Narrative(path, mapped))
 
     def attachment(self, frame: Frame) -> None:
         """The attachment of an object that has been walked to its end."""
@@ -120,17 +144,9 @@ class Scalar:
         source: str = "structure",
     ) -> None:
         """Characters ``[first, last)`` are one value of ``type_``; white space alone is none."""
-        value, frame = self.value[first:last], self.frame
-        if not value or value.isspace():
-            return
-        start, end = (self.start, self.end)
-        if len(value) != len(self.value):
-            start, end = self.part(first, first + len(value))
-        blank = _URNS.get(self.value[:first].lower()) or _blank_of(type_, value)
-        if kind is Kind.REDACT and self.path.endswith(_BASE64):
-            blank = "AA=="
-        whose = subject or frame.subject
-        self.sink.sites.append(Site(self.path, start, end, type_, kind, whose, frame.group, value, blank, source))
+        value, (start, end) = self._cut(first, last)
+        blank = _URNS.get(self.value[:first].lower(), "")
+        self.sink.site(self.path, start, end, value, type_, self.frame, kind, subject, blank, source)
 
     def number(self, type_: PhiType, blank: str) -> None:
         """A bare number, redacted: no surrogate could promise to be a number again."""
@@ -149,13 +165,14 @@ class Scalar:
 
     def text(self, first: int = 0, last: int | None = None) -> None:
         """Characters ``[first, last)`` are a narrative of their own."""
+        value, (start, end) = self._cut(first, last)
+        self.sink.text(self.path, start, end, value)
+
+    def _cut(self, first: int, last: int | None) -> tuple[str, tuple[int, int]]:
         value = self.value[first:last]
-        if value and not value.isspace():
-            start, end = (self.start, self.end)
-            if len(value) != len(self.value):
-                start, end = self.part(first, first + len(value))
-            starts, ends = characters(self.sink.raw, start, end, len(value))
-            self.sink.narratives.append(Narrative(self.path, MappedText(value, starts, ends)))
+        if value and len(value) != len(self.value):
+            return value, self.part(first, first + len(value))
+        return value, (self.start, self.end)
 
 
 def decoded(value: str, path: str) -> tuple[bytes, armor.Armor]:
@@ -171,12 +188,8 @@ def decoded(value: str, path: str) -> tuple[bytes, armor.Armor]:
         raise MessageError(Reason.MALFORMED, path, "not base64") from None
 
 
-def _blank_of(type_: PhiType, value: str) -> str:
-    """What FHIR still accepts in place of a redacted value: never an empty string, a date stays a date."""
-    if type_ is PhiType.DATE:
-        return (
-            "1900-01-01T00:00:00Z"
-            if "T" in value
-            else "1900-01-01"[: 10 if len(value) >= 10 else len(value) // 7 * 3 + 4]
-        )
-    return _BLANKS.get(type_, "REDACTED")
+def _date(value: str) -> str:
+    """What FHIR still accepts in place of a redacted date: a date as precise."""
+    if "T" in value:
+        return "1900-01-01T00:00:00Z"
+    return "1900-01-01" if len(value) >= 10 else "1900-01-01"[: len(value) // 7 * 3 + 4]

@@ -8,11 +8,12 @@ Source: FHIR R5, 2.3.0.3 (Reference), 3.2.0.1 (RESTful URLs), 3.2.1.5 (search pa
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _URN = "urn:uuid:"
 _NAMESPACE = re.compile(r"urn:[A-Za-z0-9-]{1,32}:")
 _PLAIN = re.compile(r"([A-Z][A-Za-z]+)/([A-Za-z0-9.-]+)")  # most references are no more
+_ID = re.compile(r"[A-Za-z0-9.-]+")
 _NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
 _FILE = re.compile(
     r"(?<=[A-Za-z0-9])\.(?:pdf|rtf|txt|xml|json|html?|docx?|csv|jpe?g|png|gif|tiff?|dcm|dicom|hl7|cda|zip|mp[34]|wav)\Z",
@@ -24,8 +25,7 @@ _VALUE = re.compile(r"[^,]+")
 _BAR = re.compile(r"\||%7[cC]")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Characters ``[start, end)`` of an address; ``parameter`` is empty for an id.
 
     ``system`` is what stands before the bar of a token (``system|value``).
@@ -35,6 +35,68 @@ class Part:
     end: int
     parameter: str = ""
     system: str = ""
+
+
+class Addresses:
+    """``parts`` and ``type_of`` for the addresses of one message, each worked out once.
+
+    A Bundle says ``Patient/1`` a thousand times, and a thousand others that differ in nothing but the id: an address
+    that ends in a slash and an id is read by what stands before (``_Before``).
+    """
+
+    def __init__(self, resources: frozenset[str]) -> None:
+        self._resources = resources
+        self._ids: dict[str, tuple[int, int] | None] = {}
+        self._parts: dict[str, list[Part]] = {}
+        self._types: dict[str, str] = {}
+        self._before: dict[str, _Before] = {}
+
+    def id_at(self, address: str) -> tuple[int, int] | None:
+        """The characters of the id at the end of an address that has nothing else, as nearly all have."""
+        found = self._ids.get(address)
+        if found is not None or address in self._ids:
+            return found
+        before, key = self._split(address)
+        if before is not None and before.one:
+            end = len(address)
+            found = end - len(key), stem(address, end) if "." in key else end
+        self._ids[address] = found
+        return found
+
+    def parts(self, address: str) -> list[Part]:
+        """As the function of that name."""
+        found = self._parts.get(address)
+        if found is None:
+            found = self._parts[address] = parts(address, self._resources)
+        return found
+
+    def type_of(self, address: str) -> str:
+        """As the function of that name."""
+        found = self._types.get(address)
+        if found is None:
+            before, _ = self._split(address)
+            found = before.type if before is not None else type_of(address, self._resources)
+            self._types[address] = found
+        return found
+
+    def _split(self, address: str) -> "tuple[_Before | None, str]":
+        base, slash, key = address.rpartition("/")
+        if not slash or not _ID.fullmatch(key):
+            return None, ""
+        before = self._before.get(base)
+        if before is None:
+            # No rule of this module looks at the letters of an id, so that any id tells what all would.
+            any_id, end = f"{base}/0", len(base) + 2
+            one = parts(any_id, self._resources) == [Part(end - 1, end)]
+            before = self._before[base] = _Before(one, type_of(any_id, self._resources))
+        return before, key
+
+
+class _Before(NamedTuple):
+    """What stands before an id: whether the id is all that identifies there, and the resource type that is named."""
+
+    one: bool
+    type: str
 
 
 def parts(value: str, resources: frozenset[str]) -> list[Part]:

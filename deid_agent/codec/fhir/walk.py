@@ -1,27 +1,24 @@
-"""One walk over a resource: the orjson tree and the byte ranges of its scalars, side by side.
+"""One walk over a resource: the orjson tree and the quotes of its text, side by side.
 
-The ranges come in document order and so do the members of the tree, so that
-each scalar takes the next range. ``measure`` proves beforehand that both have
-the same number: a key that stands twice in an object makes the tree shorter.
+Strings come in document order and so do the members of the tree, so that counting the strings passed is knowing
+where each stands. ``tokens.Strings`` proves beforehand that both have the same number: a key that stands twice
+in an object makes the tree shorter.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 
 from deid_agent.codec.fhir.leaves import TREATMENTS, number
+from deid_agent.codec.fhir.plans import NAME, Plans
 from deid_agent.codec.fhir.shapes import Leaf, Rule, Shape, Table
 from deid_agent.codec.fhir.sink import Frame, Object, Scalar, Sink
+from deid_agent.codec.fhir.tokens import Strings
 from deid_agent.errors import MessageError, Reason
 from deid_agent.phi import PhiType
 from deid_agent.sites import Subject
 
-_KEY = re.compile(r"_?[A-Za-z][A-Za-z0-9_]{0,63}")
-_TEXT = Leaf("text")
-_CAPITAL = re.compile(r"[A-Z]")
-_COMMENTS = "fhir_comments"  # DSTU2 had them in every element
+_CONTAINERS = (dict, list)  # orjson makes no subclass of either
 _OWN = frozenset({"site", "family", "given", "name", "date", "instant", "id", "identifier", "contact"})
 """Treatments that say what a value is wherever it stands; the others need its form."""
-_CONTAINERS = (dict, list)  # orjson makes no subclass of either
 _SUBJECTS = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _DEFAULTS = {PhiType.PATIENT: PhiType.MEDICALRECORD}
 _ROLE_ORDER = (PhiType.DOCTOR, PhiType.PATIENT, PhiType.ORGANIZATION, PhiType.HOSPITAL)
@@ -57,10 +54,17 @@ def measure(tree: Object, max_depth: int) -> int:
 class Walk:
     """Reads one resource into a sink; used once."""
 
-    def __init__(self, sink: Sink, spans: list[tuple[int, int]], tree: Object) -> None:
+    def __init__(self, sink: Sink, strings: Strings, tree: Object, plans: Plans) -> None:
         self._sink = sink
         self._table: Table = sink.table
-        self._next = iter(spans).__next__
+        self._strings = strings
+        self._before = strings.before
+        self._plans = plans
+        self._planned = plans.known
+        self._at = 0  # the next quote
+        self._gap = -1  # the quote before which ``_bare`` values without quotes were passed
+        self._bare = 0
+        self._misshapen: dict[Leaf, Shape] = {}
         self._known: dict[str, str] = dict(_entries(tree))
         self._contained: dict[str, str] = {}
 
@@ -73,35 +77,53 @@ class Walk:
         outer = self._contained
         if "contained" in value:
             self._contained = dict(_contained(value))
-        self._object(value, shape, path or name, self._table.unknown, frame)
+        self._object(value, shape, path or name, "", self._table.unknown, frame)
         self._contained = outer
 
-    def _object(self, value: Object, shape: Shape, path: str, rule: Rule, outer: Frame | None) -> None:
+    def _object(  # noqa: PLR0912 - what a message's time goes into: one more call for each object is felt
+        self, value: Object, shape: Shape, path: str, behind: str, rule: Rule, outer: Frame | None
+    ) -> None:
+        """An object whose path is ``path`` and ``behind``, put together where anything in it needs a look."""
         if shape.extension:
-            url = value.get("url")
-            shape = self._table.extensions.get(url, shape) if isinstance(url, str) else shape
-        subject = shape.subject or (outer.subject if outer else Subject.OTHER)
-        frame = Frame(path, value, subject, path if shape.composite else "", default=rule.default)
-        if shape.reference:
-            self._refer(frame, rule)
-        elif outer is not None and outer.role is not None:
-            frame.default = _DEFAULTS.get(outer.role, PhiType.IDNUM)
-        take, sink, rules = self._next, self._sink, shape.rules
-        for key, item in value.items():
-            start, end = take()
-            found = rules.get(key) or self._unlisted(key, start, end, frame, shape)
-            if isinstance(item, str):
-                start, end = take()
-                if (leaf := found.leaf) is not None and not (leaf.stays and leaf.stays(item)):
-                    TREATMENTS[leaf.name](Scalar(sink, leaf, item, start + 1, end - 1, f"{path}.{key}", frame))
-            elif isinstance(item, list):
-                self._list(item, found, f"{path}.{key}", frame)
-            elif isinstance(item, dict):
-                self._child(item, found, f"{path}.{key}", frame)
-            else:
-                self._number(item, found, f"{path}.{key}", frame)
-        if frame.data is not None:
-            sink.attachment(frame)
+            shape = self._table.extension(value.get("url"), shape)
+        signature = (shape, *value, *map(type, value.values()))
+        plan = self._planned.get(signature) or self._plans.make(signature, shape, value)
+        at = self._at
+        if plan.steps:
+            path += behind
+            subject = shape.subject or (Subject.OTHER if outer is None else outer.subject)
+            frame = Frame(path, value, subject, path if shape.composite else "", None, rule.default)
+            if shape.reference:
+                self._refer(frame, rule)
+            elif outer is not None and outer.role is not None:
+                frame.default = _DEFAULTS.get(outer.role, PhiType.IDNUM)
+            sink, before = self._sink, self._before
+            for skip, key, tail, found, child, leaf, stays, treat in plan.steps:
+                at += skip
+                item = key if found is NAME else value[key]
+                if isinstance(item, str):
+                    if stays is None or not stays(item):
+                        end = at + 1
+                        treat(sink, leaf, item, before[at] + end, before[end] + end, path + tail, frame)
+                    continue
+                self._at = at
+                if isinstance(item, list):
+                    if child is not None and len(item) == 1 and isinstance(only := item[0], dict):
+                        self._object(only, child, path, tail + "[0]", found, frame)
+                    else:
+                        self._list(item, found, path + tail, frame)
+                elif not isinstance(item, dict):
+                    self._number(item, found, path + tail, frame)
+                elif child is not None:
+                    self._object(item, child, path, tail, found, frame)
+                else:
+                    self._child(item, found, path + tail, frame)
+                at = self._at
+            if frame.data is not None:
+                sink.attachment(frame)
+        self._at = at + plan.rest
+        if plan.bare:
+            self._gap, self._bare = self._at, 1
 
     def _list(self, items: list[object], rule: Rule, path: str, frame: Frame) -> None:
         for index, item in enumerate(items):
@@ -110,48 +132,40 @@ class Walk:
             elif isinstance(item, list):
                 self._list(item, rule, f"{path}[{index}]", frame)
             elif isinstance(item, str):
-                start, end = self._next()
+                at = self._at
+                self._at = at + 2
                 if (leaf := rule.leaf) is not None and not (leaf.stays and leaf.stays(item)):
-                    where = f"{path}[{index}]"
-                    TREATMENTS[leaf.name](Scalar(self._sink, leaf, item, start + 1, end - 1, where, frame))
+                    start, end = self._before[at] + at + 1, self._before[at + 1] + at + 1
+                    TREATMENTS[leaf.name](self._sink, leaf, item, start, end, f"{path}[{index}]", frame)
             else:
                 self._number(item, rule, f"{path}[{index}]", frame)
 
     def _number(self, item: object, rule: Rule, path: str, frame: Frame) -> None:
         """A number, ``true``, ``false`` or ``null``."""
-        start, end = self._next()
+        if self._gap != self._at:
+            self._gap, self._bare = self._at, 0
+        nth = self._bare
+        self._bare += 1
         if not rule.numbers_stay and rule.leaf and isinstance(item, int | float) and not isinstance(item, bool):
+            start, end = self._strings.bare(self._at, nth)
             value = self._sink.raw[start:end].decode("ascii")
             number(Scalar(self._sink, rule.leaf, value, start, end, path, frame), item)
 
     def _child(self, item: Object, rule: Rule, path: str, frame: Frame) -> None:
         shape = rule.child or self._guess(item)
         if shape is self._table.nothing and rule.leaf is not None and rule.leaf.name in _OWN:
-            shape = Shape("?", rest=Rule(rule.leaf, None, numbers_stay=False))  # an object where a scalar belongs
+            shape = self._inside(rule.leaf)
         if shape is self._table.anything:
             self.resource(item, path, frame)
         else:
-            self._object(item, shape, path, rule, frame)
+            self._object(item, shape, path, "", rule, frame)
 
-    def _unlisted(self, key: str, start: int, end: int, frame: Frame, shape: Shape) -> Rule:
-        """The rule of an element that its type does not have: ``_x``, a choice type, or anything."""
-        if not _KEY.fullmatch(key):
-            # Only a broken producer writes such a name, and what it writes there may be a person's.
-            Scalar(self._sink, _TEXT, key, start + 1, end - 1, f"{frame.path}.?", frame).text()
-            return self._table.unknown
-        if key[0] == "_":
-            return self._table.primitive_extension
-        for capital in _CAPITAL.finditer(key):
-            suffix = key[capital.start() :]
-            if suffix in self._table.shapes and suffix not in self._table.resources:
-                return Rule(self._table.unknown.leaf, self._table.shapes[suffix], numbers_stay=False)
-            rule = self._table.primitives.get(suffix[0].lower() + suffix[1:])
-            # "zipCode" is no code: only value[x] and dates, which prove themselves, go by their name.
-            if rule and rule.leaf and (key.startswith("value") or rule.leaf.name in {"date", "instant"}):
-                return rule
-        if shape.rest is not None and key != _COMMENTS:
-            return shape.rest
-        return self._table.unknown
+    def _inside(self, leaf: Leaf) -> Shape:
+        """The shape of an object that stands where a scalar belongs."""
+        found = self._misshapen.get(leaf)
+        if found is None:
+            found = self._misshapen[leaf] = Shape("?", rest=Rule(leaf, None, numbers_stay=False))
+        return found
 
     def _guess(self, item: Object) -> Shape:
         if isinstance(item.get("resourceType"), str):
@@ -181,7 +195,7 @@ class Walk:
         name = ""
         if isinstance(address, str) and address:
             known = self._contained if address[0] == "#" else self._known
-            name = known.get(address) or self._sink.type_of(address)
+            name = known.get(address) or self._sink.addresses.type_of(address)
         given = reference.get("type")
         return name or (given.rpartition("/")[2] if isinstance(given, str) else "")
 
