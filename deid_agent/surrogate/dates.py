@@ -15,7 +15,7 @@ from deid_agent.surrogate.shape import flat, with_breaks_of
 from deid_agent.surrogate.word_dates import word_date
 
 _LONGEST = 100
-_LEFT_OUT = re.compile(r"[0\-/: .T]+|9{8,14}")  # 00000000, 99999999: no date, nothing to hide
+_LEFT_OUT = re.compile(r"(?=.*0)[0\-/: .T]+|[\-/: .]+|9{8,14}")  # 00000000, 99999999: no date, nothing to hide
 _TORN = re.compile(r"\d{4}(?:-\d{1,2})?\s?(?:[Tt].*|Z)", re.DOTALL)  # 2019T10:00: a time without its day
 _YEAR = 365.2425
 _MISREAD = str.maketrans("lIoO", "1100")

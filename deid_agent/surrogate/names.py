@@ -109,7 +109,8 @@ class Namer:
             elif kind is Kind.FAMILY or kind is Kind.GIVEN:
                 roles.append(Role.FAMILY if kind is Kind.FAMILY else Role.GIVEN)
             elif reversed_form:
-                roles.append(Role.FAMILY if words[n].start < comma else Role.GIVEN)
+                known = self._known_role(fold(self._parted(words[n].text)[1]))  # the next line's name beside this one's
+                roles.append(known or (Role.FAMILY if words[n].start < comma else Role.GIVEN))
             else:
                 roles.append(self._by_place(words, open_words, n))
         return roles
@@ -120,6 +121,8 @@ class Namer:
             return Role.KEEP
         word, folded = words[n].text, fold(words[n].text)
         if len(word) == 1 and n + 1 < len(words) and value[words[n].start + 1 : words[n + 1].start] == " ":
+            if word in "Óó":  # Ó Súilleabháin
+                return Role.KEEP
             following = core_of(words[n + 1].text)[1]
             if self._is_elided(folded + fold(following)):  # O Brien
                 return Role.KEEP

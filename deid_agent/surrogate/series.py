@@ -1,8 +1,8 @@
 """Days that lean on their neighbours: March 4-9, 2019; 28 March to 3 April 2019; 12/28-1/3/2019; the 4th to 9th of May.
 
 A day that leaves out its month or year takes it from the others, so that all of them move by the same number of
-days in the same calendar. Each is written in its own form; one without a month gets it where the shift has brought
-it into another month than the day that it leaned on (March 29-April 3, 2019).
+days in the same calendar; so do the years of 2016-17. Each is written in its own form; one without a month gets it
+where the shift has brought it into another month than the day that it leaned on (March 29-April 3, 2019).
 """
 
 import re
@@ -33,6 +33,7 @@ _DAY_FIRST = re.compile(
 )
 _BARE = re.compile(rf"{_DAY}(?:,?\s*{_YEAR})?", re.IGNORECASE)
 _SLASHED = re.compile(r"(?P<day>\d{1,2})/(?P<year>\d{4})")
+_WHOLE_YEAR, _SHORT_YEAR = re.compile(r"(?:19|20)\d\d"), re.compile(r"\d\d")
 _MONTH_DAY = re.compile(r"\d{1,2}([/.])\d{1,2}")
 
 
@@ -75,7 +76,18 @@ def moved(texts: Sequence[str], gaps: Sequence[str], shift: Shift, calendar: Cal
                 ]
                 out += _run(run, ranges, shift, calendar)
             start = end
+    for n in range(1, len(texts)):
+        out[n] = out[n] if out[n] is not None else _range_end(texts[n - 1], gaps[n - 1], texts[n], shift)
     return out
+
+
+def _range_end(first: str, gap: str, last: str, shift: Shift) -> str | None:
+    """The 17 of 2016-17, a year and no day; None where ``last`` is none."""
+    found = _GAP.fullmatch(gap)
+    if not (_WHOLE_YEAR.fullmatch(first) and _SHORT_YEAR.fullmatch(last) and found) or "," in gap:
+        return None
+    base = shift.within(int(first) + (int(last) - int(first)) % 100)
+    return f"{shift.of(base).year % 100:02d}" if base else None
 
 
 def _told(text: str, shift: Shift, calendar: Calendar) -> _Day | None:

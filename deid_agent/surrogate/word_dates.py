@@ -154,7 +154,7 @@ def _number(value: str, at: int, shift: Shift, parts: _Parts) -> _Token | None:
 
 def _word(value: str, at: int, text: str, calendar: Calendar, parts: _Parts) -> _Token | None:
     word = fold(value)
-    if len(word) <= 2 and word in calendar.fillers:
+    if len(word) <= 2 and word in calendar.fillers and len(text) > len(value):  # T alone is a Tuesday
         return _Token(at, value, "filler")
     if ordinal := _ordinal(value, text[at + len(value) :], calendar):
         follows = re.match(r"\W+([^\W\d_]+)", text[at + len(ordinal) :])
@@ -279,7 +279,7 @@ def _write(  # noqa: PLR0911, PLR0912 - one arm per role
         case "cluster":
             return parts.cluster.text if parts.cluster else text
         case "season":
-            return _season(text, new, calendar)
+            return _season(text, new, calendar, told=bool(parts.year or parts.qualifier))
         case "holiday":
             return _holiday(text, parts, new, calendar)
         case "quarter":
@@ -302,9 +302,10 @@ def day_like(text: str, day: int) -> str:
     return f"{day:02d}{tail}" if text.startswith("0") else f"{day}{tail}"
 
 
-def _season(text: str, new: date, calendar: Calendar) -> str:
+def _season(text: str, new: date, calendar: Calendar, *, told: bool) -> str:
+    """The season; autumn where neither a year nor "early" tells it from what patients do."""
     names = [name for name, place in calendar.seasons.items() if place == new.month % 12 // 3]
-    autumn = "autumn" in text.lower()
+    autumn = "autumn" in text.lower() or not (told or "fall" in text.lower())
     wanted = [name for name in names if name.endswith("s") == fold(text).endswith("s")]
     return word_like(text, wanted[-1] if autumn else wanted[0])
 

@@ -67,6 +67,20 @@ def test_days_that_lean_on_none_are_left_to_themselves(parts: tuple[str, ...]) -
     assert moved(parts[::2], parts[1::2], Shift(-5), CALENDAR) == [None] * 2
 
 
+@pytest.mark.parametrize(
+    ("parts", "last"),
+    [
+        (("2016", "-", "17"), "16"),
+        (("1999", "/", "01"), "00"),
+        (("2016", ", ", "17"), None),
+        (("2016", "-", "9"), None),
+        (("16", "-", "17"), None),
+    ],
+)
+def test_a_year_of_two_digits_ends_a_range_of_years(parts: tuple[str, ...], last: str | None) -> None:
+    assert moved(parts[::2], parts[1::2], Shift(-300), CALENDAR) == [None, last]
+
+
 @given(
     first=st.dates(date(1950, 1, 1), date(2049, 12, 1)),
     length=st.integers(1, 60),

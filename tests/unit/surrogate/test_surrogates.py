@@ -287,3 +287,34 @@ def test_long_values_take_no_long_time(type_: PhiType, unit: str) -> None:
     begin = time.process_time()
     replace(MADE, type_, value)
     assert time.process_time() - begin < 2
+
+
+def test_no_letter_of_clinic_days_tells_the_shift() -> None:
+    """T alone is a Tuesday, not the T of a time stamp: where it stayed, others beside it would tell the move."""
+    for number in range(40):
+        scope = Scope(f"D{number}")
+        moved = [replace(MADE, PhiType.DATE, day, scope=scope) for day in ("M", "T", "W", "Th", "F", "S", "Su")]
+        assert all(new != old for new, old in zip(moved, ("M", "T", "W", "Th", "F", "S", "Su"), strict=True))
+        assert moved[1].upper() == replace(MADE, PhiType.DATE, "t", scope=scope).upper()
+    assert replace(MADE, PhiType.DATE, "00000000T000000") == "00000000T000000"
+
+
+def test_a_season_alone_is_never_what_patients_do() -> None:
+    made = {replace(MADE, PhiType.DATE, "winter", scope=Scope(f"D{number}")) for number in range(60)}
+    assert made == {"autumn", "spring", "summer", "winter"}
+    assert "fall" in {replace(MADE, PhiType.DATE, "winter 2006", scope=Scope(f"D{n}")).split()[0] for n in range(60)}
+
+
+def test_a_known_name_is_known_wherever_it_stands() -> None:
+    """The tagger joins names over a line end: the second line's family name stands behind the first line's comma."""
+    scope = Scope("d", people=(("Ada", "Okafor"),))
+    family, given = replace(MADE, PhiType.PATIENT, "Okafor, Ada", scope=scope).split(", ")
+    joined = replace(MADE, PhiType.PATIENT, "Okafor, Ada\nOKAFOR", scope=scope)
+    assert joined == f"{family}, {given}\n{family.upper()}"
+
+
+def test_an_irish_particle_stays_in_field_and_text() -> None:
+    family = replace(MADE, PhiType.PATIENT, "Ó Súilleabháin", Kind.FAMILY)
+    assert family.startswith("Ó ")
+    assert replace(MADE, PhiType.PATIENT, "Súilleabháin", Kind.FAMILY) == family[2:]
+    assert replace(MADE, PhiType.PATIENT, "Ó Súilleabháin, Tadhg").startswith(f"{family}, ")
