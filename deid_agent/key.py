@@ -20,7 +20,11 @@ _HOW = "make one with: (umask 077; head -c 32 /dev/urandom > deid.key)"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The secret and its public name: ``id``, 8 hex digits of a keyed digest, goes to the audit."""
+    """The secret and its public name, ``id``, which stands in every audit entry.
+
+    The name is 8 hex digits of a digest of the whole secret: another byte anywhere, a line end too, is another key,
+    another map and another name. Nothing leads from the name back to a key of random bytes.
+    """
 
     secret: bytes = field(repr=False)
     demo: bool = False
@@ -29,7 +33,7 @@ class Key:
     def id(self) -> str:
         if self.demo:
             return "demo"
-        return hashlib.blake2b(b"deid-agent key id", key=self.secret[:64], digest_size=4).hexdigest()
+        return hashlib.blake2b(self.secret, person=b"deid-key-id", digest_size=4).hexdigest()
 
 
 DEMO = Key(b"deid-agent demonstration key: everyone knows it", demo=True)
@@ -39,24 +43,26 @@ DEMO = Key(b"deid-agent demonstration key: everyone knows it", demo=True)
 def load(key_file: Path | None, environ: Mapping[str, str] = os.environ) -> Key:
     """The key of ``key_file``, else of ``$DEID_KEY_FILE``, else of ``$DEID_KEY`` (hex or base64).
 
-    Raises ``ConfigurationError`` where there is none or two, it is too short, or others on this machine can read it.
+    The demonstration key is that key from wherever it comes. Raises ``ConfigurationError`` where there is none or two,
+    it is too short, or others on this machine can read it.
     """
     path = key_file or (Path(environ["DEID_KEY_FILE"]) if environ.get("DEID_KEY_FILE") else None)
     if path is not None and environ.get("DEID_KEY"):
         raise ConfigurationError(f"two keys: the key file {path} and DEID_KEY; take one of them away")
     if path is not None:
-        return Key(_checked(_read(path), f"key file {path}"))
+        return _key(_read(path), f"key file {path}")
     if text := environ.get("DEID_KEY", ""):
-        return Key(_checked(_decode(text.strip()), "DEID_KEY"))
+        return _key(_decode(text.strip()), "DEID_KEY")
     raise ConfigurationError(f"no key: set key_file, DEID_KEY_FILE or DEID_KEY; {_HOW}")
 
 
 def _read(path: Path) -> bytes:
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode) and mode & 0o077:
-            raise ConfigurationError(f"key file {path}: others may read it; run: chmod 600 {path}")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode  # of what is read, whatever the path names a moment later
+            if stat.S_ISREG(mode) and mode & 0o077:
+                raise ConfigurationError(f"key file {path}: others may read it; run: chmod 600 {path}")
+            return file.read()
     except OSError as problem:
         raise ConfigurationError(f"key file {path}: cannot be read ({type(problem).__name__}); {_HOW}") from None
 
@@ -72,7 +78,7 @@ def _decode(text: str) -> bytes:
         raise ConfigurationError("DEID_KEY: neither hex nor base64") from None
 
 
-def _checked(secret: bytes, where: str) -> bytes:
+def _key(secret: bytes, where: str) -> Key:
     if len(secret) < MIN_BYTES:
         raise ConfigurationError(f"{where}: {len(secret)} bytes; a key has at least {MIN_BYTES}; {_HOW}")
-    return secret
+    return DEMO if secret.strip() == DEMO.secret else Key(secret)

@@ -13,7 +13,7 @@ from deid_agent import config, resources
 from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent.cli.common import Exit, guarded
-from deid_agent.cli.wire import check_folders, kafka_settings
+from deid_agent.cli.wire import check_folders, check_key, kafka_settings
 from deid_agent.config import Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize import registry
@@ -64,7 +64,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     steps: tuple[tuple[str, Callable[[], str]], ...] = (
         ("rules", lambda: _rules(settings)),
         ("models", lambda: resources.digest(resources.folder("models", _str(settings.models)))[:16]),
-        ("key", lambda: f"id {keys.load(settings.key_file).id}"),
+        ("key", lambda: f"id {check_key(settings, keys.load(settings.key_file)).id}"),
         ("policy", lambda: _policy(settings)),
         ("recognizers", lambda: _recognizers(settings)),
         ("folders", lambda: _folders(settings)),

@@ -7,9 +7,7 @@ import click
 from deid_agent import config
 from deid_agent import key as keys
 from deid_agent.cli.common import Exit, guarded, say, shown, warn_of_demo
-from deid_agent.cli.wire import Left, serve
-from deid_agent.config import TransportKind
-from deid_agent.errors import ConfigurationError
+from deid_agent.cli.wire import Left, check_key, serve
 
 
 @click.command()
@@ -33,8 +31,7 @@ def run(file: Path, policy: str | None, workers: int | None, log_level: str | No
         overrides["agent"] = {"workers": workers}
     settings = config.load(file, overrides)
     key = keys.DEMO if demo_key else keys.load(settings.key_file)
-    if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
-        raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
+    check_key(settings, key)
     warn_of_demo(key)
     left = serve(settings, key)
     if left == Left() or settings.directory is None:

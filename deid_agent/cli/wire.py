@@ -63,6 +63,13 @@ def workshop_of(settings: Settings, key: Key) -> Workshop:
     )
 
 
+def check_key(settings: Settings, key: Key) -> Key:
+    """``key``; ``ConfigurationError`` where it is everyone's and Kafka is to run with it."""
+    if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
+        raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
+    return key
+
+
 def check_folders(settings: Settings) -> None:
     """``ConfigurationError`` where a folder or file of the settings cannot serve. Writes nothing."""
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None

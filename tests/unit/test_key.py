@@ -5,6 +5,9 @@ import pytest
 
 from deid_agent import key
 from deid_agent.errors import ConfigurationError
+from deid_agent.phi import PhiType
+from deid_agent.sites import Kind
+from deid_agent.surrogate import Scope, Surrogates
 
 SECRET = bytes(range(32))
 
@@ -54,6 +57,33 @@ def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
         key.load(write(tmp_path / "k", bytes(31)), {})
     with pytest.raises(ConfigurationError, match="cannot be read"):
         key.load(tmp_path / "absent", {})
+
+
+@pytest.mark.parametrize("at", [0, 31, 64, 99])
+def test_every_byte_counts(tmp_path: Path, at: int) -> None:
+    """Cut or edited, a key is another one, and its id says so: in a long file beyond what BLAKE2b takes as key, too."""
+    whole = bytes(100)
+    edited = bytearray(whole)
+    edited[at] ^= 1
+    keys = [key.load(write(tmp_path / "k", data), {}) for data in (whole, bytes(edited), whole[:-1], whole + b"\n")]
+    assert len({loaded.id for loaded in keys}) == 4
+    made = {
+        Surrogates(loaded.secret).replace(PhiType.MEDICALRECORD, "4471902", kind=Kind.VALUE, scope=Scope("d"))
+        for loaded in keys
+    }
+    assert len(made) == 4
+
+
+def test_the_id_is_the_same_wherever_the_key_comes_from(tmp_path: Path) -> None:
+    from_file = key.load(write(tmp_path / "k", SECRET), {})
+    assert from_file.id == key.load(None, {"DEID_KEY": SECRET.hex()}).id == "af6292ae"
+    assert len(from_file.id) == 8 and from_file.id not in SECRET.hex()
+
+
+def test_the_demonstration_key_is_known_in_a_file_too(tmp_path: Path) -> None:
+    for data in (key.DEMO.secret, key.DEMO.secret + b"\n"):
+        assert key.load(write(tmp_path / "k", data), {}).demo
+    assert key.load(None, {"DEID_KEY": key.DEMO.secret.hex()}).id == "demo"
 
 
 def test_nothing_shows_the_secret() -> None:

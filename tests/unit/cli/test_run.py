@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deid_agent.cli import main
+from deid_agent.key import DEMO, Key
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
 GOOD = (SAMPLES / "01-adt-a01.hl7").read_bytes()
@@ -124,3 +125,52 @@ def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "audit").exists(), "a start that failed leaves no empty audit"
     file.write_text(file.read_text().replace("XX", "PLAIN"))
     assert CliRunner().invoke(main, ["check", "--offline", "--config", str(file)]).exit_code == 0
+
+
+KAFKA = """transport = "kafka"
+[kafka]
+bootstrap_servers = "b:9092"
+sasl_mechanism = "XX"
+[kafka.routes]
+a = "b"
+[audit]
+path = "audit"
+"""
+
+
+def test_the_demonstration_key_is_refused_on_kafka_unless_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By flag and from a file; allowed, the start goes on to the next fault, the SASL mechanism."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DEID_KEY_FILE", raising=False)
+    monkeypatch.setenv("DEID_KEY", DEMO.secret.hex())
+    file = tmp_path / "kafka.toml"
+    file.write_text(KAFKA)
+    calls = (["run", "--demo-key"], ["run"], ["check", "--offline"])
+    for call in calls:
+        done = CliRunner().invoke(main, [*call, "--config", str(file)])
+        assert done.exit_code == 2
+        assert "demonstration key is for demonstrations" in done.output
+    monkeypatch.setenv("DEID_ALLOW_DEMO_KEY", "true")
+    for call in calls:
+        done = CliRunner().invoke(main, [*call, "--config", str(file)])
+        assert "demonstration key is for demonstrations" not in done.output
+        assert "kafka.sasl_mechanism" in done.output
+
+
+def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a record that was refused; the same trail goes on under the next key."""
+    monkeypatch.delenv("DEID_KEY_FILE", raising=False)
+    file = settings(tmp_path)
+    secrets = [bytes([n]) * 32 for n in (1, 2)]
+    for secret in secrets:
+        monkeypatch.setenv("DEID_KEY", secret.hex())
+        (tmp_path / "in" / f"{secret[0]}.hl7").write_bytes(GOOD)
+        (tmp_path / "in" / f"{secret[0]}.bad").write_bytes(b"nothing")
+        CliRunner().invoke(main, ["run", "--config", str(file)])
+    entries = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [entry["build"]["key"] for entry in entries] == [Key(secret).id for secret in secrets for _ in range(2)]
+    assert {entry["outcome"] for entry in entries} == {"published", "dead_lettered"}
+    made = [(tmp_path / "out" / f"{secret[0]}.hl7").read_bytes() for secret in secrets]
+    assert made[0] != made[1]
