@@ -13,7 +13,6 @@ from deid_agent.errors import MessageError, Reason
 
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
 _WIDE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\.|[\xc2-\xf4][\x80-\xbf]+")
-
 _ESCAPED = re.compile(rb'\\["\\]')
 _BARE = re.compile(rb"[-0-9tfn][-+.0-9A-Za-z]*+")
 _NESTING = bytes.maketrans(b"{}[]", b"()()")
