@@ -303,6 +303,8 @@ def _document(name: str, chance: random.Random) -> Kind:
         def make() -> bytes:
             return documents.bent_document(chance) if chance.random() < 0.85 else torn()
 
+    documents.check_pipeline(codec, made[0][0], DOCUMENTS[name])  # what loads once loads before the alarm is set
+
     def tried(number: int, raw: bytes) -> str:
         outcome = documents.check_document(codec, raw)
         if number % SAMPLE == 0:
