@@ -80,7 +80,7 @@ class FhirCodec:
         The exact counts are slow: they are taken where a cheaper one can not rule out that a bound is passed.
         """
         strings = Strings(raw)
-        if strings.depth(self._max_depth) == self._max_depth:
+        if strings.depth() >= self._max_depth:
             measure(tree, self._max_depth)
         if len(raw) > self._max_values and strings.most() > self._max_values:
             scalars(raw, self._max_values)

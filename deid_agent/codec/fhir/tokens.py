@@ -6,7 +6,9 @@ Source: RFC 8259, sections 3 and 7.
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import islice
+
+import numpy as np
 
 from deid_agent.codec.places import Places
 from deid_agent.errors import MessageError, Reason
@@ -15,8 +17,9 @@ _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
 _WIDE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\.|[\xc2-\xf4][\x80-\xbf]+")
 _ESCAPED = re.compile(rb'\\["\\]')
 _BARE = re.compile(rb"[-0-9tfn][-+.0-9A-Za-z]*+")
-_NESTING = bytes.maketrans(b"{}[]", b"()()")
-_NO_NESTING = bytes(set(range(256)) - set(b"{}[]"))
+_QUOTE = ord('"')
+_STEPS = bytes(1 if sign in b"{[" else 255 if sign in b"}]" else 0 for sign in range(256))
+"""What a sign adds to the depth, as a signed byte."""
 
 
 def masked(text: bytes) -> bytes:
@@ -33,39 +36,39 @@ def quotes(text: bytes) -> int:
 
 
 class Strings:
-    """Where the strings of a JSON text stand, keys too: split at the quotes, never looked at one by one.
+    """Where the strings of a JSON text stand, keys too: by their quotes, never looked at one by one.
 
-    Quotes are numbered: a string has an even number's and the next. Quote ``n`` stands at byte ``before[n] + n``,
-    ``before`` is the count of other bytes up to it.
+    Quotes are numbered: a string has an even number's and the next. ``at[n]`` is the byte of quote ``n``;
+    behind the last stands the length of the text.
     """
 
     def __init__(self, raw: bytes) -> None:
-        pieces = masked(raw).split(b'"')
         self._raw = raw
-        self.quotes = len(pieces) - 1
-        self.before = list(accumulate(map(len, pieces)))
-        self._structure = b"".join(pieces[::2])
+        self._masked = masked(raw)
+        self._where = np.flatnonzero(np.frombuffer(self._masked, np.uint8) == _QUOTE)
+        self.at: list[int] = self._where.tolist()
+        self.quotes = len(self.at)
+        self.at.append(len(raw))
         self._gap = -1
         self._found: list[tuple[int, int]] = []
 
-    def depth(self, most: int) -> int:
-        """How deep objects and lists stand in each other, counted as far as ``most``."""
-        left, depth = self._structure.translate(_NESTING, _NO_NESTING), 0
-        while left and depth < most:
-            left, depth = left.replace(b"()", b""), depth + 1
-        return depth
+    def depth(self) -> int:
+        """How deep objects and lists stand in each other. A bracket in a string has an odd count of quotes before it."""
+        steps = np.frombuffer(self._masked.translate(_STEPS), np.int8)
+        brackets = np.flatnonzero(steps != 0)
+        outside = brackets[np.searchsorted(self._where, brackets) % 2 == 0]
+        return int(np.cumsum(steps[outside], dtype=np.int64).max(initial=0))
 
     def most(self) -> int:
         """No fewer than the values and keys of the text: a value without quotes stands behind one of ``:,[``."""
-        left = self._structure
-        return self.quotes // 2 + len(left) - len(left.translate(None, b":,["))
+        return self.quotes // 2 + len(self._masked) - len(self._masked.translate(None, b":,["))
 
     def bare(self, quote: int, nth: int) -> tuple[int, int]:
         """The byte range of a value without quotes: the ``nth`` (from 0) of those that end before ``quote``."""
         if self._gap != quote:
-            start = self.before[quote - 1] + quote if quote else 0
-            end = self.before[quote] + quote
-            self._gap, self._found = quote, list(map(re.Match.span, _BARE.finditer(self._raw, start, end)))
+            start = self.at[quote - 1] + 1 if quote else 0
+            self._gap = quote
+            self._found = list(map(re.Match.span, _BARE.finditer(self._raw, start, self.at[quote])))
         return self._found[nth]
 
 

@@ -58,7 +58,7 @@ class Walk:
         self._sink = sink
         self._table: Table = sink.table
         self._strings = strings
-        self._before = strings.before
+        self._quotes = strings.at
         self._plans = plans
         self._planned = plans.known
         self._at = 0  # the next quote
@@ -97,14 +97,13 @@ class Walk:
                 self._refer(frame, rule)
             elif outer is not None and outer.role is not None:
                 frame.default = _DEFAULTS.get(outer.role, PhiType.IDNUM)
-            sink, before = self._sink, self._before
+            sink, quotes = self._sink, self._quotes
             for skip, key, tail, found, child, leaf, stays, treat in plan.steps:
                 at += skip
                 item = key if found is NAME else value[key]
                 if isinstance(item, str):
                     if stays is None or not stays(item):
-                        end = at + 1
-                        treat(sink, leaf, item, before[at] + end, before[end] + end, path + tail, frame)
+                        treat(sink, leaf, item, quotes[at] + 1, quotes[at + 1], path + tail, frame)
                     continue
                 self._at = at
                 if isinstance(item, list):
@@ -135,7 +134,7 @@ class Walk:
                 at = self._at
                 self._at = at + 2
                 if (leaf := rule.leaf) is not None and not (leaf.stays and leaf.stays(item)):
-                    start, end = self._before[at] + at + 1, self._before[at + 1] + at + 1
+                    start, end = self._quotes[at] + 1, self._quotes[at + 1]
                     TREATMENTS[leaf.name](self._sink, leaf, item, start, end, f"{path}[{index}]", frame)
             else:
                 self._number(item, rule, f"{path}[{index}]", frame)
