@@ -14,13 +14,14 @@ from deid_agent.surrogate.calendars import Calendar, Shift, Style, valid
 from deid_agent.surrogate.dates import shifted
 from deid_agent.surrogate.numeric_dates import numeric_date
 from deid_agent.surrogate.shape import fold
-from deid_agent.surrogate.word_dates import day_like, word_like
+from deid_agent.surrogate.word_dates import day_like, weekday_like, word_like
 
 _GAP = re.compile(
     r"(?P<range>\s{0,2}[-–—]{1,2}\s{0,2}|\s{1,2}(?:to|through|thru|until|till|au|al|bis)\s{1,2}(?:the\s)?)"
     r"|\s?/\s?|\s?&\s?|,?\s{1,2}and\s{1,2}(?:the\s)?|,\s{0,2}",
     re.IGNORECASE,
 )
+_ASIDE = re.compile(r"\s?\(\s?|\s(?:(?:on|was)\s)?")  # Easter (4/1/2018)
 _DAY = r"(?P<day>\d{1,2}(?:st|nd|rd|th)?)"
 _MONTH = r"(?P<month>[^\W\d_]{3,12}\.?)"
 _YEAR = r"(?P<year>\d{4}|['’]\d{2})"
@@ -52,8 +53,8 @@ class _Day:
 
 
 def connects(gap: str) -> bool:
-    """True where ``gap`` may stand between two days of one expression."""
-    return _GAP.fullmatch(gap) is not None
+    """True where ``gap`` may stand between two days of one expression, or between a holiday and its date."""
+    return _GAP.fullmatch(gap) is not None or _ASIDE.fullmatch(gap) is not None
 
 
 def moved(texts: Sequence[str], gaps: Sequence[str], shift: Shift, calendar: Calendar) -> list[str | None]:
@@ -65,7 +66,7 @@ def moved(texts: Sequence[str], gaps: Sequence[str], shift: Shift, calendar: Cal
     out: list[str | None] = []
     start = 0
     for end in range(1, len(days) + 1):
-        if end == len(days) or days[end] is None or days[end - 1] is None:
+        if end == len(days) or days[end] is None or days[end - 1] is None or not _GAP.fullmatch(gaps[end - 1]):
             run = [day for day in days[start:end] if day is not None]
             if len(run) < 2:
                 out += [None] * (end - start)
@@ -76,9 +77,19 @@ def moved(texts: Sequence[str], gaps: Sequence[str], shift: Shift, calendar: Cal
                 ]
                 out += _run(run, ranges, shift, calendar)
             start = end
+    for n, text in enumerate(texts):
+        if calendar.holiday.fullmatch(text):
+            out[n] = _weekday(text, [day for day in days[max(n - 1, 0) : n + 2] if day], shift, calendar)
     for n in range(1, len(texts)):
         out[n] = out[n] if out[n] is not None else _range_end(texts[n - 1], gaps[n - 1], texts[n], shift)
     return out
+
+
+def _weekday(holiday: str, beside: Sequence[_Day], shift: Shift, calendar: Calendar) -> str | None:
+    """A holiday that stands by its own date becomes that date's weekday, as ``word_dates`` says; else None."""
+    found = (valid(day.year, day.month, day.day) for day in beside if day.year and day.month)
+    date = next(filter(None, found), None)
+    return weekday_like(holiday, shift.of(date), calendar) if date else None
 
 
 def _range_end(first: str, gap: str, last: str, shift: Shift) -> str | None:

@@ -118,8 +118,9 @@ class Surrogates:
 
         Never raises for any string, never empty for a non-empty one; white space at the edges and the
         number of line breaks stay. Differs from ``value`` (case, accents and punctuation aside) except: ages under 90,
-        states, home countries, dates too coarse for the shift to show (a year, a decade, a month), dates of zeros,
-        and values of nothing but ASCII punctuation. What cannot be read as a date is masked.
+        states, home countries, dates too coarse for the shift to show (a year, a decade, a month), dates of zeros
+        and other days that stand for none (``dates.DEFAULTS``), and values of nothing but ASCII punctuation. What
+        cannot be read as a date is masked.
         """
         before, core, after = edges(value)
         if not has_content(core):

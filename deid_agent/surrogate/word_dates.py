@@ -311,11 +311,21 @@ def _season(text: str, new: date, calendar: Calendar, *, told: bool) -> str:
 
 
 def _holiday(text: str, parts: _Parts, new: date, calendar: Calendar) -> str:
-    """The best-known holiday near the shifted date, another than the original."""
+    """The best-known holiday near the shifted date, another than the original; with its date beside it the weekday.
+
+    "Labor Day, 9/13/2018" would say that 9/13 stands for a holiday, which leaves a score of shifts to try.
+    """
+    if parts.cluster or parts.day:
+        return weekday_like(text, new, calendar)
     day, old = new.timetuple().tm_yday, day_of_year(parts.holiday or "01-01")
     others = [(name, place) for name, place in calendar.targets if place != old and fold(name) != fold(text)]
     name = min(others, key=lambda item: min(abs(item[1] - day), 366 - abs(item[1] - day)))[0]
     return word_like(text, name)
+
+
+def weekday_like(text: str, day: date, calendar: Calendar) -> str:
+    """The weekday of ``day`` in the case of ``text``."""
+    return word_like(text, calendar.names["weekdays_en"][day.weekday()].split("|")[0])
 
 
 def _qualifier(parts: _Parts, new: date) -> str:

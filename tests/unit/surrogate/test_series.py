@@ -48,6 +48,11 @@ def shifted(days: int, *parts: str, reference: date | None = None) -> str:
         (-5, ("Monday March 4", " - ", "Friday March 8, 2019"), "Wednesday February 27 - Sunday March 3, 2019"),
         (-5, ("Dec. 30", " to ", "31, '18"), "Dec. 25 to 26, '18"),
         (-5, ("February 27", "-", "30, 2019"), "February 22-"),
+        (-100, ("Christmas", ", ", "12/25/2018"), "Sunday, 12/25/2018"),  # the date leans on nothing
+        (-100, ("11/22/2018", " (", "THANKSGIVING"), "11/22/2018 (TUESDAY"),
+        (-100, ("Easter", " on ", "April 1, 2018"), "Friday on April 1, 2018"),
+        (-100, ("Christmas", ", ", "12/25"), "Christmas, 12/25"),
+        (-5, ("March 4", " (", "5, 2019"), "March 4 (5, 2019"),
     ],
 )
 def test_all_days_move_together_in_their_form(days: int, parts: tuple[str, ...], new: str) -> None:
