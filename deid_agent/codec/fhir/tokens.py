@@ -53,7 +53,7 @@ class Strings:
         self._found: list[tuple[int, int]] = []
 
     def depth(self) -> int:
-        """How deep objects and lists stand in each other; a bracket in a string has an odd count of quotes before it."""
+        """How deep objects and lists stand in each other. A bracket in a string has an odd count of quotes before."""
         steps = np.frombuffer(self._masked.translate(_STEPS), np.int8)
         brackets = np.flatnonzero(steps != 0)
         outside = brackets[np.searchsorted(self._where, brackets) % 2 == 0]
