@@ -76,7 +76,7 @@ def gather(origin: str, locales: str, part: str) -> list[str]:
         for name in names:
             found.update(dict.fromkeys(getattr(provider, name, ())))
     keep = LATIN_ONLY if origin in LATIN else SCRIPT_ONLY
-    ok = (n.strip() for n in found)
+    ok = (n.strip().title() if n.isupper() and n.isascii() else n.strip() for n in found)
     kept = sorted({n for n in ok if (origin not in LATIN and not n.isascii() and " " not in n) or keep.fullmatch(n)})
     return kept[:: 1 + len(kept) // LIMIT]
 

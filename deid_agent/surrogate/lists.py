@@ -31,8 +31,9 @@ class Pool:
 class Lists:
     """All lists; two objects are equal only where they are one.
 
-    ``pools`` is keyed by origin and part, ``origin_of`` by part and folded name. Of the other files,
-    texts became ``sets`` of words, arrays ``phrases`` in their order, tables ``tables``.
+    ``pools`` is keyed by origin and part, without names that are ordinary words; ``origin_of`` by part and folded
+    name, with them. Of the other files, texts became ``sets`` of words, arrays ``phrases`` in their order, tables
+    ``tables``.
     """
 
     pools: Mapping[tuple[str, str], Pool] = field(repr=False)
@@ -52,19 +53,6 @@ def load(rules: Path) -> Lists:
     """The lists under ``rules/surrogate``. Raises ``ConfigurationError`` naming the file that is missing or wrong."""
     folder = rules / "surrogate"
     digest = sha256()
-    pools: dict[tuple[str, str], Pool] = {}
-    origins: dict[tuple[str, str], list[str]] = {}
-    for path in sorted((folder / "names").glob("*.toml")):
-        data = _read(path, digest.update)
-        latin = data.get("script") == "latin"
-        for part in PARTS:
-            words = tuple(_words(path, data, part))
-            pools[path.stem, part] = Pool(words, _by_letter(words) if latin else MappingProxyType({}))
-            for word in words:
-                origins.setdefault((part, fold(word)), []).append(path.stem)
-    if not pools:
-        raise ConfigurationError(f"{folder / 'names'} holds no surrogate lists of names: point rules to a whole folder")
-    _add_any(pools)
     sets: dict[str, frozenset[str]] = {}
     phrases: dict[str, tuple[str, ...]] = {}
     tables: dict[str, Mapping[str, str]] = {}
@@ -77,8 +65,23 @@ def load(rules: Path) -> Lists:
             else:
                 found = str(value).split()
                 sets[name] = frozenset([*found, *(fold(w) for w in found if not w.isascii() or not w.isalnum())])
+    pools: dict[tuple[str, str], Pool] = {}
+    origins: dict[tuple[str, str], list[str]] = {}
+    ordinary = sets.get("ordinary", frozenset())
+    for path in sorted((folder / "names").glob("*.toml")):
+        data = _read(path, digest.update)
+        latin = data.get("script") == "latin"
+        for part in PARTS:
+            words = tuple(_words(path, data, part))
+            drawn = tuple(word for word in words if fold(word) not in ordinary) if latin else words
+            pools[path.stem, part] = Pool(drawn, _by_letter(drawn) if latin else MappingProxyType({}))
+            for word in words:
+                origins.setdefault((part, fold(word)), []).append(path.stem)
+    if not pools:
+        raise ConfigurationError(f"{folder / 'names'} holds no surrogate lists of names: point rules to a whole folder")
     if not sets:
         raise ConfigurationError(f"{folder} holds no surrogate lists: point rules to the packaged folder")
+    _add_any(pools)
     return Lists(
         MappingProxyType(pools),
         MappingProxyType({name: _chief(name[0], found) for name, found in origins.items()}),

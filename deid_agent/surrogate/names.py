@@ -9,6 +9,7 @@ image of its original's first letter (one permutation of letters per person scop
 of the list ``elided``, for others where the message's own people have the apostrophe.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,8 +22,9 @@ from deid_agent.surrogate.scripts import script_of, script_word
 from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
 
-_LETTERS = "ABCDEFGHJKLMNPRST"  # letters with enough names of every part to begin a surrogate with
+_LETTERS = "BCDEFGHJKLMNPRST"  # with enough names of every part; "Ms A", "A Kim RN" would be read as an article
 _ENOUGH = 5
+_TYPIST = re.compile(r"[b-df-hj-np-tv-xz]{3}")  # RA/plk: who dictated and who typed
 
 
 class Role(Enum):
@@ -127,7 +129,8 @@ class Namer:
             if self._is_elided(folded + fold(following)):  # O Brien
                 return Role.KEEP
         letters = len(word) == 1 and script_of(word) is None
-        if letters or (len(words) == 1 and _looks_like_initials(word) and not self._is_listed(folded)):
+        short = _looks_like_initials(word) or (self.clinician and _TYPIST.fullmatch(word) is not None)
+        if letters or (len(words) == 1 and short and not self._is_listed(folded)):
             return Role.INITIALS
         return None
 

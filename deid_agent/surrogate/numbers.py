@@ -86,7 +86,7 @@ def other_digits(key: Key, domain: str, digits: str) -> str:
         return identifier(key, digits, domain)
     zeros = min(len(digits) - len(digits.lstrip("0")), len(digits) - 1)
     width = len(digits) - zeros
-    least, size = (10 ** (width - 1), 9 * 10 ** (width - 1)) if width > 1 else (0, 10)
+    least, size = (10 ** (width - 1), 9 * 10 ** (width - 1)) if digits[zeros] != "0" else (0, 10)
     at = key.index(size, "digits", domain, digits)
     if least + at == int(digits):
         at = (at + 1) % size

@@ -12,7 +12,7 @@ from deid_agent.surrogate.scripts import script_of, script_word
 from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
 
-_ORDINAL = re.compile(r"(?i)(?<!\d)(\d+)(st|nd|rd|th)(?![^\W\d_])")
+_NUMBER = re.compile(r"(?i)(\d+)((?:st|nd|rd|th)(?![^\W\d_]))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,7 @@ class Phrase:
         return new + word[len(head) :]
 
     def _numbers(self, text: str) -> str:
-        text, ordinals = _ORDINAL.subn(lambda m: self._ordinal(m[1], m[2]), text)
-        return text if ordinals else re.sub(r"\d+", lambda m: self._digits(m[0]), text)
+        return _NUMBER.sub(lambda m: self._ordinal(m[1], m[2]) if m[2] else self._digits(m[1]), text)
 
     def _ordinal(self, digits: str, suffix: str) -> str:
         new = self._digits(digits)

@@ -8,6 +8,7 @@ countries stay for the same reason; every other country, people or language beco
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
@@ -15,6 +16,7 @@ from deid_agent.surrogate.methods import RESTRICTED_ZIP3
 from deid_agent.surrogate.numbers import identifier, other_digits
 from deid_agent.surrogate.phrases import Phrase
 from deid_agent.surrogate.shape import fold
+from deid_agent.surrogate.words import Word, words_of
 
 _ZIP = re.compile(r"(\d{5})([- ]?)(\d{4})?")
 _CANADIAN = re.compile(r"(?i)([A-Z])(\d)([A-Z])(\s?-?)(\d)([A-Z])(\d)")
@@ -32,7 +34,16 @@ _KINDS = (
 
 def street(key: Key, lists: Lists, scope: str, value: str) -> str:
     """Number of digits, kind of street, direction and unit stay; name and numbers are others."""
-    return Phrase(key, lists, f"street:{scope}", lists.sets["street_kept"]).replaced(value)
+    kept, words = lists.sets["street_kept"], words_of(value)
+    if all(fold(word.text) in kept for word in words):
+        kept -= {next((fold(a.text) for a, b in pairwise(words) if _names(lists, value, a, b)), "")}
+    return Phrase(key, lists, f"street:{scope}", kept).replaced(value)
+
+
+def _names(lists: Lists, value: str, word: Word, following: Word) -> bool:
+    """True for the Park of 12 Park Ave: a kind of street that a word right behind it makes a name."""
+    beside = value[word.start + len(word.text) : following.start] == " "
+    return beside and fold(word.text) in lists.sets["street_names"]
 
 
 def city(key: Key, lists: Lists, scope: str, value: str) -> str:

@@ -7,17 +7,19 @@ import time
 from pathlib import Path
 
 import pytest
-from support.surrogates import SCOPE, SECRET, replace, surrogates
+from support.surrogates import ROOT, SCOPE, SECRET, replace, surrogates
 
 from deid_agent import resources
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
+from deid_agent.recognize.registry import load_rules
 from deid_agent.sites import Kind
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import ANY, PARTS, load
 from deid_agent.surrogate.methods import RESTRICTED_ZIP3, generalize, mask, redact
 from deid_agent.surrogate.names import _ENOUGH, _LETTERS, one_edit_apart
+from deid_agent.surrogate.shape import fold
 
 MADE = surrogates()
 LISTS = load(resources.folder("rules"))
@@ -318,3 +320,60 @@ def test_an_irish_particle_stays_in_field_and_text() -> None:
     assert family.startswith("Ó ")
     assert replace(MADE, PhiType.PATIENT, "Súilleabháin", Kind.FAMILY) == family[2:]
     assert replace(MADE, PhiType.PATIENT, "Ó Súilleabháin, Tadhg").startswith(f"{family}, ")
+
+
+@pytest.mark.parametrize(
+    ("value", "like"),
+    [
+        ("45 Park Ave", "[1-9][0-9] (?!Park)[A-Z][a-z]+ Ave"),
+        ("12 N Hill St", "[1-9][0-9] N (?!Hill)[A-Z][a-z]+ St"),
+        ("South Street", "(?!South)[A-Z][a-z]+ Street"),
+        ("388 East 700 North", "(?!388)[0-9]{3} East (?!700)[0-9]{3} North"),
+        ("RR 2 Box 118", "RR [13-9] Box (?!118)[0-9]{3}"),
+        ("146-01 45th Ave", "(?!146)[0-9]{3}-0[2-9] (?!45)[1-9][0-9](?:st|nd|rd|th) Ave"),
+        ("1455 7th Avenue, 2nd Floor", "(?!1455)[0-9]{4} [1-9](?:st|nd|rd|th) Avenue, [1-9](?:st|nd|rd|th) Floor"),
+        ("1 Valley Rd", "[2-9] [A-Z][a-z]+ Rd"),
+        ("725 Mt. Rushmore Rd", "[1-9][0-9]{2} Mt[.] [A-Z][A-Za-z]+ Rd"),
+    ],
+)
+def test_streets_lose_name_and_every_number(value: str, like: str) -> None:
+    """A street named after a kind of street; numbers beside an ordinal; no house is number 0."""
+    for number in range(30):
+        made = Surrogates(b"a secret of streets %d" % number)
+        assert re.fullmatch(like, replace(made, PhiType.STREET, value)), value
+
+
+@pytest.mark.parametrize("word", ["Methodist", "Baptist", "Dialysis", "Retreat", "Assisted Living"])
+def test_the_kind_of_a_site_stays(word: str) -> None:
+    new = replace(MADE, PhiType.HOSPITAL, f"Whetstone {word}")
+    assert new.endswith(f" {word}")
+    assert "Whetstone" not in new
+
+
+def test_a_kind_alone_is_a_name() -> None:
+    assert replace(MADE, PhiType.HOSPITAL, "Methodist") != "Methodist"
+    assert not replace(MADE, PhiType.HOSPITAL, "Baptist Hospital").startswith("Baptist")
+
+
+def test_no_surrogate_name_is_an_ordinary_word() -> None:
+    """A tagger, and a reader, would take "Dr. More" or "Foley" for something else."""
+    lexicons = load_rules(ROOT / "rules").lexicons
+    words = lexicons["common"] | lexicons["not-name"] | lexicons["name-title"] | LISTS.sets["ordinary"]
+    latin = [pool for pool in LISTS.pools.values() if pool.by_letter]
+    assert latin
+    assert not {fold(name) for pool in latin for name in pool.words} & {fold(word) for word in words}
+    assert not [name for pool in latin for name in pool.words if name.isupper()]
+    assert LISTS.has("family", "foley"), "it is still read as a name"
+
+
+def test_typists_initials_stay_initials() -> None:
+    assert re.fullmatch("[a-z]{3}", replace(MADE, PhiType.DOCTOR, "plk"))
+    assert len(replace(MADE, PhiType.DOCTOR, "obi")) > 2
+
+
+def test_a_payer_of_a_country_becomes_another_of_them() -> None:
+    payers = LISTS.phrases["payers"]
+    made = [replace(MADE, PhiType.ORGANIZATION, payer) for payer in payers]
+    assert sorted(made) == sorted(payers)
+    assert all(new != old for new, old in zip(made, payers, strict=True))
+    assert replace(MADE, PhiType.ORGANIZATION, "MEDICARE") == replace(MADE, PhiType.ORGANIZATION, "Medicare").upper()
