@@ -66,7 +66,8 @@ def social_security(key: Key, value: str) -> str:
         digits = "".join(c for c in value if c.isdigit())
         return weave(value, _area_and_group(key, digits) + _last_four(key, digits[5:]))
     if _SIN.fullmatch(value):
-        return "0" + identifier(key, value[1:], "sin")
+        digits = "".join(c for c in value[1:] if c.isdigit())
+        return weave(value, f"0{key.permutation(10**8, 'sin').next(int(digits)):08d}")
     if _LAST_FOUR.fullmatch(value):
         return value[:-4] + _last_four(key, value[-4:])
     if _NINO.fullmatch(value):
