@@ -1,7 +1,7 @@
 """The fixed split of ``corpus/``: what is tuned on, what is trained on, and one author out at a time.
 
-Whether a patient is in dev depends on its id alone, so notes that are added later move nobody. Patients are never divided:
-notes of one patient share names and numbers. Whole authors are held out because a new site is a new author.
+Whether a patient is in dev depends on its id alone, so notes that are added later move nobody. Patients are never
+divided: notes of one patient share names and numbers. Whole authors are held out because a new site is a new author.
 """
 
 import hashlib
