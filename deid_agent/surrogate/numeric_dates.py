@@ -12,7 +12,7 @@ _PLAUSIBLE = range(1800, 2200)
 # HL7 v2.5.1 chapter 2A, DTM: YYYY[MM[DD[HH[MM[SS[.S[S[S[S]]]]]]]]][+/-ZZZZ]
 _HL7 = re.compile(r"(\d{4})(\d{2})?(\d{2})?((?:\d{2}){1,3}(?:\.\d+)?)?([+-]\d{4})?")
 # FHIR R4 section 2.24.0.1: date, dateTime and instant; also a space or an hour alone before the time
-_ISO = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2})((?:T|\s+).*)?)?", re.DOTALL)
+_ISO = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2})((?:T|\s+(?=\d)).*)?)?", re.DOTALL)
 _SEP = r"\s?[/.\-–—]\s?"
 _SEP_OR_SPACE = rf"(?:{_SEP}|\s+)"
 _THREE = re.compile(

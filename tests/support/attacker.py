@@ -114,8 +114,8 @@ def cues_in(text: str) -> list[Says]:
         found.append(lambda day: (day.month, day.day) == (9, 11))
     if "july 4th" in low and not _WORDS.search(low):
         found.append(lambda day: (day.month, day.day) == (7, 4))
-    if re.search(r"\b(?:1899|9999|9998|2998|2999)|\b0001", low):  # an odd year: some program's word for none
-        known = (date(1900, 1, 1), date(1899, 12, 30), date(9999, 12, 31), date(2999, 12, 31), date(1, 1, 1))
+    if re.search(r"\b(?:1899|9999|9998|2998|2999)", low):  # an odd year: some program's word for none
+        known = (date(1900, 1, 1), date(1899, 12, 30), date(9999, 12, 31), date(2999, 12, 31))
         found.append(lambda day: day in known)
     return found
 
@@ -141,9 +141,6 @@ def posterior(text: str, shift: int, cues: Sequence[Says] | None = None) -> floa
     every = allowed()
     day = dates_in(text)[0]
     told = cues_in(text) if cues is None else cues
-    fit = [s for s in every if all(says(_plus(day, s)) for says in told)] or every
+    last = date.max.toordinal() - day.toordinal()
+    fit = [s for s in every if s <= last and all(says(day + timedelta(s)) for says in told)] or every
     return (shift in fit) / len(fit)
-
-
-def _plus(day: date, days: int) -> date:
-    return date.fromordinal(min(day.toordinal() + days, date.max.toordinal()))
