@@ -7,24 +7,37 @@ NHS = "nhs"
 VIN = "vin"
 DEA = "dea"
 HEXADECIMAL = "hex"
+MBI = "mbi"
+VIN_FORM = "vin-form"
 NONE = ""
 
 _VIN_VALUES = dict(zip("ABCDEFGHJKLMNPRSTUVWXYZ", [*range(1, 9), *range(1, 6), 7, 9, *range(2, 10)], strict=True))
 _VIN_WEIGHTS = (8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2)
 _VIN_FORM = re.compile(r"[A-HJ-NPR-Z0-9]{8}[0-9X][A-HJ-NPR-Z0-9]{8}")
+_MBI_LETTER = "[AC-HJKMNP-RT-Y]"
+_MBI_FORM = re.compile(  # Medicare beneficiary identifier: letters that are no digits, no check digit (CMS, 2017)
+    rf"[1-9]{_MBI_LETTER}(?:[0-9]|{_MBI_LETTER})[0-9]{_MBI_LETTER}(?:[0-9]|{_MBI_LETTER})[0-9]{_MBI_LETTER}{{2}}[0-9]{{2}}"
+)
 _DEA_FORM = re.compile(r"[A-Z]{2}[0-9]{7}")
 _HEX_FORM = re.compile(r"(?![A-F]{1,3}[0-9]+\Z)(?=.*[0-9])(?=.*[A-F])[0-9A-F]{12,}")  # not AB0004471902
 
 
 def scheme(text: str) -> str:
-    """The scheme whose checksum ``text`` (digits and capital letters) satisfies, the first that fits."""
+    """The scheme whose checksum or form ``text`` (digits and capital letters) satisfies, the first that fits."""
     if len(text) == 10 and text.isdigit():
         return NPI if is_npi(text) else NHS if is_nhs(text) else NONE
     if len(text) == 9 and is_dea(text):
         return DEA
     if len(text) == 17 and is_vin(text):
         return VIN
-    return HEXADECIMAL if _HEX_FORM.fullmatch(text) else NONE
+    return HEXADECIMAL if _HEX_FORM.fullmatch(text) else _form(text)
+
+
+def _form(text: str) -> str:
+    """Forms that say which letters may stand where, without a checksum (a VIN of another continent, or mistyped)."""
+    if len(text) == 11 and _MBI_FORM.fullmatch(text):
+        return MBI
+    return VIN_FORM if len(text) == 17 and not text.isdigit() and _VIN_FORM.fullmatch(text) else NONE
 
 
 def is_npi(text: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 
-from deid_agent.surrogate.checks import HEXADECIMAL, NPI, VIN, scheme
+from deid_agent.surrogate.checks import HEXADECIMAL, MBI, NPI, VIN, VIN_FORM, scheme
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.shape import same
 
@@ -22,6 +22,7 @@ _DIGITS = "0123456789"
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _HEX = "0123456789ABCDEF"
 _VIN_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
+_MBI_LETTERS = "ACDEFGHJKMNPQRTUVWXY"
 _CHUNK = 48  # characters permuted at once: keeps halves of the network below 128 bits
 
 _RUNS = re.compile(r"[0-9]+|[A-Z]+")
@@ -38,9 +39,9 @@ _NINO_NEVER = ("DFIQUV", _LETTERS, *[_DIGITS] * 6, _LETTERS)  # no National Insu
 def identifier(key: Key, value: str, domain: str = "id") -> str:
     """An identifier of the same shape: digit for digit, letter for letter, leading zeros kept.
 
-    Checksums that were right are right again (NPI, DEA, NHS/CHI, VIN); hexadecimal
-    stays hexadecimal, a UUID a UUID of its version and variant, an OID an OID under its first three
-    arcs. Injective per shape; differs from ``value`` wherever that holds a letter or digit.
+    Checksums that were right are right again (NPI, DEA, NHS/CHI, VIN), and so are the letters that a VIN or a Medicare
+    number may have; hexadecimal stays hexadecimal, a UUID a UUID of its version and variant, an OID an OID under its
+    first three arcs. Injective per shape; differs from ``value`` wherever that holds a letter or digit.
     """
     if found := _UUID.fullmatch(value):
         return found[1] + _uuid(key, found[2], domain)
@@ -180,6 +181,11 @@ def _alphabets(text: str, kind: str) -> list[str]:
     if kind == VIN:
         letters = [_VIN_LETTERS if c.isalpha() else _DIGITS for c in text]
         return [*letters[:8], _DIGITS + "X", *letters[9:]]
+    if kind == VIN_FORM:
+        letters = [_VIN_LETTERS if c.isalpha() else _DIGITS for c in text]
+        return [*letters[:8], text[8] if text[8] == "X" else _DIGITS, *letters[9:]]
+    if kind == MBI:
+        return ["123456789", *(_MBI_LETTERS if c.isalpha() else _DIGITS for c in text[1:])]
     out: list[str] = []
     for run in _RUNS.findall(text):
         if run.isalpha():

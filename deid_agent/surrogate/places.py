@@ -13,13 +13,17 @@ from itertools import pairwise
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import Lists
 from deid_agent.surrogate.methods import RESTRICTED_ZIP3
-from deid_agent.surrogate.numbers import identifier, other_digits
+from deid_agent.surrogate.numbers import identifier, other_digits, weave
 from deid_agent.surrogate.phrases import Phrase
 from deid_agent.surrogate.shape import fold
 from deid_agent.surrogate.words import Word, words_of
 
 _ZIP = re.compile(r"(\d{5})([- ]?)(\d{4})?")
 _CANADIAN = re.compile(r"(?i)([A-Z])(\d)([A-Z])(\s?-?)(\d)([A-Z])(\d)")
+_BRITISH = re.compile(r"(?i)([A-Z]{1,2})(\d{1,2})([A-Z]?)(\s?)(\d)([ABD-HJLNP-UW-Z]{2})")  # Royal Mail, PAF
+_BRITISH_LETTERS = "ABDEFGHJLNPQRSTUWXYZ"
+_IRISH = re.compile(r"(?i)([AC-FHKNPRTV-Y])(\d[\dW])(\s?)([AC-FHKNPRTV-Y\d]{4})")  # Eircode
+_IRISH_LETTERS = "ACDEFHKNPRTVWXY"
 _CANADIAN_LETTERS = "ABCEGHJKLMNPRSTVWXYZ"
 _KINDS = (
     "home_countries",
@@ -95,7 +99,8 @@ def _guess(value: str) -> str:
 
 
 def postal_code(key: Key, lists: Lists, scope: str, value: str) -> str:
-    """A code of the same form; an American one in the same state, a Canadian one in the same province.
+    """A code of the same form; an American one in the same state, a Canadian one in the same province, a British one
+    in an area that exists.
 
     Prefixes of small populations are never chosen where the state has another.
     """
@@ -104,6 +109,10 @@ def postal_code(key: Key, lists: Lists, scope: str, value: str) -> str:
         return new + found[2] + (other_digits(key, f"zip4:{scope}", found[3]) if found[3] else "")
     if found := _CANADIAN.fullmatch(value):
         return _canadian(key, scope, found)
+    if found := _BRITISH.fullmatch(value):
+        return weave(value, _british(key, lists, scope, found))
+    if found := _IRISH.fullmatch(value):
+        return weave(value, _irish(key, scope, found))
     if len(value) > 1 and value.isdigit() and value.isascii():
         return value[0] + other_digits(key, f"postal:{scope}", value[1:])
     return identifier(key, value, "postal")
@@ -135,3 +144,23 @@ def _canadian(key: Key, scope: str, found: "re.Match[str]") -> str:
         digits[0] = (digits[0] + 1) % 10
     cased = [new.lower() if old.islower() else new for new, old in zip(letters, found.group(3, 6), strict=True)]
     return f"{found[1]}{digits[0]}{cased[0]}{found[4]}{digits[1]}{cased[1]}{digits[2]}"
+
+
+def _british(key: Key, lists: Lists, scope: str, found: "re.Match[str]") -> str:
+    """Another area of as many letters, another district, another end."""
+    area, choice = found[1].upper(), key.number("postal", scope, fold(found[0]))
+    areas = [name for name in lists.phrases["uk_areas"] if len(name) == len(area) and name != area]
+    new = areas[key.index(len(areas), "area", scope, area)] + other_digits(key, f"district:{scope}", found[2])
+    new += _BRITISH_LETTERS[choice % 20] if found[3] else ""
+    return new + str(choice // 20 % 10) + _BRITISH_LETTERS[choice // 200 % 20] + _BRITISH_LETTERS[choice // 4000 % 20]
+
+
+def _irish(key: Key, scope: str, found: "re.Match[str]") -> str:
+    """Another routing key, another end with letters and figures where they were."""
+    choice = key.number("postal", scope, fold(found[0]))
+    letters = [_IRISH_LETTERS[(choice // 15**n) % 15] for n in range(5)]
+    first = letters[0] if letters[0] != found[1].upper() else _IRISH_LETTERS[_IRISH_LETTERS.index(letters[0]) - 1]
+    figures = iter(f"{key.index(10**6, 'eircode', scope, fold(found[0])):06d}")
+    end = iter(letters[1:])
+    rest = "".join("W" if c in "Ww" else next(figures) for c in found[2])
+    return first + rest + "".join(next(figures) if c.isdigit() else next(end) for c in found[4])

@@ -216,6 +216,8 @@ def test_another_key_gives_another_surrogate(type_: PhiType, value: str) -> None
         ("A0B{:06d}", 20_000),
         ("AB0{:06d}", 20_000),  # of which every tenth is a DEA number
         ("000{:09d}", 20_000),
+        ("1EG4TE5MK{:02d}", 100),
+        ("1FUJGEDV8ELFS{:04d}", 10_000),  # of which every eleventh is a VIN
     ],
 )
 def test_no_two_ids_meet(form: str, count: int) -> None:

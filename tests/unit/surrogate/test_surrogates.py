@@ -371,9 +371,28 @@ def test_typists_initials_stay_initials() -> None:
     assert len(replace(MADE, PhiType.DOCTOR, "obi")) > 2
 
 
-def test_a_payer_of_a_country_becomes_another_of_them() -> None:
-    payers = LISTS.phrases["payers"]
+@pytest.mark.parametrize("kind", ["payers", "public_payers"])
+def test_a_payer_of_a_country_becomes_another_of_them(kind: str) -> None:
+    payers = LISTS.phrases[kind]
     made = [replace(MADE, PhiType.ORGANIZATION, payer) for payer in payers]
     assert sorted(made) == sorted(payers)
     assert all(new != old for new, old in zip(made, payers, strict=True))
-    assert replace(MADE, PhiType.ORGANIZATION, "MEDICARE") == replace(MADE, PhiType.ORGANIZATION, "Medicare").upper()
+    assert replace(MADE, PhiType.ORGANIZATION, payers[0].upper()) == made[0].upper()
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "like"),
+    [
+        (PhiType.ZIP, "LS21 3HJ", "(?!LS)[A-Z]{2}[1-9][0-9] [0-9][ABD-HJLNP-UW-Z]{2}"),
+        (PhiType.ZIP, "W1A 1AA", "[BEGLMNS][1-9][A-Z] [0-9][ABD-HJLNP-UW-Z]{2}"),
+        (PhiType.ZIP, "H91 YR71", "[AC-FKNPRTV-Y][0-9]{2} [AC-FHKNPRTV-Y]{2}[0-9]{2}"),
+        (PhiType.ZIP, "D6W XH70", "[AC-FHKNPRTV-Y][0-9]W [AC-FHKNPRTV-Y]{2}[0-9]{2}"),
+        (PhiType.VEHICLE, "1FUJGEDV8ELFS4417", "[0-9][A-HJ-NPR-Z]{7}[0-9][A-HJ-NPR-Z]{4}[0-9]{4}"),
+        (PhiType.HEALTHPLAN, "1EG4-TE5-MK73", "[1-9]LL[0-9]-LL[0-9]-LL[0-9]{2}".replace("L", "[AC-HJKMNP-RT-Y]")),
+    ],
+)
+def test_letters_are_those_that_the_form_allows(type_: PhiType, value: str, like: str) -> None:
+    for number in range(40):
+        new = replace(Surrogates(b"a secret of forms %d" % number), type_, value)
+        assert re.fullmatch(like, new)
+        assert new != value
