@@ -24,6 +24,7 @@ FLOORS = {
     "linear": 1,
     "ruleset": 1,
     "lexicon": 1,
+    "dictionary": 1,
     "resources": 1,
     "key": 1,
     "codec": 2,
