@@ -173,7 +173,7 @@ def lists() -> dict[str, tuple[str, Terms]]:
     rank = ranked()
     is_english = english()
     plain = hand("plain-names")
-    ordinary = {w for w in rank[:ORDINARY_RANK] if is_english(w)} - plain
+    ordinary = {w for w in rank[:ORDINARY_RANK] if is_english(w)} - plain | hand("abbreviation")
     common = {w for w in rank[:COMMON_RANK] if len(w) > 1 and is_english(w)} - plain
     family = census("dist.all.last")
     given = {"female": {*census("dist.female.first")}, "male": {*census("dist.male.first")}}
@@ -211,6 +211,7 @@ def lists() -> dict[str, tuple[str, Terms]]:
         "hospital-kind": (OWN, hand("hospital-kind")),
         "eponym": (OWN, hand("eponym")),
         "drug": (OWN, hand("drug")),
+        "abbreviation": (OWN, hand("abbreviation")),
         "common-word": (SYMSPELL, common),
     }
 

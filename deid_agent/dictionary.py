@@ -12,7 +12,6 @@ list counts (Liu 2015 section 3.2.2), at most ``LONGEST`` words; a term never sp
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from deid_agent.errors import ConfigurationError
@@ -24,7 +23,6 @@ LONGEST = 8
 AMBIGUOUS = "?"
 """Stands before an ambiguous term in a file and behind the list's name in a tag."""
 
-_PLAIN = re.compile(r"[a-z]+(?: [a-z]+){0,7}")  # the usual term, right without a closer look
 _SKIPPED = frozenset(".-'’")
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"\d+|[^\W\d_]+|[^\s]")
@@ -81,16 +79,16 @@ class Dictionaries:
         if not paths:
             raise ConfigurationError(f"{rules / 'dictionary'}: no list *.txt there; correct the rules folder")
         masks: dict[str, int] = {}  # bit n for the nth of ``marked``
+        get = masks.get
         roots: dict[str, _Node] = {}
         marked: list[str] = []
         for path in paths:
             for name, terms in zip((path.stem, f"{path.stem}?"), _read(path), strict=True):
                 bit = 1 << len(marked)
                 marked.append(name)
-                for term in terms:
-                    if term.isalpha() or not _plant(term, name, roots):
-                        term = term if term.isalpha() else _pieces(term)[0]  # noqa: PLW2901
-                        masks[term] = masks.get(term, 0) | bit
+                words = [t if t.isalpha() else _plant(t, name, roots) for t in terms]
+                for word in filter(None, words):
+                    masks[word] = get(word, 0) | bit
         lists = {mask: frozenset(n for at, n in enumerate(marked) if mask >> at & 1) for mask in set(masks.values())}
         units = {mask: frozenset(f"{name}:U" for name in names) for mask, names in lists.items()}
         single = {term: units[mask] for term, mask in masks.items()}
@@ -193,8 +191,9 @@ def _read(path: Path) -> tuple[list[str], list[str]]:
     if not terms:
         raise ConfigurationError(f"{path}: the list is empty: add a term or remove the file")
     bare = [line[1:] if line.startswith(AMBIGUOUS) else line for line in terms]
-    if any(a >= b for a, b in pairwise(bare)) or not all(map(_PLAIN.fullmatch, bare)):
-        for number, (term, last) in enumerate(zip(bare, ["", *bare], strict=False), head + 1):
+    at_ease = bare == sorted(set(bare)) and "".join(bare).isascii()
+    for number, (term, last) in enumerate(zip(bare, ["", *bare], strict=False), head + 1):
+        if not (at_ease and term.isalpha() and term.islower()):
             _check(f"{path}:{number}", term, last)
     return [t for t in terms if t[0] != AMBIGUOUS], [t[1:] for t in terms if t[0] == AMBIGUOUS]
 
@@ -203,7 +202,7 @@ def _check(where: str, term: str, last: str) -> None:
     """Raises ``ConfigurationError`` unless ``term`` may stand behind ``last``."""
     fault = ""
     if term != folded(term).strip() or term.startswith(("#", AMBIGUOUS)):
-        fault = "the term is not folded: write it in lower case, without accents and outer blanks"
+        fault = "the term is not folded: write it in lower case, without accents and outer blanks, or take it out"
     elif not 1 <= len(_WORD.findall(term)) <= LONGEST:
         fault = f"the term needs 1 to {LONGEST} words"
     elif term == last:
@@ -218,13 +217,13 @@ def _pieces(term: str) -> list[str]:
     return [t for t in _PIECE.findall(term) if t not in _SKIPPED]
 
 
-def _plant(term: str, name: str, roots: dict[str, _Node]) -> bool:
-    """Puts a term under its first token; False where it has no other token."""
+def _plant(term: str, name: str, roots: dict[str, _Node]) -> str:
+    """Puts a term under its first token; one that has no other token is not planted but returned."""
     first, *others = _pieces(term)
     if not others:
-        return False
+        return first
     node = roots.setdefault(first, _Node())
     for token in others:
         node = node.setdefault(token, _Node())
     node.lists |= {name}
-    return True
+    return ""

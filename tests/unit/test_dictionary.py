@@ -1,0 +1,180 @@
+"""Dictionaries: what is loaded, what is refused, and what a token is told."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deid_agent.dictionary import LONGEST, Dictionaries
+from deid_agent.errors import ConfigurationError
+from deid_agent.text import Document
+
+RULES = Path(__file__).resolve().parents[2] / "rules"
+OURS = Dictionaries.load(RULES)
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    (folder / "dictionary").mkdir(exist_ok=True)
+    (folder / "dictionary" / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def small(folder: Path) -> Dictionaries:
+    write(folder, "city.txt", "# head\nnew york\n?reading\nst. louis\nyork\n")
+    write(folder, "state.txt", "new york\n")
+    write(
+        folder, "site.txt", "york new hospital of the great north sea coast\n" if LONGEST > 8 else "york new hospital\n"
+    )
+    return Dictionaries.load(folder)
+
+
+def told(lists: Dictionaries, text: str) -> list[tuple[str, set[str]]]:
+    doc = Document(text)
+    return [(text[a:b], set(tags)) for (a, b), tags in zip(doc.tokens, lists.tags(doc), strict=True)]
+
+
+def test_the_longest_term_of_each_list(tmp_path: Path) -> None:
+    assert told(small(tmp_path), "New York, York") == [
+        ("New", {"city:B", "state:B"}),
+        ("York", {"city:I", "state:I"}),
+        (",", set()),
+        ("York", {"city:U"}),
+    ]
+
+
+def test_an_ambiguous_term_says_so(tmp_path: Path) -> None:
+    assert told(small(tmp_path), "READING") == [("READING", {"city?:U"})]
+
+
+@pytest.mark.parametrize("text", ["St. Louis", "ST LOUIS", "st.\nlouis", "St.-Louis"])
+def test_signs_inside_a_term_count_for_nothing(tmp_path: Path, text: str) -> None:
+    assert {tag for _, tags in told(small(tmp_path), text) for tag in tags} == {"city:B", "city:I"}
+
+
+@pytest.mark.parametrize("gap", ["\n\n", "\n \r\n", "\t", ", "])
+def test_a_term_spans_no_gap(tmp_path: Path, gap: str) -> None:
+    assert told(small(tmp_path), f"New{gap}York")[-1] == ("York", {"city:U"})
+
+
+def test_of_two_that_cross_the_longer_counts(tmp_path: Path) -> None:
+    write(tmp_path, "site.txt", "a b\nb c d\n")
+    tags = [next(iter(t), "") for _, t in told(Dictionaries.load(tmp_path), "a b c d")]
+    assert tags == ["site:B", "site:B", "site:I", "site:I"]
+
+
+def test_entries_have_the_characters_of_the_text(tmp_path: Path) -> None:
+    text = "cafe\u0301 in Ne\u0301w York"
+    doc = Document(text)
+    found = {(text[slice(*e.range(doc))], tuple(sorted(e.lists))) for e in small(tmp_path).entries(doc)}
+    assert found == {("Ne\u0301w York", ("city", "state")), ("York", ("city",))}
+
+
+def test_lists_of_a_term(tmp_path: Path) -> None:
+    lists = small(tmp_path)
+    assert lists.lists_of("New York") == {"city", "state"}
+    assert lists.lists_of("Reading") == {"city?"}
+    assert lists.lists_of("new") == lists.lists_of("new york new") == lists.lists_of("") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("# head\nb\na\n", "x.txt:3: .*order"),
+        ("a\n?a\n", "x.txt:2: .*twice"),
+        ("a\nBc\n", "x.txt:2: .*folded"),
+        ("a\né\n", "x.txt:2: .*folded"),
+        ("a\nb \n", "x.txt:2: .*folded"),
+        ("a\n\nb\n", "x.txt:2: .*words"),
+        ("a\nb b b b b b b b b\n", "x.txt:2: .*words"),
+        ("?\n", "x.txt:1: .*words"),
+        ("# head only\n", "x.txt: .*empty"),
+        ("", "x.txt: .*empty"),
+        (b"\xff", "x.txt: .*UTF-8"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path: Path, text: str | bytes, where: str) -> None:
+    write(tmp_path, "x.txt", text)
+    with pytest.raises(ConfigurationError, match=where):
+        Dictionaries.load(tmp_path)
+
+
+def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no list"):
+        Dictionaries.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("Okafor", "family:U"),
+        ("Will", "family?:U"),
+        ("Saskatchewan", "state:U"),
+        ("Portuguese", "language:U"),
+        ("truck driver", "profession:B"),
+        ("Christmas Eve", "holiday:B"),
+        ("Foley", "eponym:U"),
+        ("Protonix", "drug:U"),
+        ("Winston-Salem", "city:B"),
+        ("NY", "state-abbrev:U"),
+        ("Lizzie", "nickname:U"),
+        ("Maricopa County", "county:B"),
+        ("the", "common-word:U"),
+    ],
+)
+def test_our_lists(text: str, tag: str) -> None:
+    assert tag in told(OURS, text)[0][1]
+
+
+WORDS = st.sampled_from(
+    [
+        "Ada",
+        "Okafor",
+        "St",
+        ".",
+        "Louis",
+        "New",
+        "York",
+        "City",
+        "-",
+        "'",
+        "the",
+        "Will",
+        "Portuguese",
+        "truck",
+        "driver",
+        "Christmas",
+        "Eve",
+        "12",
+        "Ó",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WORDS, max_size=30), st.lists(WORDS, max_size=30))
+def test_tags_depend_on_a_window_only(left: list[str], right: list[str]) -> None:
+    """Whatever stands beyond ``LONGEST`` words (here a wall of words of no list) changes no tag."""
+    wall = ["zzq"] * LONGEST
+    alone = OURS.tags(Document(" ".join(right)))
+    beside = OURS.tags(Document(" ".join(left + wall + right)))
+    assert beside[len(beside) - len(alone) :] == alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WORDS, max_size=30))
+def test_case_and_accents_change_no_tag(words: list[str]) -> None:
+    text = " ".join(words)
+    as_is = OURS.tags(Document(text))
+    assert OURS.tags(Document(text.upper())) == as_is == OURS.tags(Document(text.lower()))
+    assert OURS.tags(Document(text.replace("o", "o\u0308").replace("e", "é"))) == as_is
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200))
+def test_one_set_of_tags_for_each_token_of_any_text(text: str) -> None:
+    doc = Document(text)
+    assert len(OURS.tags(doc)) == len(doc.tokens)
+    for entry in OURS.entries(doc):
+        start, end = entry.range(doc)
+        assert 0 <= start < end <= len(text)
