@@ -59,6 +59,8 @@ def word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
     """``text`` with its date shifted, in its own form and language; None where it is no date."""
     if _LETTERS.fullmatch(text):
         return _clinic_days(text, shift)
+    if len(text) > 2 and text.islower() and re.fullmatch("[mtwfs]+", text):  # mwf
+        return _clinic_days(text.upper(), shift).lower()
     parts = _Parts()
     tokens = _read(text, shift, calendar, parts)
     if tokens is None or not any(t.role != "filler" for t in tokens):

@@ -396,3 +396,7 @@ def test_letters_are_those_that_the_form_allows(type_: PhiType, value: str, like
         new = replace(Surrogates(b"a secret of forms %d" % number), type_, value)
         assert re.fullmatch(like, new)
         assert new != value
+
+
+def test_clinic_days_in_small_letters_move_too() -> None:
+    assert replace(MADE, PhiType.DATE, "mwf") == replace(MADE, PhiType.DATE, "MWF").lower() != "mwf"

@@ -1,0 +1,101 @@
+"""The annotated corpus with every gold span replaced by the product's own ``Replacer``, and where they then lie."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.shared import VARIABLE
+from support.surrogates import SECRET
+
+from deid_agent import policy
+from deid_agent.context import days_of, facts_of_context
+from deid_agent.eval.markup import Note, read_corpus
+from deid_agent.phi import PhiType
+from deid_agent.policy import Method
+from deid_agent.replacer import Replacer
+from deid_agent.sites import Fact
+from deid_agent.spans import Replacement, Span, splice
+from deid_agent.surrogate import Scope, Surrogates
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "rules"
+
+
+def corpus() -> Path:
+    """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason where there is neither."""
+    candidates = [ROOT / "corpus", Path(os.environ.get(VARIABLE) or ROOT, "corpus")]
+    found = next((path for path in candidates if any(path.glob("*.txt"))), None)
+    if found is None:
+        pytest.skip(f"no corpus/ in the checkout and {VARIABLE} names no folder with one: nothing to walk")
+    return found
+
+
+@cache
+def notes() -> tuple[Note, ...]:
+    """Every note of the corpus."""
+    return tuple(read_corpus(corpus()))
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A note, what stands for each gold span of it, and the same spans in the output."""
+
+    note: Note
+    scope: Scope
+    facts: tuple[Fact, ...] = field(repr=False)
+    values: tuple[str, ...] = field(repr=False)
+    output: str = field(repr=False)
+    places: tuple[Span, ...]
+
+    def __iter__(self) -> Iterator[tuple[PhiType, str, str]]:
+        """Type, original and surrogate of every span."""
+        text = self.note.annotated.text
+        for span, new in zip(self.note.annotated.spans, self.values, strict=True):
+            yield span.type, text[span.start : span.end], new
+
+
+@cache
+def surrogates() -> Surrogates:
+    return Surrogates(SECRET, rules=RULES)
+
+
+@cache
+def replaced() -> tuple[Replaced, ...]:
+    """Every note with its gold spans replaced, each in a scope of its own, as ``Deidentifier.text`` makes it."""
+    replacer = Replacer(policy.load("pseudonymised", RULES), surrogates())
+    return tuple(_replaced(note, replacer) for note in notes())
+
+
+def _replaced(note: Note, replacer: Replacer) -> Replaced:
+    text, spans, facts = note.annotated.text, note.annotated.spans, facts_of_context(note.profile)
+    scope = Scope(note.id, patient_of(note), people=people(note), known=days_of(facts))
+    values = replacer.findings(text, spans, [Method.SURROGATE] * len(spans), scope)
+    places, moved = [], 0
+    for span, new in zip(spans, values, strict=True):
+        start = span.start + moved
+        places.append(Span(start, start + len(new), span.type, span.source))
+        moved += len(new) - len(span)
+    edits = (Replacement(span.start, span.end, new) for span, new in zip(spans, values, strict=True))
+    return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(places))
+
+
+def patient_of(note: Note) -> str:
+    """What names the note's patient."""
+    return str(note.profile.get("mrn") or note.patient)
+
+
+def people(note: Note) -> tuple[tuple[str, str], ...]:
+    """(given, family) of the people of the profile, as ``Deidentifier`` takes them from its facts."""
+    out = []
+    for member in ("name", "attending"):
+        person = note.profile.get(member)
+        if isinstance(person, dict):
+            out.append((_first(person.get("given")), _first(person.get("family"))))
+    return tuple(out)
+
+
+def _first(value: object) -> str:
+    return str(value[0] if isinstance(value, list) and value else value or "")
