@@ -23,9 +23,6 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
 def small(folder: Path) -> Dictionaries:
     write(folder, "city.txt", "# head\nnew york\n?reading\nst. louis\nyork\n")
     write(folder, "state.txt", "new york\n")
-    write(
-        folder, "site.txt", "york new hospital of the great north sea coast\n" if LONGEST > 8 else "york new hospital\n"
-    )
     return Dictionaries.load(folder)
 
 
@@ -126,29 +123,8 @@ def test_our_lists(text: str, tag: str) -> None:
     assert tag in told(OURS, text)[0][1]
 
 
-WORDS = st.sampled_from(
-    [
-        "Ada",
-        "Okafor",
-        "St",
-        ".",
-        "Louis",
-        "New",
-        "York",
-        "City",
-        "-",
-        "'",
-        "the",
-        "Will",
-        "Portuguese",
-        "truck",
-        "driver",
-        "Christmas",
-        "Eve",
-        "12",
-        "Ó",
-    ]
-)
+TEXT = "Ada Okafor St . Louis New York City - ' the Will Portuguese truck driver Christmas Eve 12 Ó"
+WORDS = st.sampled_from(TEXT.split(" "))
 
 
 @settings(max_examples=60, deadline=None)
