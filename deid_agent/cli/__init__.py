@@ -5,6 +5,7 @@ import click
 from deid_agent import __version__
 from deid_agent.cli.check import check
 from deid_agent.cli.demo import demo
+from deid_agent.cli.evaluate import evaluate
 from deid_agent.cli.message import message
 from deid_agent.cli.rules import rules
 from deid_agent.cli.run import run
@@ -21,5 +22,5 @@ def main() -> None:
     """Take the identity out of HL7 v2 messages and FHIR resources while they flow."""
 
 
-for _command in (run, demo, text, message, check, rules):
+for _command in (run, demo, text, message, check, rules, evaluate):
     main.add_command(_command)

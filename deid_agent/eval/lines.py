@@ -17,11 +17,11 @@ from deid_agent.markup import Annotated
 from deid_agent.spans import Span, in_order
 
 
-def read_lines(path: Path, *, bound: bool = True) -> Iterator[Note]:
+def read_lines(path: Path, *, bound: bool = True, annotated: bool = True) -> Iterator[Note]:
     """Every line as a note, in order.
 
     With ``bound`` spans must lie inside of the line's own text where it has one; findings are read without, since
-    ``text --jsonl`` gives the sanitized text beside spans of the original.
+    ``text --jsonl`` gives the sanitized text beside spans of the original. Without ``annotated`` a line needs no spans.
     Raises ``ConfigurationError`` naming file and line, never text.
     """
     try:
@@ -31,14 +31,14 @@ def read_lines(path: Path, *, bound: bool = True) -> Iterator[Note]:
     seen: set[str] = set()
     for number, line in enumerate(lines, 1):
         if line.strip():
-            note = _note(f"{path}:{number}", line.removeprefix(b"\xef\xbb\xbf"), bound)
+            note = _note(f"{path}:{number}", line.removeprefix(b"\xef\xbb\xbf"), bound, annotated)
             if note.id in seen:
                 raise ConfigurationError(f"{path}:{number}: an id that an earlier line has")
             seen.add(note.id)
             yield note
 
 
-def _note(where: str, line: bytes, bound: bool) -> Note:
+def _note(where: str, line: bytes, bound: bool, annotated: bool) -> Note:
     try:
         data = orjson.loads(line)
     except orjson.JSONDecodeError as fault:
@@ -46,7 +46,7 @@ def _note(where: str, line: bytes, bound: bool) -> Note:
     if not isinstance(data, dict) or not isinstance(data.get("id"), str):
         raise ConfigurationError(f'{where}: expected an object with "id" and "spans"')
     text = _string(where, data, "text")
-    spans = data.get("spans")
+    spans = data.get("spans", None if annotated else [])
     if not isinstance(spans, list):
         raise ConfigurationError(f'{where}: "spans" must be a list')
     length = len(text) if bound and data.get("text") is not None else None
@@ -55,8 +55,8 @@ def _note(where: str, line: bytes, bound: bool) -> Note:
     if not isinstance(context, dict):
         raise ConfigurationError(f'{where}: "context" must be an object')
     patient = _string(where, data, "patient_id") or data["id"]
-    annotated = Annotated(text, tuple(in_order(found)))
-    return Note(data["id"], _string(where, data, "kind"), _string(where, data, "date"), patient, annotated, context)
+    kind, date = _string(where, data, "kind"), _string(where, data, "date")
+    return Note(data["id"], kind, date, patient, Annotated(text, tuple(in_order(found))), context)
 
 
 def _string(where: str, data: Mapping[str, object], member: str) -> str:

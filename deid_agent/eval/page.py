@@ -1,0 +1,226 @@
+"""Scores as one self-contained page: no other host, no script needed; a small one filters the list of mistakes.
+
+The page shows text of the notes around every mistake, so it is as confidential as they are. Everything is escaped.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby, pairwise
+
+from deid_agent.eval.counts import Criterion
+from deid_agent.eval.mistakes import Fault, Mistake, SourceCounts, by_source, confusion, mistakes
+from deid_agent.eval.report import Report
+from deid_agent.eval.score import Figure, Scores, TypeScore
+from deid_agent.phi import PhiType
+from deid_agent.spans import Span
+
+_AROUND = 60
+_STYLE = """
+:root{color-scheme:light dark;--line:#8884;--gold:#b7e1a1;--found:#f6c177;--both:#d9d36a}
+@media(prefers-color-scheme:dark){:root{--gold:#2f5d2a;--found:#7a4a12;--both:#5c5a14}}
+body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:70rem;padding:0 .8rem 3rem}
+h1{font-size:1.3rem}h2{font-size:1.1rem;margin-top:2rem}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.15rem .5rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}td small{opacity:.7}
+details{margin:.3rem 0}summary{cursor:pointer;font-weight:600;padding:.25rem 0}
+.m{border-top:1px solid var(--line);padding:.35rem 0;content-visibility:auto;contain-intrinsic-size:auto 3rem}
+.m p{margin:0;font:13px/1.5 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
+.m b{font-weight:600}.m .l{color:#c22}
+.g{background:var(--gold)}.f{background:var(--found)}.g.f{background:var(--both)}
+form{position:sticky;top:0;background:Canvas;padding:.5rem 0;display:none;gap:.5rem;flex-wrap:wrap}
+input,select{font:inherit;min-width:0;max-width:100%}
+"""
+_SCRIPT = """
+const f=document.forms[0],all=[...document.querySelectorAll('.m')];f.style.display='flex';
+f.oninput=()=>{const t=f.t.value.toLowerCase();for(const m of all)m.hidden=
+!!((f.k.value&&m.dataset.k!==f.k.value)||(f.n.value&&m.dataset.n!==f.n.value)||
+(t&&!m.textContent.toLowerCase().includes(t)));
+for(const d of document.querySelectorAll('details.t'))d.hidden=!d.querySelector('.m:not([hidden])')};
+f.onsubmit=()=>false;
+"""
+
+
+def page(report: Report) -> str:
+    """The whole document."""
+    return "".join(_page(report))
+
+
+def _page(report: Report) -> Iterator[str]:
+    scores = report.scores
+    yield (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'\">"
+        f"<title>deid-agent eval</title><style>{_STYLE}</style></head><body><h1>deid-agent eval</h1>"
+    )
+    yield _about(report)
+    yield "<h2>Totals</h2>" + _totals(report)
+    yield "<h2>Types</h2>" + _types({k.value: v for k, v in scores.by_type().items()}, scores.with_text)
+    yield "<h2>Categories</h2>" + _types({k.value: v for k, v in scores.by_category().items()}, scores.with_text)
+    if report.without:
+        yield "<h2>What each part adds</h2>" + _ablation(report)
+    yield "<h2>Kinds of notes</h2>" + _groups(scores, scores.groups(lambda note: note.kind))
+    if report.authors:
+        yield "<h2>Authors</h2>" + _groups(scores, scores.groups(lambda note: note.author))
+    yield "<h2>Components</h2>" + _sources(by_source(report.pairs, whole=False))
+    yield "<h2>Rules and sources</h2>" + _folded(_sources(by_source(report.pairs, whole=True)), "all")
+    yield "<h2>What was taken for what</h2>" + _folded(_confusion(report), "annotated by found")
+    yield "<h2>Every mistake</h2>"
+    yield from _mistakes(report)
+    yield f"<script>{_SCRIPT}</script></body></html>\n"
+
+
+def _about(report: Report) -> str:
+    said = ", ".join(f"{key}: {value}" for key, value in report.about.items() if value not in (None, False, ""))
+    size = f"{len(report.pairs)} notes of {len({p.note.patient for p in report.pairs})} patients"
+    words = f", {report.scores.words} words" if report.scores.with_text else ""
+    return (
+        f"<p>{escape(said)}<br>{size}{words}.</p>"
+        "<p>Intervals hold the figure with 95 %, by resampling patients. This page holds text of the notes.</p>"
+    )
+
+
+def _totals(report: Report) -> str:
+    scores = report.scores
+    rows = []
+    for criterion in scores.applicable():
+        micro, macro = scores.prf(criterion), scores.prf(criterion, macro=True)
+        name = criterion.value + (" (F2)" if criterion.beta == 2 else "")
+        figures = [_cell(f) for f in (micro.precision, micro.recall, micro.f)]
+        rows.append([name, *figures, *(f"{f.value:.3f}" for f in (macro.precision, macro.recall, macro.f))])
+    out = _table(["criterion", "P", "R", "F", "macro P", "R", "F"], rows)
+    if scores.with_text:
+        out += f"<p>Leaked spans: {_cell(scores.leaked(), 100)} %.</p>"
+    if report.benign is not None:
+        one = report.benign
+        out += (
+            f"<p>Text without PHI: {one.per_thousand:.2f} false alarms per 1,000 words "
+            f"({one.alarms - one.ages} in {one.words} words, {one.ages} ages apart).</p>"
+        )
+        out += _folded(_table(["source", "alarms"], [[escape(k), str(n)] for k, n in one.sources.items()]), "by source")
+    return out
+
+
+def _types(types: Mapping[str, TypeScore], with_text: bool) -> str:
+    rows = []
+    for name, one in types.items():
+        row = [name, str(one.gold), str(one.found), _cell(one.strict.precision), _cell(one.strict.recall)]
+        row.append(_cell(one.strict.f))
+        rows.append(
+            row + ([f"{one.token.f.value:.3f}", f"{one.covered.value:.3f}", str(one.leaks)] if with_text else [])
+        )
+    head = ["type", "gold", "found", "P", "R", "F1"] + (["token F1", "covered", "leaked"] if with_text else [])
+    return _table(head, rows)
+
+
+def _groups(scores: Scores, groups: Mapping[str, Sequence[bool]]) -> str:
+    rows = []
+    for name, only in groups.items():
+        strict, names = scores.prf(Criterion.STRICT, only=only), scores.prf(Criterion.NAMES, only=only)
+        row = [escape(name), str(sum(only)), str(int(strict.sums[3])), f"{strict.precision.value:.3f}"]
+        row += [f"{strict.recall.value:.3f}", f"{strict.f.value:.3f}", f"{names.f.value:.3f}"]
+        rows.append((strict.f.value, [*row, f"{100 * scores.leaked(only).value:.1f}" if scores.with_text else ""]))
+    head = ["group", "notes", "gold", "P", "R", "F1", "names F2", "leaked %"]
+    worst_first = [row for _, row in sorted(rows, key=lambda r: (r[0], r[1]))]
+    return _folded(_table(head, worst_first), f"{len(rows)}, worst first")
+
+
+def _ablation(report: Report) -> str:
+    rows = []
+    for part, less in report.without.items():
+        row = [escape(part)]
+        for criterion in (Criterion.STRICT, Criterion.TOKEN, Criterion.NAMES):
+            row.append(f"{report.scores.prf(criterion).f.value - less.prf(criterion).f.value:+.3f}")
+        rows.append([*row, f"{100 * (report.scores.leaked().value - less.leaked().value):+.1f}"])
+    return _table(["part", "strict F1", "token F1", "names F2", "leaked %"], rows)
+
+
+def _sources(counts: Mapping[str, SourceCounts]) -> str:
+    rows = [
+        [escape(name or "-"), str(c.found), str(c.right), str(c.partly), str(c.alarms), f"{c.right / c.found:.3f}"]
+        for name, c in counts.items()
+    ]
+    return _table(["source", "found", "right", "partly", "alarms", "share right"], rows)
+
+
+def _confusion(report: Report) -> str:
+    grid = confusion(report.pairs)
+    columns = [t for t in (*PhiType, None) if any(row[t] for row in grid.values())]
+    rows = []
+    for gold in (*PhiType, None):
+        if gold in grid:
+            cells = [f"<b>{n}</b>" if (n := grid[gold][t]) and t is gold else str(n or "") for t in columns]
+            rows.append([gold.value if gold else "(nothing)", *cells])
+    return _table(["annotated", *(t.value if t else "(nothing)" for t in columns)], rows)
+
+
+def _mistakes(report: Report) -> Iterator[str]:
+    found = sorted(mistakes(report.pairs), key=lambda m: (list(PhiType).index(m.type), list(Fault).index(m.fault)))
+    kinds = sorted({m.note.kind for m in found} - {""})
+    yield (
+        '<form><input name="t" placeholder="text, note, rule"><select name="k"><option value="">every fault</option>'
+        + "".join(f"<option>{fault}</option>" for fault in Fault)
+        + '</select><select name="n"><option value="">every kind of note</option>'
+        + "".join(f"<option>{escape(kind)}</option>" for kind in kinds)
+        + "</select></form>"
+        '<p><span class="g">annotated</span> <span class="f">found</span> <span class="g f">both</span></p>'
+    )
+    for kind, of_type in groupby(found, key=lambda m: m.type):
+        group = list(of_type)
+        by_fault = ", ".join(f"{n} {fault}" for fault in Fault if (n := sum(m.fault is fault for m in group)))
+        yield f'<details class="t"><summary>{kind.value}: {by_fault}</summary>'
+        yield from map(_mistake, group)
+        yield "</details>"
+
+
+def _mistake(one: Mistake) -> str:
+    took = ""
+    if one.fault is Fault.TYPE and one.found is not None:
+        took = f" taken for {one.found.type.value}"
+    source = f" by {escape(one.found.source)}" if one.found is not None and one.found.source else ""
+    leak = ' <b class="l">leaks</b>' if one.leaks else ""
+    note = f"{escape(one.note.id)} at {one.span.start}"
+    return (
+        f'<div class="m" data-k="{one.fault}" data-n="{escape(one.note.kind)}"><b>{one.fault}</b>{took}{source}{leak} '
+        f"<small>{note}</small><p>{_context(one)}</p></div>"
+    )
+
+
+def _context(one: Mistake) -> str:
+    """The text around, with what was annotated and what was found marked."""
+    text = one.note.annotated.text
+    if not text:
+        return ""
+    spans = [span for span in (one.gold, one.found) if span is not None]
+    start = max(0, min(s.start for s in spans) - _AROUND)
+    end = min(len(text), max(s.end for s in spans) + _AROUND)
+    cuts = sorted({start, end, *(at for s in spans for at in (s.start, s.end) if start < at < end)})
+    return "".join(_marked(escape(text[a:b]), _inside(one.gold, a), _inside(one.found, a)) for a, b in pairwise(cuts))
+
+
+def _inside(span: Span | None, at: int) -> bool:
+    return span is not None and span.start <= at < span.end
+
+
+def _marked(text: str, gold: bool, found: bool) -> str:
+    names = " ".join(name for name, on in (("g", gold), ("f", found)) if on)
+    return f'<span class="{names}">{text}</span>' if names else text
+
+
+def _cell(one: Figure, scale: float = 1) -> str:
+    form = ".3f" if scale == 1 else ".1f"
+    value, low, high = (format(scale * n, form) for n in (one.value, one.low, one.high))
+    return f"{value} <small>{low}-{high}</small>"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Cells are HTML already; the head is ours."""
+    top = "".join(f"<th>{name}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _folded(inside: str, summary: str) -> str:
+    return f"<details><summary>{summary}</summary>{inside}</details>"
