@@ -109,7 +109,7 @@ def evaluate(
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)
     about |= {"corpus": str(corpus), "form": notes.form.value, "system": system, "profile": profile}
-    about |= {"context": context, "by_patient": by_patient, "parts": list(tagger.parts)}
+    about |= {"context": context, "by_patient": by_patient, "parts": list(tagger.without)}
     report = Report(
         about,
         score(_alike(done.pairs, notes.form)),
@@ -138,7 +138,7 @@ def _notes(path: Path, form: Form | None, split: str, authors: str | None) -> Co
     return replace(corpus, notes=tuple(notes))
 
 
-def _run(corpus: Corpus, tagger: tagging.Tagger, context: str, by_patient: bool, ablate: bool) -> tagging.Run:
+def _run(corpus: Corpus, tagger: tagging.System, context: str, by_patient: bool, ablate: bool) -> tagging.Run:
     facts: tagging.Facts = tagging.profile_known if context == "profile" else tagging.nothing_known
     if by_patient:
         with _progress(corpus.notes, "reading") as notes:
@@ -147,7 +147,7 @@ def _run(corpus: Corpus, tagger: tagging.Tagger, context: str, by_patient: bool,
         return tagging.run(tagger, notes, facts, ablate=ablate)
 
 
-def _benign(path: Path, tagger: tagging.Tagger) -> Benign:
+def _benign(path: Path, tagger: tagging.System) -> Benign:
     """Alarms in the texts of a folder (plain text, JSON lines) or file; spans that lines may have are not looked at."""
     if not path.exists():
         raise ConfigurationError(f"--benign {path}: no such file or folder")

@@ -1,7 +1,7 @@
 """Runs a recognizer system over notes, and again without each of its parts.
 
-Every part proposes once per note; what is found without a part is resolved from the proposals of the others. So an
-ablation costs little more than one run. A part that reads what others found would have to run again: none does.
+A recognizer looks at a document once, for the system and for every system that lacks another part. So an ablation costs
+little more than one run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,32 +23,16 @@ from deid_agent.text import Document
 Facts = Callable[[Note], tuple[Fact, ...]]
 
 
+Finder = Callable[[Document], Sequence[Span]]
+"""Disjoint spans of a document, in order."""
+
+
 @dataclass(frozen=True, slots=True)
-class Tagger:
-    """A system under a profile, as the commands use it."""
+class System:
+    """What is scored, and the same without each of its parts by name (none where it has a single one)."""
 
-    recognizers: tuple[Recognizer, ...] = field(repr=False)
-    resolver: Resolver = field(repr=False)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of its recognizers, in order."""
-        return tuple(recognizer.name for recognizer in self.recognizers)
-
-    def find(self, doc: Document) -> tuple[Span, ...]:
-        """Disjoint spans in order."""
-        return self.resolved(self.proposals(doc), doc)
-
-    def proposals(self, doc: Document) -> list[list[Span]]:
-        """What each part proposes."""
-        return [list(recognizer.recognize(doc)) for recognizer in self.recognizers]
-
-    def resolved(
-        self, proposals: Sequence[Iterable[Span]], doc: Document, without: int | None = None
-    ) -> tuple[Span, ...]:
-        """What the resolver makes of the proposals, perhaps without those of one part."""
-        taken = (span for at, spans in enumerate(proposals) if at != without for span in spans)
-        return tuple(self.resolver.resolve(taken, doc))
+    find: Finder
+    without: Mapping[str, Finder]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +43,49 @@ class Run:
     without: Mapping[str, list[Pair]] = field(repr=False)
 
 
-def load(rules: Path, system: str, profile: str) -> Tagger:
+def load(rules: Path, system: str, profile: str) -> System:
     """Raises ``ConfigurationError`` for a bad rule, an unknown system or profile."""
     loaded = registry.load_rules(rules)
-    return Tagger(registry.assemble(loaded, system), Resolver(Profile(profile), loaded))
+    recognizers = tuple(_Once(recognizer) for recognizer in registry.assemble(loaded, system))
+    resolver = Resolver(Profile(profile), loaded)
+    without: dict[str, Finder] = {}
+    if len(recognizers) > 1:
+        for left_out in recognizers:
+            without[left_out.name] = _finder([r for r in recognizers if r is not left_out], resolver)
+    return System(_finder(recognizers, resolver), without)
 
 
-def run(tagger: Tagger, notes: Iterable[Note], facts: Facts, *, ablate: bool = False) -> Run:
+def run(system: System, notes: Iterable[Note], facts: Facts, *, ablate: bool = False) -> Run:
     """Tag every note, knowing what ``facts`` says of it."""
     pairs: list[Pair] = []
-    parts = tagger.parts if ablate and len(tagger.parts) > 1 else ()
-    without: dict[str, list[Pair]] = {part: [] for part in parts}
+    without: dict[str, list[Pair]] = {part: [] for part in system.without} if ablate else {}
     for note in notes:
         doc = Document(note.annotated.text, facts(note))
-        proposals = tagger.proposals(doc)
-        pairs.append(Pair(note, tagger.resolved(proposals, doc)))
-        for at, part in enumerate(parts):
-            without[part].append(Pair(note, tagger.resolved(proposals, doc, at)))
+        pairs.append(Pair(note, tuple(system.find(doc))))
+        for part, found in without.items():
+            found.append(Pair(note, tuple(system.without[part](doc))))
     return Run(pairs, without)
+
+
+def _finder(recognizers: Sequence[Recognizer], resolver: Resolver) -> Finder:
+    def find(doc: Document) -> Sequence[Span]:
+        return resolver.resolve((span for r in recognizers for span in r.recognize(doc)), doc)
+
+    return find
+
+
+class _Once:
+    """A recognizer that remembers what it said of the last document."""
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        self.name = recognizer.name
+        self._recognizer = recognizer
+        self._last: tuple[Document, tuple[Span, ...]] | None = None
+
+    def recognize(self, doc: Document) -> Iterable[Span]:
+        if self._last is None or self._last[0] is not doc:
+            self._last = (doc, tuple(self._recognizer.recognize(doc)))
+        return self._last[1]
 
 
 def nothing_known(_note: Note) -> tuple[Fact, ...]:
@@ -95,14 +104,14 @@ def profile_known(note: Note) -> tuple[Fact, ...]:
         raise ConfigurationError(f"note {note.id}: {problem.where}: {problem.detail}") from None
 
 
-def patient_known(tagger: Tagger, notes: Iterable[Note], facts: Facts, introduced: frozenset[str]) -> Facts:
+def patient_known(system: System, notes: Iterable[Note], facts: Facts, introduced: frozenset[str]) -> Facts:
     """All that the notes say of each patient: facts, and names that a rule of ``introduced`` finds in any of them."""
     gathered: dict[str, dict[tuple[Fact, ...], None]] = {}
     for note in notes:
         of_patient = gathered.setdefault(note.patient, {})
         of_patient[facts(note)] = None
         text = note.annotated.text
-        for span in tagger.find(Document(text)):
+        for span in system.find(Document(text)):
             if span.source in introduced:
                 subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
                 of_patient[(Fact(span.type, Kind.NAME, subject, "note", text[span.start : span.end]),)] = None

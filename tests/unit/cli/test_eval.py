@@ -1,0 +1,150 @@
+"""``deid-agent eval``: over a corpus and over files, with its exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deid_agent.cli import main
+
+CASES = Path(__file__).resolve().parents[2] / "cases" / "corpora"
+NOTES = CASES.parent / "notes"
+GOLD = CASES / "notes.jsonl"
+MARKUP = """\
+@@PATIENT id={id}
+{{"name": {{"given": ["Zed"], "family": "Zyblorq"}}}}
+@@NOTE id={id}-1 type=letter date=2014-02-06
+Mr. [[PATIENT|Zyblorq]] came on [[DATE|3/4/2019]], MRN: [[MEDICALRECORD|4471902]].
+@@END
+@@NOTE id={id}-2 type=note date=2014-03-06
+[[PATIENT|Zyblorq]] slept.
+@@END
+"""
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, ["eval", *map(str, args)])
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for id_ in ("da-02", "dd-01"):
+        (folder / f"{id_}.txt").write_text(MARKUP.format(id=id_), "utf-8")
+    return folder
+
+
+def totals(*args: str | Path) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    done = run(*args, "--json", "-")
+    assert done.exit_code == 0, done.output
+    return dict(json.loads(done.stdout)["totals"])
+
+
+def sums(*args: str | Path) -> list[float]:
+    return list(totals(*args)["strict"]["micro"]["sums"].values())
+
+
+def test_a_corpus_is_tagged_and_scored(corpus: Path) -> None:
+    done = run(corpus)
+    assert done.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert rows["DATE"][:5] == ["2", "2", "1.000", "1.000", "1.000"]
+    assert rows["PATIENT"][:2] == ["4", "2"]
+    assert "4 notes of 2 patients" in done.stdout
+
+
+def test_what_is_known_finds_more(corpus: Path) -> None:
+    assert sums(corpus) == [6, 6, 6, 8]
+    assert sums(corpus, "--by-patient") == [8, 8, 8, 8]
+    assert sums(corpus, "--context", "profile") == [8, 8, 8, 8]
+
+
+def test_a_part_or_an_author_is_chosen(corpus: Path) -> None:
+    assert sums(corpus, "--split", "dev")[3] == 4
+    assert sums(corpus, "--split", "train")[3] == 4
+    assert sums(corpus, "--authors", "dd")[3] == 4
+    assert sums(corpus, "--authors", "dd,da")[3] == 8
+
+
+def test_ablation_alarms_and_page(corpus: Path, tmp_path: Path) -> None:
+    clean, out, html = tmp_path / "clean", tmp_path / "out.json", tmp_path / "out.html"
+    clean.mkdir()
+    (clean / "a.txt").write_text("Seen on 3/4/2019 " + "word " * 97, "utf-8")
+    (clean / "b.jsonl").write_text('{"id": "b", "text": "nothing"}\n', "utf-8")
+    done = run(corpus, "--benign", clean, "--ablate", "--json", out, "--html", html)
+    assert done.exit_code == 0, done.output
+    data = json.loads(out.read_text("utf-8"))
+    assert data["benign"] | {"sources": None} == {
+        "notes": 2,
+        "words": 101,
+        "alarms": 1,
+        "ages": 0,
+        "per_thousand_words": pytest.approx(1000 / 101),
+        "sources": None,
+    }
+    assert data["ablation"]["patterns"]["strict"] > 0.8
+    assert list(data["authors"]) == ["da", "dd"]
+    assert set(data["kinds"]) == {"letter", "note"}
+    assert "Zyblorq" not in out.read_text("utf-8")
+    assert "Zyblorq</span> slept" in html.read_text("utf-8")
+    assert "patterns" in done.stdout
+
+
+def test_findings_of_others_are_scored_by_id(tmp_path: Path) -> None:
+    pred = tmp_path / "pred.jsonl"
+    spans = [{"start": 0, "end": 9, "type": "PATIENT"}, {"start": 0, "end": 3, "type": "DATE"}]
+    pred.write_text(
+        json.dumps({"id": "n2", "spans": []}) + "\n" + json.dumps({"id": "n1", "text": "other", "spans": spans}),
+        "utf-8",
+    )
+    assert sums("--gold", GOLD, "--pred", pred) == [1, 2, 1, 2]
+
+
+def test_our_own_lines_are_scored(corpus: Path, tmp_path: Path) -> None:
+    note = json.loads(GOLD.read_text("utf-8").splitlines()[0])
+    line = json.dumps({"id": note["id"], "text": note["text"]}) + '\n{"id": "n2", "text": ""}\n'
+    tagged = CliRunner().invoke(main, ["text", "--jsonl", "--demo-key"], input=line)
+    pred = tmp_path / "pred.jsonl"
+    pred.write_text(tagged.stdout, "utf-8")
+    assert sums("--gold", GOLD, "--pred", pred)[3] == 2
+
+
+def test_notes_that_one_side_lacks_are_told(tmp_path: Path) -> None:
+    pred = tmp_path / "pred.jsonl"
+    pred.write_text('{"id": "n1", "spans": []}\n{"id": "n9", "spans": []}\n', "utf-8")
+    done = run("--gold", GOLD, "--pred", pred)
+    assert done.exit_code == 1
+    assert "n2: not there; counted as nothing found" in done.stderr
+    assert "n9: not among the gold notes" in done.stderr
+    assert "PATIENT" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["i2b2-2014", "i2b2-2006.xml", "brat", "notes.jsonl"])
+def test_every_form_of_corpus_is_tagged(form: str) -> None:
+    assert totals(CASES / form)["strict"]["micro"]["recall"]["value"] > 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["--gold", GOLD],
+        [NOTES, "--gold", GOLD, "--pred", GOLD],
+        ["--gold", GOLD, "--pred", GOLD, "--ablate"],
+        [GOLD, "--split", "dev"],
+        [NOTES, "--authors", "zz"],
+        [NOTES, "--split", "dev"],
+        [NOTES, "--system", "nothing"],
+        [NOTES, "--benign", "/nowhere"],
+        ["/nowhere"],
+        [GOLD, "--format", "brat"],
+    ],
+)
+def test_a_wrong_call_says_what_to_do(args: list[str | Path]) -> None:
+    done = run(*args)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("deid-agent: ")
+    assert done.stderr.count("\n") == 1
