@@ -147,7 +147,7 @@ class Namer:
         if folded not in sets["particles"] or n + 1 == count or _comma_between(value, words[n], words[n + 1]):
             return False
         in_family = kind is Kind.FAMILY or "," in value[words[n].start :]
-        return word.islower() or n > 0 or in_family or not self._is_given(folded)
+        return word.islower() or n > 0 or in_family or folded in self.family or not self._is_given(folded)
 
     def _is_credential(self, word: str, before: str) -> bool:
         if word in self.lists.sets["credentials"]:

@@ -400,3 +400,10 @@ def test_letters_are_those_that_the_form_allows(type_: PhiType, value: str, like
 
 def test_clinic_days_in_small_letters_move_too() -> None:
     assert replace(MADE, PhiType.DATE, "mwf") == replace(MADE, PhiType.DATE, "MWF").lower() != "mwf"
+
+
+def test_a_known_particle_in_capitals_is_no_given_name() -> None:
+    scope = Scope("d", people=(("Pieter", "van der Berg"),))
+    family = replace(MADE, PhiType.PATIENT, "van der Berg", Kind.FAMILY, scope=scope)
+    assert replace(MADE, PhiType.PATIENT, "VAN DER BERG", scope=scope) == family.upper()
+    assert family.startswith("van der ")
