@@ -1,6 +1,6 @@
 """Makes ``rules/lexicon/common.txt``: words that an annotated corpus writes in lower case outside of PHI.
 
-Run from the repository root: ``PYTHONPATH=tests python -m support.common_words CORPUS > rules/lexicon/common.txt``.
+Run from the repository root: ``PYTHONPATH=tests python -m support.common_words corpus > rules/lexicon/common.txt``.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deid_agent.eval.markup import Note, read_corpus
+from deid_agent.eval.split import FIRST_AUTHORS
 
 HEADER = """\
 # Words of clinical notes: what the annotated corpus writes in lower case, outside of PHI, at least twice.
@@ -29,8 +30,9 @@ def lower_case_words(note: Note) -> Iterator[str]:
 
 
 def common_words(folder: Path) -> list[str]:
-    """The list, sorted."""
-    counts = Counter(word for note in read_corpus(folder) for word in lower_case_words(note) if len(word) > 1)
+    """The list, sorted; of the first authors alone, so that notes which are added later leave the rules as they are."""
+    notes = (note for note in read_corpus(folder) if note.author in FIRST_AUTHORS)
+    counts = Counter(word for note in notes for word in lower_case_words(note) if len(word) > 1)
     return sorted(word for word, count in counts.items() if count > 1)
 
 
