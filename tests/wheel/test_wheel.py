@@ -48,6 +48,7 @@ def test_every_rule_and_model_file_is_inside(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and not path.name.startswith("."):
                 assert f"deid_agent/_data/{path.relative_to(ROOT).as_posix()}" in inside
+    assert not any(path.name in name for name in inside for path in (ROOT / "corpus").glob("d*.txt"))
 
 
 def test_a_note_and_a_message_are_deidentified(installed: Path, tmp_path: Path) -> None:
