@@ -12,12 +12,19 @@ from deid_agent.surrogate.shape import same
 
 _STRIDE = 7_368_787  # prime, so that it meets every number of a format
 _ALPHABETS = {"9": "0123456789", "A": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "a": "abcdefghijklmnopqrstuvwxyz"}
-_ALPHABETS |= {"f": "0123456789abcdef", "N": "12", "1": "123456789", "D": "ABCD", "V": "ABCDEFGHJKLMNPRSTUVWXYZ"}
+_ALPHABETS |= {
+    "f": "0123456789abcdef",
+    "N": "12",
+    "1": "123456789",
+    "D": "ABCD",
+    "L": "ABCEGHJKLMNOPRSTWXYZ",
+    "V": "ABCDEFGHJKLMNPRSTUVWXYZ",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``template``: 9 digit, 1 digit but 0, A and a letters, f hexadecimal, ``{}`` around what stands for itself.
+    """``template``: 9 digit, 1 digit but 0, A and a letters, f hexadecimal, L first of a NINO, ``{}`` around what stands for itself.
 
     ``check`` says whether a number satisfies its checksum; then ``?`` is the character that does.
     """
@@ -82,9 +89,9 @@ FORMATS = (
     Format("SSN", PhiType.SSN, "999-99-9999"),
     Format("SSN of one area", PhiType.SSN, "{401}-99-9999"),
     Format("SSN of one last four", PhiType.SSN, "999-99-{6789}"),
-    Format("SSN, last four", PhiType.SSN, "{xxx-xx-}9999"),
+    Format("SSN, last four", PhiType.SSN, "{xxx-xx-}9999", lambda text: text[-4:] != "0000"),
     Format("SIN", PhiType.SSN, "199 999 99?", _is_sin),
-    Format("NINO", PhiType.SSN, "AA 99 99 99 D"),
+    Format("NINO", PhiType.SSN, "LA 99 99 99 D"),
     Format("NPI", PhiType.LICENSE, "N99999999?", lambda text: text.isdigit() and is_npi(text)),
     Format("NHS", PhiType.HEALTHPLAN, "199 999 999?", lambda text: text.isdigit() and is_nhs(text)),
     Format("CHI", PhiType.HEALTHPLAN, "{0}1{11}99999?", lambda text: text.isdigit() and is_nhs(text)),
