@@ -24,7 +24,8 @@ _ALPHABETS |= {
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``template``: 9 digit, 1 digit but 0, A and a letters, f hexadecimal, L first of a NINO, ``{}`` around what stands for itself.
+    """``template``: 9 digit, 1 digit but 0, A and a letters, f hexadecimal, L, D, V, N letters or digits of one scheme,
+    ``{}`` around what stands for itself.
 
     ``check`` says whether a number satisfies its checksum; then ``?`` is the character that does.
     """
