@@ -135,7 +135,7 @@ def score(pairs: Iterable[Pair], *, resamples: int = RESAMPLES, seed: int = SEED
     criteria = np.array([[c.criteria[k] for k in _CRITERIA] for c in counted], dtype=np.float64).reshape(shape)
     return Scores(
         pairs=done,
-        with_text=all(p.note.annotated.text or not p.note.annotated.spans for p in done),
+        with_text=all(p.note.annotated.text or not (p.note.annotated.spans or p.found) for p in done),
         criteria=criteria,
         macro=_per_note(criteria),
         types=_types(counted),

@@ -4,6 +4,7 @@ import click
 from support.reference import PAGE, page
 
 from deid_agent.cli import main
+from deid_agent.cli.evaluate import evaluate
 from deid_agent.errors import Reason
 
 
@@ -20,3 +21,10 @@ def test_every_command_and_reason_is_there() -> None:
             assert f"`{each}" in text
     for reason in Reason:
         assert f"| `{reason}` |" in text
+
+
+def test_every_option_of_eval_is_there() -> None:
+    text = PAGE.read_text("utf-8")
+    for parameter in evaluate.params:
+        if isinstance(parameter, click.Option):
+            assert f"`{parameter.opts[0]}" in text, parameter.opts

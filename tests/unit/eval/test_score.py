@@ -158,21 +158,21 @@ def test_f2_counts_recall_more() -> None:
 
 def test_types_categories_and_groups() -> None:
     pairs = [
-        pair("[[DATE|May]] [[CITY|Bath]]", "[[DATE|May]] [[STATE|Bath]]"),
+        pair("[[DATE|May]] [[CITY|Bath]] [[CITY|Ayr]]", "[[DATE|May]] [[STATE|Bath]] Ayr"),
         pair("[[AGE|7]]", "7", "qb-02-1", "qb-02"),
     ]
     done = score(pairs, resamples=10)
     types = done.by_type()
     assert list(types) == [PhiType.CITY, PhiType.STATE, PhiType.AGE, PhiType.DATE]
-    assert (types[PhiType.CITY].gold, types[PhiType.CITY].leaks, types[PhiType.CITY].covered.value) == (1, 0, 1.0)
+    assert (types[PhiType.CITY].gold, types[PhiType.CITY].leaks, types[PhiType.CITY].covered.value) == (2, 1, 0.5)
     assert (types[PhiType.AGE].gold, types[PhiType.AGE].leaks) == (1, 1)
-    assert done.by_category()[PhiCategory.LOCATION].strict.sums == (0, 1, 0, 1)
+    assert done.by_category()[PhiCategory.LOCATION].strict.sums == (0, 1, 0, 2)
     marks = done.groups(lambda n: n.author)
     assert {name: done.prf(Criterion.STRICT, only=m).sums for name, m in marks.items()} == {
-        "qa": (1, 2, 1, 2),
+        "qa": (1, 2, 1, 3),
         "qb": (0, 0, 0, 1),
     }
-    assert done.leaked().value == pytest.approx(1 / 3)
+    assert done.leaked().value == pytest.approx(2 / 4)
 
 
 def figures(done: Scores) -> list[object]:
@@ -244,3 +244,5 @@ def test_without_text_the_criteria_of_spans_remain() -> None:
     assert not done.with_text
     assert done.prf(Criterion.STRICT).f.value == 1
     assert Criterion.TOKEN not in done.applicable()
+    nothing = Note("a", "", "", "p", Annotated("", ()), {})
+    assert not score([Pair(nothing, (Span(0, 3, PhiType.DATE, "r"),))], resamples=1).with_text
