@@ -31,6 +31,7 @@ LATIN = re.compile(r"[a-z0-9][a-z0-9 .,'&/+*-]*")
 WORDS_AT_MOST = 8
 ORDINARY_RANK = 30_000
 COMMON_RANK = 20_000
+RARE_RANK = 50_000
 FREQUENT_FAMILY = 8_000
 CITY_HOME = 1_000
 CITY_WORLD = 100_000
@@ -175,6 +176,7 @@ def lists() -> dict[str, tuple[str, Terms]]:
     plain = hand("plain-names")
     ordinary = {w for w in rank[:ORDINARY_RANK] if is_english(w)} - plain | hand("abbreviation")
     common = {w for w in rank[:COMMON_RANK] if len(w) > 1 and is_english(w)} - plain
+    rare = {w for w in rank[COMMON_RANK:RARE_RANK] if len(w) > 3 and is_english(w)} - plain
     family = census("dist.all.last")
     given = {"female": {*census("dist.female.first")}, "male": {*census("dist.male.first")}}
 
@@ -212,7 +214,8 @@ def lists() -> dict[str, tuple[str, Terms]]:
         "eponym": (OWN, hand("eponym")),
         "drug": (OWN, hand("drug")),
         "abbreviation": (OWN, hand("abbreviation")),
-        "common-word": (SYMSPELL, common),
+        "common-word": (f"{SYMSPELL}: the {COMMON_RANK} most frequent", common),
+        "rare-word": (f"{SYMSPELL}: the next, up to {RARE_RANK}", rare),
     }
 
 
