@@ -39,7 +39,7 @@ def test_records_of_2006_have_its_eight_types() -> None:
             "11",
             "\n[[IDNUM|471190]]\n[[HOSPITAL|WQ]]\nDischarged [[DATE|3/4]] & seen by [[DOCTOR|VANE , ROB]] , M.D.\n",
         ),
-        ("12", "\n[[PATIENT|Quill]] , from [[CITY|Bath]] , [[PHONE|555-0142]] .\n"),
+        ("12", "\n [[PATIENT|Quill]] , from [[CITY|Bath]] , [[PHONE|555-0142]] .\n"),
     ]
 
 
