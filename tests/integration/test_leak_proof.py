@@ -193,6 +193,8 @@ def survivors(before: bytes, after: bytes, reader: str = "hl7") -> Iterator[tupl
 def rule(value: str, where: str) -> str:
     """Why a value may stand: see the baseline; ``leak`` where nothing says so."""
     words = re.findall(r"[^\W\d_]+", value)
+    if value in {"19000101", "1900-01-01", "99991231", "9999-12-31"}:
+        return "default"
     if re.fullmatch(r"[012](\.\d+){3,}", value):
         return "oid"
     if len(re.findall(r"[^\W_]", value)) < (6 if value.replace("-", "").isdigit() else 4):
