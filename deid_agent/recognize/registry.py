@@ -5,9 +5,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from deid_agent import ruleset
+from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.checks import CHECKS
+from deid_agent.recognize.dictionaries import DictionaryRecognizer
 from deid_agent.recognize.known import KnownRecognizer
 from deid_agent.recognize.knownnames import Words
 from deid_agent.recognize.logins import LoginRecognizer
@@ -18,12 +20,18 @@ _KINDS: Mapping[str, Callable[[Ruleset], Recognizer]] = MappingProxyType(
     {
         "known": lambda rules: KnownRecognizer(Words.of(rules.lexicons)),
         "patterns": lambda rules: PatternRecognizer(rules.patterns),
+        "dictionary": lambda rules: DictionaryRecognizer(Dictionaries.load(rules.folder)),
         "logins": lambda rules: LoginRecognizer(rules.lexicons["common"]),
     }
 )
 
 SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"default": ("known", "patterns", "logins"), "patterns": ("patterns",), "known": ("known",)}
+    {
+        "default": ("known", "patterns", "logins"),
+        "patterns": ("patterns",),
+        "known": ("known",),
+        "dictionary": ("dictionary",),
+    }
 )
 """Names a user may choose and the recognizers that each switches on, in order."""
 

@@ -41,6 +41,14 @@ class TestLogins(RecognizerContract):
         return assemble(rules, "default")[2]
 
 
+class TestDictionary(RecognizerContract):
+    sources = r"lexicon:[a-z-]{4,15}"
+
+    @pytest.fixture
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return assemble(rules, "dictionary")[0]
+
+
 def test_every_kind_of_the_registry_is_under_contract() -> None:
     kinds = {kind for system in SYSTEMS.values() for kind in system}
     tested = {cls.__name__.removeprefix("Test").lower() for cls in RecognizerContract.__subclasses__()}
