@@ -176,11 +176,11 @@ def test_no_two_identifiers_of_the_corpus_become_one() -> None:
 
 
 def test_few_values_are_masked_and_those_are_dates() -> None:
-    """Days that no list knows (Year of the Dog), and days that are none (30th of February)."""
+    """Days that no list knows (Year of the Dog, Déardaoin), and days that are none (30th of February)."""
     masked = [(type_, old) for item in replaced() for type_, old, new in item if "[**" in new]
     dates = sum(type_ is PhiType.DATE for item in replaced() for type_, _, _ in item)
     assert {type_ for type_, _ in masked} <= {PhiType.DATE}
-    assert len(masked) <= 0.005 * dates, masked  # 0.0025 measured
+    assert len(masked) <= 0.01 * dates, masked  # 0.0022 measured
 
 
 def test_what_the_tagger_found_it_finds_again() -> None:
