@@ -1,0 +1,1 @@
+"""Conditional random fields: labels, features and models, shared by training and tagging."""

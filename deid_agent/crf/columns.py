@@ -1,0 +1,245 @@
+"""What a token model sees of each token: named columns of short strings, one string for each token.
+
+``""`` says that a column has nothing for a token. Columns are functions of the document and the first pass alone,
+so that training and tagging see the same. Time is linear in the text.
+Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3, Ferrandez 2012 section 3.2.
+"""
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+
+from deid_agent.crf.labels import Schema, encode
+from deid_agent.dictionary import Dictionaries, base
+from deid_agent.spans import Span
+from deid_agent.text import Document
+
+Column = Sequence[str]
+
+_RUN = re.compile(r"(.)\1+")
+_DIGIT = re.compile(r"\d")
+_LABEL = re.compile(r"([^\W\d_][^\W_]*)[^\w:]{0,3}\Z")
+_HEADING = re.compile(r"[ \t]*([A-Z][A-Za-z/&,' -]{2,40}):?[ \t]*\r?\n?\Z")
+_ZONE = 8  # lines at either end of a note that hold its letterhead and signature
+
+
+@dataclass(slots=True)
+class View:
+    """One document as columns see it; what several of them need is made once."""
+
+    doc: Document
+    first: Sequence[Span]
+    dictionaries: Dictionaries
+    words: list[str] = field(init=False, repr=False)
+    lower: list[str] = field(init=False, repr=False)
+    line: list[int] = field(init=False, repr=False)
+    labels: list[str] = field(init=False, repr=False)
+    tags: Sequence[frozenset[str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text, tokens = self.doc.text, self.doc.tokens
+        self.words = [text[a:b] for a, b in tokens]
+        self.lower = [word.lower() for word in self.words]
+        starts = [a for a, _ in self.doc.lines]
+        self.line = [bisect_right(starts, a) - 1 for a, _ in tokens]
+        self.labels = encode(self.first, tokens, Schema.BIO)
+        self.tags = self.dictionaries.tags(self.doc)
+
+
+@lru_cache(maxsize=65_536)
+def shape(word: str) -> str:
+    """Capitals as X, other letters as x, digits as 0; other signs as they are."""
+    return "".join("X" if c.isupper() else "x" if c.isalpha() else "0" if c.isdigit() else c for c in word)
+
+
+@lru_cache(maxsize=65_536)
+def _short(word: str) -> str:
+    return _RUN.sub(r"\1+", shape(word))
+
+
+@lru_cache(maxsize=65_536)
+def _digitless(word: str) -> str:
+    return _DIGIT.sub("0", word) if len(word) > 2 else word
+
+
+def _gaps(view: View) -> Column:
+    """What stands before a token: nothing, a blank, a wide gap, a line end, an empty line."""
+    text, found, last = view.doc.text, [], 0
+    for a, b in view.doc.tokens:
+        gap = text[last:a]
+        breaks = gap.count("\n")
+        found.append("" if not gap else "N" if breaks > 1 else "n" if breaks else "_" if len(gap) == 1 else "w")
+        last = b
+    return found
+
+
+def _line_labels(view: View) -> Column:
+    """The last words before the nearest colon to the left in the line; else of the line above, if it ends in one."""
+    found, label, line = [], "", -1
+    text, tokens, lower = view.doc.text, view.doc.tokens, view.lower
+    carried = ""
+    for i, word in enumerate(lower):
+        if view.line[i] != line:
+            carried = label if line >= 0 and i and lower[i - 1] == ":" and view.line[i] == line + 1 else ""
+            line, label = view.line[i], ""
+        found.append(label or carried)
+        if word == ":":
+            before = text[max(view.doc.lines[line][0], tokens[i][0] - 40) : tokens[i][0]]
+            words = _LABEL.findall(before)
+            start = i - 1
+            while start > 0 and view.line[start - 1] == line and i - start < 2 and lower[start - 1].isalpha():
+                start -= 1
+            label = " ".join(lower[start:i]) if words else ""
+    return found
+
+
+def _sections(view: View) -> Column:
+    """The heading over a token: the last short line of its own that ends in a colon or is in capitals."""
+    text, heads, current = view.doc.text, [], ""
+    for a, b in view.doc.lines:
+        line = text[a:b]
+        if (head := _HEADING.match(line)) and (line.rstrip().endswith(":") or head[1].isupper()):
+            current = " ".join(head[1].lower().split()[:2])
+        heads.append(current)
+    return [heads[at] for at in view.line]
+
+
+def _line_places(view: View) -> Column:
+    """First, second or last of its line, and how long the line is."""
+    counts = Counter(view.line)
+    found, last, at = [], -1, 0
+    for line in view.line:
+        at = at + 1 if line == last else 0
+        last = line
+        size = counts[line]
+        place = str(at) if at < 2 else "$" if at == size - 1 else "."
+        found.append(f"{place}{'s' if size < 6 else 'm' if size < 16 else 'l'}")
+    return found
+
+
+def _line_cases(view: View) -> Column:
+    """How a line is written: all capitals, no capitals, title case, as a sentence."""
+    text, cases = view.doc.text, []
+    for a, b in view.doc.lines:
+        line = text[a:b]
+        words = [w for w in line.split() if w[0].isalpha()]
+        if not words:
+            cases.append("-")
+        elif line.isupper():
+            cases.append("U")
+        elif line.islower():
+            cases.append("l")
+        else:
+            cases.append("T" if sum(w[0].isupper() for w in words) * 4 >= len(words) * 3 else "s")
+    return [cases[at] for at in view.line]
+
+
+def _zones(view: View) -> Column:
+    last = len(view.doc.lines) - 1
+    return [
+        f"h{line // 2}" if line < _ZONE else f"t{(last - line) // 2}" if last - line < _ZONE else "b"
+        for line in view.line
+    ]
+
+
+def _sources(view: View) -> Column:
+    """The rule that found a token in the first pass."""
+    found = [""] * len(view.words)
+    at = 0
+    for span in view.first:
+        while at < len(found) and view.doc.tokens[at][1] <= span.start:
+            at += 1
+        while at < len(found) and view.doc.tokens[at][0] < span.end:
+            found[at] = span.source
+            at += 1
+    return found
+
+
+def _elsewhere(view: View) -> Column:
+    """What the first pass says of the same word at other places of the document."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for word, label in zip(view.lower, view.labels, strict=True):
+        if label != "O" and len(word) > 2 and word.isalpha():
+            seen[word][label[2:]] += 1
+    found = []
+    for word, label in zip(view.lower, view.labels, strict=True):
+        types = seen.get(word)
+        others = [t for t, n in types.items() if n > (label[2:] == t)] if types else []
+        found.append("/".join(sorted(others)))
+    return found
+
+
+def _writings(view: View) -> Column:
+    """Whether a capitalized word stands in lower case too in the document, and how often it stands."""
+    counts = Counter(view.words)
+    found = []
+    for word, low in zip(view.words, view.lower, strict=True):
+        if not word[0].isalpha():
+            found.append("")
+        else:
+            times = min(counts[word], 3)
+            found.append(f"{'l' if word != low and counts[low] else ''}{times}")
+    return found
+
+
+_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "person": frozenset({"given-female", "given-male", "nickname", "family", "family-rare"}),
+        "place": frozenset({"city", "city-world", "county", "country", "state", "state-abbrev"}),
+        "people": frozenset({"nationality", "language", "profession", "holiday"}),
+        "body": frozenset({"hospital", "hospital-kind", "organization", "organization-kind"}),
+        "plain": frozenset({"common-word", "drug", "eponym"}),
+    }
+)
+"""Lists that are read together: each group is a column."""
+
+
+def _tags(view: View, group: str) -> Column:
+    """The lists of a group that hold each token, with its place in the term."""
+    lists = _GROUPS[group]
+    joined: dict[frozenset[str], str] = {}
+    found = []
+    for tags in view.tags:
+        value = joined.get(tags)
+        if value is None:
+            value = joined[tags] = " ".join(sorted(tag for tag in tags if base(tag) in lists))
+        found.append(value)
+    return found
+
+
+def _tag_column(group: str) -> Callable[[View], Column]:
+    return lambda view: _tags(view, group)
+
+
+COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
+    {
+        "word": lambda view: [_digitless(word) for word in view.lower],
+        "shape": lambda view: [_short(word) for word in view.words],
+        "full": lambda view: [shape(word) for word in view.words],
+        "p1": lambda view: [word[:1] for word in view.lower],
+        "p2": lambda view: [word[:2] for word in view.lower],
+        "p3": lambda view: [word[:3] for word in view.lower],
+        "p4": lambda view: [word[:4] for word in view.lower],
+        "s1": lambda view: [word[-1:] for word in view.lower],
+        "s2": lambda view: [word[-2:] for word in view.lower],
+        "s3": lambda view: [word[-3:] for word in view.lower],
+        "s4": lambda view: [word[-4:] for word in view.lower],
+        "length": lambda view: [str(min(len(word), 12)) for word in view.words],
+        "gap": _gaps,
+        "rule": lambda view: view.labels,
+        "source": _sources,
+        "elsewhere": _elsewhere,
+        "writing": _writings,
+        **{group: _tag_column(group) for group in _GROUPS},
+        "label": _line_labels,
+        "section": _sections,
+        "place": _line_places,
+        "case": _line_cases,
+        "zone": _zones,
+    }
+)
+"""Every column by name. Names stand in model manifests: one may be added, none may change its meaning."""

@@ -1,0 +1,132 @@
+"""Features of the token model: templates over columns, gathered in families that can be switched.
+
+A template names columns at offsets from a token, ``word[-1] word[0]``. The values of a column are numbered, and a
+feature is one number made of those of its values: 0 where one of them is nothing or was never seen. Families are
+those of the papers, so that their ablations can be run again. Source: Liu 2015 section 3.2.2 and Table 5,
+Dehghan 2015 section 2.3, Dernoncourt 2016 section 2.1.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.crf.columns import COLUMNS, Column, View
+from deid_agent.errors import ConfigurationError
+
+Ints = NDArray[np.int64]
+Vocabulary = Mapping[str, Mapping[str, int]]
+
+_PART = re.compile(r"([a-z]\w*)\[(-?\d)\]")
+_EDGE = 1  # the number of what stands before the first and behind the last token
+_BITS = 20  # a column has fewer than a million values, a template up to three columns
+
+FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "basic": (
+            *(f"word[{i}]" for i in (-3, -2, -1, 0, 1, 2, 3)),
+            *(f"shape[{i}]" for i in (-2, -1, 0, 1, 2)),
+            *("full[0]", "length[0]", "gap[0]", "gap[1]"),
+        ),
+        "affix": (
+            *(f"{c}[0]" for c in ("p1", "p2", "p3", "p4", "s1", "s2", "s3", "s4")),
+            *("s3[-1]", "s3[1]", "p3[1]"),
+        ),
+        "ngram": (
+            *("word[-1] word[0]", "word[0] word[1]", "word[-2] word[-1]", "word[1] word[2]"),
+            *("shape[-1] shape[0]", "shape[0] shape[1]", "shape[-1] shape[0] shape[1]", "word[-1] shape[0]"),
+            *("shape[0] word[1]", "word[-2] word[-1] shape[0]", "gap[0] shape[0] gap[1]"),
+        ),
+        "rule": (
+            *(f"rule[{i}]" for i in (-2, -1, 0, 1, 2)),
+            *("source[0]", "rule[-1] rule[0]", "rule[0] rule[1]", "rule[0] shape[0]", "rule[-1] word[-1] shape[0]"),
+        ),
+        "second": ("elsewhere[0]", "elsewhere[-1]", "elsewhere[1]", "writing[0]", "elsewhere[0] rule[0]"),
+        "dictionary": (
+            *(f"{c}[{i}]" for c in ("person", "place", "people", "body", "plain") for i in (-2, -1, 0, 1, 2)),
+            *(f"{c}[0] shape[0]" for c in ("person", "place", "people", "body", "plain")),
+            *("person[-1] person[0]", "person[0] person[1]", "person[0] plain[0]", "person[0] place[0]"),
+            *("person[0] word[-1]", "person[0] word[1]", "place[0] word[-1]", "place[0] place[1]"),
+            *("body[0] body[1]", "body[1] shape[0]", "body[2] shape[0] shape[1]", "plain[0] shape[0] word[-1]"),
+        ),
+        "section": ("label[0]", "label[0] shape[0]", "label[-1]", "section[0]", "label[0] place[0]"),
+        "position": ("place[0]", "case[0]", "zone[0]", "case[0] shape[0]", "zone[0] shape[0]", "place[0] shape[0]"),
+    }
+)
+
+
+def templates_of(families: Iterable[str]) -> tuple[str, ...]:
+    """The templates of chosen families; raises ``ConfigurationError`` listing the families for an unknown one."""
+    chosen = list(families)
+    if unknown := [name for name in chosen if name not in FAMILIES]:
+        raise ConfigurationError(f"unknown feature family {unknown[0]}: one of {', '.join(FAMILIES)}")
+    return tuple(template for name in chosen for template in FAMILIES[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Templates with the numbers of the values that their columns had in training."""
+
+    templates: tuple[str, ...]
+    vocabulary: Vocabulary = field(repr=False)
+
+    @classmethod
+    def learn(cls, templates: tuple[str, ...], views: Iterable[View], *, least: int = 2) -> "Features":
+        """Numbers for every value that stands at least so often in the views, the most frequent first."""
+        names = _columns(templates)
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for view in views:
+            for name in names:
+                counts[name].update(COLUMNS[name](view))
+        kept = {
+            name: sorted((v for v, n in counts[name].items() if v and n >= least), key=lambda v: (-counts[name][v], v))
+            for name in names
+        }
+        return cls(templates, {name: {value: at for at, value in enumerate(kept[name], _EDGE + 1)} for name in names})
+
+    def of(self, view: View) -> list[Ints]:
+        """For each template its feature of each token, as a number; 0: none."""
+        made = {name: self._numbers(name, COLUMNS[name](view)) for name in _columns(self.templates)}
+        return [_combined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
+
+    def _numbers(self, name: str, column: Column) -> Ints:
+        known = self.vocabulary[name].get
+        return np.fromiter((known(value, 0) for value in column), np.int64, len(column))
+
+
+def _combined(columns: list[Ints]) -> Ints:
+    if len(columns) == 1:
+        return columns[0]
+    key, whole = columns[0], columns[0] != 0
+    for column in columns[1:]:
+        key = (key << _BITS) | column
+        whole &= column != 0
+    return np.where(whole, key, 0)
+
+
+def parts(template: str) -> list[tuple[str, int]]:
+    """The columns of a template with their offsets; raises ``ConfigurationError`` for a column that is none."""
+    found = [(name, int(offset)) for name, offset in _PART.findall(template)]
+    if not found or any(name not in COLUMNS for name, _ in found):
+        raise ConfigurationError(f"unknown feature template {template}: columns are {', '.join(COLUMNS)}")
+    return found
+
+
+def _columns(templates: Iterable[str]) -> list[str]:
+    return sorted({name for template in templates for name, _ in parts(template)})
+
+
+def _shift(column: Ints, offset: int) -> Ints:
+    """``column`` seen from a token: its value ``offset`` places on."""
+    if offset == 0:
+        return column
+    out = np.full(len(column), _EDGE, np.int64)
+    if offset < 0:
+        out[-offset:] = column[:offset]
+    else:
+        out[:-offset] = column[offset:]
+    return out
