@@ -96,7 +96,7 @@ class Chain:
             state = (state * here[at]) @ back
             state /= state.sum()
             backward[at - 1] = state
-        both = forward * backward
+        both: Floats = forward * backward
         both /= both.sum(axis=1, keepdims=True)
         return both
 
