@@ -225,6 +225,7 @@ def lists() -> dict[str, tuple[str, Terms]]:
         "organization-kind": (OWN, hand("organization-kind")),
         "hospital": (OWN, hand("hospital")),
         "hospital-kind": (OWN, hand("hospital-kind")),
+        "name-cue": (OWN, hand("name-cue")),
         "eponym": (OWN, hand("eponym")),
         "drug": (OWN, hand("drug")),
         "abbreviation": (OWN, hand("abbreviation")),

@@ -1,0 +1,160 @@
+"""Support vector machines with an RBF kernel as arrays: decisions without the training library.
+
+A machine says ``sum(dual * exp(-gamma * |x - v|^2)) + bias`` over its support vectors. Vectors are rows of features that
+are there or not, each weighted by the scale of its family. Source: Chang & Lin 2011 (LIBSVM) section 2.1,
+Ferrandez 2012 section 3.2.4. On disk: ``<name>.json``, which people read, with the digest of ``<name>.npz``, which is
+checked before the arrays are opened; never a pickle.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.errors import ConfigurationError
+
+FORMAT = 1
+Floats = NDArray[np.float32]
+
+_SEPARATOR = "\x1f"  # between the names of features; no token holds it
+_BATCH = 1024  # rows of one kernel at most, so that memory has a bound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """One decision over shared features: support vectors ``[vector, feature]``, their duals, gamma and bias."""
+
+    vectors: Floats = field(repr=False)
+    duals: Floats = field(repr=False)
+    gamma: float
+    bias: float
+
+    def decide(self, rows: Floats) -> Floats:
+        """The signed distance of each row; above 0 is yes. Rows are weighted as the vectors are."""
+        norms = np.square(self.vectors).sum(axis=1)
+        out = np.empty(len(rows), np.float32)
+        for at in range(0, len(rows), _BATCH):
+            part = rows[at : at + _BATCH]
+            far = np.square(part).sum(axis=1)[:, None] + norms - 2 * (part @ self.vectors.T)
+            out[at : at + _BATCH] = np.exp(-self.gamma * np.maximum(far, 0)) @ self.duals + self.bias
+        return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """Machines by name over one vocabulary, with the thresholds and the card that training wrote.
+
+    ``scales`` is the weight of each feature; a name such as ``word=ann`` belongs to the family before the ``=``.
+    """
+
+    name: str
+    vocabulary: Mapping[str, int] = field(repr=False)
+    scales: Floats = field(repr=False)
+    machines: Mapping[str, Machine] = field(repr=False)
+    thresholds: Mapping[str, float]
+    card: Mapping[str, object] = field(default_factory=dict, repr=False)
+    digest: str = ""
+
+    def rows(self, examples: Iterable[Iterable[str]]) -> Floats:
+        """Named features as rows; unknown ones count for nothing."""
+        return rows_of(examples, self.vocabulary, self.scales)
+
+
+def rows_of(examples: Iterable[Iterable[str]], vocabulary: Mapping[str, int], scales: Floats) -> Floats:
+    """Named features as rows of weights."""
+    known = vocabulary.get
+    numbers = [[at for name in names if (at := known(name)) is not None] for names in examples]
+    out = np.zeros((len(numbers), len(scales)), np.float32)
+    for row, places in enumerate(numbers):
+        out[row, places] = 1
+    out *= scales
+    return out
+
+
+def save(model: Machines, folder: Path) -> None:
+    """Both files of a model; the same model gives the same bytes."""
+    arrays: dict[str, NDArray[np.generic]] = {
+        "vocabulary": np.frombuffer(_SEPARATOR.join(model.vocabulary).encode(), np.uint8),
+        "scales": model.scales,
+    }
+    for name, machine in model.machines.items():
+        arrays[f"vectors-{name}"] = np.packbits(machine.vectors > 0, axis=1)
+        arrays[f"duals-{name}"] = machine.duals
+        arrays[f"form-{name}"] = np.array([machine.gamma, machine.bias], np.float64)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    data = stream.getvalue()
+    manifest = {
+        **model.card,
+        "format": FORMAT,
+        "name": model.name,
+        "machines": list(model.machines),
+        "thresholds": dict(model.thresholds),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{model.name}.npz").write_bytes(data)
+    (folder / f"{model.name}.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def load(folder: Path, name: str) -> Machines:
+    """The model of that name.
+
+    Raises ``ConfigurationError`` where a file is missing, is of another format, or where the digest differs; the
+    arrays are not opened then.
+    """
+    manifest = _manifest(folder / f"{name}.json")
+    path = folder / f"{name}.npz"
+    try:
+        data = path.read_bytes()
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: {fault.strerror}: train it, or take it from a release") from None
+    digest = hashlib.sha256(data).hexdigest()
+    if manifest.get("format") != FORMAT or digest != manifest.get("sha256"):
+        raise ConfigurationError(f"{path}: is not what {name}.json describes: train it again, or restore both files")
+    try:
+        return _opened(name, manifest, data, digest)
+    except (KeyError, ValueError) as fault:
+        raise ConfigurationError(f"{path}: {type(fault).__name__}: train it again") from None
+
+
+def _opened(name: str, manifest: Mapping[str, object], data: bytes, digest: str) -> Machines:
+    names, limits = manifest["machines"], manifest["thresholds"]
+    if not isinstance(names, list) or not isinstance(limits, dict):
+        raise ValueError("manifest")
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        scales: Floats = arrays["scales"].astype(np.float32)
+        words = arrays["vocabulary"].tobytes().decode("utf-8").split(_SEPARATOR)
+        if len(words) != len(scales):
+            raise ValueError("vocabulary")
+        machines = {}
+        for each in names:
+            bits = np.unpackbits(arrays[f"vectors-{each}"], axis=1, count=len(scales))
+            gamma, bias = arrays[f"form-{each}"].tolist()
+            machines[each] = Machine(bits * scales, arrays[f"duals-{each}"].astype(np.float32), gamma, bias)
+    thresholds = {key: float(limit) for key, limit in limits.items()}
+    return Machines(name, {word: at for at, word in enumerate(words)}, scales, machines, thresholds, manifest, digest)
+
+
+def _manifest(path: Path) -> Mapping[str, object]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ConfigurationError(
+            f"{path}: {type(fault).__name__}: train the model, or take it from a release"
+        ) from None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{path}: is no manifest: train the model again")
+    return found
+
+
+def take(model: Mapping[str, Machine], names: Sequence[str]) -> list[Machine]:
+    """The machines of these names; raises ``ConfigurationError`` where one is missing."""
+    if missing := [name for name in names if name not in model]:
+        raise ConfigurationError(f"the model has no machine {missing[0]}: train it again")
+    return [model[name] for name in names]
