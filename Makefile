@@ -1,9 +1,10 @@
 # make demo: set everything up and run the main job.  make test: every test.  make check: format, lint, types.
+# make models: train everything that models/ ships (some minutes of CPU for each).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format lock bench clean
+.PHONY: demo test check format models lock bench clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/deid-agent demo --out demo-out
@@ -19,6 +20,9 @@ check: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+models: $(VENV)/.ready
+	$(BIN)/deid-agent train all --corpus corpus --out models
 
 bench: $(VENV)/.ready
 	for script in tests/bench/bench_*.py; do $(BIN)/python $$script || exit 1; done

@@ -10,6 +10,7 @@ from deid_agent.cli.message import message
 from deid_agent.cli.rules import rules
 from deid_agent.cli.run import run
 from deid_agent.cli.text import text
+from deid_agent.cli.train import train
 
 
 @click.group(
@@ -22,5 +23,5 @@ def main() -> None:
     """Take the identity out of HL7 v2 messages and FHIR resources while they flow."""
 
 
-for _command in (run, demo, text, message, check, rules, evaluate):
+for _command in (run, demo, text, message, check, rules, evaluate, train):
     main.add_command(_command)

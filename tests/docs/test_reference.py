@@ -1,11 +1,14 @@
 """deploy/reference.md names every command, reason and setting as they are."""
 
 import click
+import pytest
 from support.reference import PAGE, page
 
 from deid_agent.cli import main
 from deid_agent.cli.evaluate import evaluate
+from deid_agent.cli.train import train
 from deid_agent.errors import Reason
+from deid_agent.train.recipes import RECIPES
 
 
 def test_the_settings_table_is_current() -> None:
@@ -23,8 +26,14 @@ def test_every_command_and_reason_is_there() -> None:
         assert f"| `{reason}` |" in text
 
 
-def test_every_option_of_eval_is_there() -> None:
+@pytest.mark.parametrize("command", [evaluate, train], ids=["eval", "train"])
+def test_every_option_of_eval_and_train_is_there(command: click.Command) -> None:
     text = PAGE.read_text("utf-8")
-    for parameter in evaluate.params:
+    for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert f"`{parameter.opts[0]}" in text, parameter.opts
+
+
+def test_every_component_of_train_is_there() -> None:
+    text = PAGE.read_text("utf-8")
+    assert all(f"`{name}`" in text for name in RECIPES)

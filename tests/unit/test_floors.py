@@ -46,6 +46,7 @@ FLOORS = {
     "agent": 4,
     "telemetry": 4,
     "transport": 5,
+    "train": 5,  # scores what it trained by eval
     "config": 5,
     "wiring": 6,
     "cli": 6,

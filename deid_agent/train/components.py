@@ -1,0 +1,53 @@
+"""From examples to models, kind by kind."""
+
+from collections.abc import Sequence
+
+from deid_agent.crf.bundle import Bundle
+from deid_agent.crf.features import Features, templates_of
+from deid_agent.crf.train import Progress, fit, silent
+from deid_agent.errors import ConfigurationError
+from deid_agent.eval.score import Pair
+from deid_agent.phi import PhiType
+from deid_agent.recognize.tokencrf import TokenCrf
+from deid_agent.resolve import Resolver
+from deid_agent.train.examples import Example, Reader
+from deid_agent.train.recipes import Kind, Recipe
+
+
+def train(
+    name: str, recipe: Recipe, examples: Sequence[Example], progress: Progress = silent, *, per_type: bool = False
+) -> tuple[Bundle, ...]:
+    """One model, or with ``per_type`` one for each type (Dehghan 2015 section 2.3), named ``<name>-<type>``.
+
+    The same examples in the same order give the same models. Raises ``ConfigurationError`` where there is nothing to
+    learn.
+    """
+    seen = {span.type for example in examples for span in example.note.annotated.spans}
+    types = [kind for kind in recipe.types or PhiType if kind in seen]
+    if not types:
+        raise ConfigurationError(f"{name}: no note has an annotation to learn from: give an annotated corpus")
+    if not per_type:
+        return (_one(name, recipe, examples, types, progress),)
+    return tuple(_one(f"{name}-{kind.lower()}", recipe, examples, [kind], progress) for kind in types)
+
+
+def _one(
+    name: str, recipe: Recipe, examples: Sequence[Example], types: Sequence[PhiType], progress: Progress
+) -> Bundle:
+    match recipe.kind:
+        case Kind.TOKEN:
+            templates = (*templates_of(recipe.families), *recipe.templates)
+            features = Features.learn(templates, (example.view for example in examples))
+            pairs = ((features.of(e.view), e.labels(recipe.schema, types)) for e in examples)
+            return Bundle(name, recipe.schema, features, fit(features, pairs, recipe.settings, progress))
+
+
+def tagged(bundles: Sequence[Bundle], reader: Reader, examples: Sequence[Example], resolver: Resolver) -> list[Pair]:
+    """What the models alone find in notes, without what the first pass found."""
+    models = [TokenCrf(bundle, reader.dictionaries, 1.0) for bundle in bundles]
+    pairs = []
+    for example in examples:
+        doc, first = example.view.doc, example.view.first
+        found = [span for model in models for span in model.propose(doc, first)]
+        pairs.append(Pair(example.note, tuple(resolver.resolve(found, doc))))
+    return pairs

@@ -1,0 +1,98 @@
+"""How each component is trained, as data: a component more is one entry here.
+
+A recipe's name is the model's name: ``token`` gives ``models/token.json`` and ``models/token.npz``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from deid_agent.crf.labels import Schema
+from deid_agent.crf.train import Settings
+from deid_agent.errors import ConfigurationError
+from deid_agent.phi import PhiType
+from deid_agent.train.augment import Noise
+
+
+class Kind(StrEnum):
+    """What a component is; each kind has a trainer in ``components``."""
+
+    TOKEN = "token"  # noqa: S105 - a word, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``recognizers`` names the set of the registry whose findings the model sees; "": it sees the text alone.
+
+    ``templates`` are features beside those of the families. ``types`` are what it learns, none: all. ``augment`` is how
+    many new notes each note gives.
+    """
+
+    says: str
+    kind: Kind
+    schema: Schema
+    families: tuple[str, ...]
+    templates: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    recognizers: str = ""
+    types: tuple[PhiType, ...] = ()
+    augment: int = 0
+    noise: Noise = field(default_factory=Noise)
+
+
+_NEAR = range(-2, 3)
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "token": Recipe(
+            "the product's token model: sees what rules and dictionaries say",
+            Kind.TOKEN,
+            Schema.IO,
+            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position"),
+            settings=Settings(l1=0.1, l2=0.05, iterations=60),
+            recognizers="default",
+        ),
+        "dehghan-token": Recipe(
+            "the learned part of Dehghan 2015, section 2.3: I-O, without rules, lists of places and jobs",
+            Kind.TOKEN,
+            Schema.IO,
+            ("basic", "ngram", "position"),
+            tuple(f"{column}[{at}]" for column in ("place", "people") for at in _NEAR),
+            types=(
+                PhiType.CITY,
+                PhiType.DATE,
+                PhiType.HOSPITAL,
+                PhiType.ORGANIZATION,
+                PhiType.PROFESSION,
+                PhiType.PATIENT,
+                PhiType.DOCTOR,
+            ),
+        ),
+        "zuccon-token": Recipe(
+            "Anonym of Zuccon 2014, section 3: words, shapes, n-grams, positions and patterns, no lists",
+            Kind.TOKEN,
+            Schema.IO,
+            ("basic", "affix", "ngram", "position", "rule"),
+            recognizers="patterns",
+        ),
+        "liu-token": Recipe(
+            "the token-level classifier of Liu 2015, section 3.2.2: BIO, no rules, lists of places alone",
+            Kind.TOKEN,
+            Schema.BIO,
+            ("basic", "affix", "ngram", "section"),
+            tuple(f"place[{at}]" for at in _NEAR),
+        ),
+    }
+)
+
+SHIPPED = ("token",)
+"""What ``models/`` holds and ``make models`` trains."""
+
+
+def recipe(name: str) -> Recipe:
+    """Raises ``ConfigurationError`` listing the names for an unknown one."""
+    found = RECIPES.get(name)
+    if found is None:
+        raise ConfigurationError(f"unknown component {name}: one of {', '.join(RECIPES)}")
+    return found
