@@ -18,13 +18,12 @@ from deid_agent.context import days_of, facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
-from deid_agent.recognize.base import Recognizer
 from deid_agent.replacer import Codes, Replacer
-from deid_agent.resolve import Resolver
 from deid_agent.rewrap import inside, siblings, written
 from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, place
 from deid_agent.spans import Replacement, Span, splice
 from deid_agent.surrogate import Scope, Surrogates
+from deid_agent.tagger import Tagger
 from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -80,8 +79,7 @@ class Deidentifier:
         self,
         *,
         codecs: Sequence[Codec],
-        recognizers: Sequence[Recognizer],
-        resolver: Resolver,
+        tagger: Tagger,
         surrogates: Surrogates,
         policy: Policy,
         guard: Guard,
@@ -89,8 +87,7 @@ class Deidentifier:
     ) -> None:
         """``inner`` are formats that come as attachments only; they are asked first."""
         self._codecs = tuple(codecs)
-        self._recognizers = tuple(recognizers)
-        self._resolver = resolver
+        self._tagger = tagger
         self._policy = policy
         self._replacer = Replacer(policy, surrogates)
         self._guard = guard
@@ -202,7 +199,7 @@ class Deidentifier:
             return (), []
         if len(document.text) > MAX_TEXT:
             raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
-        spans = tuple(self._find(document))
+        spans = tuple(self._tagger.find(document))
         replacements: list[Replacement] = []
         methods = [self._policy.method(span.type, path) for span in spans]
         found = self._replacer.findings(document.text, spans, methods, scope)
@@ -211,11 +208,6 @@ class Deidentifier:
                 notes[path, span.type, method, span.source] += 1
                 replacements.append(Replacement(span.start, span.end, new))
         return spans, replacements
-
-    def _find(self, document: Document) -> list[Span]:
-        """The resolved findings of one document."""
-        found = [span for recognizer in self._recognizers for span in recognizer.recognize(document)]
-        return self._resolver.resolve(found, document)
 
     def _fragments(self, narrative: Narrative, case: _Case) -> Iterable[Edit]:
         document = Document(narrative.mapped.text, case.facts)
@@ -303,7 +295,7 @@ class Deidentifier:
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         name = "" if key is None else recordkey.document_of(key.decode("utf-8", "replace"))
-        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._find)
+        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._tagger.find)
 
     def _kept(self, headers: Headers) -> Headers:
         return tuple((name, value) for name, value in headers if name.lower() in self._policy.headers)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deid_agent import resources, systems
 from deid_agent.agent.job import Job, Process, Processed, Refused, Result
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.fhir import FhirCodec
@@ -26,7 +27,7 @@ from deid_agent.policy import Policy
 from deid_agent.recognize import registry
 from deid_agent.recognize.known import KnownRecognizer
 from deid_agent.recognize.knownnames import Words
-from deid_agent.resolve import Profile, Resolver
+from deid_agent.resolve import Profile
 from deid_agent.sites import Remark
 from deid_agent.surrogate import Surrogates
 from deid_agent.validation import Validator
@@ -43,15 +44,16 @@ class Workshop:
     profile: str = "recall"
     max_bytes: int = 64 * 1024 * 1024
     validate: bool = False
+    models: Path | None = None
 
     def deidentifier(self) -> Deidentifier:
         """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
         loaded = registry.load_rules(self.rules)
+        models = self.models or resources.folder("models")
         known = KnownRecognizer(Words.of(loaded.lexicons), exact=True)
         return Deidentifier(
             codecs=(Hl7Codec(self.rules), FhirCodec(self.rules), CdaCodec(self.rules)),
-            recognizers=registry.assemble(loaded, self.system),
-            resolver=Resolver(_profile(self.profile), loaded),
+            tagger=systems.tagger(loaded, models, self.system, _profile(self.profile)),
             surrogates=Surrogates(
                 self.key.secret,
                 date_scope=self.policy.date_scope.value,

@@ -112,6 +112,7 @@ def _recognizers(settings: Settings) -> str:
         policy=policies.load(settings.policy, folder),
         system=settings.system,
         profile=settings.profile,
+        models=settings.models,
     ).deidentifier()
     return f"system {settings.system}, profile {settings.profile}"
 

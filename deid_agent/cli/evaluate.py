@@ -67,6 +67,7 @@ from deid_agent.markup import Annotated
     "--html", "html_file", metavar="FILE", help="Write a page with every mistake in its context. It holds text."
 )
 @click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
+@click.option("--models", metavar="DIR", envvar="DEID_MODELS", help="Models folder in place of the packaged one.")
 @guarded
 def evaluate(
     corpus: Path | None,
@@ -84,6 +85,7 @@ def evaluate(
     json_file: str | None,
     html_file: str | None,
     rules: str | None,
+    models: str | None,
 ) -> Exit:
     """Score a system over an annotated corpus, or findings against annotations.
 
@@ -104,7 +106,7 @@ def evaluate(
         _write(report, json_file, html_file)
         return Exit.DONE if complete else Exit.REFUSED
     refuse_unknown_variables()
-    tagger = tagging.load(resources.folder("rules", rules), system, profile)
+    tagger = tagging.load(resources.folder("rules", rules), resources.folder("models", models), system, profile)
     notes = _notes(corpus or Path(), chosen, split, authors)
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)

@@ -57,6 +57,7 @@ def workshop_of(settings: Settings, key: Key) -> Workshop:
         key=key,
         policy=policy,
         system=settings.system,
+        models=settings.models,
         profile=settings.profile,
         max_bytes=settings.agent.max_message_bytes,
         validate=settings.agent.validate_output,

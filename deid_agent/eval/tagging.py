@@ -5,9 +5,10 @@ little more than one run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from deid_agent import systems
 from deid_agent.context import facts_of_context, together
 from deid_agent.errors import ConfigurationError, MessageError
 from deid_agent.eval.markup import Note
@@ -15,7 +16,7 @@ from deid_agent.eval.score import Pair
 from deid_agent.phi import PhiType
 from deid_agent.recognize import registry
 from deid_agent.recognize.base import Recognizer
-from deid_agent.resolve import Profile, Resolver
+from deid_agent.resolve import Profile
 from deid_agent.sites import Fact, Kind, Subject
 from deid_agent.spans import Span
 from deid_agent.text import Document
@@ -43,16 +44,19 @@ class Run:
     without: Mapping[str, list[Pair]] = field(repr=False)
 
 
-def load(rules: Path, system: str, profile: str) -> System:
-    """Raises ``ConfigurationError`` for a bad rule, an unknown system or profile."""
-    loaded = registry.load_rules(rules)
-    recognizers = tuple(_Once(recognizer) for recognizer in registry.assemble(loaded, system))
-    resolver = Resolver(Profile(profile), loaded)
+def load(rules: Path, models: Path, system: str, profile: str) -> System:
+    """Raises ``ConfigurationError`` for a bad rule, a model that is not what it should be, an unknown name."""
+    whole = systems.tagger(registry.load_rules(rules), models, system, Profile(profile))
+    whole = replace(whole, recognizers=tuple(_Once(recognizer) for recognizer in whole.recognizers))
     without: dict[str, Finder] = {}
-    if len(recognizers) > 1:
-        for left_out in recognizers:
-            without[left_out.name] = _finder([r for r in recognizers if r is not left_out], resolver)
-    return System(_finder(recognizers, resolver), without)
+    if len(whole.recognizers) + len(whole.models) > 1:
+        for out in whole.recognizers:
+            without[out.name] = replace(whole, recognizers=tuple(r for r in whole.recognizers if r is not out)).find
+        for model in whole.models:
+            without[model.name] = replace(whole, models=tuple(m for m in whole.models if m is not model)).find
+    if whole.again is not None:
+        without["second-pass"] = replace(whole, again=None).find
+    return System(whole.find, without)
 
 
 def run(system: System, notes: Iterable[Note], facts: Facts, *, ablate: bool = False) -> Run:
@@ -65,13 +69,6 @@ def run(system: System, notes: Iterable[Note], facts: Facts, *, ablate: bool = F
         for part, found in without.items():
             found.append(Pair(note, tuple(system.without[part](doc))))
     return Run(pairs, without)
-
-
-def _finder(recognizers: Sequence[Recognizer], resolver: Resolver) -> Finder:
-    def find(doc: Document) -> Sequence[Span]:
-        return resolver.resolve((span for r in recognizers for span in r.recognize(doc)), doc)
-
-    return find
 
 
 class _Once:

@@ -27,6 +27,11 @@ class TokenCrf:
     dictionaries: Dictionaries = field(repr=False)
     least: float = 0.3
 
+    @property
+    def name(self) -> str:
+        """The model's name, as in the models folder."""
+        return self.bundle.name
+
     def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
         """Spans of ``doc``, whose first pass found ``first``."""
         tokens = doc.tokens

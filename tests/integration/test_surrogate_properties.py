@@ -20,6 +20,7 @@ from deid_agent.recognize.registry import assemble, load_rules
 from deid_agent.resolve import Profile, Resolver
 from deid_agent.sites import Fact
 from deid_agent.spans import Span
+from deid_agent.tagger import Tagger
 from deid_agent.text import Document
 
 AGAIN: dict[str, tuple[float, float]] = {
@@ -77,8 +78,9 @@ class AsFound(Resolver):
 def test_what_is_measured_here_is_what_the_deidentifier_writes() -> None:
     whole = Deidentifier(
         codecs=(),
-        recognizers=(Gold({item.note.annotated.text: tuple(item.note.annotated.spans) for item in replaced()}),),
-        resolver=AsFound(),
+        tagger=Tagger(
+            (Gold({item.note.annotated.text: tuple(item.note.annotated.spans) for item in replaced()}),), AsFound()
+        ),
         surrogates=surrogates(),
         policy=policy.load("pseudonymised", RULES),
         guard=Guard(lambda doc: ()),

@@ -41,6 +41,7 @@ FLOORS = {
     "replacer": 3,
     "recordkey": 3,
     "tagger": 3,
+    "systems": 3,
     "deidentify": 3,
     "eval": 4,
     "agent": 4,

@@ -40,7 +40,7 @@ LEAKED = {
 @pytest.fixture(scope="module")
 def scores() -> Scores:
     notes = [note for note in read_corpus(ROOT / "corpus") if note.author in FIRST_AUTHORS]
-    system = tagging.load(ROOT / "rules", "default", "recall")
+    system = tagging.load(ROOT / "rules", ROOT / "models", "rules", "recall")
     return score(tagging.run(system, notes, tagging.profile_known).pairs, resamples=1)
 
 
