@@ -1,0 +1,141 @@
+"""``deid-agent train``: the same bytes, dev left alone, errors that say what to do."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deid_agent.cli import main
+from deid_agent.crf import bundle
+from deid_agent.eval.markup import read_corpus
+from deid_agent.eval.split import Part, part
+from deid_agent.train.card import digest
+from deid_agent.train.recipes import SHIPPED
+
+ROOT = Path(__file__).resolve().parents[3]
+MARKUP = """\
+@@PATIENT id={id}
+{{"name": {{"given": ["Zed"], "family": "{name}"}}}}
+@@NOTE id={id}-1 type=letter date=2014-02-06
+Mr. [[PATIENT|{name}]] came on [[DATE|3/4/2019]], MRN: [[MEDICALRECORD|4471902]]. He was well.
+Dr. [[DOCTOR|{name}]] saw Mr. [[PATIENT|{name}]] on [[DATE|3/7/2019]]. He was well and slept.
+@@END
+@@NOTE id={id}-2 type=note date=2014-03-06
+Mr. [[PATIENT|{name}]] slept. Dr. [[DOCTOR|Quill]] came on [[DATE|4/9/2019]]. He slept and was well.
+@@END
+"""
+NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, ["train", *map(str, args), "--iterations", "8"])
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for id_, name in NAMES.items():
+        (folder / f"{id_}.txt").write_text(MARKUP.format(id=id_, name=name), "utf-8")
+    return folder
+
+
+def test_the_same_notes_and_settings_give_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for out in folders:
+        done = run("token", "--corpus", corpus, "--out", out, "--augment", 1, "--quiet")
+        assert done.exit_code == 0, done.output
+        assert sorted(path.name for path in out.iterdir()) == ["token.json", "token.md", "token.npz"]
+    one, two = ({path.name: path.read_bytes() for path in out.iterdir()} for out in folders)
+    assert one == two
+    loaded = bundle.load(folders[0], "token")
+    assert {"I-PATIENT", "I-DOCTOR", "I-DATE"} <= set(loaded.chain.labels)
+    other = run("token", "--corpus", corpus, "--out", tmp_path / "two", "--augment", 1, "--seed", 3, "--quiet")
+    assert other.exit_code == 0
+    assert (tmp_path / "two" / "token.npz").read_bytes() != one["token.npz"]
+
+
+def test_dev_is_scored_and_never_learned_from(corpus: Path, tmp_path: Path) -> None:
+    done = run("liu-token", "--corpus", corpus, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "2 notes of 1 patients" in done.stdout
+    card = json.loads((tmp_path / "out" / "liu-token.json").read_text("utf-8"))
+    notes = list(read_corpus(corpus))
+    assert card["corpus"]["sha256"] == digest(part(notes, Part.TRAIN)) != digest(notes)
+    assert (card["corpus"]["notes"], card["scores"]["notes"], card["scores"]["of"]) == (4, 2, "dev")
+    vocabulary = bundle.load(tmp_path / "out", "liu-token").features.vocabulary
+    assert "vantongeren" in vocabulary["word"]
+    assert "quatermain" not in vocabulary["word"]
+    page = (tmp_path / "out" / "liu-token.md").read_text("utf-8")
+    assert "4 notes of 2 patients" in page
+    assert card["sha256"] in page
+
+
+def test_held_out_notes_are_scored_and_nothing_is_saved(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(corpus.parent)
+    done = run("dehghan-token", "--corpus", corpus, "--hold-out", "db", "--json", "-")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["of"] == "the held-out notes of db"
+    assert set(said["authors"]) == {"db"}
+    assert not (corpus.parent / "models").exists()
+
+
+def test_each_author_is_scored_by_a_model_of_the_others(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(corpus.parent)
+    done = run("dehghan-token", "--corpus", corpus, "--cross-validate", "--json", "-")
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)["authors"]) == {"da", "db"}  # dd is dev
+    assert not (corpus.parent / "models").exists()
+
+
+def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
+    done = run("dehghan-token", "--corpus", corpus, "--out", tmp_path / "out", "--per-type", "--quiet")
+    assert done.exit_code == 0, done.output
+    names = {path.stem for path in (tmp_path / "out").glob("*.npz")}
+    assert names == {"dehghan-token-date", "dehghan-token-patient", "dehghan-token-doctor"}
+    assert bundle.load(tmp_path / "out", "dehghan-token-date").chain.labels == ("I-DATE", "O")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["tokens"], "unknown component tokens: one of token, "),
+        (["token", "--corpus", "nowhere"], "nowhere: no such file or folder"),
+        (["token", "--corpus", "empty"], "no known form of corpus"),
+        (["token", "--corpus", "plain"], "no note has an annotation to learn from"),
+        (["token", "--corpus", "dev"], "no note is left to learn from"),
+        (["token", "--corpus", "corpus", "--hold-out", "zz"], "no note to learn from begins so"),
+        (["token", "--hold-out", "da", "--cross-validate"], "exclude each other"),
+        (["token", "--corpus", "plain", "--cross-validate"], "notes of several authors"),
+    ],
+)
+def test_errors_say_what_to_do(
+    args: list[str], says: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "plain", "dev"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "dev" / "dd-01.txt").write_bytes((corpus / "dd-01.txt").read_bytes())
+    (tmp_path / "plain" / "a.txt").write_text("@@PATIENT id=da-02\n{}\n@@NOTE id=da-02-1\nAll well.\n@@END\n")
+    done = run(*args)
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
+    assert not list((tmp_path / "models").glob("*")) if (tmp_path / "models").exists() else True
+
+
+def test_a_folder_that_takes_nothing_is_told_before_the_training(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("token", "--corpus", corpus, "--out", tmp_path / "file" / "models")
+    assert done.exit_code == 3
+    assert "name another folder with --out" in done.stderr
+
+
+def test_all_is_what_models_holds() -> None:
+    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= set(SHIPPED)
+
+
+def test_what_is_shipped_is_small() -> None:
+    sizes = [path.stat().st_size for folder in ("models", "rules") for path in (ROOT / folder).rglob("*")]
+    assert sum(sizes) < 60_000_000
