@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
-from deid_agent.crf.features import Features
+from deid_agent.crf.features import Features, parts
 from deid_agent.crf.labels import Schema
 from deid_agent.crf.model import Chain, Table
 from deid_agent.errors import ConfigurationError
@@ -84,6 +85,8 @@ def load(folder: Path, name: str) -> Bundle:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             templates = tuple(_words(manifest, "templates"))
             features = Features(templates, _vocabulary({k: arrays[k] for k in arrays.files}))
+            if any(column not in features.vocabulary for t in templates for column, _ in parts(t)):
+                raise ValueError("templates")
             firsts = arrays["firsts"]
             tables = tuple(Table(arrays[f"numbers{at}"], int(first)) for at, first in enumerate(firsts))
             chain = Chain(
@@ -94,7 +97,7 @@ def load(folder: Path, name: str) -> Bundle:
                 arrays["transitions"],
             )
         return Bundle(name, Schema(str(manifest.get("schema"))), features, chain, manifest, digest)
-    except (KeyError, ValueError) as fault:
+    except (KeyError, ValueError, BadZipFile) as fault:
         raise ConfigurationError(f"{path}: {type(fault).__name__}: train it again") from None
 
 

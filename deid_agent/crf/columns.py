@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from deid_agent.crf.labels import Schema, encode
 from deid_agent.dictionary import Dictionaries, base
+from deid_agent.errors import ConfigurationError
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
@@ -29,11 +30,15 @@ _ZONE = 8  # lines at either end of a note that hold its letterhead and signatur
 
 @dataclass(slots=True)
 class View:
-    """One document as columns see it; what several of them need is made once."""
+    """One document as columns see it; what several of them need is made once.
+
+    With ``kept`` columns stay there for a second model to read; training, which holds many views, goes without.
+    """
 
     doc: Document
     first: Sequence[Span]
     dictionaries: Dictionaries
+    kept: dict[str, Column] | None = field(default=None, repr=False)
     words: list[str] = field(init=False, repr=False)
     lower: list[str] = field(init=False, repr=False)
     line: list[int] = field(init=False, repr=False)
@@ -48,6 +53,17 @@ class View:
         self.line = [bisect_right(starts, a) - 1 for a, _ in tokens]
         self.labels = encode(self.first, tokens, Schema.BIO)
         self.tags = self.dictionaries.tags(self.doc)
+
+    def column(self, name: str) -> Column:
+        """The column of that name. Raises ``ConfigurationError`` where there is none."""
+        if self.kept is not None and name in self.kept:
+            return self.kept[name]
+        if name not in COLUMNS:
+            raise ConfigurationError(f"unknown column {name}: columns are {', '.join(COLUMNS)}")
+        made = COLUMNS[name](self)
+        if self.kept is not None:
+            self.kept[name] = made
+        return made
 
 
 @lru_cache(maxsize=65_536)

@@ -1,4 +1,4 @@
-"""Features of the token model: templates over columns, gathered in families that can be switched.
+"""Features of a model: templates over columns, gathered in families that can be switched.
 
 A template names columns at offsets from a token, ``word[-1] word[0]``. The values of a column are numbered, and a
 feature is one number made of those of its values: 0 where one of them is nothing or was never seen. Families are
@@ -11,11 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.crf.columns import COLUMNS, Column, View
+from deid_agent.crf.columns import Column
 from deid_agent.errors import ConfigurationError
 
 Ints = NDArray[np.int64]
@@ -24,6 +25,22 @@ Vocabulary = Mapping[str, Mapping[str, int]]
 _PART = re.compile(r"([a-z]\w*)\[(-?\d)\]")
 _EDGE = 1  # the number of what stands before the first and behind the last token
 _BITS = 20  # a column has fewer than a million values, a template up to three columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A column whose units share values: the value of unit ``i`` is ``values[at[i]]``."""
+
+    values: Column
+    at: Ints
+
+
+class Seen(Protocol):
+    """A document as a model sees it: columns over its units, tokens or characters."""
+
+    def column(self, name: str) -> Column | Spread:
+        """One value for each unit. Raises ``ConfigurationError`` for a name that is none of its columns."""
+
 
 FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -59,12 +76,12 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def templates_of(families: Iterable[str]) -> tuple[str, ...]:
+def templates_of(families: Iterable[str], known: Mapping[str, tuple[str, ...]] = FAMILIES) -> tuple[str, ...]:
     """The templates of chosen families; raises ``ConfigurationError`` listing the families for an unknown one."""
     chosen = list(families)
-    if unknown := [name for name in chosen if name not in FAMILIES]:
-        raise ConfigurationError(f"unknown feature family {unknown[0]}: one of {', '.join(FAMILIES)}")
-    return tuple(template for name in chosen for template in FAMILIES[name])
+    if unknown := [name for name in chosen if name not in known]:
+        raise ConfigurationError(f"unknown feature family {unknown[0]}: one of {', '.join(known)}")
+    return tuple(template for name in chosen for template in known[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +92,50 @@ class Features:
     vocabulary: Vocabulary = field(repr=False)
 
     @classmethod
-    def learn(cls, templates: tuple[str, ...], views: Iterable[View], *, least: int = 2) -> "Features":
-        """Numbers for every value that stands at least so often in the views, the most frequent first."""
+    def learn(cls, templates: tuple[str, ...], views: Iterable[Seen], *, least: int = 2) -> "Features":
+        """Numbers for every value that stands at least so often in the views, the most frequent first.
+
+        A value that units share counts once for them all: a word, not its characters.
+        """
         names = _columns(templates)
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for view in views:
             for name in names:
-                counts[name].update(COLUMNS[name](view))
+                column = view.column(name)
+                if isinstance(column, Spread):
+                    counts[name].update(column.values[at] for at in np.unique(column.at).tolist())
+                else:
+                    counts[name].update(column)
         kept = {
             name: sorted((v for v, n in counts[name].items() if v and n >= least), key=lambda v: (-counts[name][v], v))
             for name in names
         }
         return cls(templates, {name: {value: at for at, value in enumerate(kept[name], _EDGE + 1)} for name in names})
 
-    def of(self, view: View) -> list[Ints]:
-        """For each template its feature of each token, as a number; 0: none."""
-        made = {name: self._numbers(name, COLUMNS[name](view)) for name in _columns(self.templates)}
+    def of(self, view: Seen) -> list[Ints]:
+        """For each template its feature of each unit, as a number; 0: none."""
+        made = self.numbered(view)
         return [_combined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
 
-    def _numbers(self, name: str, column: Column) -> Ints:
+    def numbered(self, view: Seen) -> dict[str, Ints]:
+        """The columns of the templates, each value as its number; 0 for one that training never saw."""
+        return {name: self._numbers(name, view.column(name)) for name in _columns(self.templates)}
+
+    def _numbers(self, name: str, column: Column | Spread) -> Ints:
         known = self.vocabulary[name].get
+        if isinstance(column, Spread):
+            return np.array([known(value, 0) for value in column.values], np.int64)[column.at]
         return np.fromiter((known(value, 0) for value in column), np.int64, len(column))
+
+
+def combined(template: str, numbered: Mapping[str, Ints], units: Ints) -> Ints:
+    """The feature of ``template`` of chosen units alone; the columns are whole."""
+    chosen = []
+    for name, offset in parts(template):
+        column, at = numbered[name], units + offset
+        inside = (at >= 0) & (at < len(column))
+        chosen.append(np.where(inside, column[np.clip(at, 0, len(column) - 1)], _EDGE))
+    return _combined(chosen)
 
 
 def _combined(columns: list[Ints]) -> Ints:
@@ -109,10 +149,11 @@ def _combined(columns: list[Ints]) -> Ints:
 
 
 def parts(template: str) -> list[tuple[str, int]]:
-    """The columns of a template with their offsets; raises ``ConfigurationError`` for a column that is none."""
-    found = [(name, int(offset)) for name, offset in _PART.findall(template)]
-    if not found or any(name not in COLUMNS for name, _ in found):
-        raise ConfigurationError(f"unknown feature template {template}: columns are {', '.join(COLUMNS)}")
+    """The columns of a template with their offsets; raises ``ConfigurationError`` for what names no column."""
+    matches = [_PART.fullmatch(part) for part in template.split(" ")]
+    found = [(match[1], int(match[2])) for match in matches if match is not None]
+    if len(found) < len(matches):
+        raise ConfigurationError(f"unknown feature template {template}: write columns at offsets, as word[-1] word[0]")
     return found
 
 

@@ -49,6 +49,35 @@ class Chain:
             out += self.weights[table.rows(numbers)]
         return out
 
+    def partial(self, template: int, features: Ints) -> Floats:
+        """What the features of one template alone say: ``[unit, label]``."""
+        table = self.tables[template]
+        found: Floats = self.weights[table.rows(features)]
+        return found
+
+    def best_of_all(self, emissions: Floats, sizes: Sequence[int]) -> list[str]:
+        """As ``best`` of each of several sequences that lie one behind another, all walked at once."""
+        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        lengths = np.array([sizes[at] for at in order], np.int64)
+        starts = (np.cumsum(sizes) - sizes)[order]
+        steps = np.zeros(emissions.shape, np.uint8 if len(self.labels) < 256 else np.int64)
+        into = np.ascontiguousarray(self.transitions.T)
+        score = emissions[starts]
+        for at in range(1, int(lengths[0])):
+            live = int(np.searchsorted(-lengths, -at, side="left"))
+            paths = score[:live, None, :] + into
+            step = paths.argmax(axis=2)
+            steps[starts[:live] + at] = step
+            score[:live] = np.take_along_axis(paths, step[:, :, None], 2)[:, :, 0] + emissions[starts[:live] + at]
+        states = np.empty(len(emissions), np.int64)
+        state = score.argmax(axis=1)
+        for at in range(int(lengths[0]) - 1, -1, -1):
+            live = int(np.searchsorted(-lengths, -at, side="left"))
+            units = starts[:live] + at
+            states[units] = state[:live]
+            state[:live] = steps[units, state[:live]]
+        return [self.labels[s] for s in states.tolist()]
+
     def best(self, emissions: Floats) -> list[str]:
         """The most probable sequence of labels (Viterbi)."""
         found: list[str] = []

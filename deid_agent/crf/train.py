@@ -33,8 +33,10 @@ class _Trainer(pycrfsuite.Trainer):  # type: ignore[misc]  # untyped library
     progress: Progress
     total: int
 
-    def on_iteration(self, _log: object, info: dict[str, float]) -> None:
-        self.progress(int(info["num"]), self.total)
+    def message(self, message: str) -> None:
+        """What the library logs. It prints what it hands on itself, so that only iterations are looked for here."""
+        if self.logparser.feed(message) == "iteration":
+            self.progress(int(self.logparser.last_iteration["num"]), self.total)
 
 
 def silent(_done: int, _total: int) -> None:

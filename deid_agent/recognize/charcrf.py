@@ -1,0 +1,87 @@
+"""The character model: mends boundaries that tokens lose, alone or where the token model is in doubt.
+
+Source: Liu 2015 sections 3.2.3 and 3.4.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deid_agent.crf.bundle import Bundle
+from deid_agent.crf.characters import Characters, is_of_tokens, lines
+from deid_agent.crf.columns import View
+from deid_agent.crf.features import Ints, combined
+from deid_agent.crf.labels import decode_edges
+from deid_agent.crf.model import Floats
+from deid_agent.dictionary import Dictionaries
+from deid_agent.spans import Span
+from deid_agent.text import Document, Range
+
+SOURCE = "char-crf:character"
+_BATCH = 8_192  # characters read at once: bounds the memory
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterCrf:
+    """Proposes the most probable spans over characters, of whole lines or of chosen windows alone."""
+
+    bundle: Bundle
+    dictionaries: Dictionaries = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The model's name, as in the models folder."""
+        return self.bundle.name
+
+    def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
+        """Spans of ``doc``, whose first pass found ``first``; none crosses a line end."""
+        return self.within(View(doc, first, self.dictionaries), lines(doc)) if doc.tokens else []
+
+    def within(self, view: View, chosen: Sequence[Range]) -> list[Span]:
+        """Spans inside the chosen windows of a document that has tokens; windows are disjoint and not empty."""
+        if not chosen:
+            return []
+        characters = Characters(view)
+        numbered = self.bundle.features.numbered(characters)
+        found: list[Span] = []
+        for batch in _batches(chosen):
+            units = np.concatenate([np.arange(start, end) for start, end in batch])
+            emissions = self._emissions(numbered, characters.owner[units], units)
+            labels = self.bundle.chain.best_of_all(emissions, [end - start for start, end in batch])
+            at = 0
+            for start, end in batch:
+                size = end - start
+                if any(label != "O" for label in labels[at : at + size]):
+                    places = [(c, c + 1) for c in range(start, end)]
+                    found += decode_edges(labels[at : at + size], places, SOURCE)
+                at += size
+        return found
+
+    def _emissions(self, numbered: dict[str, Ints], owners: Ints, units: Ints) -> Floats:
+        """Emissions of ``units``; what is the same for all characters of a token is summed once for each token."""
+        chain = self.bundle.chain
+        _, places, back = np.unique(owners, return_index=True, return_inverse=True)
+        heads = units[places]
+        shared = np.tile(chain.bias, (len(heads), 1))
+        own = np.zeros((len(units), len(chain.labels)), np.float32)
+        for at, template in enumerate(self.bundle.features.templates):
+            if is_of_tokens(template):
+                shared += chain.partial(at, combined(template, numbered, heads))
+            else:
+                own += chain.partial(at, combined(template, numbered, units))
+        own += shared[back]
+        return own
+
+
+def _batches(chosen: Sequence[Range]) -> Iterator[list[Range]]:
+    batch: list[Range] = []
+    size = 0
+    for window in chosen:
+        if batch and size + window[1] - window[0] > _BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(window)
+        size += window[1] - window[0]
+    if batch:
+        yield batch
