@@ -3,22 +3,26 @@
 Source: Liu 2015 sections 3.2.3 and 3.4.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from deid_agent.crf.bundle import Bundle
-from deid_agent.crf.characters import Characters, is_of_tokens, lines
+from deid_agent.crf.characters import Characters, is_of_tokens, lines, windows
 from deid_agent.crf.columns import View
 from deid_agent.crf.features import Ints, combined
 from deid_agent.crf.labels import decode_edges
 from deid_agent.crf.model import Floats
 from deid_agent.dictionary import Dictionaries
+from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.spans import Span
 from deid_agent.text import Document, Range
 
 SOURCE = "char-crf:character"
+_TWO_WORDS = re.compile(r"[^\W\d_A-Z][A-Z]")  # a capital behind a small letter
+_HARDLY = 0.002
 _BATCH = 8_192  # characters read at once: bounds the memory
 
 
@@ -72,6 +76,50 @@ class CharacterCrf:
                 own += chain.partial(at, combined(template, numbered, units))
         own += shared[back]
         return own
+
+
+@dataclass(frozen=True, slots=True)
+class GatedCrf:
+    """The token model, and the character model only where the token model is in doubt.
+
+    In doubt: a token whose probability of PHI lies between ``low`` and ``high``, and one that may hold two words, such
+    as ``HospitalProblems``, unless it is hardly PHI. The character model reads ``around`` characters to both sides.
+    """
+
+    token: TokenCrf
+    character: CharacterCrf
+    low: float = 0.02
+    high: float = 0.98
+    around: int = 40
+
+    @property
+    def name(self) -> str:
+        """Both models' names."""
+        return f"{self.token.name}+{self.character.name}"
+
+    def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
+        """What the token model proposes, and what the character model finds at its doubts."""
+        if not doc.tokens:
+            return []
+        view = View(doc, first, self.token.dictionaries, {})
+        reading = self.token.read(view, doubts=True)
+        phi = reading.phi if reading.phi is not None else np.ones(len(doc.tokens), np.float32)
+        doubted = (phi > self.low) & (phi < self.high)
+        for at in np.flatnonzero(phi > _HARDLY).tolist():
+            doubted[at] |= _TWO_WORDS.search(view.words[at]) is not None
+        ranges = [doc.tokens[at] for at in np.flatnonzero(doubted).tolist()]
+        found = self.character.within(view, windows(doc, ranges, self.around))
+        return [*self.token.spans(doc, reading), *_touching(found, ranges)]
+
+
+def _touching(spans: Sequence[Span], ranges: Sequence[Range]) -> Iterator[Span]:
+    """The spans that share a character with a range; both are disjoint and in order."""
+    at = 0
+    for span in spans:
+        while at < len(ranges) and ranges[at][1] <= span.start:
+            at += 1
+        if at < len(ranges) and ranges[at][0] < span.end:
+            yield span
 
 
 def _batches(chosen: Sequence[Range]) -> Iterator[list[Range]]:

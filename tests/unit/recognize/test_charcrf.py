@@ -1,16 +1,20 @@
 """The character model: boundaries inside tokens, and windows."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
 from deid_agent.crf.bundle import Bundle
 from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters, examples, lines, windows
 from deid_agent.crf.columns import View
 from deid_agent.crf.features import Features, templates_of
-from deid_agent.crf.labels import Schema, decode_edges
+from deid_agent.crf.labels import Schema, decode_edges, encode
 from deid_agent.crf.train import Settings, fit
 from deid_agent.dictionary import Dictionaries
 from deid_agent.phi import PhiType
-from deid_agent.recognize.charcrf import SOURCE, CharacterCrf
+from deid_agent.recognize.charcrf import SOURCE, CharacterCrf, GatedCrf
+from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
@@ -74,3 +78,42 @@ def test_many_windows_are_read_in_batches(model: CharacterCrf) -> None:
     line = "seen at Orme Hospital\n"
     found = list(model.propose(Document(line * 900), ()))
     assert [(s.start % len(line), len(s)) for s in found] == [(8, 13)] * 900
+
+
+@pytest.fixture(scope="module")
+def gated(model: CharacterCrf) -> GatedCrf:
+    """Behind a token model that has seen the same notes."""
+    notes = [(View(doc, (), NO_LISTS), gold) for doc, gold in noted()]
+    features = Features.learn(("word[0]", "word[-1]", "shape[0]"), (view for view, _ in notes), least=1)
+    labelled = ((features.of(view), encode(gold, view.doc.tokens, Schema.IO)) for view, gold in notes)
+    chain = fit(features, labelled, Settings(iterations=60, least=1))
+    return GatedCrf(TokenCrf(Bundle("token", Schema.IO, features, chain), NO_LISTS, 1.0), model)
+
+
+def said(found: Iterable[Span], text: str) -> set[tuple[str, str]]:
+    return {(s.source, text[s.start : s.end]) for s in found}
+
+
+def test_the_character_model_speaks_where_the_token_model_doubts(gated: GatedCrf) -> None:
+    text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today"
+    assert (SOURCE, "Orme Hospital") in said(gated.propose(Document(text), ()), text)
+
+
+def test_sure_tokens_are_not_read_again(gated: GatedCrf) -> None:
+    text = "seen at Elm Hospital today"
+    nowhere, everywhere = replace(gated, low=1.0), replace(gated, low=-1.0, high=2.0)
+    assert said(nowhere.propose(Document(text), ()), text) == {("crf:token", "Elm Hospital")}
+    assert (SOURCE, "Elm Hospital") in said(everywhere.propose(Document(text), ()), text)
+
+
+def test_the_token_model_says_what_it_says_alone(gated: GatedCrf) -> None:
+    text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today\n"
+    token = replace(gated.token, least=0.05)
+    alone = list(token.propose(Document(text), ()))
+    both = list(replace(gated, token=token).propose(Document(text), ()))
+    assert both[: len(alone)] == alone
+
+
+@pytest.mark.parametrize("text", ["", "\n", "aB", "x" * 3000])
+def test_any_text_passes_the_gate(gated: GatedCrf, text: str) -> None:
+    assert all(0 <= s.start < s.end <= len(text) for s in gated.propose(Document(text), ()))
