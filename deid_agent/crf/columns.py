@@ -231,6 +231,29 @@ def _tag_column(group: str) -> Callable[[View], Column]:
     return lambda view: _tags(view, group)
 
 
+_CUE = "cue-"
+_FAR = 8  # tokens over which a cue is heard
+
+
+def _cues(view: View, step: int) -> Column:
+    """The nearest cue to one side in the line (kin, staff, site, work, home, patient) and how near it is."""
+    size = len(view.words)
+    found = [""] * size
+    cue, distance = "", 0
+    order = range(size) if step > 0 else range(size - 1, -1, -1)
+    line = -1
+    for at in order:
+        if view.line[at] != line:
+            line, cue = view.line[at], ""
+        distance += 1
+        if cue and distance <= _FAR:
+            found[at] = f"{cue}{1 if distance == 1 else 2 if distance < 4 else 3}"
+        kinds = sorted({base(tag)[len(_CUE) :] for tag in view.tags[at] if tag.startswith(_CUE)})
+        if kinds:
+            cue, distance = "+".join(kinds), 0
+    return found
+
+
 COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
     {
         "word": lambda view: [_digitless(word) for word in view.lower],
@@ -251,6 +274,8 @@ COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
         "elsewhere": _elsewhere,
         "writing": _writings,
         **{group: _tag_column(group) for group in _GROUPS},
+        "cue_left": lambda view: _cues(view, 1),
+        "cue_right": lambda view: _cues(view, -1),
         "label": _line_labels,
         "section": _sections,
         "place": _line_places,

@@ -8,7 +8,7 @@ Dehghan 2015 section 2.3, Dernoncourt 2016 section 2.1.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -71,9 +71,23 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("body[0] body[1]", "body[1] shape[0]", "body[2] shape[0] shape[1]", "plain[0] shape[0] word[-1]"),
         ),
         "section": ("label[0]", "label[0] shape[0]", "label[-1]", "section[0]", "label[0] place[0]"),
+        "cue": (
+            *("cue_left[0]", "cue_right[0]", "cue_left[0] shape[0]", "cue_right[0] shape[0]"),
+            *("cue_left[0] person[0]", "cue_left[0] plain[0]", "cue_left[0] cue_right[0] shape[0]"),
+        ),
+        "bag": (
+            *(f"left: word[{i}]" for i in (-7, -6, -5, -4, -3, -2)),
+            *(f"right: word[{i}]" for i in (2, 3, 4, 5)),
+        ),
         "position": ("place[0]", "case[0]", "zone[0]", "case[0] shape[0]", "zone[0] shape[0]", "place[0] shape[0]"),
     }
 )
+
+
+def groups(templates: Sequence[str]) -> list[int]:
+    """For each template the first that it shares its weights with: of a bag (``left: word[-4]``), else itself."""
+    first: dict[str, int] = {}
+    return [first.setdefault(t.partition(": ")[0] if ": " in t else t, at) for at, t in enumerate(templates)]
 
 
 def templates_of(families: Iterable[str], known: Mapping[str, tuple[str, ...]] = FAMILIES) -> tuple[str, ...]:
@@ -150,7 +164,8 @@ def _combined(columns: list[Ints]) -> Ints:
 
 def parts(template: str) -> list[tuple[str, int]]:
     """The columns of a template with their offsets; raises ``ConfigurationError`` for what names no column."""
-    matches = [_PART.fullmatch(part) for part in template.split(" ")]
+    written = template.partition(": ")[2] or template
+    matches = [_PART.fullmatch(part) for part in written.split(" ")]
     found = [(match[1], int(match[2])) for match in matches if match is not None]
     if len(found) < len(matches):
         raise ConfigurationError(f"unknown feature template {template}: write columns at offsets, as word[-1] word[0]")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.crf.features import Features, Ints
+from deid_agent.crf.features import Features, Ints, groups
 
 Floats = NDArray[np.float32]
 
@@ -143,8 +143,12 @@ def chain(
     for template, number in states:
         by_template[template].append(number)
     weights = np.zeros((1 + len(states), len(index)), np.float32)
-    tables, row = [], 1
-    for template, numbers in enumerate(by_template):
+    tables: list[Table] = []
+    row = 1
+    for template, (numbers, first_one) in enumerate(zip(by_template, groups(features.templates), strict=True)):
+        if first_one != template:
+            tables.append(tables[first_one])
+            continue
         numbers.sort()
         tables.append(Table(np.array(numbers, np.int64), row))
         for number in numbers:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pycrfsuite
 
-from deid_agent.crf.features import Features, Ints
+from deid_agent.crf.features import Features, Ints, groups
 from deid_agent.crf.model import Chain, chain
 
 Progress = Callable[[int, int], None]
@@ -60,16 +60,17 @@ def fit(
             "feature.minfreq": settings.least,
         }
     )
+    shared = groups(features.templates)
     for numbers, labels in examples:
-        trainer.append(_items(numbers), list(labels))
+        trainer.append(_items(numbers, shared), list(labels))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain"
         trainer.train(str(path))
         return _read(features, path)
 
 
-def _items(numbers: Sequence[Ints]) -> list[list[str]]:
-    names = [[f"{t}:{n}" if n else "" for n in column.tolist()] for t, column in enumerate(numbers)]
+def _items(numbers: Sequence[Ints], shared: Sequence[int]) -> list[list[str]]:
+    names = [[f"{t}:{n}" if n else "" for n in column.tolist()] for t, column in zip(shared, numbers, strict=True)]
     return [[_BIAS, *filter(None, token)] for token in zip(*names, strict=True)]
 
 
