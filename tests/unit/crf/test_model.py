@@ -8,12 +8,13 @@ import pycrfsuite
 import pytest
 
 from deid_agent.crf import train
-from deid_agent.crf.features import Features, Ints
+from deid_agent.crf.features import Features, Ints, groups
 from deid_agent.crf.model import LONGEST, Chain, Table
 from deid_agent.crf.train import Settings, fit
 
 LABELS = ("O", "B-CITY", "I-CITY", "B-DATE")
-TEMPLATES = ("word[0]", "word[-1]", "word[0] word[1]")
+TEMPLATES = ("word[0]", "word[-1]", "word[0] word[1]", "left: word[-2]", "left: word[-3]")
+SHARED = groups(TEMPLATES)  # the last two share their weights
 FEATURES = Features(TEMPLATES, {"word": {}})
 
 
@@ -35,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, Path]:
     trainer = pycrfsuite.Trainer(verbose=False, algorithm="lbfgs")
     trainer.set_params({"c1": settings.l1, "c2": settings.l2, "max_iterations": 40, "feature.minfreq": 1})
     for numbers, labels in examples(1, 200):
-        trainer.append(train._items(numbers), labels)
+        trainer.append(train._items(numbers, SHARED), labels)
     trainer.train(str(path))
     return fit(FEATURES, examples(1, 200), settings), path
 
@@ -47,7 +48,7 @@ def test_labels_and_marginals_are_those_of_the_library(trained: tuple[Chain, Pat
         assert sorted(tagger.labels()) == list(chain.labels)
         for numbers, _ in examples(2, 100):
             emissions = chain.emissions(numbers)
-            assert chain.best(emissions) == tagger.tag(train._items(numbers))
+            assert chain.best(emissions) == tagger.tag(train._items(numbers, SHARED))
             expected = [[tagger.marginal(label, at) for label in chain.labels] for at in range(len(emissions))]
             np.testing.assert_allclose(chain.marginals(emissions), expected, atol=1e-4)
 
