@@ -135,7 +135,7 @@ class _Shop:
         reader = Reader.load(self.rules, one.recognizers)
         with self._bar(notes, "scoring") as bar:
             examples = [reader.example(note) for note in bar]
-        return self._pairs(models, reader, examples)
+        return self._pairs(models, one, reader, examples)
 
     def cross_validated(self, name: str, one: Recipe, notes: Sequence[Note]) -> list[Pair]:
         """Every note tagged by a model that saw nothing of its author."""
@@ -147,7 +147,7 @@ class _Shop:
 
         def fold(author: str) -> list[Pair]:
             models = self._fitted(f"{name} without {author}", one, [e for e in examples if e.note.author != author])
-            return self._pairs(models, reader, [e for e in examples if e.note.author == author and not e.copy])
+            return self._pairs(models, one, reader, [e for e in examples if e.note.author == author and not e.copy])
 
         return list(chain.from_iterable(map(fold, authors)))
 
@@ -157,8 +157,8 @@ class _Shop:
         with self._bar(notes, "reading") as bar:
             return list(reader.examples(bar, augmenter, times))
 
-    def _pairs(self, models: Sequence[Bundle], reader: Reader, examples: Sequence[Example]) -> list[Pair]:
-        return components.tagged(models, reader, examples, Resolver(Profile.BALANCED, reader.resolver.rules))
+    def _pairs(self, models: Sequence[Bundle], one: Recipe, reader: Reader, examples: Sequence[Example]) -> list[Pair]:
+        return components.tagged(one, models, reader, examples, Resolver(Profile.BALANCED, reader.resolver.rules))
 
     def _fitted(self, name: str, one: Recipe, examples: Sequence[Example]) -> tuple[Bundle, ...]:
         with self._iterations(one, name) as progress:

@@ -1,15 +1,20 @@
 """From examples to models, kind by kind."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import assert_never
 
+from deid_agent.crf import characters
 from deid_agent.crf.bundle import Bundle
-from deid_agent.crf.features import Features, templates_of
+from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters
+from deid_agent.crf.features import Features, Ints, templates_of
 from deid_agent.crf.train import Progress, fit, silent
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.score import Pair
 from deid_agent.phi import PhiType
+from deid_agent.recognize.charcrf import CharacterCrf
 from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.resolve import Resolver
+from deid_agent.tagger import Model
 from deid_agent.train.examples import Example, Reader
 from deid_agent.train.recipes import Kind, Recipe
 
@@ -34,20 +39,40 @@ def train(
 def _one(
     name: str, recipe: Recipe, examples: Sequence[Example], types: Sequence[PhiType], progress: Progress
 ) -> Bundle:
+    units: Iterable[tuple[Sequence[Ints], Sequence[str]]]
     match recipe.kind:
         case Kind.TOKEN:
             templates = (*templates_of(recipe.families), *recipe.templates)
             features = Features.learn(templates, (example.view for example in examples))
-            pairs = ((features.of(e.view), e.labels(recipe.schema, types)) for e in examples)
-            return Bundle(name, recipe.schema, features, fit(features, pairs, recipe.settings, progress))
+            units = ((features.of(e.view), e.labels(recipe.schema, types)) for e in examples)
+        case Kind.CHARACTER:
+            templates = (*templates_of(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
+            features = Features.learn(templates, (Characters(e.view) for e in examples if e.view.words))
+            views = ((e.view, e.gold(types)) for e in examples)
+            units = characters.examples(views, features, around=recipe.around, share=recipe.share)
+        case unknown:
+            assert_never(unknown)
+    return Bundle(name, recipe.schema, features, fit(features, units, recipe.settings, progress))
 
 
-def tagged(bundles: Sequence[Bundle], reader: Reader, examples: Sequence[Example], resolver: Resolver) -> list[Pair]:
+def tagged(
+    recipe: Recipe, bundles: Sequence[Bundle], reader: Reader, examples: Sequence[Example], resolver: Resolver
+) -> list[Pair]:
     """What the models alone find in notes, without what the first pass found."""
-    models = [TokenCrf(bundle, reader.dictionaries, 1.0) for bundle in bundles]
+    models = [_model(recipe, bundle, reader) for bundle in bundles]
     pairs = []
     for example in examples:
         doc, first = example.view.doc, example.view.first
         found = [span for model in models for span in model.propose(doc, first)]
         pairs.append(Pair(example.note, tuple(resolver.resolve(found, doc))))
     return pairs
+
+
+def _model(recipe: Recipe, bundle: Bundle, reader: Reader) -> Model:
+    match recipe.kind:
+        case Kind.TOKEN:
+            return TokenCrf(bundle, reader.dictionaries, 1.0)
+        case Kind.CHARACTER:
+            return CharacterCrf(bundle, reader.dictionaries)
+        case unknown:
+            assert_never(unknown)

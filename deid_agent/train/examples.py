@@ -26,10 +26,14 @@ class Example:
     view: View = field(repr=False)
     copy: int = 0
 
-    def labels(self, schema: Schema, types: Iterable[PhiType] = ()) -> list[str]:
-        """The label of each token; ``types`` are those that count, none: all."""
+    def gold(self, types: Iterable[PhiType] = ()) -> list[Span]:
+        """The annotations; ``types`` are those that count, none: all."""
         wanted = frozenset(types) or frozenset(PhiType)
-        return encode((s for s in self.note.annotated.spans if s.type in wanted), self.view.doc.tokens, schema)
+        return [span for span in self.note.annotated.spans if span.type in wanted]
+
+    def labels(self, schema: Schema, types: Iterable[PhiType] = ()) -> list[str]:
+        """The label of each token."""
+        return encode(self.gold(types), self.view.doc.tokens, schema)
 
 
 @dataclass(frozen=True, slots=True)

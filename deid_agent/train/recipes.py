@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from deid_agent.crf.characters import CHARACTER_FAMILIES
 from deid_agent.crf.labels import Schema
 from deid_agent.crf.train import Settings
 from deid_agent.errors import ConfigurationError
@@ -19,6 +20,7 @@ class Kind(StrEnum):
     """What a component is; each kind has a trainer in ``components``."""
 
     TOKEN = "token"  # noqa: S105 - a word, not a secret
+    CHARACTER = "character"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Recipe:
     """``recognizers`` names the set of the registry whose findings the model sees; "": it sees the text alone.
 
     ``templates`` are features beside those of the families. ``types`` are what it learns, none: all. ``augment`` is how
-    many new notes each note gives.
+    many new notes each note gives. A character model learns from what is ``around`` PHI, in characters, and from each
+    ``share``-th line besides.
     """
 
     says: str
@@ -39,6 +42,8 @@ class Recipe:
     types: tuple[PhiType, ...] = ()
     augment: int = 0
     noise: Noise = field(default_factory=Noise)
+    around: int = 30
+    share: int = 6
 
 
 _NEAR = range(-2, 3)
@@ -51,6 +56,14 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.IO,
             ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position"),
             settings=Settings(l1=0.1, l2=0.05, iterations=60),
+            recognizers="default",
+        ),
+        "character": Recipe(
+            "the product's character model: mends the boundaries that tokens lose",
+            Kind.CHARACTER,
+            Schema.EDGES,
+            tuple(CHARACTER_FAMILIES),
+            settings=Settings(l1=0.1, l2=0.05, iterations=40, least=3),
             recognizers="default",
         ),
         "dehghan-token": Recipe(
@@ -82,6 +95,14 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.BIO,
             ("basic", "affix", "ngram", "section"),
             tuple(f"place[{at}]" for at in _NEAR),
+        ),
+        "liu-character": Recipe(
+            "the character-level classifier of Liu 2015, section 3.2.3: no rules, lists of places alone",
+            Kind.CHARACTER,
+            Schema.EDGES,
+            ("character", "token", "section"),
+            ("place[0]", "place_b[0]", "place_a[0]"),
+            settings=Settings(l1=0.1, l2=0.05, iterations=40, least=3),
         ),
     }
 )
