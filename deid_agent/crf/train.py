@@ -13,6 +13,7 @@ import pycrfsuite
 
 from deid_agent.crf.features import Features, Ints, groups
 from deid_agent.crf.model import Chain, chain
+from deid_agent.errors import UnsafeError
 
 Progress = Callable[[int, int], None]
 """Told after each iteration: how many are done, and how many there will be at most."""
@@ -49,7 +50,10 @@ def fit(
     settings: Settings,
     progress: Progress = silent,
 ) -> Chain:
-    """The chain that fits examples of features and labels best; the same for the same examples in the same order."""
+    """The chain that fits examples of features and labels best; the same for the same examples in the same order.
+
+    Raises ``UnsafeError`` where the folder for temporary files takes nothing.
+    """
     trainer = _Trainer(verbose=False, algorithm="lbfgs")
     trainer.progress, trainer.total = progress, settings.iterations
     trainer.set_params(
@@ -76,7 +80,11 @@ def _items(numbers: Sequence[Ints], shared: Sequence[int]) -> list[list[str]]:
 
 def _read(features: Features, path: Path) -> Chain:
     tagger = pycrfsuite.Tagger()
-    with tagger.open(str(path)):
+    try:
+        opened = tagger.open(str(path))
+    except (ValueError, OSError):  # the library is silent about a disk that was full when it wrote
+        raise UnsafeError(f"{path.parent.parent}: takes no trained model: make room, or set TMPDIR") from None
+    with opened:
         labels = sorted(tagger.labels())
         info = tagger.info()
     states: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
