@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deid_agent.crf.columns import Column, View
-from deid_agent.crf.features import Features, Ints, Spread, combined, parts
+from deid_agent.crf.features import Features, Ints, Spread, at_units, combined, joined, parts
 from deid_agent.crf.labels import Schema, encode
 from deid_agent.spans import Span
 from deid_agent.text import Document, Range
@@ -95,9 +95,52 @@ class Characters:
         return Spread([*values, ""], self.owner + move)  # -1 and the number of tokens both mean the last
 
 
-def is_of_tokens(template: str) -> bool:
-    """True where all characters of a token have the same value: such features are made once for each token."""
-    return all(name not in _OWN and offset == 0 for name, offset in parts(template))
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The features of some characters of a document, each made but once for all characters of a token where it can be.
+
+    ``of(template)`` gives the numbers and whether they are of ``units`` or of ``heads``, one character of each token;
+    ``back`` leads from units to heads.
+    """
+
+    features: Features
+    characters: Characters
+    units: Ints
+    heads: Ints = field(init=False)
+    back: Ints = field(init=False)
+    _whole: dict[str, Ints] = field(init=False, default_factory=dict)
+    _heads: dict[str, Ints] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _, places, back = np.unique(self.characters.owner[self.units], return_index=True, return_inverse=True)
+        object.__setattr__(self, "heads", self.units[places])
+        object.__setattr__(self, "back", back)
+
+    def of(self, template: str) -> tuple[Ints, bool]:
+        """As ``Features.of`` numbers them; the second is true for numbers of ``heads``."""
+        columns = parts(template)
+        if all(_is_shared(name, offset) for name, offset in columns):
+            return joined([self._of_heads(name) for name, _ in columns]), True
+        return joined([self._of_units(name, offset) for name, offset in columns]), False
+
+    def _of_heads(self, name: str) -> Ints:
+        if name not in self._heads:
+            column = self.characters.column(name)
+            values = [column.values[at] for at in column.at[self.heads].tolist()]
+            self._heads[name] = self.features.numbers(name, values)
+        return self._heads[name]
+
+    def _of_units(self, name: str, offset: int) -> Ints:
+        if _is_shared(name, offset):
+            return self._of_heads(name)[self.back]
+        if name not in self._whole:
+            self._whole[name] = self.features.numbers(name, self.characters.column(name))
+        return at_units(self._whole[name], self.units + offset)
+
+
+def _is_shared(name: str, offset: int) -> bool:
+    """True where all characters of a token have the same value."""
+    return name not in _OWN and offset == 0
 
 
 def _char(char: str) -> str:

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol
 
@@ -129,13 +130,14 @@ class Features:
     def of(self, view: Seen) -> list[Ints]:
         """For each template its feature of each unit, as a number; 0: none."""
         made = self.numbered(view)
-        return [_combined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
+        return [joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
 
     def numbered(self, view: Seen) -> dict[str, Ints]:
         """The columns of the templates, each value as its number; 0 for one that training never saw."""
-        return {name: self._numbers(name, view.column(name)) for name in _columns(self.templates)}
+        return {name: self.numbers(name, view.column(name)) for name in _columns(self.templates)}
 
-    def _numbers(self, name: str, column: Column | Spread) -> Ints:
+    def numbers(self, name: str, column: Column | Spread) -> Ints:
+        """The values of a column as numbers; 0 for one that training never saw."""
         known = self.vocabulary[name].get
         if isinstance(column, Spread):
             return np.array([known(value, 0) for value in column.values], np.int64)[column.at]
@@ -144,15 +146,19 @@ class Features:
 
 def combined(template: str, numbered: Mapping[str, Ints], units: Ints) -> Ints:
     """The feature of ``template`` of chosen units alone; the columns are whole."""
-    chosen = []
-    for name, offset in parts(template):
-        column, at = numbered[name], units + offset
-        inside = (at >= 0) & (at < len(column))
-        chosen.append(np.where(inside, column[np.clip(at, 0, len(column) - 1)], _EDGE))
-    return _combined(chosen)
+    return joined([at_units(numbered[name], units + offset) for name, offset in parts(template)])
 
 
-def _combined(columns: list[Ints]) -> Ints:
+def at_units(column: Ints, units: Ints) -> Ints:
+    """The numbers of a whole column at units; those beyond its ends have the number of an edge."""
+    inside = (units >= 0) & (units < len(column))
+    if inside.all():
+        return column[units]
+    return np.where(inside, column[np.clip(units, 0, len(column) - 1)], _EDGE)
+
+
+def joined(columns: list[Ints]) -> Ints:
+    """One feature made of the values of several columns; 0 where one of them is nothing."""
     if len(columns) == 1:
         return columns[0]
     key, whole = columns[0], columns[0] != 0
@@ -162,11 +168,12 @@ def _combined(columns: list[Ints]) -> Ints:
     return np.where(whole, key, 0)
 
 
-def parts(template: str) -> list[tuple[str, int]]:
+@lru_cache(maxsize=1024)
+def parts(template: str) -> tuple[tuple[str, int], ...]:
     """The columns of a template with their offsets; raises ``ConfigurationError`` for what names no column."""
     written = template.partition(": ")[2] or template
     matches = [_PART.fullmatch(part) for part in written.split(" ")]
-    found = [(match[1], int(match[2])) for match in matches if match is not None]
+    found = tuple((match[1], int(match[2])) for match in matches if match is not None)
     if len(found) < len(matches):
         raise ConfigurationError(f"unknown feature template {template}: write columns at offsets, as word[-1] word[0]")
     return found

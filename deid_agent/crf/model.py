@@ -60,22 +60,22 @@ class Chain:
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
         lengths = np.array([sizes[at] for at in order], np.int64)
         starts = (np.cumsum(sizes) - sizes)[order]
+        live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left").tolist()  # sequences longer than that
         steps = np.zeros(emissions.shape, np.uint8 if len(self.labels) < 256 else np.int64)
         into = np.ascontiguousarray(self.transitions.T)
         score = emissions[starts]
-        for at in range(1, int(lengths[0])):
-            live = int(np.searchsorted(-lengths, -at, side="left"))
-            paths = score[:live, None, :] + into
-            step = paths.argmax(axis=2)
-            steps[starts[:live] + at] = step
-            score[:live] = np.take_along_axis(paths, step[:, :, None], 2)[:, :, 0] + emissions[starts[:live] + at]
+        for at in range(1, len(live)):
+            count = live[at]
+            units = starts[:count] + at
+            paths = score[:count, None, :] + into
+            steps[units] = paths.argmax(axis=2)
+            score[:count] = paths.max(axis=2) + emissions[units]
         states = np.empty(len(emissions), np.int64)
         state = score.argmax(axis=1)
-        for at in range(int(lengths[0]) - 1, -1, -1):
-            live = int(np.searchsorted(-lengths, -at, side="left"))
-            units = starts[:live] + at
-            states[units] = state[:live]
-            state[:live] = steps[units, state[:live]]
+        for at in range(len(live) - 1, -1, -1):
+            units = starts[: live[at]] + at
+            states[units] = state[: live[at]]
+            state[: live[at]] = steps[units, state[: live[at]]]
         return [self.labels[s] for s in states.tolist()]
 
     def best(self, emissions: Floats) -> list[str]:

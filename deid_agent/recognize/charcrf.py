@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deid_agent.crf.bundle import Bundle
-from deid_agent.crf.characters import Characters, is_of_tokens, lines, windows
+from deid_agent.crf.characters import Characters, Chosen, lines, windows
 from deid_agent.crf.columns import View
-from deid_agent.crf.features import Ints, combined
 from deid_agent.crf.labels import decode_edges
 from deid_agent.crf.model import Floats
 from deid_agent.dictionary import Dictionaries
@@ -47,11 +46,10 @@ class CharacterCrf:
         if not chosen:
             return []
         characters = Characters(view)
-        numbered = self.bundle.features.numbered(characters)
         found: list[Span] = []
         for batch in _batches(chosen):
             units = np.concatenate([np.arange(start, end) for start, end in batch])
-            emissions = self._emissions(numbered, characters.owner[units], units)
+            emissions = self._emissions(Chosen(self.bundle.features, characters, units))
             labels = self.bundle.chain.best_of_all(emissions, [end - start for start, end in batch])
             at = 0
             for start, end in batch:
@@ -62,19 +60,15 @@ class CharacterCrf:
                 at += size
         return found
 
-    def _emissions(self, numbered: dict[str, Ints], owners: Ints, units: Ints) -> Floats:
-        """Emissions of ``units``; what is the same for all characters of a token is summed once for each token."""
+    def _emissions(self, chosen: Chosen) -> Floats:
+        """Emissions of the units; what is the same for all characters of a token is summed once for each token."""
         chain = self.bundle.chain
-        _, places, back = np.unique(owners, return_index=True, return_inverse=True)
-        heads = units[places]
-        shared = np.tile(chain.bias, (len(heads), 1))
-        own = np.zeros((len(units), len(chain.labels)), np.float32)
+        shared = np.tile(chain.bias, (len(chosen.heads), 1))
+        own = np.zeros((len(chosen.units), len(chain.labels)), np.float32)
         for at, template in enumerate(self.bundle.features.templates):
-            if is_of_tokens(template):
-                shared += chain.partial(at, combined(template, numbered, heads))
-            else:
-                own += chain.partial(at, combined(template, numbered, units))
-        own += shared[back]
+            numbers, is_shared = chosen.of(template)
+            (shared if is_shared else own)[:] += chain.partial(at, numbers)
+        own += shared[chosen.back]
         return own
 
 

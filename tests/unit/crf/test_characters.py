@@ -11,8 +11,8 @@ from deid_agent.crf.characters import (
     CHARACTER_FAMILIES,
     LONGEST,
     Characters,
+    Chosen,
     examples,
-    is_of_tokens,
     lines,
     windows,
 )
@@ -63,15 +63,18 @@ def test_an_unknown_column_is_refused() -> None:
         seen("a").column("nope")
 
 
-def test_features_of_tokens_are_the_same_for_all_characters_of_a_token() -> None:
+def test_features_of_chosen_characters_are_those_of_all() -> None:
     characters = seen("Mr. Ode, 53RHM, of Ely.\nseen 3/4 by RB\n", Span(4, 7, PhiType.PATIENT, "x"))
-    features = Features.learn(templates_of(CHARACTER_FAMILIES, CHARACTER_FAMILIES), [characters], least=1)
+    templates = (*templates_of(CHARACTER_FAMILIES, CHARACTER_FAMILIES), "word[-1] char[0]", "word[2]")
+    features = Features.learn(templates, [characters], least=1)
     shared = 0
-    for template, numbers in zip(features.templates, features.of(characters), strict=True):
-        if is_of_tokens(template):
-            shared += 1
-            assert all(len(set(numbers[characters.owner == at].tolist())) == 1 for at in set(characters.owner))
-    assert 0 < shared < len(features.templates)
+    for units in (np.arange(38), np.array([0, 1, 2, 5, 6, 20, 36, 37])):
+        chosen = Chosen(features, characters, units)
+        for template, numbers in zip(templates, features.of(characters), strict=True):
+            found, is_shared = chosen.of(template)
+            assert (found[chosen.back] if is_shared else found).tolist() == numbers[units].tolist(), template
+            shared += is_shared
+    assert 0 < shared < 2 * len(templates)
 
 
 def test_lines_hold_no_line_end_and_are_bounded() -> None:
