@@ -11,7 +11,12 @@ from pathlib import Path
 from deid_agent.crf import bundle as bundles
 from deid_agent.crf.bundle import Bundle
 from deid_agent.errors import UnsafeError
+from deid_agent.recognize import svm
+from deid_agent.recognize.svm import Machines
 from deid_agent.train.card import page
+
+Trained = Bundle | Machines
+"""What training makes: a chain, or the machines of a filter."""
 
 
 class Store:
@@ -20,7 +25,7 @@ class Store:
     def __init__(self, folder: Path, aside: Path) -> None:
         self._folder, self._aside = folder, aside
 
-    def save(self, models: Sequence[Bundle], card: Mapping[str, object]) -> list[Path]:
+    def save(self, models: Sequence[Trained], card: Mapping[str, object]) -> list[Path]:
         """``.npz``, ``.json`` and ``.md`` of each; gives the manifests' paths.
 
         The arrays change places first: who reads in between sees a digest that does not fit, never half a model.
@@ -28,7 +33,7 @@ class Store:
         """
         with _told(self._folder):
             for model in models:
-                bundles.save(replace(model, card=card), self._aside)
+                _write(model, card, self._aside)
                 manifest = json.loads((self._aside / f"{model.name}.json").read_text("utf-8"))
                 (self._aside / f"{model.name}.md").write_text(page(manifest), "utf-8")
             for model in models:
@@ -36,6 +41,14 @@ class Store:
                     name = f"{model.name}.{ending}"
                     (self._aside / name).replace(self._folder / name)
         return [self._folder / f"{model.name}.json" for model in models]
+
+
+def _write(model: Trained, card: Mapping[str, object], folder: Path) -> None:
+    match model:
+        case Bundle():
+            bundles.save(replace(model, card=card), folder)
+        case Machines():
+            svm.save(replace(model, card={**model.card, **card}), folder)
 
 
 @contextmanager

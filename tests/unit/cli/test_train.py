@@ -28,7 +28,7 @@ Mr. [[PATIENT|{name}]] slept. Dr. [[DOCTOR|Quill]] came on [[DATE|4/9/2019]]. He
 NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
 
 
-def run(*args: str | Path) -> Result:
+def run(*args: str | Path | int) -> Result:
     return CliRunner().invoke(main, ["train", *map(str, args), "--iterations", "8"])
 
 
