@@ -1,7 +1,7 @@
 """Support vector machines with an RBF kernel as arrays: decisions without the training library.
 
-A machine says ``sum(dual * exp(-gamma * |x - v|^2)) + bias`` over its support vectors. Vectors are rows of features that
-are there or not, each weighted by the scale of its family. Source: Chang & Lin 2011 (LIBSVM) section 2.1,
+A machine says ``sum(dual * exp(-gamma * |x - v|^2)) + bias`` over its support vectors. Vectors are rows of features
+that are there or not, each weighted by the scale of its family. Source: Chang & Lin 2011 (LIBSVM) section 2.1,
 Ferrandez 2012 section 3.2.4. On disk: ``<name>.json``, which people read, with the digest of ``<name>.npz``, which is
 checked before the arrays are opened; never a pickle.
 """
@@ -20,34 +20,75 @@ from deid_agent.errors import ConfigurationError
 
 FORMAT = 1
 Floats = NDArray[np.float32]
+Bits = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Rows = Sequence[Ints]
 
 _SEPARATOR = "\x1f"  # between the names of features; no token holds it
+_COMMON = 256  # features that many vectors have
 _BATCH = 1024  # rows of one kernel at most, so that memory has a bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """One decision over shared features: support vectors ``[vector, feature]``, their duals, gamma and bias."""
+    """One decision over shared features: support vectors ``[vector, feature]``, their duals, gamma and bias.
 
-    vectors: Floats = field(repr=False)
+    Vectors are 1 where a feature is there; ``scales`` are the weights of the features, the most frequent first. Those
+    are multiplied as a matrix, of the others only what a row and a vector share is looked at.
+    """
+
+    vectors: Bits = field(repr=False)
     duals: Floats = field(repr=False)
     gamma: float
     bias: float
+    scales: Floats = field(repr=False)
+    _common: Floats = field(init=False, repr=False)
+    _rare: tuple[Ints, ...] = field(init=False, repr=False)
+    _norms: Floats = field(init=False, repr=False)
 
-    def decide(self, rows: Floats) -> Floats:
-        """The signed distance of each row; above 0 is yes. Rows are weighted as the vectors are."""
-        norms = np.square(self.vectors).sum(axis=1)
-        out = np.empty(len(rows), np.float32)
-        for at in range(0, len(rows), _BATCH):
-            part = rows[at : at + _BATCH]
-            far = np.square(part).sum(axis=1)[:, None] + norms - 2 * (part @ self.vectors.T)
-            out[at : at + _BATCH] = np.exp(-self.gamma * np.maximum(far, 0)) @ self.duals + self.bias
+    def __post_init__(self) -> None:
+        where, which = np.nonzero(self.vectors[:, _COMMON:].T)
+        bounds = np.searchsorted(where, np.arange(1, max(1, self.vectors.shape[1] - _COMMON)))
+        object.__setattr__(self, "_common", (self.vectors[:, :_COMMON] * self.scales[:_COMMON]).T.copy())
+        object.__setattr__(self, "_rare", tuple(np.split(which, bounds)))
+        object.__setattr__(self, "_norms", self.vectors @ np.square(self.scales))
+
+    def decide(self, rows: Rows) -> Floats:
+        """The signed distance of each row of feature numbers; above 0 is yes."""
+        parts = [self._decide(rows[at : at + _BATCH]) for at in range(0, len(rows), _BATCH)]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def _decide(self, rows: Rows) -> Floats:
+        squares = np.square(self.scales)
+        common = np.zeros((len(rows), len(self._common)), np.float32)
+        for at, numbers in enumerate(rows):
+            often = numbers[numbers < _COMMON]
+            common[at, often] = self.scales[often]
+        shared = common @ self._common
+        for line, numbers in zip(shared, rows, strict=True):
+            for number in numbers[numbers >= _COMMON].tolist():
+                line[self._rare[number - _COMMON]] += squares[number]
+        norms = np.array([squares[numbers].sum() for numbers in rows], np.float32)
+        far = np.maximum(norms[:, None] + self._norms - 2 * shared, 0)
+        out: Floats = np.exp(-self.gamma * far) @ self.duals + np.float32(self.bias)
         return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Screen:
+    """A linear decision that comes first and lets few pass: weights of the features, bias, threshold included."""
+
+    weights: Floats = field(repr=False)
+    bias: float
+
+    def passes(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows the machines are asked of."""
+        return np.array([self.weights[numbers].sum() + self.bias >= 0 for numbers in rows], np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Machines:
-    """Machines by name over one vocabulary, with the thresholds and the card that training wrote.
+    """Machines by name over one vocabulary, behind a screen, with the thresholds and the card that training wrote.
 
     ``scales`` is the weight of each feature; a name such as ``word=ann`` belongs to the family before the ``=``.
     """
@@ -55,25 +96,22 @@ class Machines:
     name: str
     vocabulary: Mapping[str, int] = field(repr=False)
     scales: Floats = field(repr=False)
+    screen: Screen = field(repr=False)
     machines: Mapping[str, Machine] = field(repr=False)
     thresholds: Mapping[str, float]
     card: Mapping[str, object] = field(default_factory=dict, repr=False)
     digest: str = ""
 
-    def rows(self, examples: Iterable[Iterable[str]]) -> Floats:
-        """Named features as rows; unknown ones count for nothing."""
-        return rows_of(examples, self.vocabulary, self.scales)
+    def rows(self, examples: Iterable[Iterable[str]]) -> list[Ints]:
+        """Named features as sorted numbers; unknown ones count for nothing."""
+        return rows_of(examples, self.vocabulary)
 
 
-def rows_of(examples: Iterable[Iterable[str]], vocabulary: Mapping[str, int], scales: Floats) -> Floats:
-    """Named features as rows of weights."""
+def rows_of(examples: Iterable[Iterable[str]], vocabulary: Mapping[str, int]) -> list[Ints]:
+    """Named features as sorted numbers without doubles."""
     known = vocabulary.get
-    numbers = [[at for name in names if (at := known(name)) is not None] for names in examples]
-    out = np.zeros((len(numbers), len(scales)), np.float32)
-    for row, places in enumerate(numbers):
-        out[row, places] = 1
-    out *= scales
-    return out
+    found = ({at for name in names if (at := known(name)) is not None} for names in examples)
+    return [np.array(sorted(numbers), np.int64) for numbers in found]
 
 
 def save(model: Machines, folder: Path) -> None:
@@ -81,9 +119,10 @@ def save(model: Machines, folder: Path) -> None:
     arrays: dict[str, NDArray[np.generic]] = {
         "vocabulary": np.frombuffer(_SEPARATOR.join(model.vocabulary).encode(), np.uint8),
         "scales": model.scales,
+        "screen": np.append(model.screen.weights, np.float32(model.screen.bias)),
     }
     for name, machine in model.machines.items():
-        arrays[f"vectors-{name}"] = np.packbits(machine.vectors > 0, axis=1)
+        arrays[f"vectors-{name}"] = np.packbits(machine.vectors, axis=1)
         arrays[f"duals-{name}"] = machine.duals
         arrays[f"form-{name}"] = np.array([machine.gamma, machine.bias], np.float64)
     stream = io.BytesIO()
@@ -136,9 +175,12 @@ def _opened(name: str, manifest: Mapping[str, object], data: bytes, digest: str)
         for each in names:
             bits = np.unpackbits(arrays[f"vectors-{each}"], axis=1, count=len(scales))
             gamma, bias = arrays[f"form-{each}"].tolist()
-            machines[each] = Machine(bits * scales, arrays[f"duals-{each}"].astype(np.float32), gamma, bias)
+            duals = arrays[f"duals-{each}"].astype(np.float32)
+            machines[each] = Machine(bits, duals, gamma, bias, scales)
+        screen = Screen(arrays["screen"][:-1], float(arrays["screen"][-1]))
     thresholds = {key: float(limit) for key, limit in limits.items()}
-    return Machines(name, {word: at for at, word in enumerate(words)}, scales, machines, thresholds, manifest, digest)
+    vocabulary = {word: at for at, word in enumerate(words)}
+    return Machines(name, vocabulary, scales, screen, machines, thresholds, manifest, digest)
 
 
 def _manifest(path: Path) -> Mapping[str, object]:
