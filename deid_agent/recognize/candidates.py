@@ -23,6 +23,7 @@ _ENGLISH = frozenset({"common-word", "rare-word"})
 _CUE = "name-cue"
 _CUED = f"{_CUE}:U"
 _OTHER = frozenset({_CUE, "common-word", "rare-word", "drug", "eponym", "abbreviation"})
+_NO_INITIALS = frozenset({"common-word", "abbreviation", "state-abbrev"})
 _PARTICLES = frozenset(
     [
         "de",
@@ -145,10 +146,9 @@ def _mark_words(view: View, marks: list[set[str]]) -> None:
             marks[at].add("unknown" if not lists else "listed")
             if at in cued:
                 marks[at].add("cue")
-        elif low != word:
-            if 2 <= len(word) <= 3 and word.isupper() and "common-word" not in lists and _apart(view, at):
-                marks[at].add("initials")
-        elif at in beside and lists.isdisjoint(_OTHER) and word.isalpha():
+        if 2 <= len(word) <= 3 and word.isupper() and lists.isdisjoint(_NO_INITIALS) and _apart(view, at):
+            marks[at].add("initials")
+        if at in beside and word.islower() and word.isalpha() and lists.isdisjoint(_OTHER):
             marks[at].add("cue")
         if low in named and (capital or lists.isdisjoint(_ENGLISH)):
             marks[at].add("again")

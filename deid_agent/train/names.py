@@ -33,13 +33,13 @@ class FilterSettings:
     """``features`` and ``most`` (training candidates) bound the model; ``kept`` is the share of names that pass the
     screen; ``veto`` is how many of a hundred vetoed names may be names after all."""
 
-    cost: float = 2.0
+    cost: float = 4.0
     gamma: float = 0.025
     screen_cost: float = 0.05
     kept: float = 0.997
     features: int = 4000
     least: int = 4
-    most: int = 12_000
+    most: int = 10_000
     folds: int = 2
     veto: float = 0.02
     seed: int = 2012
