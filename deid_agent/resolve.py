@@ -31,8 +31,12 @@ class Profile(StrEnum):
 KNOWN = "known:"
 """Prefix of the source of spans that the message's own structured part names."""
 
-_SOURCE_ORDER = (KNOWN, "", "char-crf:", "crf:", "neural:", "lexicon:", "login:")
-"""Whose word counts more where two findings overlap; ``""`` stands for pattern rules of high confidence."""
+_SOURCE_ORDER = (KNOWN, "crf:", "", "char-crf:", "neural:", "filter:", "lexicon:", "login:", "again:", "weak:")
+"""Whose word counts more where two findings overlap; ``""`` stands for pattern rules of high confidence.
+
+The token model stands before the rules: it has seen what they say.
+"""
+_ONE_LEVEL = 3  # of these the longest counts: known PHI, the token model, sure patterns
 
 _TYPE_ORDER = {
     kind: rank
@@ -158,12 +162,12 @@ def _rest(span: Span, start: int, end: int, text: str) -> Span | None:
 def _rank(span: Span, low: frozenset[str]) -> tuple[int, int, int, int, str]:
     """The declared order: sure before unsure, long before short, type order, source order, position.
 
-    Known PHI and sure patterns stand on one level, so that a known family name
+    Known PHI, the token model and sure patterns stand on one level, so that a known family name
     does not cut a longer name in two; at equal length known PHI comes first.
     """
     prefix = next((p for p in _SOURCE_ORDER if p and span.source.startswith(p)), "")
     source = _SOURCE_ORDER.index(prefix)
-    level = 1 if span.source in low else max(0, source - 1)
+    level = 1 if span.source in low else max(0, source - _ONE_LEVEL + 1)
     kind = _TYPE_ORDER.get(span.type, len(_TYPE_ORDER))
     return (level, span.start - span.end, source, kind, f"{span.type} {span.source} {span.start:012d}")
 

@@ -32,6 +32,8 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
         "default": System("default"),
         "rules": System("default"),
+        "hybrid": System("default", ("token",), again=True),
+        "token": System("default", ("token",)),
         **{name: System(name) for name in registry.SYSTEMS if name != "default"},
     }
 )
@@ -51,7 +53,9 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
     if lists is not None:
         loaded = [TokenCrf(bundle.load(models, model), lists, _LEAST[profile]) for model in system.models]
         again = SecondPass(lists, low=rules.low) if system.again else None
-    return Tagger(registry.assemble(rules, system.recognizers), Resolver(profile, rules), tuple(loaded), again)
+    recognizers = registry.assemble(rules, system.recognizers)
+    union = profile is Profile.RECALL
+    return Tagger(recognizers, Resolver(profile, rules), tuple(loaded), again, union)
 
 
 _LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.2})

@@ -28,18 +28,24 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tagger:
-    """``find`` gives disjoint spans in order. Holds and logs no text."""
+    """``find`` gives disjoint spans in order. Holds and logs no text.
+
+    ``union`` keeps what rules find and the models do not; without it the models speak for the rules that they saw.
+    """
 
     recognizers: tuple[Recognizer, ...]
     resolver: Resolver
     models: tuple[Model, ...] = ()
     again: SecondPass | None = field(default=None, repr=False)
+    union: bool = True
 
     def find(self, doc: Document, others: Iterable[Tagged] = ()) -> list[Span]:
         """What is PHI in ``doc``; ``others`` are documents of the same patient with what was found in them."""
         proposed = [span for recognizer in self.recognizers for span in recognizer.recognize(doc)]
         if self.models:
             first = self.resolver.resolve((s for s in proposed if not s.source.startswith(KNOWN)), doc)
+            if not self.union:
+                proposed = [span for span in proposed if span.source.startswith(KNOWN)]
             proposed += [span for model in self.models for span in model.propose(doc, first)]
         found = self.resolver.resolve(proposed, doc)
         if self.again is not None and (more := self.again.second_pass(doc, found, others)):

@@ -14,7 +14,7 @@ from deid_agent.dictionary import Dictionaries
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
-SURE, WEAK = "crf:token", "crf:token-weak"
+SURE, WEAK = "crf:token", "weak:token"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
