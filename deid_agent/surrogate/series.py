@@ -125,7 +125,8 @@ def _run(days: list[_Day], ranges: list[bool], shift: Shift, calendar: Calendar)
     lenders = [_lender(days, n) for n in range(len(days))]
     months = [day.month if lender is None else days[lender].month for day, lender in zip(days, lenders, strict=True)]
     told = any(day.year for day in days)
-    if None in months or (lenders == [None] * len(days) and (not told or all(day.year for day in days))):
+    alone = all(day.year for day in days) or not (told or any(ranges))  # Dec 28-Jan 3 is six days, in whatever year
+    if None in months or (lenders == [None] * len(days) and alone):
         return [None] * len(days)
     places = [(month or 0, day.day) for month, day in zip(months, days, strict=True)]
     years = _years(days, places, ranges, shift)

@@ -61,7 +61,8 @@ def test_all_days_move_together_in_their_form(days: int, parts: tuple[str, ...],
 
 def test_a_year_is_taken_from_the_messages_own_time() -> None:
     assert shifted(-3, "February 27", "-", "29", reference=date(2020, 3, 1)) == "February 24-26"
-    assert shifted(-3, "Dec 30", "-", "Jan 2", reference=date(2020, 1, 5)) == "Dec 30-Jan 2", "these lean on nothing"
+    assert shifted(-3, "Dec 30", "-", "Jan 2", reference=date(2020, 1, 5)) == "Dec 27-Dec 30"
+    assert shifted(-345, "Dec 28", "-", "Jan 3", reference=date(2020, 2, 1)) == "Jan 17-Jan 23", "over a leap day too"
 
 
 @pytest.mark.parametrize(
