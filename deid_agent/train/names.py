@@ -124,7 +124,7 @@ def fit(lessons: Sequence[Lesson], settings: FilterSettings) -> Machines:
     for at, numbers in enumerate(rows):
         bits[at, numbers] = 1
     screen, margins = _screen(bits, names, scales, settings)
-    inside = _few(np.flatnonzero(margins >= 0), names, settings)
+    inside = _few(_passing(margins, names), names, settings)
     persons = _few(np.flatnonzero(names), team, replace(settings, most=settings.most // 3))
     machines = {
         NAME: _machine(bits[inside], names[inside], scales, settings),
@@ -143,6 +143,13 @@ def _screen(bits: Bits, names: _Marks, scales: Floats, settings: FilterSettings)
     limit = float(np.quantile(margins[names], 1 - settings.kept))
     weights = found.coef_[0].astype(np.float32) * scales
     return Screen(weights, float(found.intercept_[0]) - limit), margins - limit
+
+
+def _passing(margins: Floats, names: _Marks) -> Ints:
+    """What the screen lets pass, and the nearest wrong candidates where it lets pass fewer of them than names."""
+    wrong = np.flatnonzero(~names)
+    nearest = wrong[np.argsort(-margins[wrong], kind="stable")][: int(names.sum())]
+    return np.union1d(np.flatnonzero(margins >= 0), nearest)
 
 
 def _few(places: Ints, yes: _Marks, settings: FilterSettings) -> Ints:

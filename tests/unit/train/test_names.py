@@ -1,0 +1,145 @@
+"""The filter of names learns of made notes, and finds what it learned; the same notes give the same filter."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deid_agent.crf.columns import View
+from deid_agent.dictionary import Dictionaries
+from deid_agent.errors import ConfigurationError
+from deid_agent.eval.markup import Note
+from deid_agent.markup import parse
+from deid_agent.phi import PhiType
+from deid_agent.recognize.filter import SURE, WEAK, FilteredNames, Judged, NameFilter, chosen
+from deid_agent.recognize.svm import Machines, load, save
+from deid_agent.spans import Span
+from deid_agent.text import Document
+from deid_agent.train.examples import Example
+from deid_agent.train.names import FilterSettings, prf, right, train_filter
+
+GIVEN = ("jennifer", "robert", "ann", "william", "karen", "harold")
+FAMILY = ("garcia", "okafor", "jansen", "nowak", "miller", "tanaka")
+SMALL = FilterSettings(least=2, features=400, most=2000)
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory) -> Dictionaries:
+    rules = tmp_path_factory.mktemp("rules")
+    folder = rules / "dictionary"
+    folder.mkdir()
+    for name, terms in (
+        ("given-female", GIVEN),
+        ("family", (*FAMILY, "foley", "walker")),
+        ("eponym", ("foley",)),
+        ("name-cue", ("dr", "sister")),
+    ):
+        (folder / f"{name}.txt").write_text("# made\n" + "\n".join(sorted(terms)) + "\n", "utf-8")
+    return Dictionaries.load(rules)
+
+
+def examples(lists: Dictionaries) -> list[Example]:
+    out = []
+    for at in range(24):
+        given, family = GIVEN[at % 6].title(), FAMILY[at // 2 % 6].title()
+        other = GIVEN[(at + 3) % 6].title()
+        text = (
+            f"Seen by Dr. [[DOCTOR|{given} {family}]] for follow-up.\nA Foley was placed and a Walker given.\n"
+            f"His sister [[PATIENT|{other}]] drove. Foley out, Walker used.\n"
+        )
+        annotated = parse(text)
+        note = Note(f"{'xyz'[at % 3]}-{at}", "made", "2014-01-01", f"{'xyz'[at % 3]}-{at}", annotated, {})
+        out.append(Example(note, View(Document(annotated.text), (), lists)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(lists: Dictionaries) -> Machines:
+    return train_filter(examples(lists), settings=SMALL, card={"about": "made"})
+
+
+def test_it_keeps_names_and_drops_the_rest(lists: Dictionaries, model: Machines) -> None:
+    doc = Document("Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed.\nHis sister Ann drove.\n")
+    found = NameFilter(model, lists).propose(doc, ())
+    assert [(doc.text[s.start : s.end], s.type) for s in found] == [
+        ("Karen Nowak", PhiType.DOCTOR),
+        ("Ann", PhiType.PATIENT),
+    ]
+    assert {s.source for s in found} <= {SURE, WEAK}
+
+
+def test_offsets_are_characters_of_the_text(lists: Dictionaries, model: Machines) -> None:
+    doc = Document("é… 😀\nSeen by Dr. Karen Nowak for follow-up.\n")
+    assert [doc.text[s.start : s.end] for s in NameFilter(model, lists).propose(doc, ())] == ["Karen Nowak"]
+
+
+def test_nothing_in_nothing(lists: Dictionaries, model: Machines) -> None:
+    assert NameFilter(model, lists).propose(Document(""), ()) == []
+
+
+def test_a_name_of_the_first_pass_that_is_none_may_be_vetoed(lists: Dictionaries, model: Machines) -> None:
+    doc = Document("Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed and a Walker given.\n")
+    names = [
+        Span(at, at + len(word), PhiType.DOCTOR, "rule")
+        for word in ("Karen Nowak", "Walker given")
+        if (at := doc.text.index(word)) >= 0
+    ]
+    strict = Machines("", model.vocabulary, model.scales, model.screen, model.machines, {"wrong": 0.0})
+    assert NameFilter(strict, lists).wrong(doc, names) == names[1:]
+
+
+def test_the_system_of_the_paper_finds_names_only(lists: Dictionaries, model: Machines) -> None:
+    doc = Document("Seen by Dr. Karen Nowak for follow-up.\n")
+    system = FilteredNames(lambda _doc: [Span(0, 4, PhiType.CITY, "rule")], NameFilter(model, lists))
+    assert [s.type for s in system.recognize(doc)] == [PhiType.DOCTOR]
+
+
+def test_the_same_notes_give_the_same_filter(lists: Dictionaries, model: Machines, tmp_path: Path) -> None:
+    save(model, tmp_path / "a")
+    save(train_filter(examples(lists), settings=SMALL, card={"about": "made"}), tmp_path / "b")
+    for ending in ("json", "npz"):
+        assert (tmp_path / "a" / f"names.{ending}").read_bytes() == (tmp_path / "b" / f"names.{ending}").read_bytes()
+
+
+def test_a_stored_filter_decides_alike(lists: Dictionaries, model: Machines, tmp_path: Path) -> None:
+    save(model, tmp_path)
+    doc = examples(lists)[0].view.doc
+    again = NameFilter(load(tmp_path, "names"), lists).judge(doc, ())
+    np.testing.assert_allclose([j.score for j in again], [j.score for j in NameFilter(model, lists).judge(doc, ())])
+
+
+def test_proposals_of_a_model_are_candidates(lists: Dictionaries) -> None:
+    seen = []
+
+    def proposals(example: Example) -> list[Span]:
+        seen.append(example.note.id)
+        return [Span(0, 4, PhiType.DOCTOR, "crf:token")]
+
+    model = train_filter(examples(lists), proposals, SMALL)
+    assert len(seen) == 24
+    assert "made=crf" in model.vocabulary
+
+
+def test_too_few_names_are_told(lists: Dictionaries) -> None:
+    with pytest.raises(ConfigurationError, match="give more annotated notes"):
+        train_filter(examples(lists)[:1], settings=SMALL)
+
+
+def test_the_right_candidate_is_the_exact_one_else_the_shortest_cover() -> None:
+    name = Span(5, 10, PhiType.PATIENT, "gold")
+    assert right([(5, 10), (4, 10), (5, 8)], [name]) == [PhiType.PATIENT, None, None]
+    assert right([(0, 20), (4, 10), (5, 8)], [name]) == [None, PhiType.PATIENT, None]
+    assert right([(0, 6), (5, 8), (11, 12)], [name]) == [None, PhiType.PATIENT, None]
+
+
+def test_of_overlapping_candidates_the_best_counts() -> None:
+    row = np.array([0], np.int64)
+    long, short, other = Judged(0, 10, 0.2, row), Judged(0, 4, 0.9, row), Judged(5, 10, 0.1, row)
+    assert chosen([long, short, other], 0.0) == [short, other]
+    assert chosen([long, short, other], 0.15) == [short]
+
+
+def test_figures_count_a_name_that_a_finding_covers() -> None:
+    gold = [Span(0, 5, PhiType.PATIENT, "gold"), Span(10, 15, PhiType.PATIENT, "gold")]
+    figures = prf([(gold, [(0, 6), (11, 15)])])
+    assert figures == {"precision": 0.5, "recall": 0.5, "f2": 0.5, "exact_f1": 0.0}
