@@ -17,6 +17,10 @@ from deid_agent.surrogate.methods import generalize, mask
 from deid_agent.surrogate.numeric_dates import day_first
 from deid_agent.surrogate.series import connects
 
+_WORD = r"[^\W\d_]{2,30}(?:['’-][^\W\d_]{2,30})?"
+_WHOLE_NAME = re.compile(
+    rf"(?P<family>{_WORD}), ?(?P<given>{_WORD})(?: \w\.?)?|(?P<first>{_WORD})(?: \w\.?)? (?P<last>{_WORD})"
+)
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]*)){2,}")
 
@@ -87,6 +91,8 @@ class Replacer:
         if scope.day_first is None:
             days_of = (value for span, value in zip(spans, old, strict=True) if span.type is PhiType.DATE)
             scope = replace(scope, day_first=day_first(days_of, scope.known))
+        if not scope.people:
+            scope = replace(scope, people=_people(spans, old))
         out: list[str] = []
         start = 0
         for end in range(1, len(spans) + 1):
@@ -118,6 +124,15 @@ class Replacer:
 
     def _now(self, scope: Scope) -> int:
         return scope.reference.year if scope.reference else self.year
+
+
+def _people(spans: Sequence[Span], old: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Given and family names as whole names of the text tell them, so that a lone one of them is known by its part."""
+    found: dict[tuple[str, str], None] = {}
+    for span, name in zip(spans, old, strict=True):
+        if span.type in {PhiType.PATIENT, PhiType.DOCTOR} and (whole := _WHOLE_NAME.fullmatch(name)):
+            found[(whole["given"] or whole["first"], whole["family"] or whole["last"])] = None
+    return tuple(found)
 
 
 def _is_day(spans: Sequence[Span], methods: Sequence[Method], n: int) -> bool:

@@ -30,7 +30,7 @@ class System:
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
-        "default": System("default"),
+        "default": System("default", again=True),
         "rules": System("default"),
         "hybrid": System("default", ("token",), again=True),
         "token": System("default", ("token",)),

@@ -59,7 +59,7 @@ _BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>(?!X\b)[{_UPPER}][^\W\d_]{{0,20
 _GIVEN_BEHIND = re.compile(
     rf",[ ]?(?P<word>[{_UPPER}][^\W\d_]{{1,20}})(?:-[{_UPPER}]\w{{1,20}})?(?:[ ][{_UPPER}]\.?)?(?![\w-]|[ ][{_UPPER}])"
 )
-_INITIAL_BEHIND = re.compile(r"[ ][A-EG-LN-Z](?:\.|(?=,))(?![\w.])")
+_INITIAL_BEHIND = re.compile(r",?[ ][A-EG-LN-Z](?:\.|(?=,))(?![\w.])")
 _SUFFIX = re.compile(r"(?:,?[ ](?:Jr\.?|I{2,3}|IV)|[ ]Sr\.?)(?!\w)")
 _NAMED_AFTER = re.compile(rf"[ ]\n?[{_UPPER}]\w")
 _PART_OF = re.compile(r"\b(?:North|South|East|West|First|New|Old|University|Bank)[ ](?:of[ ])?\Z")

@@ -76,3 +76,13 @@ def test_the_order_of_day_and_month_is_that_of_the_text(others: str, known: tupl
     one, two = (day.day, day.month) if first else (day.month, day.day)
     new = made.findings(text, spans, [Method.SURROGATE] * len(spans), scope)
     assert new[:2] == [f"{one}/{two}/{day.year}", f"{one:02d}/{two:02d}/{day.year % 100:02d}"]
+
+
+def test_a_lone_name_has_the_surrogate_of_its_part_in_a_whole_name_of_the_text() -> None:
+    text = "Ada Okafor came. Okafor, A. said that Ada was well."
+    spans = [Span(0, 10, PhiType.PATIENT, "a"), Span(17, 26, PhiType.PATIENT, "b"), Span(38, 41, PhiType.PATIENT, "c")]
+    assert [text[s.start : s.end] for s in spans] == ["Ada Okafor", "Okafor, A", "Ada"]
+    made = Replacer(policy.load("pseudonymised", RULES), surrogates())
+    whole, turned, given = made.findings(text, spans, [Method.SURROGATE] * 3, Scope("d"))
+    first, last = whole.split(" ")
+    assert (turned, given) == (f"{last}, {first[0]}", first)

@@ -209,3 +209,8 @@ def test_a_wrong_choice_is_an_error_of_the_call(args: list[str]) -> None:
 
 def test_the_demonstration_key_is_said() -> None:
     assert "demonstration key" in text(stdin=NOTE).stderr
+
+
+def test_a_name_found_with_a_cue_is_found_again_without_one() -> None:
+    done = CliRunner().invoke(main, ["text", "--demo-key", "-"], input="Mrs. Ada Okafor was seen. Okafor, A. called.")
+    assert "Okafor" not in done.stdout and done.stdout.count(done.stdout.split()[2]) == 2
