@@ -14,8 +14,7 @@ import orjson
 from deid_agent import resources
 from deid_agent.cli.common import Exit, guarded, say
 from deid_agent.config import refuse_unknown_variables
-from deid_agent.crf.bundle import Bundle
-from deid_agent.crf.train import Progress, silent
+from deid_agent.crf.train import Progress, Settings, silent
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.markup import Note
 from deid_agent.eval.readers import Form, read
@@ -28,6 +27,7 @@ from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import Told, card
 from deid_agent.train.examples import Example, Reader
 from deid_agent.train.recipes import SHIPPED, Recipe, recipe
+from deid_agent.train.store import Trained
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def train(
 def _set(one: Recipe, augment: int | None, iterations: int | None) -> Recipe:
     if augment is not None:
         one = replace(one, augment=augment)
-    if iterations is not None:
+    if iterations is not None and isinstance(one.settings, Settings):
         one = replace(one, settings=replace(one.settings, iterations=iterations))
     return one
 
@@ -127,11 +127,11 @@ class _Shop:
     quiet: bool
     per_type: bool
 
-    def trained(self, name: str, one: Recipe, notes: Sequence[Note]) -> tuple[tuple[Bundle, ...], list[Example]]:
+    def trained(self, name: str, one: Recipe, notes: Sequence[Note]) -> tuple[tuple[Trained, ...], list[Example]]:
         examples = self._read(one, notes, one.augment)
         return self._fitted(name, one, examples), examples
 
-    def tagged(self, models: Sequence[Bundle], one: Recipe, notes: Sequence[Note]) -> list[Pair]:
+    def tagged(self, models: Sequence[Trained], one: Recipe, notes: Sequence[Note]) -> list[Pair]:
         reader = Reader.load(self.rules, one.recognizers)
         with self._bar(notes, "scoring") as bar:
             examples = [reader.example(note) for note in bar]
@@ -157,10 +157,10 @@ class _Shop:
         with self._bar(notes, "reading") as bar:
             return list(reader.examples(bar, augmenter, times))
 
-    def _pairs(self, models: Sequence[Bundle], one: Recipe, reader: Reader, examples: Sequence[Example]) -> list[Pair]:
+    def _pairs(self, models: Sequence[Trained], one: Recipe, reader: Reader, examples: Sequence[Example]) -> list[Pair]:
         return components.tagged(one, models, reader, examples, Resolver(Profile.BALANCED, reader.resolver.rules))
 
-    def _fitted(self, name: str, one: Recipe, examples: Sequence[Example]) -> tuple[Bundle, ...]:
+    def _fitted(self, name: str, one: Recipe, examples: Sequence[Example]) -> tuple[Trained, ...]:
         with self._iterations(one, name) as progress:
             return components.train(name, one, examples, progress, per_type=self.per_type)
 
@@ -177,7 +177,8 @@ class _Shop:
         if self.quiet or not sys.stderr.isatty():
             yield silent
             return
-        with click.progressbar(length=one.settings.iterations, label=label, file=sys.stderr) as bar:
+        length = one.settings.iterations if isinstance(one.settings, Settings) else 1
+        with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
             yield lambda done, _total: bar.update(done - bar.pos)
 
 

@@ -15,7 +15,7 @@ from deid_agent.train.recipes import Recipe
 
 Json = dict[str, object]
 _TOLD = (Criterion.STRICT, Criterion.TOKEN, Criterion.BINARY_TOKEN, Criterion.BINARY_HIPAA_TOKEN)
-_LIBRARIES = ("python-crfsuite", "numpy")
+_LIBRARIES = ("python-crfsuite", "scikit-learn", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,14 @@ def page(manifest: Mapping[str, object]) -> str:
         "",
         "| | |",
         "|---|---|",
-        f"| schema | {manifest.get('schema')}, {len(labels) if isinstance(labels, list) else 0} labels |",
-        f"| features | {len(templates) if isinstance(templates, list) else 0} templates of "
-        f"{', '.join(map(str, _list(manifest, 'families')))} |",
+        *(
+            [
+                f"| schema | {manifest.get('schema')}, {len(labels)} labels |",
+                f"| features | {len(templates)} templates of {', '.join(map(str, _list(manifest, 'families')))} |",
+            ]
+            if isinstance(labels, list) and isinstance(templates, list)
+            else []
+        ),
         f"| sees findings of | {manifest.get('recognizers') or 'nothing: the text alone'} |",
         f"| trained on | {corpus.get('notes')} notes of {corpus.get('patients')} patients with "
         f"{corpus.get('annotations')} annotations, and {corpus.get('new_notes')} notes made from them |",

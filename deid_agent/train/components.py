@@ -7,21 +7,26 @@ from deid_agent.crf import characters
 from deid_agent.crf.bundle import Bundle
 from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters
 from deid_agent.crf.features import Features, Ints, templates_of
-from deid_agent.crf.train import Progress, fit, silent
+from deid_agent.crf.labels import Schema
+from deid_agent.crf.train import Progress, Settings, fit, silent
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.score import Pair
 from deid_agent.phi import PhiType
 from deid_agent.recognize.charcrf import CharacterCrf
+from deid_agent.recognize.filter import NameFilter
+from deid_agent.recognize.svm import Machines
 from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.resolve import Resolver
 from deid_agent.tagger import Model
 from deid_agent.train.examples import Example, Reader
+from deid_agent.train.names import FilterSettings, train_filter
 from deid_agent.train.recipes import Kind, Recipe
+from deid_agent.train.store import Trained
 
 
 def train(
     name: str, recipe: Recipe, examples: Sequence[Example], progress: Progress = silent, *, per_type: bool = False
-) -> tuple[Bundle, ...]:
+) -> tuple[Trained, ...]:
     """One model, or with ``per_type`` one for each type (Dehghan 2015 section 2.3), named ``<name>-<type>``.
 
     The same examples in the same order give the same models. Raises ``ConfigurationError`` where there is nothing to
@@ -33,33 +38,38 @@ def train(
         raise ConfigurationError(f"{name}: no note has an annotation to learn from: give an annotated corpus")
     if not per_type:
         return (_one(name, recipe, examples, types, progress),)
+    if recipe.kind is Kind.FILTER:
+        raise ConfigurationError(f"{name}: a filter is one model for all names: leave out --per-type")
     return tuple(_one(f"{name}-{kind.lower()}", recipe, examples, [kind], progress) for kind in types)
 
 
 def _one(
     name: str, recipe: Recipe, examples: Sequence[Example], types: Sequence[PhiType], progress: Progress
-) -> Bundle:
+) -> Trained:
     units: Iterable[tuple[Sequence[Ints], Sequence[str]]]
-    match recipe.kind:
-        case Kind.TOKEN:
+    schema, settings = recipe.schema, recipe.settings
+    match recipe.kind, settings, schema:
+        case Kind.FILTER, FilterSettings(), _:
+            return train_filter(examples, None, settings, name=name)
+        case Kind.TOKEN, Settings(), Schema():
             templates = (*templates_of(recipe.families), *recipe.templates)
             features = Features.learn(templates, (example.view for example in examples))
-            units = ((features.of(e.view), e.labels(recipe.schema, types)) for e in examples)
-        case Kind.CHARACTER:
+            units = ((features.of(e.view), e.labels(schema, types)) for e in examples)
+        case Kind.CHARACTER, Settings(), Schema():
             templates = (*templates_of(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
             features = Features.learn(templates, (Characters(e.view) for e in examples if e.view.words))
             views = ((e.view, e.gold(types)) for e in examples)
             units = characters.examples(views, features, around=recipe.around, share=recipe.share)
-        case unknown:
-            assert_never(unknown)
-    return Bundle(name, recipe.schema, features, fit(features, units, recipe.settings, progress))
+        case _:
+            raise ConfigurationError(f"recipe {name}: its settings or schema are those of another kind")
+    return Bundle(name, schema, features, fit(features, units, settings, progress))
 
 
 def tagged(
-    recipe: Recipe, bundles: Sequence[Bundle], reader: Reader, examples: Sequence[Example], resolver: Resolver
+    recipe: Recipe, trained: Sequence[Trained], reader: Reader, examples: Sequence[Example], resolver: Resolver
 ) -> list[Pair]:
     """What the models alone find in notes, without what the first pass found."""
-    models = [_model(recipe, bundle, reader) for bundle in bundles]
+    models = [_model(recipe, each, reader) for each in trained]
     pairs = []
     for example in examples:
         doc, first = example.view.doc, example.view.first
@@ -68,11 +78,13 @@ def tagged(
     return pairs
 
 
-def _model(recipe: Recipe, bundle: Bundle, reader: Reader) -> Model:
-    match recipe.kind:
-        case Kind.TOKEN:
-            return TokenCrf(bundle, reader.dictionaries, 1.0)
-        case Kind.CHARACTER:
-            return CharacterCrf(bundle, reader.dictionaries)
+def _model(recipe: Recipe, trained: Trained, reader: Reader) -> Model:
+    match trained:
+        case Machines():
+            return NameFilter(trained, reader.dictionaries)
+        case Bundle():
+            if recipe.kind is Kind.CHARACTER:
+                return CharacterCrf(trained, reader.dictionaries)
+            return TokenCrf(trained, reader.dictionaries, 1.0)
         case unknown:
             assert_never(unknown)

@@ -14,6 +14,7 @@ from deid_agent.crf.train import Settings
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
 from deid_agent.train.augment import Noise
+from deid_agent.train.names import FilterSettings
 
 
 class Kind(StrEnum):
@@ -21,23 +22,24 @@ class Kind(StrEnum):
 
     TOKEN = "token"  # noqa: S105 - a word, not a secret
     CHARACTER = "character"
+    FILTER = "filter"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """``recognizers`` names the set of the registry whose findings the model sees; "": it sees the text alone.
 
-    ``templates`` are features beside those of the families. ``types`` are what it learns, none: all. ``augment`` is how
-    many new notes each note gives. A character model learns from what is ``around`` PHI, in characters, and from each
-    ``share``-th line besides.
+    ``templates`` are features beside those of the families; a filter has neither, and no schema. ``types`` are what it
+    learns, none: all. ``augment`` is how many new notes each note gives. A character model learns from what is
+    ``around`` PHI, in characters, and from each ``share``-th line besides.
     """
 
     says: str
     kind: Kind
-    schema: Schema
-    families: tuple[str, ...]
+    schema: Schema | None = None
+    families: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings | FilterSettings = field(default_factory=Settings)
     recognizers: str = ""
     types: tuple[PhiType, ...] = ()
     augment: int = 0
@@ -54,8 +56,8 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "the product's token model: sees what rules and dictionaries say",
             Kind.TOKEN,
             Schema.IO,
-            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position"),
-            settings=Settings(l1=0.1, l2=0.05, iterations=60),
+            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "cue", "bag"),
+            settings=Settings(l1=0.3, l2=0.2, iterations=60),
             recognizers="default",
         ),
         "character": Recipe(
@@ -64,6 +66,12 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.EDGES,
             tuple(CHARACTER_FAMILIES),
             settings=Settings(l1=0.1, l2=0.05, iterations=40, least=3),
+            recognizers="default",
+        ),
+        "names": Recipe(
+            "the filter of names, Ferrandez 2012, section 3.2: which candidates are names of persons",
+            Kind.FILTER,
+            settings=FilterSettings(),
             recognizers="default",
         ),
         "dehghan-token": Recipe(

@@ -10,8 +10,9 @@ from deid_agent.cli import main
 from deid_agent.crf import bundle
 from deid_agent.eval.markup import read_corpus
 from deid_agent.eval.split import Part, part
+from deid_agent.recognize import svm
 from deid_agent.train.card import digest
-from deid_agent.train.recipes import SHIPPED
+from deid_agent.train.recipes import RECIPES, SHIPPED
 
 ROOT = Path(__file__).resolve().parents[3]
 MARKUP = """\
@@ -88,6 +89,16 @@ def test_each_author_is_scored_by_a_model_of_the_others(corpus: Path, monkeypatc
     assert done.exit_code == 0, done.output
     assert set(json.loads(done.stdout)["authors"]) == {"da", "db"}  # dd is dev
     assert not (corpus.parent / "models").exists()
+
+
+def test_the_filter_of_names(corpus: Path, tmp_path: Path) -> None:
+    done = run("names", "--corpus", corpus, "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    loaded = svm.load(tmp_path / "out", "names")
+    assert loaded.thresholds
+    assert loaded.card["about"] == RECIPES["names"].says
+    assert "word=" in " ".join(loaded.vocabulary)
+    assert run("names", "--corpus", corpus, "--out", tmp_path / "out", "--per-type").exit_code == 2
 
 
 def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
