@@ -201,8 +201,8 @@ def tuned(lessons: Sequence[Lesson], settings: FilterSettings) -> tuple[dict[str
         return {"likely": -0.4, "sure": 0.0, "wrong": -1.0}, {}
     steps = [round(step / 20, 2) for step in range(-24, 17)]
     figures = {step: figures_of(scored, step) for step in steps}
-    likely = max(steps, key=lambda step: figures[step]["f2"])
-    sure = max(likely, max(steps, key=lambda step: figures[step]["exact_f1"]))
+    likely = max(steps, key=lambda step: (figures[step]["f2"], -abs(step)))
+    sure = max(likely, max(steps, key=lambda step: (figures[step]["exact_f1"], -abs(step))))
     told: dict[str, object] = {"authors": authors, "likely": figures[likely], "sure": figures[sure]}
     return {"likely": likely, "sure": sure, "wrong": _wrong(scored, steps, settings.veto)}, told
 

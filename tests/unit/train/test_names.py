@@ -59,7 +59,10 @@ def model(lists: Dictionaries) -> Machines:
 
 
 def test_it_keeps_names_and_drops_the_rest(lists: Dictionaries, model: Machines) -> None:
-    doc = Document("Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed.\nHis sister Ann drove.\n")
+    doc = Document(
+        "Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed and a Walker given.\n"
+        "His sister Ann drove. Foley out, Walker used.\n"
+    )
     found = NameFilter(model, lists).propose(doc, ())
     assert [(doc.text[s.start : s.end], s.type) for s in found] == [
         ("Karen Nowak", PhiType.DOCTOR),
