@@ -227,6 +227,50 @@ def _tags(view: View, group: str) -> Column:
     return found
 
 
+_MEANINGS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "region": frozenset({"state", "state-abbrev"}),
+        "town": frozenset({"city", "city-world", "county"}),
+        "land": frozenset({"country", "nationality", "language"}),
+        "job": frozenset({"profession"}),
+        "first": frozenset({"given-female", "given-male", "nickname"}),
+        "last": frozenset({"family"}),
+        "firm": frozenset({"organization"}),
+        "clinic": frozenset({"hospital"}),
+    }
+)
+"""Lists that mean one thing: whether a word stands in any, whatever else it may be, is a column of its own."""
+
+
+def _meant(view: View, meaning: str) -> Column:
+    """The place of each token in a term of those lists (U, B, I), ambiguous or not."""
+    lists = _MEANINGS[meaning]
+    marks: dict[frozenset[str], str] = {}
+    found = []
+    for tags in view.tags:
+        mark = marks.get(tags)
+        if mark is None:
+            mark = marks[tags] = min((tag[-1] for tag in tags if base(tag) in lists), default="")
+        found.append(mark)
+    return found
+
+
+def _before(view: View, column: Column) -> Column:
+    """What ``column`` has for the last word before each token, signs passed over, in the line."""
+    found, last, line = [], "", -1
+    for at, word in enumerate(view.words):
+        if view.line[at] != line:
+            line, last = view.line[at], ""
+        found.append(last)
+        if word[0].isalnum():
+            last = column[at] or "-"
+    return found
+
+
+def _meaning_column(meaning: str) -> Callable[[View], Column]:
+    return lambda view: _meant(view, meaning)
+
+
 def _tag_column(group: str) -> Callable[[View], Column]:
     return lambda view: _tags(view, group)
 
@@ -274,6 +318,10 @@ COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
         "elsewhere": _elsewhere,
         "writing": _writings,
         **{group: _tag_column(group) for group in _GROUPS},
+        **{meaning: _meaning_column(meaning) for meaning in _MEANINGS},
+        "word_before": lambda view: _before(view, view.lower),
+        "town_before": lambda view: _before(view, _meant(view, "town")),
+        "shape_before": lambda view: _before(view, [_short(word) for word in view.words]),
         "cue_left": lambda view: _cues(view, 1),
         "cue_right": lambda view: _cues(view, -1),
         "label": _line_labels,

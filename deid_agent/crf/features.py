@@ -76,6 +76,25 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("cue_left[0]", "cue_right[0]", "cue_left[0] shape[0]", "cue_right[0] shape[0]"),
             *("cue_left[0] person[0]", "cue_left[0] plain[0]", "cue_left[0] cue_right[0] shape[0]"),
         ),
+        "meaning": (
+            *(
+                f"{c}[{i}]"
+                for c in ("region", "town", "land", "job", "first", "last", "firm", "clinic")
+                for i in (0, 1)
+            ),
+            *(f"{c}[0] shape[0]" for c in ("region", "town", "land", "job", "first", "last", "firm", "clinic")),
+            *(f"{c}[0] word_before[0]" for c in ("region", "town", "land", "job", "first", "last")),
+            *(f"{c}[0] word[1]" for c in ("region", "town", "land", "job")),
+            *("region[0] town_before[0]", "region[0] town_before[0] shape[0]", "region[0] shape[0] shape[1]"),
+            *(
+                "region[0] shape_before[0] shape[0]",
+                "town[0] region[1]",
+                "town[0] region[2]",
+                "town[0] word[1] region[2]",
+            ),
+            *("word_before[0]", "word_before[0] shape[0]", "shape_before[0] shape[0]", "first[0] last[1]"),
+            *("first[0] last[2]", "last[0] first[2]", "first[-1] last[0]", "first[0] shape[1]", "last[0] shape[-1]"),
+        ),
         "bag": (
             *(f"left: word[{i}]" for i in (-7, -6, -5, -4, -3, -2)),
             *(f"right: word[{i}]" for i in (2, 3, 4, 5)),

@@ -56,8 +56,8 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "the product's token model: sees what rules and dictionaries say",
             Kind.TOKEN,
             Schema.IO,
-            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "cue", "bag"),
-            settings=Settings(l1=0.3, l2=0.2, iterations=60),
+            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "cue", "bag", "meaning"),
+            settings=Settings(l1=0.3, l2=0.2, iterations=80),
             recognizers="default",
         ),
         "character": Recipe(
