@@ -82,9 +82,9 @@ class GatedCrf:
 
     token: TokenCrf
     character: CharacterCrf
-    low: float = 0.02
-    high: float = 0.98
-    around: int = 40
+    low: float = 0.1
+    high: float = 0.9
+    around: int = 20
 
     @property
     def name(self) -> str:
