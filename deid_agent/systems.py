@@ -5,13 +5,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import assert_never
 
 from deid_agent.crf import bundle
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
-from deid_agent.recognize import registry
+from deid_agent.recognize import registry, svm
+from deid_agent.recognize.charcrf import CharacterCrf
+from deid_agent.recognize.filter import FilteredNames, NameFilter
 from deid_agent.recognize.secondpass import SecondPass
 from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.resolve import Profile, Resolver
@@ -19,21 +23,40 @@ from deid_agent.ruleset import Ruleset
 from deid_agent.tagger import Model, Tagger
 
 
+class Part(StrEnum):
+    """How a model of the models folder takes part."""
+
+    TOKEN = "token"  # noqa: S105 - a word, not a secret
+    CHARACTER = "character"
+    FILTER = "filter"  # it decides of the names of the first pass: nothing else of that is kept
+
+
 @dataclass(frozen=True, slots=True)
 class System:
-    """``recognizers`` is a set of the registry, ``models`` are names of files in the models folder."""
+    """``recognizers`` is a set of the registry; ``models`` are names of files in the models folder.
+
+    ``speaks`` says that the models have seen what the recognizers found: where precision counts, they speak for them.
+    """
 
     recognizers: str
-    models: tuple[str, ...] = ()
+    models: tuple[tuple[str, Part], ...] = ()
     again: bool = False
+    speaks: bool = False
+
+
+_TOKEN = ("token", Part.TOKEN)
 
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
         "default": System("default", again=True),
         "rules": System("default"),
-        "hybrid": System("default", ("token",), again=True),
-        "token": System("default", ("token",)),
+        "hybrid": System("default", (_TOKEN,), again=True, speaks=True),
+        "token": System("default", (_TOKEN,), speaks=True),
+        "dehghan2015": System("patterns-dictionary", (("dehghan-token", Part.TOKEN),), again=True),
+        "zuccon2014": System("patterns", (("zuccon-token", Part.TOKEN),)),
+        "liu2015": System("patterns", (("liu-character", Part.CHARACTER), ("liu-token", Part.TOKEN))),
+        "ferrandez2012": System("patterns-dictionary", (("names", Part.FILTER),)),
         **{name: System(name) for name in registry.SYSTEMS if name != "default"},
     }
 )
@@ -48,14 +71,24 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
     if system is None:
         raise ConfigurationError(f"unknown recognizer system {name}: one of {', '.join(SYSTEMS)}")
     lists = Dictionaries.load(rules.folder) if system.models or system.again else None
+    recognizers, resolver = registry.assemble(rules, system.recognizers), Resolver(profile, rules)
     loaded: list[Model] = []
-    again = None
-    if lists is not None:
-        loaded = [TokenCrf(bundle.load(models, model), lists, _LEAST[profile]) for model in system.models]
-        again = SecondPass(lists, low=rules.low) if system.again else None
-    recognizers = registry.assemble(rules, system.recognizers)
-    union = profile is Profile.RECALL
-    return Tagger(recognizers, Resolver(profile, rules), tuple(loaded), again, union)
+    if lists is None:
+        return Tagger(recognizers, resolver)
+    for model, kind in system.models:
+        match kind:
+            case Part.TOKEN:
+                least = _LEAST[profile] if system.speaks else 1.0
+                loaded.append(TokenCrf(bundle.load(models, model), lists, least))
+            case Part.CHARACTER:
+                loaded.append(CharacterCrf(bundle.load(models, model), lists))
+            case Part.FILTER:
+                first = Tagger(recognizers, resolver).find
+                recognizers = (FilteredNames(first, NameFilter(svm.load(models, model), lists)),)
+            case unknown:
+                assert_never(unknown)
+    again = SecondPass(lists, low=rules.low) if system.again else None
+    return Tagger(recognizers, resolver, tuple(loaded), again, not system.speaks or profile is Profile.RECALL)
 
 
 _LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.2})

@@ -31,6 +31,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "patterns": ("patterns",),
         "known": ("known",),
         "dictionary": ("dictionary",),
+        "patterns-dictionary": ("patterns", "dictionary"),
     }
 )
 """Names a user may choose and the recognizers that each switches on, in order."""
