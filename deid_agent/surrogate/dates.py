@@ -8,6 +8,7 @@ any two whole dates of a scope the number of days is exact.
 import re
 import unicodedata
 from datetime import date
+from functools import lru_cache
 
 from deid_agent.surrogate.calendars import Calendar, Shift, valid
 from deid_agent.surrogate.keyed import Key
@@ -43,8 +44,13 @@ def shift_days(key: Key, scope: str, *, maximum: int, weeks: bool) -> int:
     Whole weeks where ``weeks`` is set; otherwise no multiple of 7, and in either case
     no number of days after which some date keeps its month and day.
     """
-    allowed = [days for days in range(1, maximum + 1) if (days % 7 == 0) == weeks and not _whole_years(days)]
+    allowed = _allowed(maximum, weeks)
     return -allowed[key.index(len(allowed), "shift", scope)]
+
+
+@lru_cache(maxsize=16)
+def _allowed(maximum: int, weeks: bool) -> tuple[int, ...]:
+    return tuple(days for days in range(1, maximum + 1) if (days % 7 == 0) == weeks and not _whole_years(days))
 
 
 def shifted(text: str, shift: Shift, calendar: Calendar) -> str | None:

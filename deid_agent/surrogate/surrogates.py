@@ -26,6 +26,7 @@ from deid_agent.surrogate.series import moved
 from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of
 
 _CACHED = 65_536
+_FEW = 16  # people of a scope that is kept: one of thousands would be hashed whole and held
 _MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
 
 DateScope = Literal["document", "patient"]
@@ -94,6 +95,7 @@ class Surrogates:
         self._lists = load(rules or resources.folder("rules"))
         self._calendar = calendar_of(self._lists)
         self._replace = lru_cache(maxsize=_CACHED)(self._compute)
+        self._frames = lru_cache(maxsize=4096)(_Frame)  # a document that comes again finds its values in the cache
         self._last = _Frame(Scope(""))
         self._days = lru_cache(maxsize=4096)(self._make_days)
 
@@ -127,7 +129,7 @@ class Surrogates:
             return value
         last = self._last
         if last.scope is not scope and last.scope != scope:
-            last = self._last = _Frame(scope)
+            last = self._last = _Frame(scope) if len(scope.people) > _FEW else self._frames(scope)
         return f"{before}{self._replace(type, core, kind, last)}{after}"
 
     def fresh(self, record: str, number: int) -> bytes:

@@ -407,3 +407,10 @@ def test_a_known_particle_in_capitals_is_no_given_name() -> None:
     family = replace(MADE, PhiType.PATIENT, "van der Berg", Kind.FAMILY, scope=scope)
     assert replace(MADE, PhiType.PATIENT, "VAN DER BERG", scope=scope) == family.upper()
     assert family.startswith("van der ")
+
+
+def test_a_document_that_comes_again_finds_its_values_in_the_cache() -> None:
+    made = surrogates()
+    for name in ("a", "b", "a", "b"):
+        made.replace(PhiType.CITY, "Harlow", kind=Kind.VALUE, scope=Scope(name))
+    assert made._replace.cache_info().misses == 2
