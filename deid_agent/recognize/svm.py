@@ -6,9 +6,6 @@ Ferrandez 2012 section 3.2.4. On disk: ``<name>.json``, which people read, with 
 checked before the arrays are opened; never a pickle.
 """
 
-import hashlib
-import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent.crf import files
 from deid_agent.errors import ConfigurationError
 
-FORMAT = 1
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -125,20 +122,8 @@ def save(model: Machines, folder: Path) -> None:
         arrays[f"vectors-{name}"] = np.packbits(machine.vectors, axis=1)
         arrays[f"duals-{name}"] = machine.duals
         arrays[f"form-{name}"] = np.array([machine.gamma, machine.bias], np.float64)
-    stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)
-    data = stream.getvalue()
-    manifest = {
-        **model.card,
-        "format": FORMAT,
-        "name": model.name,
-        "machines": list(model.machines),
-        "thresholds": dict(model.thresholds),
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{model.name}.npz").write_bytes(data)
-    (folder / f"{model.name}.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    manifest = {**model.card, "machines": list(model.machines), "thresholds": dict(model.thresholds)}
+    files.save(folder, model.name, manifest, arrays)
 
 
 def load(folder: Path, name: str) -> Machines:
@@ -147,52 +132,26 @@ def load(folder: Path, name: str) -> Machines:
     Raises ``ConfigurationError`` where a file is missing, is of another format, or where the digest differs; the
     arrays are not opened then.
     """
-    manifest = _manifest(folder / f"{name}.json")
-    path = folder / f"{name}.npz"
-    try:
-        data = path.read_bytes()
-    except OSError as fault:
-        raise ConfigurationError(f"{path}: {fault.strerror}: train it, or take it from a release") from None
-    digest = hashlib.sha256(data).hexdigest()
-    if manifest.get("format") != FORMAT or digest != manifest.get("sha256"):
-        raise ConfigurationError(f"{path}: is not what {name}.json describes: train it again, or restore both files")
-    try:
-        return _opened(name, manifest, data, digest)
-    except (KeyError, ValueError) as fault:
-        raise ConfigurationError(f"{path}: {type(fault).__name__}: train it again") from None
+    return files.load(folder, name, _opened)
 
 
-def _opened(name: str, manifest: Mapping[str, object], data: bytes, digest: str) -> Machines:
+def _opened(manifest: Mapping[str, object], arrays: files.Arrays, digest: str) -> Machines:
     names, limits = manifest["machines"], manifest["thresholds"]
     if not isinstance(names, list) or not isinstance(limits, dict):
         raise ValueError("manifest")
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        scales: Floats = arrays["scales"].astype(np.float32)
-        words = arrays["vocabulary"].tobytes().decode("utf-8").split(_SEPARATOR)
-        if len(words) != len(scales):
-            raise ValueError("vocabulary")
-        machines = {}
-        for each in names:
-            bits = np.unpackbits(arrays[f"vectors-{each}"], axis=1, count=len(scales))
-            gamma, bias = arrays[f"form-{each}"].tolist()
-            duals = arrays[f"duals-{each}"].astype(np.float32)
-            machines[each] = Machine(bits, duals, gamma, bias, scales)
-        screen = Screen(arrays["screen"][:-1], float(arrays["screen"][-1]))
+    scales: Floats = arrays["scales"].astype(np.float32)
+    words = arrays["vocabulary"].tobytes().decode("utf-8").split(_SEPARATOR)
+    if len(words) != len(scales):
+        raise ValueError("vocabulary")
+    machines = {}
+    for each in names:
+        bits = np.unpackbits(arrays[f"vectors-{each}"].astype(np.uint8), axis=1, count=len(scales))
+        gamma, bias = arrays[f"form-{each}"].tolist()
+        machines[each] = Machine(bits, arrays[f"duals-{each}"].astype(np.float32), gamma, bias, scales)
+    screen = Screen(arrays["screen"][:-1].astype(np.float32), float(arrays["screen"].astype(np.float32)[-1]))
     thresholds = {key: float(limit) for key, limit in limits.items()}
     vocabulary = {word: at for at, word in enumerate(words)}
-    return Machines(name, vocabulary, scales, screen, machines, thresholds, manifest, digest)
-
-
-def _manifest(path: Path) -> Mapping[str, object]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as fault:
-        raise ConfigurationError(
-            f"{path}: {type(fault).__name__}: train the model, or take it from a release"
-        ) from None
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{path}: is no manifest: train the model again")
-    return found
+    return Machines(str(manifest["name"]), vocabulary, scales, screen, machines, thresholds, manifest, digest)
 
 
 def take(model: Mapping[str, Machine], names: Sequence[str]) -> list[Machine]:

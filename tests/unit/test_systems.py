@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support import tiny_corpus
 
 from deid_agent import systems
 from deid_agent.cli import main
@@ -15,17 +16,6 @@ from deid_agent.text import Document
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = registry.load_rules(ROOT / "rules")
-MARKUP = """\
-@@PATIENT id={id}
-{{"name": {{"given": ["Zed"], "family": "{name}"}}}}
-@@NOTE id={id}-1 type=letter date=2014-02-06
-Mr. [[PATIENT|{name}]] came on [[DATE|3/4/2019]], MRN: [[MEDICALRECORD|4471902]]. He was well.
-Dr. [[DOCTOR|{name}]] saw Mr. [[PATIENT|{name}]] on [[DATE|3/7/2019]]. He was well and slept.
-@@END
-@@NOTE id={id}-2 type=note date=2014-03-06
-Mr. [[PATIENT|{name}]] slept. Dr. [[DOCTOR|Quill]] came on [[DATE|4/9/2019]]. He slept and was well.
-@@END
-"""
 TEXT = "Mr. Zyblorq came on 3/4/2019, MRN: 4471902. Dr. Quill saw him."
 PUBLISHED = ("dehghan2015", "zuccon2014", "liu2015", "ferrandez2012")
 
@@ -33,10 +23,8 @@ PUBLISHED = ("dehghan2015", "zuccon2014", "liu2015", "ferrandez2012")
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("systems")
-    corpus = folder / "corpus"
-    corpus.mkdir()
-    for id_, name in {"da-02": "Zyblorq", "db-01": "Vantongeren", "dc-01": "Orlanova", "df-01": "Pekkarinen"}.items():
-        (corpus / f"{id_}.txt").write_text(MARKUP.format(id=id_, name=name), "utf-8")
+    names = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dc-01": "Orlanova", "df-01": "Pekkarinen"}
+    corpus = tiny_corpus.write(folder / "corpus", names)
     for component in sorted({name for each in PUBLISHED for name, _ in SYSTEMS[each].models}):
         command = ["train", component, "--corpus", corpus, "--out", folder / "models", "--iterations", 8, "--quiet"]
         done = CliRunner().invoke(main, [str(word) for word in command])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support import tiny_corpus
 
 from deid_agent.cli import main
 from deid_agent.crf import bundle
@@ -15,17 +16,6 @@ from deid_agent.train.card import digest
 from deid_agent.train.recipes import RECIPES, SHIPPED
 
 ROOT = Path(__file__).resolve().parents[3]
-MARKUP = """\
-@@PATIENT id={id}
-{{"name": {{"given": ["Zed"], "family": "{name}"}}}}
-@@NOTE id={id}-1 type=letter date=2014-02-06
-Mr. [[PATIENT|{name}]] came on [[DATE|3/4/2019]], MRN: [[MEDICALRECORD|4471902]]. He was well.
-Dr. [[DOCTOR|{name}]] saw Mr. [[PATIENT|{name}]] on [[DATE|3/7/2019]]. He was well and slept.
-@@END
-@@NOTE id={id}-2 type=note date=2014-03-06
-Mr. [[PATIENT|{name}]] slept. Dr. [[DOCTOR|Quill]] came on [[DATE|4/9/2019]]. He slept and was well.
-@@END
-"""
 NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
 
 
@@ -35,11 +25,7 @@ def run(*args: str | Path | int) -> Result:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    for id_, name in NAMES.items():
-        (folder / f"{id_}.txt").write_text(MARKUP.format(id=id_, name=name), "utf-8")
-    return folder
+    return tiny_corpus.write(tmp_path / "corpus", NAMES)
 
 
 def test_the_same_notes_and_settings_give_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
