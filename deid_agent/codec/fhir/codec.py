@@ -16,7 +16,7 @@ from deid_agent.codec.fhir.every import Every, Names
 from deid_agent.codec.fhir.message import FhirMessage, message
 from deid_agent.codec.fhir.plans import Plan, Plans, Signature
 from deid_agent.codec.fhir.sink import Object, Sink
-from deid_agent.codec.fhir.tokens import Strings, quotes, scalars
+from deid_agent.codec.fhir.tokens import Strings, bounded, quotes, scalars
 from deid_agent.codec.fhir.walk import Walk, measure
 from deid_agent.errors import ConfigurationError, MessageError, Reason
 from deid_agent.sites import Narrative
@@ -83,7 +83,7 @@ class FhirCodec:
         if strings.depth() >= self._max_depth:
             measure(tree, self._max_depth)
         if len(raw) > self._max_values and strings.most() > self._max_values:
-            scalars(raw, self._max_values)
+            bounded(raw, self._max_values)
         if strings.quotes != quotes(orjson.dumps(tree)):
             where = f"byte {_doubled(raw, scalars(raw, self._max_values), tree)}"
             raise MessageError(Reason.MALFORMED, where, "a key stands twice in an object")

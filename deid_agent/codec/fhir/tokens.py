@@ -83,6 +83,13 @@ def scalars(raw: bytes, limit: int) -> list[tuple[int, int]]:
     return found
 
 
+def bounded(raw: bytes, limit: int) -> None:
+    """Raises ``MessageError(RESOURCE)`` where there are more than ``limit`` strings and scalars; keeps none of them."""
+    past = next(islice(_SCALAR.finditer(raw), limit, None), None)
+    if past is not None:
+        raise MessageError(Reason.RESOURCE, f"byte {past.start()}", f"more than {limit} values")
+
+
 def characters(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
     """Where each of the ``count`` characters of the string inside ``raw[start:end]`` starts and ends.
 
