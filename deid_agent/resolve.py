@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 
-from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.boundaries import bounded, mend
+from deid_agent.phi import PhiType
 from deid_agent.ruleset import Ruleset
 from deid_agent.spans import Span, in_order
 from deid_agent.text import Document, glued
@@ -52,21 +53,6 @@ _TYPE_ORDER = {
     )
 }
 
-_NAMES = frozenset(t for t, c in CATEGORY.items() if c is PhiCategory.NAME and t is not PhiType.USERNAME)
-_TITLE = re.compile(
-    r"(?:(?:dr|drs|mr|mrs|ms|mx|miss|prof|rev|fr|sr|sgt|cpl|lt|col|maj|capt|pt|doctor|professor|md)\.?\s+)+(?=\S)",
-    re.IGNORECASE,
-)
-_POSSESSIVE = re.compile(r"['’][sS]$")
-_CREDENTIAL = re.compile(
-    r",?\s+(?:m\.?d\.?|d\.?o\.?|r\.?n\.?|ph\.?d\.?|np|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|pt|dpt|ot|otr/l)\.?$",
-    re.IGNORECASE,
-)
-_OUTSIDE = ' \t\r\n,;:[]{}<>"“”|*_=~'
-_ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
-_DOT_STAYS = frozenset(
-    {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
-)
 _WEEKDAY = re.compile(r"(?:mon|tues?|wed(?:nes)?|weds|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?s?\.?", re.IGNORECASE)
 _GAPS = {
     PhiType.DOCTOR: re.compile(r"[ \t]?\r?\n?[ \t]?"),
@@ -91,7 +77,7 @@ class Resolver:
         an overlap never uncovers text. The precision profile drops that rest.
         """
         low = self.rules.low
-        mended = {m for s in spans if (m := mend(s, doc.text)) is not None}
+        mended = {m for s in spans for m in _bounded(s, doc.text)}
         if self.profile is Profile.PRECISION:
             mended = {s for s in mended if s.source not in low}
         kept = self._unvetoed(mended, doc)
@@ -136,6 +122,14 @@ class Resolver:
         return [kept for pair in zip_longest(mended, others) for kept in pair if kept is not None]
 
 
+def _bounded(span: Span, text: str) -> Iterable[Span]:
+    """By the guidelines; what the structure names is one thing, however it is written."""
+    if not span.source.startswith(KNOWN):
+        return bounded(span, text)
+    mended = mend(span, text)
+    return () if mended is None else (mended,)
+
+
 def _clusters(spans: set[Span]) -> Iterator[list[Span]]:
     """Spans that hang together by overlaps: what happens in one does not concern the others."""
     cluster: list[Span] = []
@@ -170,58 +164,6 @@ def _rank(span: Span, low: frozenset[str]) -> tuple[int, int, int, int, str]:
     level = 1 if span.source in low else max(0, source - _ONE_LEVEL + 1)
     kind = _TYPE_ORDER.get(span.type, len(_TYPE_ORDER))
     return (level, span.start - span.end, source, kind, f"{span.type} {span.source} {span.start:012d}")
-
-
-def mend(span: Span, text: str) -> Span | None:
-    """``span`` with the boundaries of the guidelines; ``None`` where no letter or digit is left.
-
-    Blanks, brackets and marks at the ends go; of names also titles, credentials and the
-    possessive; a full stop stays only where it ends an abbreviation.
-    """
-    start, end = span.start, span.end
-    while start < end:
-        inside = text[start:end]
-        cut, drop = _loose_start(span.type, inside), 0
-        if not cut:
-            drop = _loose_end(span.type, inside, text[end : end + 3])
-        if not cut and not drop:
-            break
-        start, end = start + cut, end - drop
-    if not any(c.isalnum() for c in text[start:end]):
-        return None
-    if (start, end) == (span.start, span.end):
-        return span
-    return Span(start, end, span.type, span.source)
-
-
-def _loose_start(kind: PhiType, inside: str) -> int:
-    """How many characters at the start are outside: blanks, signs, a bracket that nothing closes, titles of names."""
-    cut = len(inside) - len(inside.lstrip(_OUTSIDE))
-    if inside[cut : cut + 1] == "(" and (")" not in inside or inside.find(")") >= len(inside) - 1):
-        return cut + 1
-    if kind in _NAMES and (title := _TITLE.match(inside)):
-        return max(cut, title.end())
-    return cut
-
-
-def _loose_end(kind: PhiType, inside: str, rest: str) -> int:
-    """How many characters at the end are outside."""
-    drop = len(inside) - len(inside.rstrip(_OUTSIDE))
-    if drop:
-        return drop
-    if inside.endswith(")") and "(" not in inside:
-        return 1
-    if kind in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)) and found.start():
-        return len(inside) - found.start()
-    return 1 if inside.endswith(".") and not _dot_belongs(kind, inside, rest) else 0
-
-
-def _dot_belongs(kind: PhiType, inside: str, rest: str) -> bool:
-    """A full stop is inside where it ends an abbreviation and not the sentence too."""
-    if kind in _NAMES:
-        return re.search(r"(?:\b[^\W\d_]|\b[JS]r)\.$", inside) is not None
-    ends_sentence = not rest.strip() or rest[:1] in "\r\n" or rest.lstrip()[:1].isupper()
-    return kind in _DOT_STAYS and not ends_sentence and _ABBREVIATED.search(inside) is not None
 
 
 def join(spans: list[Span], text: str) -> list[Span]:

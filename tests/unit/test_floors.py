@@ -22,6 +22,7 @@ FLOORS = {
     "text": 1,
     "markup": 1,
     "linear": 1,
+    "boundaries": 1,
     "ruleset": 1,
     "lexicon": 1,
     "dictionary": 1,

@@ -1,0 +1,174 @@
+"""Where a finding begins and ends: the decisions of the annotation guidelines, as functions of span and text.
+
+A finding may come too wide (two people, an empty line, a title inside) or too narrow (half of a double name, an
+initial left out); both are put right here, whoever found it. Nothing here makes or drops a finding with a letter or
+digit in it. Every separator below never, or in fewer than one of a thousand, stands inside an annotation of that type.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from deid_agent.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.spans import Span
+
+_NAMES = frozenset(t for t, c in CATEGORY.items() if c is PhiCategory.NAME and t is not PhiType.USERNAME)
+_TITLE = re.compile(
+    r"(?:(?:dr|drs|mr|mrs|ms|mx|miss|prof|rev|fr|sr|sgt|cpl|lt|col|maj|capt|pt|doctor|professor|md)\.?\s+)+(?=\S)",
+    re.IGNORECASE,
+)
+_POSSESSIVE = re.compile(r"['’][sS]$")
+_CREDENTIAL = re.compile(
+    r",?\s+(?:m\.?d\.?|d\.?o\.?|r\.?n\.?|ph\.?d\.?|np|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|pt|dpt|ot|otr/l)\.?$",
+    re.IGNORECASE,
+)
+_OUTSIDE = ' \t\r\n,;:[]{}<>"“”|*_=~'
+_ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
+_DOT_STAYS = frozenset(
+    {PhiType.STREET, PhiType.STATE, PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.CITY, PhiType.DATE}
+)
+_LEGAL_FORM = r"(?:P\.?A|P\.?[CSL]|S\.?[AC]|LLC|L\.L\.C|Inc|Ltd|LLP|PLLC|PLC|LP|Co|Corp|GmbH|APMC)\b"
+_ANY = r"\s+|(?<=\s)or(?=\s)|[|;]"
+_AND = r"|(?<=\s)(?:and|&)(?=\s)"
+_REGION = _AND.replace("and", r"and(?!\s+Labrador)") + "|[/,]"
+_BODY = rf"|,(?=\s)(?!\s*(?i:{_LEGAL_FORM}))"
+_APART_OF: Mapping[PhiCategory, str] = MappingProxyType(
+    {
+        PhiCategory.NAME: _AND + "|/",
+        PhiCategory.PROFESSION: r"|,(?=\s)|/",
+        PhiCategory.AGE: r"|,(?=\s)|(?<=\s)and(?=\s)(?!\s+a\b)",
+        PhiCategory.ID: r"|,(?=\s)",
+    }
+)
+_APART_OF_TYPE: Mapping[PhiType, str] = MappingProxyType(
+    {
+        PhiType.USERNAME: "",
+        PhiType.CITY: _REGION,
+        PhiType.STATE: _REGION,
+        PhiType.COUNTRY: _REGION,
+        PhiType.ZIP: _REGION,
+        PhiType.HOSPITAL: _BODY,
+        PhiType.ORGANIZATION: _BODY,
+        PhiType.DATE: r"|(?<=\d\s)[-–](?=\s\d)|(?<=\s)and(?=\s)",
+    }
+)
+_SEPARATORS = MappingProxyType(
+    {kind: re.compile(_ANY + _APART_OF_TYPE.get(kind, _APART_OF.get(CATEGORY[kind], ""))) for kind in PhiType}
+)
+_ONE_LINE = frozenset(
+    {PhiType.CITY, PhiType.STATE, PhiType.COUNTRY, PhiType.ZIP, PhiType.AGE}
+    | {kind for kind, category in CATEGORY.items() if category is PhiCategory.ID}
+)
+_UPPER = "A-ZÀ-ÖØ-ÞŁŚŽŠČĐİ"
+_SECOND_HALF = re.compile(rf"(?:[-‐](?:[{_UPPER}][^\W\d_]*|[a-z]{{2,}}(?=[\s,.;:)]|\Z)))+")
+_FIRST_HALF = re.compile(r"(?<![^\s(])(?:[^\W\d_]{1,12}[-‐'’])+\Z")
+_INITIALS = re.compile(rf"(?<![^\s(:/])(?:[{_UPPER}]\.[ ]?){{1,3}}\Z")
+_BACK = 24
+_NO_INITIALS = frozenset({"MD", "DO", "RN", "NP", "PA", "PO", "MO", "MSW", "PT", "OT", "AD"})
+"""Credentials and labels that are written as initials are: "P.O. Verret", "M.S.W. Justina Obiekwe"."""
+_SAINT = re.compile(r"(?<!\S)(?:St\.?|Saint)\s+[A-Z]\w+\Z")
+_SAINTS = frozenset({PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.LOCATION_OTHER})
+
+
+def bounded(span: Span, text: str) -> Iterator[Span]:
+    """What ``span`` holds, as the guidelines would have it: its parts, each whole and without what is outside."""
+    for part in _parts(span, text):
+        mended = mend(_whole(part, text), text)
+        if mended is not None:
+            yield mended
+
+
+def _parts(span: Span, text: str) -> Iterator[Span]:
+    """Divided where two of a type stand side by side, and at gaps that no annotation goes over."""
+    start = span.start
+    for between in _SEPARATORS[span.type].finditer(text, span.start, span.end):
+        if between[0].isspace() and not _is_apart(between[0], span.type):
+            continue
+        if between.start() > start:
+            yield Span(start, between.start(), span.type, span.source)
+        start = between.end()
+    if start == span.start:
+        yield span
+    elif start < span.end:
+        yield Span(start, span.end, span.type, span.source)
+
+
+def _is_apart(gap: str, kind: PhiType) -> bool:
+    """An empty line, a tab, a wide gap; for what stands on one line its end too."""
+    breaks = gap.count("\n")
+    return breaks > 1 or (kind in _ONE_LINE if breaks else len(gap) > 1 or gap == "\t")
+
+
+def _whole(span: Span, text: str) -> Span:
+    """With the other half of a double name, initials before a name, the ``'s`` of a saint's house."""
+    start, end = span.start, span.end
+    if span.type in _NAMES and end - start > 1:
+        if half := _SECOND_HALF.match(text, end):
+            end = half.end()
+        if half := _FIRST_HALF.search(text, max(0, start - _BACK), start):
+            start = half.start()
+        if end - start > 2 and text[start].isupper():
+            start -= _initials_before(text, start)
+    elif span.type in _SAINTS and text[end : end + 2] in {"'s", "’s"} and _SAINT.search(text, start, end):
+        end += 2
+    return span if (start, end) == (span.start, span.end) else Span(start, end, span.type, span.source)
+
+
+def _initials_before(text: str, start: int) -> int:
+    """How many characters before a name are initials that belong to it."""
+    found = _INITIALS.search(text, max(0, start - 9), start)
+    if found is None or re.sub(r"[. ]", "", found[0]) in _NO_INITIALS:
+        return 0
+    return len(found[0])
+
+
+def mend(span: Span, text: str) -> Span | None:
+    """``span`` with the boundaries of the guidelines; ``None`` where no letter or digit is left.
+
+    Blanks, brackets and marks at the ends go; of names also titles, credentials and the
+    possessive; a full stop stays only where it ends an abbreviation.
+    """
+    start, end = span.start, span.end
+    while start < end:
+        inside = text[start:end]
+        cut, drop = _loose_start(span.type, inside), 0
+        if not cut:
+            drop = _loose_end(span.type, inside, text[end : end + 3])
+        if not cut and not drop:
+            break
+        start, end = start + cut, end - drop
+    if not any(c.isalnum() for c in text[start:end]):
+        return None
+    if (start, end) == (span.start, span.end):
+        return span
+    return Span(start, end, span.type, span.source)
+
+
+def _loose_start(kind: PhiType, inside: str) -> int:
+    """How many characters at the start are outside: blanks, signs, a bracket that nothing closes, titles of names."""
+    cut = len(inside) - len(inside.lstrip(_OUTSIDE))
+    if inside[cut : cut + 1] == "(" and (")" not in inside or inside.find(")") >= len(inside) - 1):
+        return cut + 1
+    if kind in _NAMES and (title := _TITLE.match(inside)):
+        return max(cut, title.end())
+    return cut
+
+
+def _loose_end(kind: PhiType, inside: str, rest: str) -> int:
+    """How many characters at the end are outside."""
+    drop = len(inside) - len(inside.rstrip(_OUTSIDE))
+    if drop:
+        return drop
+    if inside.endswith(")") and "(" not in inside:
+        return 1
+    if kind in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)) and found.start():
+        return len(inside) - found.start()
+    return 1 if inside.endswith(".") and not _dot_belongs(kind, inside, rest) else 0
+
+
+def _dot_belongs(kind: PhiType, inside: str, rest: str) -> bool:
+    """A full stop is inside where it ends an abbreviation and not the sentence too."""
+    if kind in _NAMES:
+        return re.search(r"(?:\b[^\W\d_]|\b[JS]r)\.$", inside) is not None
+    ends_sentence = not rest.strip() or rest[:1] in "\r\n" or rest.lstrip()[:1].isupper()
+    return kind in _DOT_STAYS and not ends_sentence and _ABBREVIATED.search(inside) is not None
