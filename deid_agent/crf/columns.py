@@ -6,7 +6,7 @@ Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3, Ferrandez 2012 section
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,6 +160,15 @@ def _zones(view: View) -> Column:
         f"h{line // 2}" if line < _ZONE else f"t{(last - line) // 2}" if last - line < _ZONE else "b"
         for line in view.line
     ]
+
+
+_SIZES = (3, 8, 20, 60)
+
+
+def _sizes(view: View) -> Column:
+    """How short a text is, in steps: a value of a message is no note, and its first line no letterhead."""
+    step = bisect_left(_SIZES, len(view.words))
+    return [f"{step}" if step < len(_SIZES) else ""] * len(view.words)
 
 
 def _sources(view: View) -> Column:
@@ -329,6 +338,7 @@ COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
         "place": _line_places,
         "case": _line_cases,
         "zone": _zones,
+        "size": _sizes,
     }
 )
 """Every column by name. Names stand in model manifests: one may be added, none may change its meaning."""

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from deid_agent.boundaries import mend
 from deid_agent.markup import parse
 from deid_agent.phi import PhiType
-from deid_agent.resolve import Profile, Resolver, mend
+from deid_agent.resolve import Profile, Resolver
 from deid_agent.ruleset import Ruleset, load
 from deid_agent.spans import Span, is_disjoint
 from deid_agent.text import Document
