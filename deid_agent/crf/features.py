@@ -99,7 +99,14 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *(f"left: word[{i}]" for i in (-7, -6, -5, -4, -3, -2)),
             *(f"right: word[{i}]" for i in (2, 3, 4, 5)),
         ),
-        "size": ("size[0]", "size[0] shape[0]", "size[0] case[0]", "size[0] place[0]", "size[0] word[0]", "size[0] gap[0]"),
+        "size": (
+            "size[0]",
+            "size[0] shape[0]",
+            "size[0] case[0]",
+            "size[0] place[0]",
+            "size[0] word[0]",
+            "size[0] gap[0]",
+        ),
         "position": ("place[0]", "case[0]", "zone[0]", "case[0] shape[0]", "zone[0] shape[0]", "place[0] shape[0]"),
     }
 )
