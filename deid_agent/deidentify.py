@@ -20,7 +20,7 @@ from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
 from deid_agent.replacer import Codes, Replacer
 from deid_agent.rewrap import inside, siblings, written
-from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Narrative, Remark, Site, place
+from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Remark, Site, place
 from deid_agent.spans import Replacement, Span, splice
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.tagger import Tagger
@@ -88,6 +88,7 @@ class Deidentifier:
         """``inner`` are formats that come as attachments only; they are asked first."""
         self._codecs = tuple(codecs)
         self._tagger = tagger
+        self._keys = tagger.without_models()
         self._policy = policy
         self._replacer = Replacer(policy, surrogates)
         self._guard = guard
@@ -153,8 +154,7 @@ class Deidentifier:
             edits += self._site(site, case)
         for attachment in case.message.attachments:
             edits += self._attachment(attachment, case)
-        for narrative in case.message.narratives:
-            edits += self._fragments(narrative, case)
+        edits += self._fragments(case)
         return self._guarded(case, *place(case.message.raw, edits))
 
     def _guarded(self, case: _Case, output: bytes, decided: list[tuple[int, int]]) -> bytes:
@@ -195,11 +195,14 @@ class Deidentifier:
         self, path: str, document: Document, scope: Scope, notes: "_Notes"
     ) -> tuple[tuple[Span, ...], list[Replacement]]:
         """The findings of one document and what to write in their places."""
-        if not document.text.strip():
+        if not _worth_reading(path, document):
             return (), []
-        if len(document.text) > MAX_TEXT:
-            raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
         spans = tuple(self._tagger.find(document))
+        return spans, self._replaced(path, document, spans, scope, notes)
+
+    def _replaced(
+        self, path: str, document: Document, spans: Sequence[Span], scope: Scope, notes: "_Notes"
+    ) -> list[Replacement]:
         replacements: list[Replacement] = []
         methods = [self._policy.method(span.type, path) for span in spans]
         found = self._replacer.findings(document.text, spans, methods, scope)
@@ -207,13 +210,17 @@ class Deidentifier:
             if new != document.text[span.start : span.end]:
                 notes[path, span.type, method, span.source] += 1
                 replacements.append(Replacement(span.start, span.end, new))
-        return spans, replacements
+        return replacements
 
-    def _fragments(self, narrative: Narrative, case: _Case) -> Iterable[Edit]:
-        document = Document(narrative.mapped.text, case.facts)
-        _, replacements = self._narrative(narrative.path, document, case.scope, case.notes)
-        for start, end, text in narrative.mapped.place(replacements):
-            yield Edit(start, end, case.message.encode(text))
+    def _fragments(self, case: _Case) -> Iterable[Edit]:
+        """The edits of all narratives of a message, which the tagger reads together."""
+        documents = [(n, Document(n.mapped.text, case.facts)) for n in case.message.narratives]
+        documents = [(n, document) for n, document in documents if _worth_reading(n.path, document)]
+        found = self._tagger.find_all([document for _, document in documents])
+        for (narrative, document), spans in zip(documents, found, strict=True):
+            replacements = self._replaced(narrative.path, document, spans, case.scope, case.notes)
+            for start, end, text in narrative.mapped.place(replacements):
+                yield Edit(start, end, case.message.encode(text))
 
     def _attachment(self, attachment: Attachment, case: _Case) -> Iterable[Edit]:
         """A readable attachment is edited inside; any other is replaced by a notice, or the message refused."""
@@ -295,10 +302,17 @@ class Deidentifier:
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         name = "" if key is None else recordkey.document_of(key.decode("utf-8", "replace"))
-        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._tagger.find)
+        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._keys.find)
 
     def _kept(self, headers: Headers) -> Headers:
         return tuple((name, value) for name, value in headers if name.lower() in self._policy.headers)
+
+
+def _worth_reading(path: str, document: Document) -> bool:
+    """False for an empty text. Raises ``MessageError(RESOURCE)`` for one that is too long."""
+    if len(document.text) > MAX_TEXT:
+        raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
+    return bool(document.text.strip())
 
 
 def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:

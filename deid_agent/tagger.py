@@ -5,7 +5,7 @@ again for what was found elsewhere. Every stage may be missing, so that each pub
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from deid_agent.recognize.base import Recognizer
@@ -22,8 +22,8 @@ class Model(Protocol):
     def name(self) -> str:
         """What configuration and reports call it."""
 
-    def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
-        """Spans inside the text; they may overlap."""
+    def propose_all(self, asked: Sequence[tuple[Document, Sequence[Span]]]) -> Sequence[Sequence[Span]]:
+        """Of each document, with what its first pass found, spans inside its text; they may overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,31 @@ class Tagger:
 
     def find(self, doc: Document, others: Iterable[Tagged] = ()) -> list[Span]:
         """What is PHI in ``doc``; ``others`` are documents of the same patient with what was found in them."""
-        proposed = [span for recognizer in self.recognizers for span in recognizer.recognize(doc)]
+        return self._again(doc, self._once([doc])[0], others)
+
+    def find_all(self, docs: Sequence[Document]) -> list[list[Span]]:
+        """As ``find`` of each document: models read them together."""
+        return [self._again(doc, found, ()) for doc, found in zip(docs, self._once(docs), strict=True)]
+
+    def without_models(self) -> "Tagger":
+        """The same for what is no prose, such as a record key: a model of notes has nothing to say of it."""
+        return replace(self, models=(), union=True)
+
+    def _once(self, docs: Sequence[Document]) -> list[list[Span]]:
+        proposed = [[span for each in self.recognizers for span in each.recognize(doc)] for doc in docs]
         if self.models:
-            first = self.resolver.resolve((s for s in proposed if not s.source.startswith(KNOWN)), doc)
+            asked = [(doc, self._first(doc, spans)) for doc, spans in zip(docs, proposed, strict=True)]
             if not self.union:
-                proposed = [span for span in proposed if span.source.startswith(KNOWN)]
-            proposed += [span for model in self.models for span in model.propose(doc, first)]
-        found = self.resolver.resolve(proposed, doc)
+                proposed = [[span for span in spans if span.source.startswith(KNOWN)] for spans in proposed]
+            for model in self.models:
+                said = model.propose_all(asked)
+                proposed = [[*spans, *more] for spans, more in zip(proposed, said, strict=True)]
+        return [self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True)]
+
+    def _first(self, doc: Document, proposed: Iterable[Span]) -> list[Span]:
+        return self.resolver.resolve((s for s in proposed if not s.source.startswith(KNOWN)), doc)
+
+    def _again(self, doc: Document, found: list[Span], others: Iterable[Tagged]) -> list[Span]:
         if self.again is not None and (more := self.again.second_pass(doc, found, others)):
-            found = self.resolver.resolve([*found, *more], doc)
+            return self.resolver.resolve([*found, *more], doc)
         return found

@@ -22,7 +22,7 @@ from deid_agent.eval.report import Report, as_json, table
 from deid_agent.eval.score import Pair, Scores, score
 from deid_agent.eval.split import Part, part
 from deid_agent.resolve import Profile, Resolver
-from deid_agent.train import components, store
+from deid_agent.train import components, extra, store
 from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import Told, card
 from deid_agent.train.examples import Example, Reader
@@ -71,6 +71,7 @@ def train(
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")
+    extra.require()
     names = SHIPPED if component == "all" else (component,)
     chosen = {name: _set(recipe(name), augment, iterations) for name in names}
     refuse_unknown_variables()

@@ -159,6 +159,22 @@ class Features:
         made = self.numbered(view)
         return [joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
 
+    def of_all(self, views: Sequence[Seen]) -> tuple[list[Ints], list[slice]]:
+        """As ``of`` for several documents at once, and where the units of each lie.
+
+        Between them stand as many edges as a template can see: no document sees another.
+        """
+        if len(views) == 1:
+            found = self.of(views[0])
+            return found, [slice(0, len(found[0]))]
+        edge = np.full(max(abs(at) for t in self.templates for _, at in parts(t)), _EDGE, np.int64)
+        each = [self.numbered(view) for view in views]
+        made = {name: np.concatenate([p for one in each for p in (one[name], edge)]) for name in each[0]}
+        sizes = [len(next(iter(one.values()))) for one in each]
+        starts = np.cumsum([0, *(size + len(edge) for size in sizes[:-1])]).tolist()
+        places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        return [joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates], places
+
     def numbered(self, view: Seen) -> dict[str, Ints]:
         """The columns of the templates, each value as its number; 0 for one that training never saw."""
         return {name: self.numbers(name, view.column(name)) for name in _columns(self.templates)}

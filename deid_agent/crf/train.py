@@ -1,6 +1,7 @@
 """Training of a chain: L-BFGS with L1 and L2 by the crfsuite library, the weights taken over into arrays.
 
-Source: Okazaki 2007 (CRFsuite); sklearn-crfsuite is its Python side.
+Source: Okazaki 2007 (CRFsuite); sklearn-crfsuite is its Python side. It is imported when a training begins: serving goes
+without it.
 """
 
 import tempfile
@@ -8,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pycrfsuite
 
 from deid_agent.crf.features import Features, Ints, groups
 from deid_agent.crf.model import Chain, chain
@@ -30,16 +29,6 @@ class Settings:
     least: int = 2
 
 
-class _Trainer(pycrfsuite.Trainer):  # type: ignore[misc]  # untyped library
-    progress: Progress
-    total: int
-
-    def message(self, message: str) -> None:
-        """What the library logs. It prints what it hands on itself, so that only iterations are looked for here."""
-        if self.logparser.feed(message) == "iteration":
-            self.progress(int(self.logparser.last_iteration["num"]), self.total)
-
-
 def silent(_done: int, _total: int) -> None:
     """No progress is shown."""
 
@@ -54,8 +43,15 @@ def fit(
 
     Raises ``UnsafeError`` where the folder for temporary files takes nothing.
     """
-    trainer = _Trainer(verbose=False, algorithm="lbfgs")
-    trainer.progress, trainer.total = progress, settings.iterations
+    import pycrfsuite  # noqa: PLC0415 - only training needs it
+
+    class Trainer(pycrfsuite.Trainer):  # type: ignore[misc]  # untyped library
+        def message(self, message: str) -> None:
+            """What the library logs. It prints what it hands on itself, so only iterations are looked for here."""
+            if self.logparser.feed(message) == "iteration":
+                progress(int(self.logparser.last_iteration["num"]), settings.iterations)
+
+    trainer = Trainer(verbose=False, algorithm="lbfgs")
     trainer.set_params(
         {
             "c1": settings.l1,
@@ -79,6 +75,8 @@ def _items(numbers: Sequence[Ints], shared: Sequence[int]) -> list[list[str]]:
 
 
 def _read(features: Features, path: Path) -> Chain:
+    import pycrfsuite  # noqa: PLC0415
+
     tagger = pycrfsuite.Tagger()
     try:
         opened = tagger.open(str(path))

@@ -15,7 +15,7 @@ from deid_agent.crf.columns import View
 from deid_agent.crf.labels import decode_edges
 from deid_agent.crf.model import Floats
 from deid_agent.dictionary import Dictionaries
-from deid_agent.recognize.tokencrf import TokenCrf
+from deid_agent.recognize.tokencrf import Asked, TokenCrf
 from deid_agent.spans import Span
 from deid_agent.text import Document, Range
 
@@ -40,6 +40,10 @@ class CharacterCrf:
     def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
         """Spans of ``doc``, whose first pass found ``first``; none crosses a line end."""
         return self.within(View(doc, first, self.dictionaries), lines(doc)) if doc.tokens else []
+
+    def propose_all(self, asked: Sequence[Asked]) -> list[list[Span]]:
+        """As ``propose`` of each."""
+        return [list(self.propose(doc, first)) for doc, first in asked]
 
     def within(self, view: View, chosen: Sequence[Range]) -> list[Span]:
         """Spans inside the chosen windows of a document that has tokens; windows are disjoint and not empty."""
@@ -104,6 +108,10 @@ class GatedCrf:
         ranges = [doc.tokens[at] for at in np.flatnonzero(doubted).tolist()]
         found = self.character.within(view, windows(doc, ranges, self.around))
         return [*self.token.spans(doc, reading), *_touching(found, ranges)]
+
+    def propose_all(self, asked: Sequence[Asked]) -> list[list[Span]]:
+        """As ``propose`` of each."""
+        return [list(self.propose(doc, first)) for doc, first in asked]
 
 
 def _touching(spans: Sequence[Span], ranges: Sequence[Range]) -> Iterator[Span]:

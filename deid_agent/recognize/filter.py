@@ -15,6 +15,7 @@ from deid_agent.phi import PhiType
 from deid_agent.recognize.candidates import PERSONS, Candidate, candidates
 from deid_agent.recognize.namefeatures import Sight
 from deid_agent.recognize.svm import Ints, Machines, take
+from deid_agent.recognize.tokencrf import Asked
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
@@ -69,6 +70,10 @@ class NameFilter:
             )
             for each, score in zip(kept, team.decide([each.row for each in kept]).tolist(), strict=True)
         ]
+
+    def propose_all(self, asked: Sequence[Asked]) -> list[list[Span]]:
+        """As ``propose`` of each."""
+        return [self.propose(doc, first) for doc, first in asked]
 
     def wrong(self, doc: Document, first: Sequence[Span]) -> list[Span]:
         """The names of ``first`` that are surely none (threshold ``wrong``), to be vetoed where precision counts.

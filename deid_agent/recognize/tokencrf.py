@@ -3,7 +3,7 @@
 Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.crf.bundle import Bundle
@@ -14,6 +14,9 @@ from deid_agent.dictionary import Dictionaries
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
+Asked = tuple[Document, Sequence[Span]]
+"""A document and what its first pass found."""
+_BATCH = 2_048  # tokens read at once: bounds the memory
 SURE, WEAK = "crf:token", "weak:token"
 
 
@@ -44,21 +47,36 @@ class TokenCrf:
 
     def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
         """Spans of ``doc``, whose first pass found ``first``."""
-        if not doc.tokens:
-            return []
-        return self.spans(doc, self.read(View(doc, first, self.dictionaries), doubts=self.least < 1))
+        return self.propose_all([(doc, first)])[0]
+
+    def propose_all(self, asked: Sequence[Asked]) -> list[list[Span]]:
+        """As ``propose`` of each; short documents cost far less together than one by one."""
+        found: list[list[Span]] = [[] for _ in asked]
+        doubts = self.least < 1
+        for batch in _batches([at for at, (doc, _) in enumerate(asked) if doc.tokens], asked):
+            views = [View(*asked[at], self.dictionaries) for at in batch]
+            for at, view, reading in zip(batch, views, self._readings(views, doubts=doubts), strict=True):
+                found[at] = self.spans(view.doc, reading)
+        return found
 
     def read(self, view: View, *, doubts: bool) -> Reading:
         """What the model says of a document that has tokens; without ``doubts`` the labels alone."""
+        return next(self._readings([view], doubts=doubts))
+
+    def _readings(self, views: Sequence[View], *, doubts: bool) -> Iterator[Reading]:
         chain = self.bundle.chain
-        emissions = chain.emissions(self.bundle.features.of(view))
-        best = chain.best(emissions)
-        if not doubts:
-            return Reading(best)
-        marginals = chain.marginals(emissions)
-        marginals[:, chain.labels.index(OUTSIDE)] = 0
-        kinds = [chain.labels[kind] for kind in marginals.argmax(axis=1).tolist()]
-        return Reading(best, marginals.sum(axis=1), kinds)
+        features, places = self.bundle.features.of_all(views)
+        together = chain.emissions(features)
+        for place in places:
+            emissions = together[place]
+            best = chain.best(emissions)
+            if not doubts:
+                yield Reading(best)
+                continue
+            marginals = chain.marginals(emissions)
+            marginals[:, chain.labels.index(OUTSIDE)] = 0
+            kinds = [chain.labels[kind] for kind in marginals.argmax(axis=1).tolist()]
+            yield Reading(best, marginals.sum(axis=1), kinds)
 
     def spans(self, doc: Document, reading: Reading) -> list[Span]:
         """The spans of what was read, the weak ones where it holds doubts."""
@@ -71,3 +89,17 @@ class TokenCrf:
             ]
             found += decode(weak, doc.tokens, WEAK)
         return found
+
+
+def _batches(wanted: Iterable[int], asked: Sequence[Asked]) -> Iterator[list[int]]:
+    """Documents to read at once, by number: few tokens, or one document."""
+    batch: list[int] = []
+    size = 0
+    for at in wanted:
+        if batch and size + len(asked[at][0].tokens) > _BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(at)
+        size += len(asked[at][0].tokens)
+    if batch:
+        yield batch

@@ -73,7 +73,7 @@ def tagged(
     pairs = []
     for example in examples:
         doc, first = example.view.doc, example.view.first
-        found = [span for model in models for span in model.propose(doc, first)]
+        found = [span for model in models for span in model.propose_all([(doc, first)])[0]]
         pairs.append(Pair(example.note, tuple(resolver.resolve(found, doc))))
     return pairs
 

@@ -40,9 +40,9 @@ class Said:
     told: tuple[Span, ...] = ()
     name: str = "said"
 
-    def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
-        self.told = tuple(first)
-        return self.spans
+    def propose_all(self, asked: Sequence[tuple[Document, Sequence[Span]]]) -> Sequence[Sequence[Span]]:
+        self.told = tuple(span for _, first in asked for span in first)
+        return [self.spans for _ in asked]
 
 
 def test_models_see_what_rules_found_but_not_what_the_message_says() -> None:
@@ -50,6 +50,19 @@ def test_models_see_what_rules_found_but_not_what_the_message_says() -> None:
     found = Tagger((Rules((ADA, DATE)),), Resolver(), (model,)).find(DOC)
     assert model.told == (DATE,)
     assert found == [ADA, DOCTOR, DATE]
+
+
+def test_documents_together_are_found_as_each_alone() -> None:
+    tagger = systems.tagger(registry.load_rules(ROOT / "rules"), ROOT / "models", "hybrid", Profile.RECALL)
+    texts = ("", "seen by Ada Okafor RN", "42", "Dr. Lindqvist\n\nHarlow, 3/4/2019 at Mercy Ridge", "ab " * 3000, "Ada")
+    docs = [Document(text) for text in texts]
+    assert tagger.find_all(docs) == [tagger.find(Document(text)) for text in texts]
+
+
+def test_a_record_key_is_read_without_models() -> None:
+    model = Said((DOCTOR,))
+    found = Tagger((Rules((ADA, DATE)),), Resolver(), (model,), union=False).without_models().find(DOC)
+    assert (found, model.told) == ([ADA, DATE], ())
 
 
 def test_without_union_the_model_speaks_for_the_rules() -> None:

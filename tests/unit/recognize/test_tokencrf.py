@@ -72,3 +72,10 @@ def test_a_text_of_a_million_characters_is_read(model: TokenCrf) -> None:
     """One word, and many: memory and time stay in proportion, since a chain is cut into pieces."""
     for text in ("x" * 1_000_000, "ab " * 100_000):
         assert all(span.end <= len(text) for span in model.propose(Document(text), ()))
+
+
+def test_documents_together_are_read_as_each_alone(model: TokenCrf) -> None:
+    """No document sees another, however short: between them stand edges, and long ones make batches."""
+    texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
+    asked = [(Document(text), ()) for text in texts]
+    assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]
