@@ -13,8 +13,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.crf.columns import Column, View
-from deid_agent.crf.features import Features, Ints, Spread, at_units, combined, joined, parts
+from deid_agent.crf.columns import Column, Ints, Spread, View
+from deid_agent.crf.features import Features, at_units, combined, joined, parts
 from deid_agent.crf.labels import OUTSIDE, Schema, encode
 from deid_agent.crf.model import Chain
 from deid_agent.spans import Span
@@ -85,6 +85,10 @@ class Characters:
             own = _OWN.get(name)
             self._made[name] = own(self) if own is not None else self._of_tokens(name)
         return self._made[name]
+
+    def compact(self, name: str) -> Spread:
+        """As ``column``: a column of characters is made of what they share."""
+        return self.column(name)
 
     def _of_tokens(self, name: str) -> Spread:
         """A column of tokens, of the character's own or of that before or after; nothing beyond the ends."""

@@ -10,21 +10,37 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deid_agent.crf.labels import Schema, encode
-from deid_agent.dictionary import Dictionaries, base
+from deid_agent.dictionary import Dictionaries, Tags, base
 from deid_agent.errors import ConfigurationError
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
 Column = Sequence[str]
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A column whose units share values: the value of unit ``i`` is ``values[at[i]]``."""
+
+    values: Column
+    at: Ints
+
 
 _RUN = re.compile(r"(.)\1+")
 _DIGIT = re.compile(r"\d")
 _LABEL = re.compile(r"([^\W\d_][^\W_]*)[^\w:]{0,3}\Z")
 _HEADING = re.compile(r"[ \t]*([A-Z][A-Za-z/&,' -]{2,40}):?[ \t]*\r?\n?\Z")
+_EMPTY_LINE = "N"
 _ZONE = 8  # lines at either end of a note that hold its letterhead and signature
 
 
@@ -43,7 +59,9 @@ class View:
     lower: list[str] = field(init=False, repr=False)
     line: list[int] = field(init=False, repr=False)
     labels: list[str] = field(init=False, repr=False)
-    tags: Sequence[frozenset[str]] = field(init=False, repr=False)
+    tags: Sequence[Tags] = field(init=False, repr=False)
+    kinds: tuple[Sequence[str], Ints] = field(init=False, repr=False)
+    meanings: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         text, tokens = self.doc.text, self.doc.tokens
@@ -53,6 +71,7 @@ class View:
         self.line = [bisect_right(starts, a) - 1 for a, _ in tokens]
         self.labels = encode(self.first, tokens, Schema.BIO)
         self.tags = self.dictionaries.tags(self.doc)
+        self.kinds, self.meanings = _kinds(self.words), _kinds(self.tags)
 
     def column(self, name: str) -> Column:
         """The column of that name. Raises ``ConfigurationError`` where there is none."""
@@ -64,6 +83,18 @@ class View:
         if self.kept is not None:
             self.kept[name] = made
         return made
+
+    def paragraphs(self) -> list[int]:
+        """The tokens behind an empty line: no annotation goes over one, so that chains may be cut there."""
+        return [at for at, gap in enumerate(self.column("gap")) if gap == _EMPTY_LINE]
+
+    def compact(self, name: str) -> Column | Spread:
+        """As ``column``; what is a function of the word or of its lists is made once for each that is there."""
+        if name in _OF_WORD:
+            return Spread([_OF_WORD[name](word) for word in self.kinds[0]], self.kinds[1])
+        if name in _OF_TAGS:
+            return Spread([_OF_TAGS[name](tags) for tags in self.meanings[0]], self.meanings[1])
+        return self.column(name)
 
 
 @lru_cache(maxsize=65_536)
@@ -88,7 +119,7 @@ def _gaps(view: View) -> Column:
     for a, b in view.doc.tokens:
         gap = text[last:a]
         breaks = gap.count("\n")
-        found.append("" if not gap else "N" if breaks > 1 else "n" if breaks else "_" if len(gap) == 1 else "w")
+        found.append("" if not gap else _EMPTY_LINE if breaks > 1 else "n" if breaks else "_" if len(gap) == 1 else "w")
         last = b
     return found
 
@@ -223,17 +254,9 @@ _GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
 """Lists that are read together: each group is a column."""
 
 
-def _tags(view: View, group: str) -> Column:
-    """The lists of a group that hold each token, with its place in the term."""
-    lists = _GROUPS[group]
-    joined: dict[frozenset[str], str] = {}
-    found = []
-    for tags in view.tags:
-        value = joined.get(tags)
-        if value is None:
-            value = joined[tags] = " ".join(sorted(tag for tag in tags if base(tag) in lists))
-        found.append(value)
-    return found
+def _tags(tags: Tags, lists: frozenset[str]) -> str:
+    """Those of the lists that hold a token, with its place in the term."""
+    return " ".join(sorted(tag for tag in tags if base(tag) in lists))
 
 
 _MEANINGS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -251,17 +274,9 @@ _MEANINGS: Mapping[str, frozenset[str]] = MappingProxyType(
 """Lists that mean one thing: whether a word stands in any, whatever else it may be, is a column of its own."""
 
 
-def _meant(view: View, meaning: str) -> Column:
-    """The place of each token in a term of those lists (U, B, I), ambiguous or not."""
-    lists = _MEANINGS[meaning]
-    marks: dict[frozenset[str], str] = {}
-    found = []
-    for tags in view.tags:
-        mark = marks.get(tags)
-        if mark is None:
-            mark = marks[tags] = min((tag[-1] for tag in tags if base(tag) in lists), default="")
-        found.append(mark)
-    return found
+def _meant(tags: Tags, lists: frozenset[str]) -> str:
+    """The place of a token in a term of those lists (U, B, I), ambiguous or not."""
+    return min((tag[-1] for tag in tags if base(tag) in lists), default="")
 
 
 def _before(view: View, column: Column) -> Column:
@@ -274,14 +289,6 @@ def _before(view: View, column: Column) -> Column:
         if word[0].isalnum():
             last = column[at] or "-"
     return found
-
-
-def _meaning_column(meaning: str) -> Callable[[View], Column]:
-    return lambda view: _meant(view, meaning)
-
-
-def _tag_column(group: str) -> Callable[[View], Column]:
-    return lambda view: _tags(view, group)
 
 
 _CUE = "cue-"
@@ -307,35 +314,70 @@ def _cues(view: View, step: int) -> Column:
     return found
 
 
+_OF_WORD: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {
+        "word": lambda word: _digitless(word.lower()),
+        "shape": _short,
+        "full": shape,
+        "p1": lambda word: word.lower()[:1],
+        "p2": lambda word: word.lower()[:2],
+        "p3": lambda word: word.lower()[:3],
+        "p4": lambda word: word.lower()[:4],
+        "s1": lambda word: word.lower()[-1:],
+        "s2": lambda word: word.lower()[-2:],
+        "s3": lambda word: word.lower()[-3:],
+        "s4": lambda word: word.lower()[-4:],
+        "length": lambda word: str(min(len(word), 12)),
+    }
+)
+"""Columns that are a function of the word alone."""
+
+_OF_TAGS: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
+    {
+        **{name: lru_cache(maxsize=4_096)(partial(_tags, lists=lists)) for name, lists in _GROUPS.items()},
+        **{name: lru_cache(maxsize=4_096)(partial(_meant, lists=lists)) for name, lists in _MEANINGS.items()},
+    }
+)
+"""Columns that are a function of the lists that hold the word."""
+
+
+def _of_word(name: str) -> Callable[[View], Column]:
+    return lambda view: _whole(view.kinds, _OF_WORD[name])
+
+
+def _of_tags(name: str) -> Callable[[View], Column]:
+    return lambda view: _whole(view.meanings, _OF_TAGS[name])
+
+
+def _whole(kinds: tuple[Sequence[T], Ints], column: Callable[[T], str]) -> Column:
+    values = [column(kind) for kind in kinds[0]]
+    return [values[at] for at in kinds[1].tolist()]
+
+
+def _kinds(units: Sequence[T]) -> tuple[Sequence[T], Ints]:
+    """Every unit once, and for each unit which of them it is."""
+    places: dict[T, int] = {}
+    at = np.fromiter((places.setdefault(unit, len(places)) for unit in units), np.int64, len(units))
+    return tuple(places), at
+
+
 COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
     {
-        "word": lambda view: [_digitless(word) for word in view.lower],
-        "shape": lambda view: [_short(word) for word in view.words],
-        "full": lambda view: [shape(word) for word in view.words],
-        "p1": lambda view: [word[:1] for word in view.lower],
-        "p2": lambda view: [word[:2] for word in view.lower],
-        "p3": lambda view: [word[:3] for word in view.lower],
-        "p4": lambda view: [word[:4] for word in view.lower],
-        "s1": lambda view: [word[-1:] for word in view.lower],
-        "s2": lambda view: [word[-2:] for word in view.lower],
-        "s3": lambda view: [word[-3:] for word in view.lower],
-        "s4": lambda view: [word[-4:] for word in view.lower],
-        "length": lambda view: [str(min(len(word), 12)) for word in view.words],
+        **{name: _of_word(name) for name in _OF_WORD},
         "gap": _gaps,
         "rule": lambda view: view.labels,
         "source": _sources,
         "elsewhere": _elsewhere,
         "writing": _writings,
-        **{group: _tag_column(group) for group in _GROUPS},
-        **{meaning: _meaning_column(meaning) for meaning in _MEANINGS},
+        **{name: _of_tags(name) for name in _OF_TAGS},
         "word_before": lambda view: _before(view, view.lower),
-        "town_before": lambda view: _before(view, _meant(view, "town")),
-        "shape_before": lambda view: _before(view, [_short(word) for word in view.words]),
+        "town_before": lambda view: _before(view, view.column("town")),
+        "shape_before": lambda view: _before(view, view.column("shape")),
         "cue_left": lambda view: _cues(view, 1),
         "cue_right": lambda view: _cues(view, -1),
         "label": _line_labels,
         "section": _sections,
-        "place": _line_places,
+        "line_place": _line_places,
         "case": _line_cases,
         "zone": _zones,
         "size": _sizes,

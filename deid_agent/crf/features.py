@@ -15,12 +15,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from deid_agent.crf.columns import Column
+from deid_agent.crf.columns import Column, Ints, Spread
 from deid_agent.errors import ConfigurationError
 
-Ints = NDArray[np.int64]
 Vocabulary = Mapping[str, Mapping[str, int]]
 
 _PART = re.compile(r"([a-z]\w*)\[(-?\d)\]")
@@ -28,19 +26,14 @@ _EDGE = 1  # the number of what stands before the first and behind the last toke
 _BITS = 20  # a column has fewer than a million values, a template up to three columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spread:
-    """A column whose units share values: the value of unit ``i`` is ``values[at[i]]``."""
-
-    values: Column
-    at: Ints
-
-
 class Seen(Protocol):
     """A document as a model sees it: columns over its units, tokens or characters."""
 
     def column(self, name: str) -> Column | Spread:
         """One value for each unit. Raises ``ConfigurationError`` for a name that is none of its columns."""
+
+    def compact(self, name: str) -> Column | Spread:
+        """The same values, shared by units where that is possible."""
 
 
 FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -103,11 +96,18 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "size[0]",
             "size[0] shape[0]",
             "size[0] case[0]",
-            "size[0] place[0]",
+            "size[0] line_place[0]",
             "size[0] word[0]",
             "size[0] gap[0]",
         ),
-        "position": ("place[0]", "case[0]", "zone[0]", "case[0] shape[0]", "zone[0] shape[0]", "place[0] shape[0]"),
+        "position": (
+            "line_place[0]",
+            "case[0]",
+            "zone[0]",
+            "case[0] shape[0]",
+            "zone[0] shape[0]",
+            "line_place[0] shape[0]",
+        ),
     }
 )
 
@@ -177,7 +177,7 @@ class Features:
 
     def numbered(self, view: Seen) -> dict[str, Ints]:
         """The columns of the templates, each value as its number; 0 for one that training never saw."""
-        return {name: self.numbers(name, view.column(name)) for name in _columns(self.templates)}
+        return {name: self.numbers(name, view.compact(name)) for name in _columns(self.templates)}
 
     def numbers(self, name: str, column: Column | Spread) -> Ints:
         """The values of a column as numbers; 0 for one that training never saw."""

@@ -3,16 +3,19 @@
 Source: Lafferty et al. 2001; forward and backward recursion on scaled probabilities (Rabiner 1989, section V.A).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.crf.features import Features, Ints, groups
+from deid_agent.crf.columns import Ints
+from deid_agent.crf.features import Features, groups
 
 Floats = NDArray[np.float32]
 
+_FEW = 1 << 16  # numbers below that are looked up in an array: those of templates of one column
 LONGEST = 2048
 """Units of one chain: a longer text is read in pieces, so that memory has a bound."""
 
@@ -23,9 +26,19 @@ class Table:
 
     numbers: Ints
     first: int
+    _direct: Ints | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        direct = None
+        if len(self.numbers) and self.numbers[-1] < _FEW:
+            direct = np.zeros(self.numbers[-1] + 2, np.int64)
+            direct[self.numbers] = np.arange(self.first, self.first + len(self.numbers))
+        object.__setattr__(self, "_direct", direct)
 
     def rows(self, features: Ints) -> Ints:
         """The row of weights of each feature; row 0 holds zeros, for features without weights."""
+        if self._direct is not None:
+            return self._direct[np.minimum(features, len(self._direct) - 1)]
         if not len(self.numbers):
             return np.zeros(len(features), np.int64)
         at = np.minimum(np.searchsorted(self.numbers, features), len(self.numbers) - 1)
@@ -57,10 +70,9 @@ class Chain:
 
     def best_of_all(self, emissions: Floats, sizes: Sequence[int]) -> list[str]:
         """As ``best`` of each of several sequences that lie one behind another, all walked at once."""
-        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
-        lengths = np.array([sizes[at] for at in order], np.int64)
-        starts = (np.cumsum(sizes) - sizes)[order]
-        live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left").tolist()  # sequences longer than that
+        if not sizes:
+            return []
+        _, starts, live = _together(sizes)
         steps = np.zeros(emissions.shape, np.uint8 if len(self.labels) < 256 else np.int64)
         into = np.ascontiguousarray(self.transitions.T)
         score = emissions[starts]
@@ -80,51 +92,35 @@ class Chain:
 
     def best(self, emissions: Floats) -> list[str]:
         """The most probable sequence of labels (Viterbi)."""
-        found: list[str] = []
-        for piece in _pieces(emissions):
-            found += self._best(piece)
-        return found
-
-    def _best(self, emissions: Floats) -> list[str]:
-        steps = np.empty(emissions.shape, np.int64)
-        into = np.ascontiguousarray(self.transitions.T)
-        columns = np.arange(len(self.labels))
-        score = emissions[0]
-        for at in range(1, len(emissions)):
-            paths = into + score
-            step = paths.argmax(axis=1)
-            steps[at] = step
-            score = paths[columns, step] + emissions[at]
-        state = int(score.argmax())
-        states = [state]
-        for at in range(len(emissions) - 1, 0, -1):
-            state = int(steps[at, state])
-            states.append(state)
-        return [self.labels[s] for s in reversed(states)]
+        return self.best_of_all(emissions, pieces(len(emissions)))
 
     def marginals(self, emissions: Floats) -> Floats:
         """The probability of each label at each unit: ``[unit, label]``, rows sum to 1."""
-        if not len(emissions):
-            return emissions
-        return np.concatenate([self._marginals(piece) for piece in _pieces(emissions)])
+        return self.marginals_of_all(emissions, pieces(len(emissions)))
 
-    def _marginals(self, emissions: Floats) -> Floats:
+    def marginals_of_all(self, emissions: Floats, sizes: Sequence[int]) -> Floats:
+        """As ``marginals`` of each of several sequences that lie one behind another, all walked at once."""
+        if not sizes:
+            return emissions
+        order, starts, live = _together(sizes)
         here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
         over = np.exp(self.transitions)
         back = np.ascontiguousarray(over.T)
         forward, backward = np.empty_like(here), np.empty_like(here)
-        state = here[0] / here[0].sum()
-        forward[0] = state
-        for at in range(1, len(here)):
-            state = (state @ over) * here[at]
-            state /= state.sum()
-            forward[at] = state
-        state = np.ones(here.shape[1], np.float32)
-        backward[-1] = state
-        for at in range(len(here) - 1, 0, -1):
-            state = (state * here[at]) @ back
-            state /= state.sum()
-            backward[at - 1] = state
+        state = here[starts] / here[starts].sum(axis=1, keepdims=True)
+        forward[starts] = state
+        for at in range(1, len(live)):
+            units = starts[: live[at]] + at
+            state = (state[: live[at]] @ over) * here[units]
+            state /= state.sum(axis=1, keepdims=True)
+            forward[units] = state
+        ends = starts + np.asarray(sizes, np.int64)[order] - 1
+        backward[ends] = 1.0
+        for at in range(len(live) - 1, 0, -1):
+            units = starts[: live[at]] + at
+            state = (backward[units] * here[units]) @ back
+            state /= state.sum(axis=1, keepdims=True)
+            backward[units - 1] = state
         both: Floats = forward * backward
         both /= both.sum(axis=1, keepdims=True)
         return both
@@ -162,6 +158,18 @@ def chain(
     return Chain(tuple(labels), tuple(tables), weights, first, moves)
 
 
-def _pieces(emissions: Floats) -> Iterator[Floats]:
-    """The rows in pieces of bounded length."""
-    return (emissions[at : at + LONGEST] for at in range(0, len(emissions), LONGEST))
+def _together(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
+    """The order of sequences, longest first; where each starts, in that order; how many are longer than each step."""
+    order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    lengths = np.asarray(sizes, np.int64)[order]
+    live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
+    return order, (ends - np.asarray(sizes, np.int64))[order], live.tolist()
+
+
+def pieces(size: int, cuts: Iterable[int] = ()) -> list[int]:
+    """The sizes of the chains that so many units are read in: cut before the units ``cuts``, and where too long."""
+    edges = sorted(
+        {0, size, *cuts} | {at for a, b in pairwise(sorted({0, size, *cuts})) for at in range(a, b, LONGEST)}
+    )
+    return [b - a for a, b in pairwise(edges)]

@@ -1,7 +1,7 @@
 """Training of a chain: L-BFGS with L1 and L2 by the crfsuite library, the weights taken over into arrays.
 
-Source: Okazaki 2007 (CRFsuite); sklearn-crfsuite is its Python side. It is imported when a training begins: serving goes
-without it.
+Source: Okazaki 2007 (CRFsuite); sklearn-crfsuite is its Python side, imported when a training begins:
+serving goes without it.
 """
 
 import tempfile
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deid_agent.crf.features import Features, Ints, groups
+from deid_agent.crf.columns import Ints
+from deid_agent.crf.features import Features, groups
 from deid_agent.crf.model import Chain, chain
 from deid_agent.errors import UnsafeError
 

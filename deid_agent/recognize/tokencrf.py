@@ -6,10 +6,12 @@ Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from deid_agent.crf.bundle import Bundle
 from deid_agent.crf.columns import View
 from deid_agent.crf.labels import OUTSIDE, decode
-from deid_agent.crf.model import Floats
+from deid_agent.crf.model import Floats, pieces
 from deid_agent.dictionary import Dictionaries
 from deid_agent.spans import Span
 from deid_agent.text import Document
@@ -66,17 +68,22 @@ class TokenCrf:
     def _readings(self, views: Sequence[View], *, doubts: bool) -> Iterator[Reading]:
         chain = self.bundle.chain
         features, places = self.bundle.features.of_all(views)
-        together = chain.emissions(features)
-        for place in places:
-            emissions = together[place]
-            best = chain.best(emissions)
-            if not doubts:
-                yield Reading(best)
+        emissions = chain.emissions(features)
+        if len(views) > 1:  # without what stands between documents
+            emissions = np.concatenate([emissions[place] for place in places])
+        sizes = [size for view in views for size in pieces(len(view.words), view.paragraphs())]
+        best = chain.best_of_all(emissions, sizes)
+        marginals = chain.marginals_of_all(emissions, sizes) if doubts else None
+        start = 0
+        for view in views:
+            own = slice(start, start := start + len(view.words))
+            if marginals is None:
+                yield Reading(best[own])
                 continue
-            marginals = chain.marginals(emissions)
-            marginals[:, chain.labels.index(OUTSIDE)] = 0
-            kinds = [chain.labels[kind] for kind in marginals.argmax(axis=1).tolist()]
-            yield Reading(best, marginals.sum(axis=1), kinds)
+            phi = marginals[own]
+            phi[:, chain.labels.index(OUTSIDE)] = 0
+            kinds = [chain.labels[kind] for kind in phi.argmax(axis=1).tolist()]
+            yield Reading(best[own], phi.sum(axis=1), kinds)
 
     def spans(self, doc: Document, reading: Reading) -> list[Span]:
         """The spans of what was read, the weak ones where it holds doubts."""

@@ -1,13 +1,15 @@
 """From examples to models, kind by kind."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from deid_agent.crf import characters
 from deid_agent.crf.bundle import Bundle
 from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters
-from deid_agent.crf.features import Features, Ints, templates_of
+from deid_agent.crf.columns import Ints, View
+from deid_agent.crf.features import Features, templates_of
 from deid_agent.crf.labels import Schema
+from deid_agent.crf.model import pieces
 from deid_agent.crf.train import Progress, Settings, fit, silent
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.score import Pair
@@ -54,7 +56,7 @@ def _one(
         case Kind.TOKEN, Settings(), Schema():
             templates = (*templates_of(recipe.families), *recipe.templates)
             features = Features.learn(templates, (example.view for example in examples))
-            units = ((features.of(e.view), e.labels(schema, types)) for e in examples)
+            units = (chain for e in examples for chain in _chains(features.of(e.view), e.labels(schema, types), e.view))
         case Kind.CHARACTER, Settings(), Schema():
             templates = (*templates_of(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
             features = Features.learn(templates, (Characters(e.view) for e in examples if e.view.words))
@@ -63,6 +65,16 @@ def _one(
         case _:
             raise ConfigurationError(f"recipe {name}: its settings or schema are those of another kind")
     return Bundle(name, schema, features, fit(features, units, settings, progress))
+
+
+def _chains(
+    features: Sequence[Ints], labels: Sequence[str], view: View
+) -> Iterator[tuple[Sequence[Ints], Sequence[str]]]:
+    """A note as the chains that the model will read it in: its paragraphs."""
+    start = 0
+    for size in pieces(len(labels), view.paragraphs()):
+        own = slice(start, start := start + size)
+        yield [column[own] for column in features], labels[own]
 
 
 def tagged(

@@ -37,4 +37,4 @@ def _digest(author: str, files: Sequence[Path]) -> str:
 
 if __name__ == "__main__":
     folder = ROOT / "corpus"
-    LISTED.write_text(listing(list(read_corpus(folder)), sorted(folder.glob("d*.txt"))), "utf-8")
+    LISTED.write_text(listing(list(read_corpus(folder)), sorted(folder.glob("*-*.txt"))), "utf-8")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from deid_agent.crf.characters import CHARACTER_FAMILIES
-from deid_agent.crf.columns import COLUMNS, View
-from deid_agent.crf.features import FAMILIES, Features, Spread, combined, parts, templates_of
+from deid_agent.crf.columns import COLUMNS, Column, Spread, View
+from deid_agent.crf.features import FAMILIES, Features, combined, parts, templates_of
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
 from deid_agent.text import Document
@@ -22,6 +22,9 @@ class Made:
 
     def column(self, name: str) -> Sequence[str] | Spread:
         return self.columns[name]
+
+    def compact(self, name: str) -> Column | Spread:
+        return self.column(name)
 
 
 def test_a_feature_is_the_value_at_its_offset() -> None:

@@ -8,7 +8,8 @@ import pycrfsuite
 import pytest
 
 from deid_agent.crf import train
-from deid_agent.crf.features import Features, Ints, groups
+from deid_agent.crf.columns import Ints
+from deid_agent.crf.features import Features, groups
 from deid_agent.crf.model import LONGEST, Chain, Table
 from deid_agent.crf.train import Settings, fit
 

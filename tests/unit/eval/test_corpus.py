@@ -12,7 +12,7 @@ from deid_agent.eval.split import DEV_AUTHORS, FIRST_AUTHORS, Part, folds, in_de
 
 ROOT = Path(__file__).resolve().parents[3]
 CORPUS = ROOT / "corpus"
-FILES = sorted(CORPUS.glob("d*.txt"))
+FILES = sorted(CORPUS.glob("*-*.txt"))
 
 
 @pytest.fixture(scope="module")
