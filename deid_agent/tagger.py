@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from deid_agent.recognize.apart import apart
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.secondpass import SecondPass, Tagged
 from deid_agent.resolve import KNOWN, Resolver
@@ -58,7 +59,9 @@ class Tagger:
             if not self.union:
                 proposed = [[span for span in spans if span.source.startswith(KNOWN)] for spans in proposed]
             for model in self.models:
-                said = model.propose_all(asked)
+                said = [
+                    apart(more, first, doc) for more, (doc, first) in zip(model.propose_all(asked), asked, strict=True)
+                ]
                 proposed = [[*spans, *more] for spans, more in zip(proposed, said, strict=True)]
         return [self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True)]
 

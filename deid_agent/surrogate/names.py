@@ -113,6 +113,8 @@ class Namer:
             elif reversed_form:
                 known = self._known_role(fold(self._parted(words[n].text)[1]))  # the next line's name beside this one's
                 roles.append(known or (Role.FAMILY if words[n].start < comma else Role.GIVEN))
+            elif words[n].joined and n and fixed[n - 1] is None:  # one name with the word before the hyphen
+                roles.append(roles[-1])
             else:
                 roles.append(self._by_place(words, open_words, n))
         return roles
@@ -157,8 +159,6 @@ class Namer:
 
     def _by_place(self, words: Sequence[Word], open_words: Sequence[int], n: int) -> Role:
         """The part that a word has by where it stands in a name without a comma."""
-        if words[n].joined and n - 1 in open_words:  # one name with the word before the hyphen
-            return self._by_place(words, open_words, n - 1)
         folded, whole = fold(words[n].text), fold("".join(core_of(words[n].text)[:2]))
         given, family = self._is_given(folded), self._is_family(folded) or self._is_elided(whole)
         first = open_words[0]

@@ -414,3 +414,11 @@ def test_a_document_that_comes_again_finds_its_values_in_the_cache() -> None:
     for name in ("a", "b", "a", "b"):
         made.replace(PhiType.CITY, "Harlow", kind=Kind.VALUE, scope=Scope(name))
     assert made._replace.cache_info().misses == 2
+
+
+@pytest.mark.parametrize("unit", ["Ada-", "Ada ", "A-", "Ada, "])
+def test_a_name_of_thousands_of_words_is_replaced_too(unit: str) -> None:
+    value = unit * 5_000 + "Vane"
+    new = MADE.replace(PhiType.PATIENT, value, kind=Kind.NAME, scope=SCOPE)
+    assert "Ada" not in new
+    assert "Vane" not in new

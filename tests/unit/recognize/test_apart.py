@@ -1,0 +1,81 @@
+"""Two dates side by side stay two, whatever the model makes of them; nothing is uncovered, nothing is endless."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deid_agent.phi import PhiType
+from deid_agent.recognize import registry
+from deid_agent.recognize.apart import LONGEST, apart
+from deid_agent.resolve import Profile, Resolver
+from deid_agent.spans import Span
+from deid_agent.tagger import Tagger
+from deid_agent.text import Document
+
+RULES = registry.load_rules(Path(__file__).resolve().parents[3] / "rules")
+
+
+@dataclass(frozen=True)
+class All:
+    """A model that calls the whole text one thing."""
+
+    type: PhiType
+    name: str = "all"
+
+    def propose_all(self, asked: Sequence[tuple[Document, Sequence[Span]]]) -> list[list[Span]]:
+        return [[Span(0, len(doc), self.type, "crf:token")] for doc, _ in asked]
+
+
+def _said(text: str, kind: PhiType, *first: str) -> list[str]:
+    spans, at = [], 0
+    for part in first:
+        at = text.index(part, at)
+        spans.append(Span(at, at + len(part), kind, "rule"))
+        at += len(part)
+    return [text[s.start : s.end] for s in apart([Span(0, len(text), kind, "crf:token")], spans, Document(text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "wanted"),
+    [
+        ("3/4/19 3/5/19 3/6/19", ("3/4/19", "3/5/19", "3/6/19"), ["3/4/19", "3/5/19", "3/6/19"]),
+        ("3/4/19 and 3/5/19", ("3/4/19", "3/5/19"), ["3/4/19", "3/5/19"]),
+        ("on 3/4/19, 3/5/19 am", ("3/4/19", "3/5/19"), ["on 3/4/19", "3/5/19 am"]),
+        ("3/4/19 Easter 3/5/19", ("3/4/19", "3/5/19"), ["3/4/19", " Easter ", "3/5/19"]),
+        ("Monday 3/4/19", ("3/4/19",), ["Monday 3/4/19"]),
+    ],
+)
+def test_dates_are_divided_where_the_rules_see_several(text: str, first: tuple[str, ...], wanted: list[str]) -> None:
+    assert _said(text, PhiType.DATE, *first) == wanted
+
+
+def test_a_name_is_one_though_rules_see_its_parts() -> None:
+    assert _said("Ada Vane", PhiType.PATIENT, "Ada", "Vane") == ["Ada Vane"]
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_no_date_of_a_row_is_left_in_another(profile: Profile) -> None:
+    text = "3/4/19 3/5/19 3/6/19"
+    tagger = Tagger(registry.assemble(RULES, "patterns"), Resolver(profile, RULES), (All(PhiType.DATE),), union=False)
+    assert [text[s.start : s.end] for s in tagger.find(Document(text))] == text.split()
+
+
+@given(st.lists(st.sampled_from(["3/4/19", "Ada", "-", " ", "\n", "9" * 300, "é"]), max_size=200).map("".join))
+def test_pieces_cover_the_whole_and_end_where_tokens_do(text: str) -> None:
+    doc = Document(text)
+    if not doc.tokens:
+        return
+    whole = Span(doc.tokens[0][0], doc.tokens[-1][1], PhiType.PATIENT, "crf:token")
+    pieces = apart([whole], (), doc)
+    assert (pieces[0].start, pieces[-1].end) == (whole.start, whole.end)
+    assert all(a.end == b.start for a, b in pairwise(pieces))
+    starts, ends = {a for a, _ in doc.tokens}, {b for _, b in doc.tokens}
+    for piece in pieces:
+        assert piece.start in starts
+        assert len(piece) <= LONGEST or sum(piece.start <= a < piece.end for a, _ in doc.tokens) == 1
+    assert pieces[-1].end in ends
