@@ -15,6 +15,7 @@ from deid_agent.text import Document
 LONGEST = 200
 """Characters of one finding: what is longer is told in pieces. The longest annotation of the corpus has 55."""
 _COUNTED = frozenset({PhiCategory.AGE, PhiCategory.DATE, PhiCategory.CONTACT, PhiCategory.ID})
+_WHOLE = re.compile(r"(?!\d{4}\Z)\D*\d[\s\S]*")  # not "October", not "2018": a line end stands between the two
 _BETWEEN = re.compile(r"(?i)(?:[\W_]|\b(?:and|or|to|through|thru|until|then|vs)\b){0,12}")
 
 
@@ -28,11 +29,15 @@ def apart(spans: Iterable[Span], first: Sequence[Span], doc: Document) -> list[S
     starts = [span.start for span in first]
     for span in spans:
         inside = first[bisect_left(starts, span.start) : bisect_left(starts, span.end)]
-        same = [other for other in inside if other.type is span.type and other.end <= span.end]
+        same = [other for other in inside if other.type is span.type and _is_whole(other, span, doc)]
         several = len(same) > 1 and CATEGORY[span.type] in _COUNTED
         for start, end in _divided(span, same, doc.text) if several else ((span.start, span.end),):
             found += _pieces(Span(start, end, span.type, span.source), doc)
     return found
+
+
+def _is_whole(other: Span, span: Span, doc: Document) -> bool:
+    return other.end <= span.end and _WHOLE.fullmatch(doc.text, other.start, other.end) is not None
 
 
 def _divided(span: Span, same: Sequence[Span], text: str) -> Iterator[tuple[int, int]]:

@@ -48,6 +48,7 @@ def _said(text: str, kind: PhiType, *first: str) -> list[str]:
         ("on 3/4/19, 3/5/19 am", ("3/4/19", "3/5/19"), ["on 3/4/19", "3/5/19 am"]),
         ("3/4/19 Easter 3/5/19", ("3/4/19", "3/5/19"), ["3/4/19", " Easter ", "3/5/19"]),
         ("Monday 3/4/19", ("3/4/19",), ["Monday 3/4/19"]),
+        ("October\n2018", ("October", "2018"), ["October\n2018"]),
     ],
 )
 def test_dates_are_divided_where_the_rules_see_several(text: str, first: tuple[str, ...], wanted: list[str]) -> None:
