@@ -8,7 +8,7 @@ Dehghan 2015 section 2.3, Dernoncourt 2016 section 2.1.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -156,24 +156,28 @@ class Features:
 
     def of(self, view: Seen) -> list[Ints]:
         """For each template its feature of each unit, as a number; 0: none."""
-        made = self.numbered(view)
-        return [joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates]
+        return list(self._each(self.numbered(view)))
 
-    def of_all(self, views: Sequence[Seen]) -> tuple[list[Ints], list[slice]]:
+    def of_all(self, views: Sequence[Seen]) -> tuple[Iterator[Ints], list[slice]]:
         """As ``of`` for several documents at once, and where the units of each lie.
 
-        Between them stand as many edges as a template can see: no document sees another.
+        Between them stand as many edges as a template can see: no document sees another. Features are made template by
+        template as they are asked for: those of a long text are never there all at once.
         """
         if len(views) == 1:
-            found = self.of(views[0])
-            return found, [slice(0, len(found[0]))]
+            alone = self.numbered(views[0])
+            return self._each(alone), [slice(0, len(next(iter(alone.values()))))]
         edge = np.full(max(abs(at) for t in self.templates for _, at in parts(t)), _EDGE, np.int64)
         each = [self.numbered(view) for view in views]
         made = {name: np.concatenate([p for one in each for p in (one[name], edge)]) for name in each[0]}
         sizes = [len(next(iter(one.values()))) for one in each]
         starts = np.cumsum([0, *(size + len(edge) for size in sizes[:-1])]).tolist()
         places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-        return [joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates], places
+        return self._each(made), places
+
+    def _each(self, made: Mapping[str, Ints]) -> Iterator[Ints]:
+        """Template by template its feature of each unit."""
+        return (joined([_shift(made[name], at) for name, at in parts(t)]) for t in self.templates)
 
     def numbered(self, view: Seen) -> dict[str, Ints]:
         """The columns of the templates, each value as its number; 0 for one that training never saw."""

@@ -55,11 +55,17 @@ class Chain:
     bias: Floats = field(repr=False)
     transitions: Floats = field(repr=False)
 
-    def emissions(self, features: Sequence[Ints]) -> Floats:
-        """The score of each label for each unit: ``[unit, label]``."""
-        out = np.tile(self.bias, (len(features[0]), 1))
+    def emissions(self, features: Iterable[Ints]) -> Floats:
+        """The score of each label for each unit, ``[unit, label]``; ``features`` may be made one by one."""
+        out: Floats | None = None
         for table, numbers in zip(self.tables, features, strict=True):
-            out += self.weights[table.rows(numbers)]
+            found: Floats = self.weights[table.rows(numbers)]
+            if out is None:
+                out = found + self.bias
+            else:
+                out += found
+        if out is None:
+            raise ValueError("a chain without features")
         return out
 
     def partial(self, template: int, features: Ints) -> Floats:
