@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deid_agent import senses
 from deid_agent.errors import ConfigurationError
+from deid_agent.senses import Sense
 from deid_agent.text import Document, Range, folded
 
 LONGEST = 8
@@ -67,10 +69,11 @@ class Dictionaries:
     single: Mapping[str, Tags] = field(repr=False)
     phrases: Mapping[str, _Node] = field(repr=False)
     _units: Mapping[Tags, Tags] = field(repr=False)
+    senses: Mapping[str, Sense] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def load(rules: Path) -> "Dictionaries":
-        """Every list below ``rules/dictionary``.
+        """Every list below ``rules/dictionary``, and the senses of words.
 
         Raises ``ConfigurationError`` naming file and line for a term that is not folded, out of order, twice there, too
         long or without letter or digit, an empty list, a missing folder, or bytes that are not UTF-8.
@@ -92,7 +95,8 @@ class Dictionaries:
         lists = {mask: frozenset(n for at, n in enumerate(marked) if mask >> at & 1) for mask in set(masks.values())}
         units = {mask: frozenset(f"{name}:U" for name in names) for mask, names in lists.items()}
         single = {term: units[mask] for term, mask in masks.items()}
-        return Dictionaries(tuple(p.stem for p in paths), single, roots, {units[m]: lists[m] for m in lists})
+        units_of = {units[mask]: lists[mask] for mask in lists}
+        return Dictionaries(tuple(p.stem for p in paths), single, roots, units_of, senses.load(rules))
 
     def tags(self, doc: Document) -> tuple[Tags, ...]:
         """Of each token the lists of the longest term around it: alone ``city:U``, first ``city:B``, then ``city:I``.

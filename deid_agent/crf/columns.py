@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from deid_agent.crf.labels import Schema, encode
 from deid_agent.dictionary import Dictionaries, Tags, base
 from deid_agent.errors import ConfigurationError
+from deid_agent.senses import NO_SENSE
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
@@ -84,6 +85,15 @@ class View:
             self.kept[name] = made
         return made
 
+    def _senses(self, level: int) -> list[str]:
+        known = self.dictionaries.senses.get
+        return [known(word.lower(), NO_SENSE)[level] for word in self.kinds[0]]
+
+    def senses(self, name: str) -> Column:
+        """The field, group or sense of each word, as the column's name says."""
+        values = self._senses(_OF_SENSE[name])
+        return [values[at] for at in self.kinds[1].tolist()]
+
     def paragraphs(self) -> list[int]:
         """The tokens behind an empty line: no annotation goes over one, so that chains may be cut there."""
         return [at for at, gap in enumerate(self.column("gap")) if gap == _EMPTY_LINE]
@@ -92,6 +102,8 @@ class View:
         """As ``column``; what is a function of the word or of its lists is made once for each that is there."""
         if name in _OF_WORD:
             return Spread([_OF_WORD[name](word) for word in self.kinds[0]], self.kinds[1])
+        if name in _OF_SENSE:
+            return Spread(self._senses(_OF_SENSE[name]), self.kinds[1])
         if name in _OF_TAGS:
             return Spread([_OF_TAGS[name](tags) for tags in self.meanings[0]], self.meanings[1])
         return self.column(name)
@@ -332,6 +344,9 @@ _OF_WORD: Mapping[str, Callable[[str], str]] = MappingProxyType(
 )
 """Columns that are a function of the word alone."""
 
+_OF_SENSE: Mapping[str, int] = MappingProxyType({"sense_field": 0, "sense_group": 1, "sense": 2})
+"""Columns of words that are used alike, from the widest to the narrowest."""
+
 _OF_TAGS: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
     {
         **{name: lru_cache(maxsize=4_096)(partial(_tags, lists=lists)) for name, lists in _GROUPS.items()},
@@ -343,6 +358,10 @@ _OF_TAGS: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
 
 def _of_word(name: str) -> Callable[[View], Column]:
     return lambda view: _whole(view.kinds, _OF_WORD[name])
+
+
+def _of_sense(name: str) -> Callable[[View], Column]:
+    return lambda view: view.senses(name)
 
 
 def _of_tags(name: str) -> Callable[[View], Column]:
@@ -370,6 +389,7 @@ COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
         "elsewhere": _elsewhere,
         "writing": _writings,
         **{name: _of_tags(name) for name in _OF_TAGS},
+        **{name: _of_sense(name) for name in _OF_SENSE},
         "word_before": lambda view: _before(view, view.lower),
         "town_before": lambda view: _before(view, view.column("town")),
         "shape_before": lambda view: _before(view, view.column("shape")),

@@ -92,6 +92,15 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *(f"left: word[{i}]" for i in (-7, -6, -5, -4, -3, -2)),
             *(f"right: word[{i}]" for i in (2, 3, 4, 5)),
         ),
+        "sense": (
+            "sense[0]",
+            *(f"sense_group[{i}]" for i in (-1, 0, 1)),
+            *(f"sense_field[{i}]" for i in (-2, -1, 0, 1, 2)),
+            *("sense[0] shape[0]", "sense_group[0] shape[0]", "sense_field[0] shape[0]"),
+            *("sense_field[-1] shape[0]", "sense_field[1] shape[0]", "sense_group[-1] sense_group[0]"),
+            *("sense_group[0] sense_group[1]", "sense_field[-1] sense_field[0] shape[0]"),
+            *("sense_field[0] sense_field[1] shape[0]", "sense_field[-1] sense_field[1] shape[0]"),
+        ),
         "size": (
             "size[0]",
             "size[0] shape[0]",

@@ -16,6 +16,7 @@ OURS = Dictionaries.load(RULES)
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
     (folder / "dictionary").mkdir(exist_ok=True)
+    (folder / "senses.txt").write_text("0/0/0 york\n", "utf-8")
     (folder / "dictionary" / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
 

@@ -26,6 +26,7 @@ FLOORS = {
     "ruleset": 1,
     "lexicon": 1,
     "dictionary": 1,
+    "senses": 1,
     "resources": 1,
     "crf": 1,
     "key": 1,

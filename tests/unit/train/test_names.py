@@ -28,6 +28,7 @@ def lists(tmp_path_factory: pytest.TempPathFactory) -> Dictionaries:
     rules = tmp_path_factory.mktemp("rules")
     folder = rules / "dictionary"
     folder.mkdir()
+    (rules / "senses.txt").write_text("0/0/0 sister brother\n", "utf-8")
     for name, terms in (
         ("given-female", GIVEN),
         ("family", (*FAMILY, "foley", "walker")),
