@@ -1,0 +1,144 @@
+"""The trained system as the product builds it (``hybrid``, recall), over any text: right spans, no fault, linear work.
+
+Every text goes through the whole de-identifier, surrogates too. Work is counted in calls, not in seconds: what a text
+of four times the length costs, ``tests/bench/bench_tagger.py`` measures.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from deid_agent import key, policy
+from deid_agent.deidentify import MAX_TEXT, DeidentifiedText, Deidentifier
+from deid_agent.errors import MessageError, Reason
+from deid_agent.spans import is_disjoint
+from deid_agent.wiring import Workshop
+
+RULES = Path(__file__).resolve().parents[2] / "rules"
+MILLION = 1_000_000
+NOTE = (
+    "Patient: Okafor, Adaeze M.   MRN: 4471902   DOB: 04/22/1957\n"
+    "Mrs. Okafor is a 66-year-old woman with heart failure who came in on 3/12/2024 with five days of orthopnea.\n"
+    "Her husband Chidi (740-555-0184), a welder from Dubuque, Iowa, was taught daily weights at Mercy Ridge.\n"
+    "Labs 3/4/24 3/5/24 3/6/24 stable. Follow-up with Dr. Ines Castellano on 3/25. Mail: a.okafor@mailhaven.net\n\n"
+)
+CONTROLS = "".join(map(chr, [*range(32), *range(127, 160)])) + "\u2028\u2029\ufeff\u200b\u00ad"
+TEXTS: dict[str, Callable[[], str]] = {
+    "empty": lambda: "",
+    "a token of 1 MB": lambda: "Z" * MILLION,
+    "100,000 digits": lambda: "7" * 100_000,
+    "digits in groups": lambda: "1234567890-" * 5_000,
+    "a million blank lines": lambda: "\n" * MILLION,
+    "100,000 line ends of two signs": lambda: "\r\n" * 100_000,
+    "blank lines around a date": lambda: "\n" * 50_000 + "3/4/2019" + "\n" * 50_000,
+    "controls": lambda: CONTROLS * 100 + "3/4/2019",
+    "a note between controls": lambda: "".join(c + CONTROLS[n % 64] for n, c in enumerate(NOTE)),
+    "NUL": lambda: "\0" * 5_000 + "Dr.\0Vane\0" * 1_000,
+    "lone surrogates": lambda: "\udfff" * 5_000 + "Dr. Vane \ud800 3/4/2014 " * 500,
+    "right to left": lambda: "\u202eהערה מטופל\u202c Dr. כהן 3/4/2014 مريض محمد 740-555-0184 " * 300,
+    "combining": lambda: "Dr. Jose\u0301 Montan\u0303o\u0301\u0301, 3/4/2014 " * 500,
+    "200,000 marks on a letter": lambda: "a" + "\u0301" * 200_000,
+    "emoji": lambda: "🙂👩\u200d⚕️Dr. Vane🙂 3/4/2014 " * 500 + "🙂" * 5_000,
+    "astral letters": lambda: "𝒜𝒹𝒶 𝒱𝒶𝓃𝑒 𠀀𠀁 " * 2_000,
+    "longer in lower case": lambda: "İSTANBUL ẞ ﬁ " * 2_000,
+    "all capitals": lambda: NOTE.upper() * 30,
+    "no capitals": lambda: NOTE.lower() * 30,
+    "no blanks": lambda: NOTE.replace(" ", "") * 30,
+    "one line": lambda: NOTE.replace("\n", " ") * 30,
+    "dates in a row": lambda: "3/4/19 " * 3_000,
+    "a name that never ends": lambda: "Ada-" * 5_000,
+    "names that never end": lambda: "Ada Okafor " * 3_000,
+    "credentials": lambda: "Dr. Vane" + ", MD" * 5_000,
+    "open brackets": lambda: "([{<" * 5_000,
+}
+UNITS = (
+    "3/4/19 ",
+    "Ada-",
+    "Ada Okafor ",
+    "Dr. Ab Cd ",
+    "Mr. Okafor, ",
+    "a ",
+    "A.",
+    "740-555-0184 ",
+    "x@b.org ",
+    "\n",
+    "\u0301",
+)
+
+
+@pytest.fixture(scope="module")
+def hybrid() -> Deidentifier:
+    chosen = policy.load("pseudonymised", RULES)
+    return Workshop(rules=RULES, key=key.DEMO, policy=chosen, system="hybrid").deidentifier()
+
+
+def _sound(text: str, done: DeidentifiedText) -> None:
+    assert is_disjoint(done.spans)
+    for span in done.spans:
+        inside = text[span.start : span.end]
+        assert span.end <= len(text)
+        assert inside == inside.strip() and any(c.isalnum() for c in inside)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_spans_are_right_whatever_the_text(name: str, hybrid: Deidentifier) -> None:
+    text = TEXTS[name]()
+    done = hybrid.text(text)
+    _sound(text, done)
+    assert not [day for day in ("3/4/2019", "3/4/2014", "3/4/19") if day in done.text], "a date that any rule sees"
+
+
+def test_a_million_tokens_of_one_letter(hybrid: Deidentifier) -> None:
+    text = "a " * MILLION
+    _sound(text, hybrid.text(text))
+
+
+@pytest.mark.parametrize("size", [MAX_TEXT + 1, 10 * MILLION])
+def test_a_text_beyond_the_bound_is_refused_unread(size: int, hybrid: Deidentifier) -> None:
+    with pytest.raises(MessageError) as problem:
+        hybrid.text("Ada Okafor " * (size // 11) + "x" * (size % 11))
+    assert problem.value.reason is Reason.RESOURCE
+    assert "Okafor" not in str(problem.value)
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.lower], ids=["as it is", "capitals", "no capitals"])
+def test_no_identifier_of_the_note_stays(change: Callable[[str], str], hybrid: Deidentifier) -> None:
+    done = hybrid.text(change(NOTE)).text.lower()
+    values = ("4471902", "740-555-0184", "04/22/1957", "a.okafor@", "3/4/24", "3/5/24", "3/6/24")
+    assert not [value for value in values if value in done]
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """How many functions ``work`` calls, written in Python or not."""
+    count = 0
+
+    def told(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(told)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_note_of_twenty_pages_costs_twenty_pages(hybrid: Deidentifier) -> None:
+    page = NOTE * 7  # 3,000 characters
+    hybrid.text(page)  # the same names come on every page: their surrogates are kept
+    one, five, twenty = (_calls(lambda n=n: hybrid.text(page * n)) for n in (1, 5, 20))  # type: ignore[misc]
+    assert 3.2 * five < twenty < 4.4 * five
+    assert five < 5.5 * one
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_four_times_the_text_is_four_times_the_work(unit: str, hybrid: Deidentifier) -> None:
+    short, long = (unit * (size // len(unit)) for size in (2_000, 8_000))
+    hybrid.text(NOTE)  # tables load on first use
+    few, many = (_calls(lambda text=text: hybrid.text(text)) for text in (short, long))  # type: ignore[misc]
+    assert many < 4.6 * few
