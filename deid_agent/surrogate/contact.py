@@ -113,7 +113,8 @@ def email(key: Key, value: str) -> str:
     if not found:
         return identifier(key, value, "email")
     local = identifier(key, found[2], "email")
-    return f"{found[1] or ''}{local}@{_host(key, found[3])}{found[4]}"
+    rest = identifier(key, found[4], "email") if "@" in found[4] else found[4]  # another address
+    return f"{found[1] or ''}{local}@{_host(key, found[3])}{rest}"
 
 
 def url(key: Key, value: str) -> str:

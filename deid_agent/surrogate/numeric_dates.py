@@ -20,6 +20,7 @@ _THREE = re.compile(
 )
 _TWO = re.compile(rf"(\d{{1,4}})({_SEP})(\d{{1,4}})")
 _WRITTEN = re.compile(r"(?<![\d/.\-])(\d{1,2})[/.\-](\d{1,2})(?:[/.\-](\d{4}|\d\d))?(?![\d/\-]|\.\d)")
+_SECOND = re.compile(r"\d\s?[/.\-–—]\s?\d{1,2}\s?[/.\-–—]\s?\d\d")  # behind a date that is no time, but a date
 _HAN = re.compile(r"(\d{2,4})(\s*年\s*)(\d{1,2})(\s*月\s*)(?:(\d{1,2})(\s*[日号].*)?)?", re.DOTALL)
 
 
@@ -116,7 +117,7 @@ def _packed_day(parts: dict[str, int], shift: Shift) -> date | None:
 
 def _iso(found: "re.Match[str]", shift: Shift) -> Found | None:
     year, month = int(found[1]), int(found[2])
-    if not (1 <= year <= 9999 and 1 <= month <= 12):
+    if not (1 <= year <= 9999 and 1 <= month <= 12) or _SECOND.search(found[4] or ""):
         return None
     whole = valid(year, month, int(found[3])) if found[3] else None
     if whole:
@@ -131,6 +132,8 @@ def _iso(found: "re.Match[str]", shift: Shift) -> Found | None:
 
 def _three(found: "re.Match[str]", shift: Shift) -> Found | None:
     a, b, c = found[1], found[3], found[5]
+    if _SECOND.search(found[6] or ""):
+        return None
     if len(a) >= 3 or (int(a) > 31 and len(c) <= 2):
         order = "ymd"
         day = valid(_year(a, shift), int(b), int(c))

@@ -422,3 +422,15 @@ def test_a_name_of_thousands_of_words_is_replaced_too(unit: str) -> None:
     new = MADE.replace(PhiType.PATIENT, value, kind=Kind.NAME, scope=SCOPE)
     assert "Ada" not in new
     assert "Vane" not in new
+
+
+@pytest.mark.parametrize("value", ["3/4/19 3/5/19", "3/4/2019, 3/5/2019", "2019-03-04 2019-03-05", "3/4/19\n3/5/19"])
+def test_a_second_date_in_one_value_does_not_stay(value: str) -> None:
+    new = MADE.replace(PhiType.DATE, value, kind=Kind.VALUE, scope=SCOPE)
+    assert not [day for day in re.split(r",?\s", value) if day in new]
+
+
+def test_a_second_address_in_one_value_does_not_stay() -> None:
+    new = MADE.replace(PhiType.EMAIL, "ada.vane@x.org okafor@y.org", kind=Kind.VALUE, scope=SCOPE)
+    assert "okafor" not in new
+    assert "y.org" not in new
