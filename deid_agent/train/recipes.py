@@ -56,7 +56,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "the product's token model: sees what rules and dictionaries say",
             Kind.TOKEN,
             Schema.IO,
-            ("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "cue", "bag", "meaning"),
+            (
+                *("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "size"),
+                *("cue", "bag", "meaning", "sense"),
+            ),
             settings=Settings(l1=0.3, l2=0.2, iterations=80),
             recognizers="default",
         ),
