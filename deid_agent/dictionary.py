@@ -11,7 +11,7 @@ list counts (Liu 2015 section 3.2.2), at most ``LONGEST`` words; a term never sp
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deid_agent import senses
@@ -70,6 +70,7 @@ class Dictionaries:
     phrases: Mapping[str, _Node] = field(repr=False)
     _units: Mapping[Tags, Tags] = field(repr=False)
     senses: Mapping[str, Sense] = field(default_factory=dict, repr=False)
+    hidden: frozenset[str] = frozenset()
 
     @staticmethod
     def load(rules: Path) -> "Dictionaries":
@@ -98,6 +99,10 @@ class Dictionaries:
         units_of = {units[mask]: lists[mask] for mask in lists}
         return Dictionaries(tuple(p.stem for p in paths), single, roots, units_of, senses.load(rules))
 
+    def hiding(self, *names: str) -> "Dictionaries":
+        """The same without these lists, to tell what each is worth."""
+        return replace(self, hidden=self.hidden | {*names})
+
     def tags(self, doc: Document) -> tuple[Tags, ...]:
         """Of each token the lists of the longest term around it: alone ``city:U``, first ``city:B``, then ``city:I``.
 
@@ -113,10 +118,14 @@ class Dictionaries:
                 mark = "B" if at == entry.first else "I"
                 rest = (tag for tag in out[at] if base(tag) not in lists)
                 out[at] = frozenset((*rest, *(f"{name}:{mark}" for name in entry.lists)))
-        return tuple(out)
+        return tuple(map(self._shown, out)) if self.hidden else tuple(out)
 
     def entries(self, doc: Document) -> Iterator[Entry]:
         """Every term found, single words too, by place, shorter first; overlaps are left to the reader."""
+        if self.hidden:
+            shown = (replace(each, lists=self._shown(each.lists)) for each in replace(self, hidden=_NONE).entries(doc))
+            yield from (each for each in shown if each.lists)
+            return
         words = _folded_tokens(doc)
         phrases = list(self._phrases(doc, words))
         at = 0
@@ -132,7 +141,7 @@ class Dictionaries:
         """The marked lists that hold exactly ``term``."""
         words = _pieces(folded(term))
         if len(words) == 1:
-            return self._units.get(self.single.get(words[0], _NONE), _NONE)
+            return self._shown(self._units.get(self.single.get(words[0], _NONE), _NONE))
         nodes: Mapping[str, _Node] = self.phrases
         lists = _NONE
         for word in words:
@@ -140,7 +149,10 @@ class Dictionaries:
             if node is None:
                 return _NONE
             nodes, lists = node, node.lists
-        return lists
+        return self._shown(lists)
+
+    def _shown(self, lists: Tags) -> Tags:
+        return frozenset(name for name in lists if base(name) not in self.hidden) if self.hidden else lists
 
     def _phrases(self, doc: Document, words: Sequence[str]) -> Iterator[Entry]:
         """Terms of several words: of each first token for each list the longest one."""

@@ -158,7 +158,10 @@ def _per_note(criteria: Numbers) -> Numbers:
     there = ((criteria[:, :, 1] + criteria[:, :, 3]) > 0).astype(np.float64)
     precision = criteria[:, :, 0] / np.maximum(criteria[:, :, 1], 1)
     recall = criteria[:, :, 2] / np.maximum(criteria[:, :, 3], 1)
-    return np.stack([precision, there, recall, there], axis=2)
+    wanted = there.copy()  # of HIPAA types alone, while what was found are all types
+    covered = _CRITERIA.index(Criterion.BINARY_COVERED)
+    wanted[:, covered] = criteria[:, covered, 3] > 0
+    return np.stack([precision, there, recall, wanted], axis=2)
 
 
 def _drawn(patients: Sequence[str], resamples: int, seed: int) -> Numbers:

@@ -16,12 +16,18 @@ from deid_agent.eval.score import Pair
 from deid_agent.phi import PhiType
 from deid_agent.recognize import registry
 from deid_agent.recognize.base import Recognizer
+from deid_agent.recognize.charcrf import CharacterCrf
+from deid_agent.recognize.filter import NameFilter
+from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.resolve import Profile
 from deid_agent.sites import Fact, Kind, Subject
 from deid_agent.spans import Span
+from deid_agent.tagger import Tagger
 from deid_agent.text import Document
 
 Facts = Callable[[Note], tuple[Fact, ...]]
+Reader = TokenCrf | CharacterCrf | NameFilter
+"""Models that read lists."""
 
 
 Finder = Callable[[Document], Sequence[Span]]
@@ -56,7 +62,25 @@ def load(rules: Path, models: Path, system: str, profile: str) -> System:
             without[model.name] = replace(whole, models=tuple(m for m in whole.models if m is not model)).find
     if whole.again is not None:
         without["second-pass"] = replace(whole, again=None).find
+    for name in _lists(whole):
+        without[f"list {name}"] = _hiding(whole, name).find
     return System(whole.find, without)
+
+
+def _lists(tagger: Tagger) -> tuple[str, ...]:
+    readers = [each for each in (*tagger.models, tagger.again) if isinstance(each, Reader)]
+    return readers[0].dictionaries.names if readers else ()
+
+
+def _hiding(tagger: Tagger, name: str) -> Tagger:
+    """The same without one list: models have learned with it and now miss it, so this tells no more than its use."""
+    models = tuple(_blind(model, name) if isinstance(model, Reader) else model for model in tagger.models)
+    again = None if tagger.again is None else replace(tagger.again, dictionaries=tagger.again.dictionaries.hiding(name))
+    return replace(tagger, models=models, again=again)
+
+
+def _blind(model: Reader, name: str) -> Reader:
+    return replace(model, dictionaries=model.dictionaries.hiding(name))
 
 
 def run(system: System, notes: Iterable[Note], facts: Facts, *, ablate: bool = False) -> Run:

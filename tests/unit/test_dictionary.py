@@ -155,3 +155,12 @@ def test_one_set_of_tags_for_each_token_of_any_text(text: str) -> None:
     for entry in OURS.entries(doc):
         start, end = entry.range(doc)
         assert 0 <= start < end <= len(text)
+
+
+def test_a_hidden_list_is_missing_everywhere(tmp_path: Path) -> None:
+    """What stands in two lists is still in the other."""
+    blind = small(tmp_path).hiding("city")
+    assert told(blind, "New York, York") == [("New", {"state:B"}), ("York", {"state:I"}), (",", set()), ("York", set())]
+    assert [entry.lists for entry in blind.entries(Document("New York, York"))] == [frozenset({"state"})]
+    assert (blind.lists_of("York"), blind.lists_of("new york")) == (frozenset(), frozenset({"state"}))
+    assert small(tmp_path).lists_of("york") == frozenset({"city"})
