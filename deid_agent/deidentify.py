@@ -28,8 +28,8 @@ from deid_agent.text import Document
 
 Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
-MAX_TEXT = 2_000_000
-"""Characters of one narrative. Reading one takes about 200 bytes of memory a character."""
+MAX_TEXT = 1_000_000
+"""Characters of one narrative: 250 pages. Reading takes 200 bytes for each of prose, 900 where each sign is a token."""
 _REMOVE = Unreadable.REMOVE
 
 

@@ -17,7 +17,7 @@ from deid_agent.recognize import registry, svm
 from deid_agent.recognize.charcrf import CharacterCrf
 from deid_agent.recognize.filter import FilteredNames, NameFilter
 from deid_agent.recognize.secondpass import SecondPass
-from deid_agent.recognize.tokencrf import TokenCrf
+from deid_agent.recognize.tokencrf import WEAK, TokenCrf
 from deid_agent.resolve import Profile, Resolver
 from deid_agent.ruleset import Ruleset
 from deid_agent.tagger import Model, Tagger
@@ -45,14 +45,16 @@ class System:
 
 
 _TOKEN = ("token", Part.TOKEN)
+_HYBRID = System("default", (_TOKEN,), again=True, speaks=True)
 
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
-        "default": System("default", again=True),
-        "rules": System("default"),
-        "hybrid": System("default", (_TOKEN,), again=True, speaks=True),
+        "default": _HYBRID,
+        "hybrid": _HYBRID,
         "token": System("default", (_TOKEN,), speaks=True),
+        "rules": System("default", again=True),
+        "rules-once": System("default"),
         "dehghan2015": System("patterns-dictionary", (("dehghan-token", Part.TOKEN),), again=True),
         "zuccon2014": System("patterns", (("zuccon-token", Part.TOKEN),)),
         "liu2015": System("patterns", (("liu-character", Part.CHARACTER), ("liu-token", Part.TOKEN))),
@@ -87,8 +89,9 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
                 recognizers = (FilteredNames(first, NameFilter(svm.load(models, model), lists)),)
             case unknown:
                 assert_never(unknown)
-    again = SecondPass(lists, low=rules.low) if system.again else None
-    return Tagger(recognizers, resolver, tuple(loaded), again, not system.speaks or profile is Profile.RECALL)
+    again = SecondPass(lists, low=rules.low | {WEAK}) if system.again else None
+    beside = rules.certain if profile is Profile.RECALL else frozenset[str]()
+    return Tagger(recognizers, resolver, tuple(loaded), again, beside if system.speaks else None)
 
 
 _LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.2})

@@ -31,14 +31,15 @@ class Model(Protocol):
 class Tagger:
     """``find`` gives disjoint spans in order. Holds and logs no text.
 
-    ``union`` keeps what rules find and the models do not; without it the models speak for the rules that they saw.
+    ``beside`` names whose first-pass findings stand beside those of models, None: all. The models speak for the others,
+    which they saw. What the message itself says always stands.
     """
 
     recognizers: tuple[Recognizer, ...]
     resolver: Resolver
     models: tuple[Model, ...] = ()
     again: SecondPass | None = field(default=None, repr=False)
-    union: bool = True
+    beside: frozenset[str] | None = None
 
     def find(self, doc: Document, others: Iterable[Tagged] = ()) -> list[Span]:
         """What is PHI in ``doc``; ``others`` are documents of the same patient with what was found in them."""
@@ -50,20 +51,22 @@ class Tagger:
 
     def without_models(self) -> "Tagger":
         """The same for what is no prose, such as a record key: a model of notes has nothing to say of it."""
-        return replace(self, models=(), union=True)
+        return replace(self, models=())
 
     def _once(self, docs: Sequence[Document]) -> list[list[Span]]:
         proposed = [[span for each in self.recognizers for span in each.recognize(doc)] for doc in docs]
         if self.models:
             asked = [(doc, self._first(doc, spans)) for doc, spans in zip(docs, proposed, strict=True)]
-            if not self.union:
-                proposed = [[span for span in spans if span.source.startswith(KNOWN)] for spans in proposed]
+            proposed = [[span for span in spans if self._stands(span)] for spans in proposed]
             for model in self.models:
                 said = [
                     apart(more, first, doc) for more, (doc, first) in zip(model.propose_all(asked), asked, strict=True)
                 ]
                 proposed = [[*spans, *more] for spans, more in zip(proposed, said, strict=True)]
         return [self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True)]
+
+    def _stands(self, span: Span) -> bool:
+        return self.beside is None or span.source in self.beside or span.source.startswith(KNOWN)
 
     def _first(self, doc: Document, proposed: Iterable[Span]) -> list[Span]:
         return self.resolver.resolve((s for s in proposed if not s.source.startswith(KNOWN)), doc)

@@ -61,12 +61,12 @@ def test_documents_together_are_found_as_each_alone() -> None:
 
 def test_a_record_key_is_read_without_models() -> None:
     model = Said((DOCTOR,))
-    found = Tagger((Rules((ADA, DATE)),), Resolver(), (model,), union=False).without_models().find(DOC)
+    found = Tagger((Rules((ADA, DATE)),), Resolver(), (model,), beside=frozenset()).without_models().find(DOC)
     assert (found, model.told) == ([ADA, DATE], ())
 
 
-def test_without_union_the_model_speaks_for_the_rules() -> None:
-    found = Tagger((Rules((ADA, DATE)),), Resolver(Profile.BALANCED), (Said((DOCTOR,)),), union=False).find(DOC)
+def test_the_model_speaks_for_rules_that_are_not_named() -> None:
+    found = Tagger((Rules((ADA, DATE)),), Resolver(Profile.BALANCED), (Said((DOCTOR,)),), beside=frozenset()).find(DOC)
     assert found == [ADA, DOCTOR]
 
 
@@ -84,7 +84,9 @@ def test_the_token_model_stands_before_a_rule_of_the_same_place() -> None:
 
 def test_an_unknown_system_lists_the_names() -> None:
     rules = registry.load_rules(ROOT / "rules")
-    with pytest.raises(ConfigurationError, match="unknown recognizer system magic: one of default, rules, hybrid"):
+    with pytest.raises(
+        ConfigurationError, match="unknown recognizer system magic: one of default, hybrid, token, rules"
+    ):
         systems.tagger(rules, ROOT / "models", "magic", Profile.RECALL)
 
 

@@ -62,7 +62,9 @@ def test_a_name_is_one_though_rules_see_its_parts() -> None:
 @pytest.mark.parametrize("profile", Profile)
 def test_no_date_of_a_row_is_left_in_another(profile: Profile) -> None:
     text = "3/4/19 3/5/19 3/6/19"
-    tagger = Tagger(registry.assemble(RULES, "patterns"), Resolver(profile, RULES), (All(PhiType.DATE),), union=False)
+    tagger = Tagger(
+        registry.assemble(RULES, "patterns"), Resolver(profile, RULES), (All(PhiType.DATE),), beside=frozenset()
+    )
     assert [text[s.start : s.end] for s in tagger.find(Document(text))] == text.split()
 
 
