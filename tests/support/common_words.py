@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.eval.split import FIRST_AUTHORS
+from deid_agent.eval.split import FIRST_AUTHORS, Part, part
 
 HEADER = """\
 # Words of clinical notes: what the annotated corpus writes in lower case, outside of PHI, at least twice.
@@ -30,8 +30,9 @@ def lower_case_words(note: Note) -> Iterator[str]:
 
 
 def common_words(folder: Path) -> list[str]:
-    """The list, sorted; of the first authors alone, so that notes which are added later leave the rules as they are."""
-    notes = (note for note in read_corpus(folder) if note.author in FIRST_AUTHORS)
+    """The list, sorted; of training notes, so that dev stays unseen, and of the first authors alone, so that notes which
+    are added later leave the rules as they are."""
+    notes = (note for note in part(read_corpus(folder), Part.TRAIN) if note.author in FIRST_AUTHORS)
     counts = Counter(word for note in notes for word in lower_case_words(note) if len(word) > 1)
     return sorted(word for word, count in counts.items() if count > 1)
 
