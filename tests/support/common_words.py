@@ -30,8 +30,8 @@ def lower_case_words(note: Note) -> Iterator[str]:
 
 
 def common_words(folder: Path) -> list[str]:
-    """The list, sorted; of training notes, so that dev stays unseen, and of the first authors alone, so that notes which
-    are added later leave the rules as they are."""
+    """The list, sorted. Training notes alone, so that dev stays unseen; first authors alone, so that later notes leave
+    the rules as they are."""
     notes = (note for note in part(read_corpus(folder), Part.TRAIN) if note.author in FIRST_AUTHORS)
     counts = Counter(word for note in notes for word in lower_case_words(note) if len(word) > 1)
     return sorted(word for word, count in counts.items() if count > 1)
