@@ -14,7 +14,8 @@ from deid_agent.crf import bundle
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize import registry, svm
-from deid_agent.recognize.charcrf import CharacterCrf
+from deid_agent.recognize.charcrf import CharacterCrf, GatedCrf
+from deid_agent.recognize.filter import WEAK as WEAK_NAME
 from deid_agent.recognize.filter import FilteredNames, NameFilter
 from deid_agent.recognize.secondpass import SecondPass
 from deid_agent.recognize.tokencrf import WEAK, TokenCrf
@@ -28,6 +29,8 @@ class Part(StrEnum):
 
     TOKEN = "token"  # noqa: S105 - a word, not a secret
     CHARACTER = "character"
+    DOUBTS = "doubts"  # the character model, where the token model before it is in doubt
+    NAMES = "names"  # names that the filter finds, beside what others find
     FILTER = "filter"  # it decides of the names of the first pass: nothing else of that is kept
 
 
@@ -45,6 +48,8 @@ class System:
 
 
 _TOKEN = ("token", Part.TOKEN)
+_DOUBTS = ("character", Part.DOUBTS)
+_NAMES = ("names", Part.NAMES)
 _HYBRID = System("default", (_TOKEN,), again=True, speaks=True)
 
 
@@ -53,6 +58,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
         "default": _HYBRID,
         "hybrid": _HYBRID,
         "token": System("default", (_TOKEN,), speaks=True),
+        "thorough": System("default", (_TOKEN, _DOUBTS, _NAMES), again=True, speaks=True),
         "rules": System("default", again=True),
         "rules-once": System("default"),
         "dehghan2015": System("patterns-dictionary", (("dehghan-token", Part.TOKEN),), again=True),
@@ -84,14 +90,24 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
                 loaded.append(TokenCrf(bundle.load(models, model), lists, least))
             case Part.CHARACTER:
                 loaded.append(CharacterCrf(bundle.load(models, model), lists))
+            case Part.DOUBTS:
+                loaded[-1:] = [_gated(loaded[-1], CharacterCrf(bundle.load(models, model), lists))]
+            case Part.NAMES:
+                loaded.append(NameFilter(svm.load(models, model), lists))
             case Part.FILTER:
                 first = Tagger(recognizers, resolver).find
                 recognizers = (FilteredNames(first, NameFilter(svm.load(models, model), lists)),)
             case unknown:
                 assert_never(unknown)
-    again = SecondPass(lists, low=rules.low | {WEAK}) if system.again else None
+    again = SecondPass(lists, low=rules.low | {WEAK, WEAK_NAME}) if system.again else None
     beside = rules.certain if profile is Profile.RECALL else frozenset[str]()
     return Tagger(recognizers, resolver, tuple(loaded), again, beside if system.speaks else None)
+
+
+def _gated(token: Model, character: CharacterCrf) -> Model:
+    if not isinstance(token, TokenCrf):
+        raise ConfigurationError("a character model that reads doubts stands behind the token model that has them")
+    return GatedCrf(token, character)
 
 
 _LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.2})

@@ -111,7 +111,11 @@ def evaluate(
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)
     about |= {"corpus": str(corpus), "form": notes.form.value, "system": system, "profile": profile}
-    about |= {"context": context, "by_patient": by_patient, "parts": list(tagger.without)}
+    about |= {
+        "context": context,
+        "by_patient": by_patient,
+        "parts": [part for part in tagger.without if not part.startswith(tagging.LIST)],
+    }
     report = Report(
         about,
         score(_alike(done.pairs, notes.form)),

@@ -72,8 +72,12 @@ def _page(report: Report) -> Iterator[str]:
     yield f"<script>{_SCRIPT}</script></body></html>\n"
 
 
+def _words(value: object) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _about(report: Report) -> str:
-    said = ", ".join(f"{key}: {value}" for key, value in report.about.items() if value not in (None, False, ""))
+    said = ", ".join(f"{key}: {_words(value)}" for key, value in report.about.items() if value not in (None, False, ""))
     size = f"{len(report.pairs)} notes of {len({p.note.patient for p in report.pairs})} patients"
     words = f", {report.scores.words} words" if report.scores.with_text else ""
     return (

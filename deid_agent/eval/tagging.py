@@ -28,6 +28,8 @@ from deid_agent.text import Document
 Facts = Callable[[Note], tuple[Fact, ...]]
 Reader = TokenCrf | CharacterCrf | NameFilter
 """Models that read lists."""
+LIST = "list "
+"""Stands before the name of a list where an ablation tells what the list adds."""
 
 
 Finder = Callable[[Document], Sequence[Span]]
@@ -63,7 +65,7 @@ def load(rules: Path, models: Path, system: str, profile: str) -> System:
     if whole.again is not None:
         without["second-pass"] = replace(whole, again=None).find
     for name in _lists(whole):
-        without[f"list {name}"] = _hiding(whole, name).find
+        without[f"{LIST}{name}"] = _hiding(whole, name).find
     return System(whole.find, without)
 
 
