@@ -64,6 +64,9 @@ _SECOND_HALF = re.compile(rf"(?:[-‐](?:[{_UPPER}][^\W\d_]*|[a-z]{{2,}}(?=[\s,.
 _FIRST_HALF = re.compile(r"(?<![^\s(])(?:[^\W\d_]{1,12}[-‐'’])+\Z")
 _INITIALS = re.compile(rf"(?<![^\s(:/])(?:[{_UPPER}]\.[ ]?){{1,3}}\Z")
 _BACK = 24
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_QUOTED = re.compile(r"'(?=\d{3})")  # a number in quotation marks; not the year '98
+_COUNTED = frozenset({PhiCategory.AGE, PhiCategory.DATE, PhiCategory.CONTACT, PhiCategory.ID})
 _NO_INITIALS = frozenset({"MD", "DO", "RN", "NP", "PA", "PO", "MO", "MSW", "PT", "OT", "AD"})
 """Credentials and labels that are written as initials are: "P.O. Verret", "M.S.W. Justina Obiekwe"."""
 _SAINT = re.compile(r"(?<!\S)(?:St\.?|Saint)\s+[A-Z]\w+\Z")
@@ -82,7 +85,7 @@ def _parts(span: Span, text: str) -> Iterator[Span]:
     """Divided where two of a type stand side by side, and at gaps that no annotation goes over."""
     start = span.start
     for between in _SEPARATORS[span.type].finditer(text, span.start, span.end):
-        if between[0].isspace() and not _is_apart(between[0], span.type):
+        if between[0].isspace() and not _is_apart(between[0], span.type, text[max(start, between.start() - 4) : between.start()]):
             continue
         if between.start() > start:
             yield Span(start, between.start(), span.type, span.source)
@@ -93,10 +96,11 @@ def _parts(span: Span, text: str) -> Iterator[Span]:
         yield Span(start, span.end, span.type, span.source)
 
 
-def _is_apart(gap: str, kind: PhiType) -> bool:
-    """An empty line, a tab, a wide gap; for what stands on one line its end too."""
+def _is_apart(gap: str, kind: PhiType, before: str) -> bool:
+    """An empty line, a tab, a wide gap; for what stands on one line its end too, and for a date whose year is told."""
     breaks = gap.count("\n")
-    return breaks > 1 or (kind in _ONE_LINE if breaks else len(gap) > 1 or gap == "\t")
+    ends = kind in _ONE_LINE or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
+    return breaks > 1 or (ends if breaks else len(gap) > 1 or gap == "\t")
 
 
 def _whole(span: Span, text: str) -> Span:
@@ -151,6 +155,8 @@ def _loose_start(kind: PhiType, inside: str) -> int:
         return cut + 1
     if kind in _NAMES and (title := _TITLE.match(inside)):
         return max(cut, title.end())
+    if CATEGORY[kind] in _COUNTED and _QUOTED.match(inside, cut):
+        return cut + 1
     return cut
 
 

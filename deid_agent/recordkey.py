@@ -16,7 +16,37 @@ Find = Callable[[Document], Iterable[Span]]
 """The resolved findings of a document."""
 
 _SEPARATOR = re.compile(r"[_\-/.]")
-_REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40}/)([A-Za-z0-9.-]{1,64})")
+_REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40})/[A-Za-z0-9.-]{1,64}")
+_NAMES = """
+Account ActivityDefinition ActorDefinition AdministrableProductDefinition AdverseEvent AllergyIntolerance
+Appointment AppointmentResponse ArtifactAssessment AuditEvent Basic Binary BiologicallyDerivedProduct
+BiologicallyDerivedProductDispense BodySite BodyStructure Bundle CapabilityStatement CarePlan CareTeam
+CatalogEntry ChargeItem ChargeItemDefinition Citation Claim ClaimResponse ClinicalImpression
+ClinicalUseDefinition CodeSystem Communication CommunicationRequest CompartmentDefinition Composition ConceptMap
+Condition ConditionDefinition Consent Contract Coverage CoverageEligibilityRequest CoverageEligibilityResponse
+DataElement DetectedIssue Device DeviceAssociation DeviceComponent DeviceDefinition DeviceDispense DeviceMetric
+DeviceRequest DeviceUsage DeviceUseStatement DiagnosticReport DocumentManifest DocumentReference
+EligibilityRequest EligibilityResponse Encounter EncounterHistory Endpoint EnrollmentRequest EnrollmentResponse
+EpisodeOfCare EventDefinition Evidence EvidenceReport EvidenceVariable ExampleScenario ExpansionProfile
+ExplanationOfBenefit FamilyMemberHistory Flag FormularyItem GenomicStudy Goal GraphDefinition Group
+GuidanceResponse HealthcareService ImagingManifest ImagingSelection ImagingStudy Immunization
+ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide Ingredient InsurancePlan InventoryItem
+InventoryReport Invoice Library Linkage List Location ManufacturedItemDefinition Measure MeasureReport Media
+Medication MedicationAdministration MedicationDispense MedicationKnowledge MedicationRequest MedicationStatement
+MedicinalProductDefinition MessageDefinition MessageHeader MolecularSequence NamingSystem NutritionIntake
+NutritionOrder NutritionProduct Observation ObservationDefinition OperationDefinition OperationOutcome
+Organization OrganizationAffiliation PackagedProductDefinition Parameters Patient PaymentNotice
+PaymentReconciliation Permission Person PlanDefinition Practitioner PractitionerRole Procedure ProcedureRequest
+ProcessRequest ProcessResponse Provenance Questionnaire QuestionnaireResponse ReferralRequest
+RegulatedAuthorization RelatedPerson RequestGroup RequestOrchestration Requirements ResearchDefinition
+ResearchElementDefinition ResearchStudy ResearchSubject RiskAssessment Schedule SearchParameter Sequence
+ServiceDefinition ServiceRequest Slot Specimen SpecimenDefinition StructureDefinition StructureMap Subscription
+SubscriptionStatus SubscriptionTopic Substance SubstanceDefinition SubstanceNucleicAcid SubstancePolymer
+SubstanceProtein SubstanceReferenceInformation SubstanceSourceMaterial SupplyDelivery SupplyRequest Task
+TerminologyCapabilities TestPlan TestReport TestScript Transport ValueSet VerificationResult VisionPrescription
+"""
+_RESOURCES = frozenset(_NAMES.split())
+"""Resource types of FHIR R3 to R5. Only these stay before a slash: OAH/90217 is a number, Okafor/90217 a name in it."""
 
 
 def sanitized(key: bytes | None, facts: tuple[Fact, ...], scope: Scope, replacer: Replacer, find: Find) -> bytes | None:
@@ -35,8 +65,8 @@ def sanitized(key: bytes | None, facts: tuple[Fact, ...], scope: Scope, replacer
         return _as_text(text, facts, scope, replacer, find).encode(charset, "replace")
     # A FHIR key is often a reference: the id alone is mapped, so that it joins with Resource.id.
     reference = _REFERENCE.fullmatch(text)
-    head, value = reference.groups() if reference else ("", text)
-    new = replacer.surrogates.replace(PhiType.IDNUM, value, kind=Kind.VALUE, scope=Scope(document=""))
+    head = f"{reference[1]}/" if reference and reference[1] in _RESOURCES else ""
+    new = replacer.surrogates.replace(PhiType.IDNUM, text[len(head) :], kind=Kind.VALUE, scope=Scope(document=""))
     return (head + new).encode(charset, "replace")
 
 

@@ -110,5 +110,5 @@ def _gated(token: Model, character: CharacterCrf) -> Model:
     return GatedCrf(token, character)
 
 
-_LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.2})
+_LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.15})
 """From which probability on a token that is likelier no PHI is proposed all the same."""

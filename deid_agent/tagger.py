@@ -11,6 +11,7 @@ from typing import Protocol
 from deid_agent.recognize.apart import apart
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.secondpass import SecondPass, Tagged
+from deid_agent.recognize.value import is_value
 from deid_agent.resolve import KNOWN, Resolver
 from deid_agent.spans import Span
 from deid_agent.text import Document
@@ -32,7 +33,8 @@ class Tagger:
     """``find`` gives disjoint spans in order. Holds and logs no text.
 
     ``beside`` names whose first-pass findings stand beside those of models, None: all. The models speak for the others,
-    which they saw. What the message itself says always stands.
+    which they saw; but not in a short value, which they cannot read, unless ``beside`` is empty. What the message
+    itself says always stands.
     """
 
     recognizers: tuple[Recognizer, ...]
@@ -57,7 +59,7 @@ class Tagger:
         proposed = [[span for each in self.recognizers for span in each.recognize(doc)] for doc in docs]
         if self.models:
             asked = [(doc, self._first(doc, spans)) for doc, spans in zip(docs, proposed, strict=True)]
-            proposed = [[span for span in spans if self._stands(span)] for spans in proposed]
+            proposed = [self._standing(doc, spans) for doc, spans in zip(docs, proposed, strict=True)]
             for model in self.models:
                 said = [
                     apart(more, first, doc) for more, (doc, first) in zip(model.propose_all(asked), asked, strict=True)
@@ -65,8 +67,12 @@ class Tagger:
                 proposed = [[*spans, *more] for spans, more in zip(proposed, said, strict=True)]
         return [self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True)]
 
-    def _stands(self, span: Span) -> bool:
-        return self.beside is None or span.source in self.beside or span.source.startswith(KNOWN)
+    def _standing(self, doc: Document, spans: list[Span]) -> list[Span]:
+        """What of the first pass stands beside models."""
+        beside = self.beside
+        if beside is None or (beside and is_value(doc)):
+            return spans
+        return [span for span in spans if span.source in beside or span.source.startswith(KNOWN)]
 
     def _first(self, doc: Document, proposed: Iterable[Span]) -> list[Span]:
         return self.resolver.resolve((s for s in proposed if not s.source.startswith(KNOWN)), doc)

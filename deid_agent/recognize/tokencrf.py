@@ -13,6 +13,7 @@ from deid_agent.crf.columns import View
 from deid_agent.crf.labels import OUTSIDE, decode
 from deid_agent.crf.model import Floats, pieces
 from deid_agent.dictionary import Dictionaries
+from deid_agent.recognize.value import is_value, witnessed
 from deid_agent.spans import Span
 from deid_agent.text import Document
 
@@ -35,7 +36,8 @@ class Reading:
 class TokenCrf:
     """Proposes the most probable spans; and, as weak ones, tokens that may well be PHI though that is not likeliest.
 
-    ``least`` is the probability of PHI from which on a token is proposed all the same.
+    ``least`` is the probability of PHI from which on a token is proposed all the same; in a short value the lists must
+    know it too.
     """
 
     bundle: Bundle
@@ -94,7 +96,9 @@ class TokenCrf:
                 kind if yes and label == OUTSIDE else OUTSIDE
                 for yes, kind, label in zip(likely, reading.kinds, reading.labels, strict=True)
             ]
-            found += decode(weak, doc.tokens, WEAK)
+            doubted = decode(weak, doc.tokens, WEAK)
+            value = is_value(doc)
+            found += [span for span in doubted if not value or witnessed(span, doc, self.dictionaries)]
         return found
 
 

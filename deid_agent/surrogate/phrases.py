@@ -13,6 +13,7 @@ from deid_agent.surrogate.shape import fold, in_case_of
 from deid_agent.surrogate.words import Word, words_of
 
 _NUMBER = re.compile(r"(?i)(\d+)((?:st|nd|rd|th)(?![^\W\d_]))?")
+_VOWEL = re.compile(r"[AEIOUY]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Phrase:
     kept: Collection[str] = field(repr=False)
     endings: tuple[str, ...] = field(default=(), repr=False)
     abbreviation_endings: tuple[str, ...] = field(default=(), repr=False)
+    initials: int = 5  # letters that initials in capitals have at most where nothing stands beside them
 
     def replaced(self, value: str) -> str:
         """``value`` with every word that is not kept replaced; the first, where all of them are and no number is."""
@@ -38,7 +40,7 @@ class Phrase:
         at = 0
         for word in words:
             out.append(self._numbers(value[at : word.start]))
-            short = _is_short(word.text, value)
+            short = _is_short(word.text, value, self.initials)
             out.append(self._word(word, short, word.start == last) if word.start in starts else word.text)
             at = word.start + len(word.text)
         return "".join([*out, self._numbers(value[at:])])
@@ -81,9 +83,13 @@ def _in_ordinal(value: str, word: Word) -> bool:
     return word.text.lower() in ("st", "nd", "rd", "th") and word.start > 0 and value[word.start - 1].isdigit()
 
 
-def _is_short(word: str, value: str) -> bool:
-    """True for initials: one letter, or up to five capitals that are not just part of a line in capitals."""
+def _is_short(word: str, value: str, alone: int) -> bool:
+    """True for initials: one letter, or up to five capitals that are not just part of a line in capitals.
+
+    In such a line those without a vowel are initials; where they are the whole value, those of up to ``alone`` too.
+    """
     if len(word) == 1:
         return True
-    alone = word == value or not value.isupper()
-    return len(word) <= 5 and word.isascii() and word.isupper() and alone
+    if len(word) > 5 or not word.isascii() or not word.isupper():
+        return False
+    return not value.isupper() or not _VOWEL.search(word) or (word == value and len(word) <= alone)

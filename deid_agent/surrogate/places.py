@@ -51,9 +51,9 @@ def _names(lists: Lists, value: str, word: Word, following: Word) -> bool:
 
 
 def city(key: Key, lists: Lists, scope: str, value: str) -> str:
-    """An invented town; Saint, Port, New, County and the like stay."""
+    """An invented town; Saint, Port, New, County and the like stay. LA is initials, KARAK in capitals a town."""
     endings = tuple(sorted(lists.sets["city_endings"]))
-    return Phrase(key, lists, f"city:{scope}", lists.sets["city_kept"], endings).replaced(value)
+    return Phrase(key, lists, f"city:{scope}", lists.sets["city_kept"], endings, initials=3).replaced(value)
 
 
 def other_place(key: Key, lists: Lists, scope: str, value: str) -> str:

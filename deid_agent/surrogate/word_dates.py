@@ -24,7 +24,9 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)*\.?)",
     re.IGNORECASE,
 )
-_LETTERS = re.compile(r"(?:M|Tu|Th|T|W|F|Sa|Su|S|R){2,}")
+_DAY_LETTERS = r"Tu|Th|Sa|Su|[MTWRFS]"
+_LETTERS = re.compile(rf"(?:{_DAY_LETTERS}){{2,}}")
+_APART = re.compile(rf"(?:{_DAY_LETTERS})(?P<mark>[/ ])(?:{_DAY_LETTERS})(?:(?P=mark)(?:{_DAY_LETTERS}))*")
 _LETTER_DAYS = {"M": 0, "T": 1, "Tu": 1, "W": 2, "Th": 3, "R": 3, "F": 4, "S": 5, "Sa": 5, "Su": 6}
 _WRITTEN_DAYS = ("M", "T", "W", "Th", "F", "S", "Su")
 _QUALIFIERS = {"early": 5, "mid": 15, "late": 25}
@@ -61,6 +63,10 @@ def word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
         return _clinic_days(text, shift)
     if len(text) > 2 and text.islower() and re.fullmatch("[mtwfs]+", text):  # mwf
         return _clinic_days(text.upper(), shift).lower()
+    if apart := _APART.fullmatch(text):  # M/W/F
+        return apart["mark"].join(
+            re.findall(_DAY_LETTERS, _clinic_days("".join(re.findall(_DAY_LETTERS, text)), shift))
+        )
     parts = _Parts()
     tokens = _read(text, shift, calendar, parts)
     if tokens is None or not any(t.role != "filler" for t in tokens):
@@ -78,7 +84,7 @@ def word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
 
 
 def _clinic_days(text: str, shift: Shift) -> str:
-    letters = re.findall(r"Tu|Th|Sa|Su|[MTWRFS]", text)
+    letters = re.findall(_DAY_LETTERS, text)
     if letters.count("T") == 2:  # TTS: Tuesday, Thursday, Saturday
         letters[letters.index("T") + 1 :] = [
             "Th" if letter == "T" else letter for letter in letters[letters.index("T") + 1 :]
