@@ -18,11 +18,15 @@ OUT = Path(__file__).resolve().parents[1] / "models/README.md"
 HEADER = """\
 # Models
 
-What `deid-agent train` made of `corpus/` and the default tagger loads: JSON and arrays, opened only after their digest
-is checked, never pickles. `token.md` is the card of the model alone. Below: the whole tagger on dev, notes of hands and
-patients that no model learned from, without any context of a message unless it says so. **All notes are synthetic**:
-this tells how parts compare, not what you will see on your records. Made by `.ci/system_card.py`, which names the
-commands. In brackets: what holds the figure with 95 %, patients drawn again.
+A model is three files: `<name>.json` says what it is, how it was made and what it scored, `<name>.md` says the same for
+people, `<name>.npz` holds its arrays. The arrays are opened only after their SHA-256 was found to be the one in the
+`.json`, and hold numbers and words, never pickled objects. `deid-agent train` makes them, `make models` those that
+stand here: [token](token.md) labels tokens by a conditional random field that sees words, lists, layout and rules.
+
+Below is the whole tagger on dev: notes of hands and patients that no model learned from, without any context of a
+message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your records.
+Annotate some of your own and run `deid-agent eval` before you rely on it. In brackets stands what holds the figure with
+95 %, patients drawn again. Made by `.ci/system_card.py`, which names the commands.
 """
 _TOTALS = (("strict", "strict"), ("token", "token"), ("binary-hipaa-token", "binary HIPAA token"),
            ("binary-covered", "binary HIPAA token, covered by any type"), ("names", "names, covering"))  # fmt: skip
