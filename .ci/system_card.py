@@ -24,9 +24,9 @@ people, `<name>.npz` holds its arrays. The arrays are opened only after their SH
 stand here: [token](token.md) labels tokens by a conditional random field that sees words, lists, layout and rules.
 
 Below is the whole tagger on dev: notes of hands and patients that no model learned from, without any context of a
-message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your records.
-Annotate some of your own and run `deid-agent eval` before you rely on it. In brackets stands what holds the figure with
-95 %, patients drawn again. Made by `.ci/system_card.py`, which names the commands.
+message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your
+records. Annotate some of your own and run `deid-agent eval` before you rely on it. In brackets stands what holds the
+figure with 95 %, patients drawn again. Made by `.ci/system_card.py`, which names the commands.
 """
 _TOTALS = (("strict", "strict"), ("token", "token"), ("binary-hipaa-token", "binary HIPAA token"),
            ("binary-covered", "binary HIPAA token, covered by any type"), ("names", "names, covering"))  # fmt: skip
