@@ -85,7 +85,8 @@ def _parts(span: Span, text: str) -> Iterator[Span]:
     """Divided where two of a type stand side by side, and at gaps that no annotation goes over."""
     start = span.start
     for between in _SEPARATORS[span.type].finditer(text, span.start, span.end):
-        if between[0].isspace() and not _is_apart(between[0], span.type, text[max(start, between.start() - 4) : between.start()]):
+        before = text[max(start, between.start() - 4) : between.start()]
+        if between[0].isspace() and not _is_apart(between[0], span.type, before):
             continue
         if between.start() > start:
             yield Span(start, between.start(), span.type, span.source)

@@ -8,6 +8,11 @@ from deid_agent.spans import Span
 
 # Text with the finding in angle brackets, and what it becomes.
 CASES = [
+    (PhiType.DATE, "<Jan 4 2014\n2006>", ["Jan 4 2014", "2006"]),
+    (PhiType.DATE, "on <March \n26th>. He", ["March \n26th"]),
+    (PhiType.DATE, "<October\n2018>", ["October\n2018"]),
+    (PhiType.IDNUM, "code <'260385009>' =", ["260385009"]),
+    (PhiType.DATE, "since <'98>", ["'98"]),
     (
         PhiType.ORGANIZATION,
         "<AeroMesa Air Rescue      FLIGHT RECORD\nFlight>",

@@ -70,6 +70,15 @@ def test_the_model_speaks_for_rules_that_are_not_named() -> None:
     assert found == [ADA, DOCTOR]
 
 
+def test_under_recall_every_rule_stands_in_a_short_value() -> None:
+    doc = Document("HALL, TIARA 3/4/2019")
+    name = Span(0, 11, PhiType.PATIENT, "patient-header")
+    for beside, found in ((frozenset({"date-numeric"}), [name]), (frozenset[str](), [])):
+        assert Tagger((Rules((name,)),), Resolver(), (Said(()),), beside=beside).find(doc) == found
+    prose = Document(doc.text + " was seen by the team at noon and went home")
+    assert Tagger((Rules((name,)),), Resolver(), (Said(()),), beside=frozenset({"date-numeric"})).find(prose) == []
+
+
 def test_what_a_weak_finding_shares_with_a_sure_one_is_the_sure_ones() -> None:
     wide = Span(29, 38, PhiType.STREET, "weak:token")
     sure = Span(32, 38, PhiType.CITY, "crf:token")
@@ -85,7 +94,7 @@ def test_the_token_model_stands_before_a_rule_of_the_same_place() -> None:
 def test_an_unknown_system_lists_the_names() -> None:
     rules = registry.load_rules(ROOT / "rules")
     with pytest.raises(
-        ConfigurationError, match="unknown recognizer system magic: one of default, hybrid, token, rules"
+        ConfigurationError, match="unknown recognizer system magic: one of default, hybrid, token, thorough, rules"
     ):
         systems.tagger(rules, ROOT / "models", "magic", Profile.RECALL)
 
