@@ -434,3 +434,37 @@ def test_a_second_address_in_one_value_does_not_stay() -> None:
     new = MADE.replace(PhiType.EMAIL, "ada.vane@x.org okafor@y.org", kind=Kind.VALUE, scope=SCOPE)
     assert "okafor" not in new
     assert "y.org" not in new
+
+
+@pytest.mark.parametrize(("value", "mark"), [("M/W/F", "/"), ("M W F", " "), ("Tu/Th", "/")])
+def test_clinic_days_apart_move_as_those_together_do(value: str, mark: str) -> None:
+    new = replace(MADE, PhiType.DATE, value)
+    assert new.replace(mark, "") == replace(MADE, PhiType.DATE, value.replace(mark, "")) != value.replace(mark, "")
+    assert new.count(mark) == value.count(mark)
+
+
+@pytest.mark.parametrize("value", ["M-F", "M/W/X", "W/wound"])
+def test_what_is_no_list_of_clinic_days_is_masked(value: str) -> None:
+    assert replace(MADE, PhiType.DATE, value) == "[**DATE**]"
+
+
+@pytest.mark.parametrize("town", ["Karak", "Ponce", "Bauan", "Rome"])
+def test_a_short_town_in_capitals_is_the_same_town(town: str) -> None:
+    assert replace(MADE, PhiType.CITY, town.upper()) == replace(MADE, PhiType.CITY, town).upper()
+    assert len(replace(MADE, PhiType.CITY, "NYC")) == 3
+
+
+def test_initials_and_mount_agree_in_a_site_and_in_its_line_in_capitals() -> None:
+    for site in ("Kinnaird TB Services", "Mt Tyson Hospital", "Mount Tyson Hospital"):
+        new = replace(MADE, PhiType.HOSPITAL, site)
+        assert replace(MADE, PhiType.HOSPITAL, site.upper()) == new.upper()
+        assert not {"tyson", "kinnaird", "tb"} & set(new.lower().split())
+
+
+@pytest.mark.parametrize("kind", ["Road Surgery", "Street Surgery", "Base Hospital", "Polyclinic"])
+def test_what_a_site_is_called_by_stays_beside_its_name(kind: str) -> None:
+    """Picton Road Surgery and PICTON ROAD SURGERY are found again as a site, and name another road."""
+    for written in (str, str.upper):
+        new = replace(MADE, PhiType.HOSPITAL, written(f"Picton {kind}"))
+        assert new.endswith(written(kind))
+        assert "picton" not in new.lower()

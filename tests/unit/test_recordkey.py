@@ -1,0 +1,33 @@
+"""What of a record key stays: the type of a FHIR reference and nothing else."""
+
+import pytest
+from support.corpus import RULES, surrogates
+
+from deid_agent import policy
+from deid_agent.phi import PhiType
+from deid_agent.recordkey import sanitized
+from deid_agent.replacer import Replacer
+from deid_agent.sites import Kind
+from deid_agent.surrogate import Scope
+
+
+def key_of(text: str) -> str:
+    replacer = Replacer(policy.load("pseudonymised", RULES), surrogates())
+    new = sanitized(text.encode(), (), Scope("d"), replacer, lambda doc: ())
+    assert new is not None
+    return new.decode()
+
+
+def identity(text: str) -> str:
+    return surrogates().replace(PhiType.IDNUM, text, kind=Kind.VALUE, scope=Scope("other"))
+
+
+def test_a_reference_joins_with_the_id_of_its_resource() -> None:
+    assert key_of("Patient/90217") == f"Patient/{identity('90217')}"
+
+
+@pytest.mark.parametrize("text", ["OAH/90217", "Okafor/90217", "KBTH/2018-4471", "Patients/90217"])
+def test_no_other_word_before_a_slash_stays(text: str) -> None:
+    """A record number of two parts is one number, in its field and as a key."""
+    assert key_of(text) == identity(text)
+    assert key_of(text).partition("/")[0] != text.partition("/")[0]
