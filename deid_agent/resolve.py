@@ -77,7 +77,7 @@ class Resolver:
         an overlap never uncovers text. The precision profile drops that rest.
         """
         low = self.rules.low
-        mended = {m for s in spans for m in _bounded(s, doc.text)}
+        mended = _once({m for s in spans for m in _bounded(s, doc.text)}, low)
         if self.profile is Profile.PRECISION:
             mended = {s for s in mended if s.source not in low}
         kept = self._unvetoed(mended, doc)
@@ -120,6 +120,14 @@ class Resolver:
         rests = [_rest(span, a, b, text) for a, b in zip(ends, starts, strict=True)]
         mended = [rest and mend(rest, text) for rest in rests]
         return [kept for pair in zip_longest(mended, others) for kept in pair if kept is not None]
+
+
+def _once(spans: set[Span], low: frozenset[str]) -> set[Span]:
+    """Of findings that say the same of one place one: a sure rule's, which tells a reader more than a model's name."""
+    said: dict[tuple[int, int, PhiType], Span] = {}
+    for span in sorted(spans, key=lambda s: (_rank(s, low)[0], s.source.startswith("crf:"), _rank(s, low))):
+        said.setdefault((span.start, span.end, span.type), span)
+    return set(said.values())
 
 
 def _bounded(span: Span, text: str) -> Iterable[Span]:
