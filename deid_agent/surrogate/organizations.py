@@ -2,7 +2,7 @@
 
 One map for the whole feed, so that a site is one site in every message. First
 letters are mapped as the words are, so an abbreviation gives the surrogate's initials. A payer of a whole country
-becomes another one (Medicaid for Medicare): what stands beside it is still read as a policy number.
+or state becomes another one (Medicaid for Medicare): what stands beside it is still read as a policy number.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def organization(key: Key, lists: Lists, value: str) -> str:
 def _payers(key: Key, lists: Lists) -> Mapping[str, str]:
     """Every payer, folded, to another of its list, turned by a keyed number of places: no two become one."""
     out: dict[str, str] = {}
-    for names in (lists.phrases["public_payers"], lists.phrases["payers"]):
+    for names in (lists.phrases[kind] for kind in ("public_payers", "state_payers", "payers")):
         step = 1 + key.index(len(names) - 1, "payer")
         out |= {fold(name): names[(n + step) % len(names)] for n, name in enumerate(names)}
     return out

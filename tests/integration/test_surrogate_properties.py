@@ -34,7 +34,7 @@ AGAIN: dict[str, tuple[float, float]] = {
     "EMAIL": (0.98, 1.0),  # of 117
     "FAX": (0.98, 1.0),  # of 133
     "HEALTHPLAN": (0.92, 0.929),  # of 183
-    "HOSPITAL": (0.99, 0.9982),  # of 544
+    "HOSPITAL": (0.99, 0.9932),  # of 588
     "IDNUM": (0.97, 0.9814),  # of 699
     "IPADDRESS": (0.97, 1.0),  # of 60
     "LICENSE": (0.99, 1.0),  # of 182
@@ -93,6 +93,10 @@ def test_what_is_measured_here_is_what_the_deidentifier_writes() -> None:
         assert cut == item.values
 
 
+SAMPLED = 2
+"""The tagger reads every second note, and its output: 24 s. All of them would take twice as long."""
+
+
 def said(type_: PhiType, text: str) -> str:
     """Letters and digits without case and accents; numbers of a date stay apart: 12/1/47 is not 1/21/47."""
     plain = unicodedata.normalize("NFKD", text.casefold())
@@ -111,7 +115,7 @@ _COARSE = {
     "a day without its month": r"\d\d?(?:st|nd|rd|th)?",
 }
 HOME = {"us", "usa", "uk", "english", "eng", "newzealand", "nz", "canada", "canadian", "england", "unitedstates"}
-HOME |= {"australia", "american", "unitedkingdom", "america", "australian"}
+HOME |= {"australia", "aus", "american", "unitedkingdom", "america", "australian"}
 
 
 def exception(type_: PhiType, old: str, whole: str) -> str | None:
@@ -196,7 +200,7 @@ def test_what_the_tagger_found_it_finds_again() -> None:
         return {(span.start, span.end, span.type) for span in resolver.resolve(proposals, doc)}
 
     before, after = Counter[PhiType](), Counter[PhiType]()
-    for item in replaced():
+    for item in replaced()[::SAMPLED]:
         once, again = found(item.note.annotated.text, item.facts), found(item.output, new_facts(item))
         for span, place in zip(item.note.annotated.spans, item.places, strict=True):
             if (span.start, span.end, span.type) in once:

@@ -371,7 +371,7 @@ def test_typists_initials_stay_initials() -> None:
     assert len(replace(MADE, PhiType.DOCTOR, "obi")) > 2
 
 
-@pytest.mark.parametrize("kind", ["payers", "public_payers"])
+@pytest.mark.parametrize("kind", ["payers", "public_payers", "state_payers"])
 def test_a_payer_of_a_country_becomes_another_of_them(kind: str) -> None:
     payers = LISTS.phrases[kind]
     made = [replace(MADE, PhiType.ORGANIZATION, payer) for payer in payers]
