@@ -13,11 +13,14 @@ from deid_agent.surrogate.lists import Lists
 from deid_agent.surrogate.phrases import Phrase
 from deid_agent.surrogate.shape import fold
 
+_PAYERS = ("public_payers", "state_payers", "payers")
+
 
 def organization(key: Key, lists: Lists, value: str) -> str:
     """Hospital, Clinic, Nursing Home, Church, School stay; the other words and the numbers are others."""
     if (payer := _payers(key, lists).get(fold(value))) is not None:
-        return payer.upper() if value.isupper() else payer.lower() if value.islower() else payer
+        listed = any(value in lists.phrases[kind] for kind in _PAYERS)  # AHCCCS is no line in capitals
+        return payer if listed else payer.upper() if value.isupper() else payer.lower() if value.islower() else payer
     endings = tuple(sorted(lists.sets["abbreviation_endings"], key=lambda e: (-len(e), e)))
     kept = lists.sets["kind_words"]
     return Phrase(key, lists, "organization", kept, abbreviation_endings=endings).replaced(value)
@@ -27,7 +30,7 @@ def organization(key: Key, lists: Lists, value: str) -> str:
 def _payers(key: Key, lists: Lists) -> Mapping[str, str]:
     """Every payer, folded, to another of its list, turned by a keyed number of places: no two become one."""
     out: dict[str, str] = {}
-    for names in (lists.phrases[kind] for kind in ("public_payers", "state_payers", "payers")):
+    for names in (lists.phrases[kind] for kind in _PAYERS):
         step = 1 + key.index(len(names) - 1, "payer")
         out |= {fold(name): names[(n + step) % len(names)] for n, name in enumerate(names)}
     return out

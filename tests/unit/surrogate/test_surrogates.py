@@ -468,3 +468,8 @@ def test_what_a_site_is_called_by_stays_beside_its_name(kind: str) -> None:
         new = replace(MADE, PhiType.HOSPITAL, written(f"Picton {kind}"))
         assert new.endswith(written(kind))
         assert "picton" not in new.lower()
+
+
+def test_a_kind_that_is_a_surname_too_does_not_stay() -> None:
+    assert "Chu" not in replace(MADE, PhiType.HOSPITAL, "Chu & Park Dental")
+    assert "Lane" not in replace(MADE, PhiType.HOSPITAL, "Ada Lane Clinic")
