@@ -91,8 +91,8 @@ def test_spans_are_right_whatever_the_text(name: str, hybrid: Deidentifier) -> N
     assert not [day for day in ("3/4/2019", "3/4/2014", "3/4/19") if day in done.text], "a date that any rule sees"
 
 
-def test_a_million_tokens_of_one_letter(hybrid: Deidentifier) -> None:
-    text = "a " * MILLION
+def test_as_many_tokens_of_one_letter_as_a_text_may_have(hybrid: Deidentifier) -> None:
+    text = "a " * (MAX_TEXT // 2)
     _sound(text, hybrid.text(text))
 
 
