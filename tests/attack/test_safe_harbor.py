@@ -34,6 +34,7 @@ from deid_agent.eval.markup import read_corpus
 from deid_agent.key import Key
 from deid_agent.phi import PhiType
 from deid_agent.policy import Method
+from deid_agent.recognize.tokencrf import WEAK
 from deid_agent.surrogate.methods import RESTRICTED_ZIP3
 from deid_agent.wiring import Workshop
 
@@ -283,8 +284,11 @@ KNOWN = {
     ("dh-20-3", "DATE"): "glued to the next word, 5/5/15IM: MISSED",
     ("dj-07-1", "DATE"): "a range in Afrikaans, 14-19 Junie 2019: MISSED",
 }
-# What the tagger finds in an output that it did not find in the note, at most: names beside a mask, mostly.
-AGAIN = {"PATIENT": 13, "IDNUM": 4, "STREET": 4, "DOCTOR": 3, "PHONE": 1, "MEDICALRECORD": 1, "USERNAME": 1}
+# What the tagger is sure of in an output and was not in the note, at most, in 23,447 places: words beside a mask, mostly.
+AGAIN = {
+    **{"ORGANIZATION": 17, "PATIENT": 13, "DOCTOR": 7, "LICENSE": 6, "ACCOUNT": 5, "CITY": 5},
+    **{"HOSPITAL": 3, "IDNUM": 2, "STREET": 2, "VEHICLE": 2},
+}
 _YEAR = re.compile(r"[A-Za-z ]{0,4}(?:(?:19|20)\d\d)(?:[/ -](?:\d{4}|\d\d?:?\d\d))?|\d{4} (?:19|20)\d\d")
 
 
@@ -303,7 +307,8 @@ def test_no_note_of_the_corpus_shows_an_identifier() -> None:
         found |= {(name, type_) for type_, pattern in SEARCHED.items() if re.search(pattern, out)}
         for span in deidentifier().text(out, document=name).spans:
             value = out[span.start : span.end]
-            if span.type not in {*MAY_STAY, PhiType.DATE, PhiType.AGE} and not _YEAR.fullmatch(value):
+            doubtful = span.source == WEAK or _YEAR.fullmatch(value) or (span.type is PhiType.ZIP and len(value) == 3)
+            if span.type not in {*MAY_STAY, PhiType.DATE, PhiType.AGE} and not doubtful:
                 again[span.type] += 1
             assert span.type is not PhiType.AGE or not re.search(r"(?<!\d)(?:9[1-9]|1[01]\d)(?!\d)", value), name
     assert found <= set(KNOWN)
