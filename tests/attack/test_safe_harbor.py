@@ -284,7 +284,7 @@ KNOWN = {
     ("dh-20-3", "DATE"): "glued to the next word, 5/5/15IM: MISSED",
     ("dj-07-1", "DATE"): "a range in Afrikaans, 14-19 Junie 2019: MISSED",
 }
-# What the tagger is sure of in an output and was not in the note, at most, in 23,447 places: words beside a mask, mostly.
+# What the tagger is sure of in an output and was not in the note, at most: words beside a mask, mostly.
 AGAIN = {
     **{"ORGANIZATION": 17, "PATIENT": 13, "DOCTOR": 7, "LICENSE": 6, "ACCOUNT": 5, "CITY": 5},
     **{"HOSPITAL": 3, "IDNUM": 2, "STREET": 2, "VEHICLE": 2},
