@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent.crf import lines
 from deid_agent.crf.labels import Schema, encode
 from deid_agent.dictionary import Dictionaries, Tags, base
 from deid_agent.errors import ConfigurationError
@@ -36,13 +37,13 @@ class Spread:
     values: Column
     at: Ints
 
+    def whole(self) -> list[str]:
+        """The value of every unit."""
+        return [self.values[at] for at in self.at.tolist()]
+
 
 _RUN = re.compile(r"(.)\1+")
 _DIGIT = re.compile(r"\d")
-_LABEL = re.compile(r"([^\W\d_][^\W_]*)[^\w:]{0,3}\Z")
-_HEADING = re.compile(r"[ \t]*([A-Z][A-Za-z/&,' -]{2,40}):?[ \t]*\r?\n?\Z")
-_EMPTY_LINE = "N"
-_ZONE = 8  # lines at either end of a note that hold its letterhead and signature
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class View:
     tags: Sequence[Tags] = field(init=False, repr=False)
     kinds: tuple[Sequence[str], Ints] = field(init=False, repr=False)
     meanings: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
+    last: Ints | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         text, tokens = self.doc.text, self.doc.tokens
@@ -91,12 +93,19 @@ class View:
 
     def senses(self, name: str) -> Column:
         """The field, group or sense of each word, as the column's name says."""
-        values = self._senses(_OF_SENSE[name])
-        return [values[at] for at in self.kinds[1].tolist()]
+        return Spread(self._senses(_OF_SENSE[name]), self.kinds[1]).whole()
 
     def paragraphs(self) -> list[int]:
         """The tokens behind an empty line: no annotation goes over one, so that chains may be cut there."""
-        return [at for at, gap in enumerate(self.column("gap")) if gap == _EMPTY_LINE]
+        return lines.paragraphs(self.doc)
+
+    def before(self, kinds: tuple[Sequence[T], Ints], column: Callable[[T], str]) -> Spread:
+        """What ``column`` has for the last word before each token, signs passed over, in the line."""
+        if self.last is None:
+            self.last = lines.words_before(self.words, self.line)
+        values = [column(kind) or "-" for kind in kinds[0]]
+        at = kinds[1][self.last] if len(self.words) else kinds[1]
+        return Spread([*values, ""], np.where(self.last < 0, len(values), at))
 
     def compact(self, name: str) -> Column | Spread:
         """As ``column``; what is a function of the word or of its lists is made once for each that is there."""
@@ -104,6 +113,10 @@ class View:
             return Spread([_OF_WORD[name](word) for word in self.kinds[0]], self.kinds[1])
         if name in _OF_SENSE:
             return Spread(self._senses(_OF_SENSE[name]), self.kinds[1])
+        if name in _BEFORE:
+            return _BEFORE[name](self)
+        if name in _OF_LINE:
+            return Spread(_OF_LINE[name](self.doc), np.array(self.line, np.int64))
         if name in _OF_TAGS:
             return Spread([_OF_TAGS[name](tags) for tags in self.meanings[0]], self.meanings[1])
         return self.column(name)
@@ -123,86 +136,6 @@ def _short(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def _digitless(word: str) -> str:
     return _DIGIT.sub("0", word) if len(word) > 2 else word
-
-
-def _gaps(view: View) -> Column:
-    """What stands before a token: nothing, a blank, a wide gap, a line end, an empty line."""
-    text, found, last = view.doc.text, [], 0
-    for a, b in view.doc.tokens:
-        gap = text[last:a]
-        breaks = gap.count("\n")
-        found.append("" if not gap else _EMPTY_LINE if breaks > 1 else "n" if breaks else "_" if len(gap) == 1 else "w")
-        last = b
-    return found
-
-
-def _line_labels(view: View) -> Column:
-    """The last words before the nearest colon to the left in the line; else of the line above, if it ends in one."""
-    found, label, line = [], "", -1
-    text, tokens, lower = view.doc.text, view.doc.tokens, view.lower
-    carried = ""
-    for i, word in enumerate(lower):
-        if view.line[i] != line:
-            carried = label if line >= 0 and i and lower[i - 1] == ":" and view.line[i] == line + 1 else ""
-            line, label = view.line[i], ""
-        found.append(label or carried)
-        if word == ":":
-            before = text[max(view.doc.lines[line][0], tokens[i][0] - 40) : tokens[i][0]]
-            words = _LABEL.findall(before)
-            start = i - 1
-            while start > 0 and view.line[start - 1] == line and i - start < 2 and lower[start - 1].isalpha():
-                start -= 1
-            label = " ".join(lower[start:i]) if words else ""
-    return found
-
-
-def _sections(view: View) -> Column:
-    """The heading over a token: the last short line of its own that ends in a colon or is in capitals."""
-    text, heads, current = view.doc.text, [], ""
-    for a, b in view.doc.lines:
-        line = text[a:b]
-        if (head := _HEADING.match(line)) and (line.rstrip().endswith(":") or head[1].isupper()):
-            current = " ".join(head[1].lower().split()[:2])
-        heads.append(current)
-    return [heads[at] for at in view.line]
-
-
-def _line_places(view: View) -> Column:
-    """First, second or last of its line, and how long the line is."""
-    counts = Counter(view.line)
-    found, last, at = [], -1, 0
-    for line in view.line:
-        at = at + 1 if line == last else 0
-        last = line
-        size = counts[line]
-        place = str(at) if at < 2 else "$" if at == size - 1 else "."
-        found.append(f"{place}{'s' if size < 6 else 'm' if size < 16 else 'l'}")
-    return found
-
-
-def _line_cases(view: View) -> Column:
-    """How a line is written: all capitals, no capitals, title case, as a sentence."""
-    text, cases = view.doc.text, []
-    for a, b in view.doc.lines:
-        line = text[a:b]
-        words = [w for w in line.split() if w[0].isalpha()]
-        if not words:
-            cases.append("-")
-        elif line.isupper():
-            cases.append("U")
-        elif line.islower():
-            cases.append("l")
-        else:
-            cases.append("T" if sum(w[0].isupper() for w in words) * 4 >= len(words) * 3 else "s")
-    return [cases[at] for at in view.line]
-
-
-def _zones(view: View) -> Column:
-    last = len(view.doc.lines) - 1
-    return [
-        f"h{line // 2}" if line < _ZONE else f"t{(last - line) // 2}" if last - line < _ZONE else "b"
-        for line in view.line
-    ]
 
 
 _SIZES = (3, 8, 20, 60)
@@ -291,38 +224,29 @@ def _meant(tags: Tags, lists: frozenset[str]) -> str:
     return min((tag[-1] for tag in tags if base(tag) in lists), default="")
 
 
-def _before(view: View, column: Column) -> Column:
-    """What ``column`` has for the last word before each token, signs passed over, in the line."""
-    found, last, line = [], "", -1
-    for at, word in enumerate(view.words):
-        if view.line[at] != line:
-            line, last = view.line[at], ""
-        found.append(last)
-        if word[0].isalnum():
-            last = column[at] or "-"
-    return found
-
-
 _CUE = "cue-"
 _FAR = 8  # tokens over which a cue is heard
 
 
+@lru_cache(maxsize=4_096)
+def _cue(tags: Tags) -> str:
+    """What a word is a cue for: kin, staff, site, work, home, patient."""
+    return "+".join(sorted({base(tag)[len(_CUE) :] for tag in tags if tag.startswith(_CUE)}))
+
+
 def _cues(view: View, step: int) -> Column:
-    """The nearest cue to one side in the line (kin, staff, site, work, home, patient) and how near it is."""
-    size = len(view.words)
+    """The nearest cue to one side in the line and how near it is: ``step`` 1 for those to the left."""
+    cues, size = _whole(view.meanings, _cue), len(view.words)
     found = [""] * size
-    cue, distance = "", 0
-    order = range(size) if step > 0 else range(size - 1, -1, -1)
-    line = -1
-    for at in order:
-        if view.line[at] != line:
-            line, cue = view.line[at], ""
-        distance += 1
-        if cue and distance <= _FAR:
-            found[at] = f"{cue}{1 if distance == 1 else 2 if distance < 4 else 3}"
-        kinds = sorted({base(tag)[len(_CUE) :] for tag in view.tags[at] if tag.startswith(_CUE)})
-        if kinds:
-            cue, distance = "+".join(kinds), 0
+    for at in [at for at, cue in enumerate(cues) if cue]:
+        cue, line = cues[at], view.line[at]
+        for distance in range(1, _FAR + 1):
+            place = at + step * distance
+            if not 0 <= place < size or view.line[place] != line:
+                break
+            found[place] = f"{cue}{1 if distance == 1 else 2 if distance < 4 else 3}"
+            if cues[place]:
+                break
     return found
 
 
@@ -356,6 +280,16 @@ _OF_TAGS: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
 """Columns that are a function of the lists that hold the word."""
 
 
+_BEFORE: Mapping[str, Callable[[View], Spread]] = MappingProxyType(
+    {
+        "word_before": lambda view: view.before(view.kinds, str.lower),
+        "shape_before": lambda view: view.before(view.kinds, _short),
+        "town_before": lambda view: view.before(view.meanings, _OF_TAGS["town"]),
+    }
+)
+"""Columns that are a function of the last word before a token."""
+
+
 def _of_word(name: str) -> Callable[[View], Column]:
     return lambda view: _whole(view.kinds, _OF_WORD[name])
 
@@ -368,9 +302,22 @@ def _of_tags(name: str) -> Callable[[View], Column]:
     return lambda view: _whole(view.meanings, _OF_TAGS[name])
 
 
+_OF_LINE: Mapping[str, Callable[[Document], Sequence[str]]] = MappingProxyType(
+    {"section": lines.sections, "case": lines.cases, "zone": lines.zones}
+)
+"""Columns that are a function of the line alone."""
+
+
+def _of_line(name: str) -> Callable[[View], Column]:
+    return lambda view: Spread(_OF_LINE[name](view.doc), np.array(view.line, np.int64)).whole()
+
+
+def _of_before(name: str) -> Callable[[View], Column]:
+    return lambda view: _BEFORE[name](view).whole()
+
+
 def _whole(kinds: tuple[Sequence[T], Ints], column: Callable[[T], str]) -> Column:
-    values = [column(kind) for kind in kinds[0]]
-    return [values[at] for at in kinds[1].tolist()]
+    return Spread([column(kind) for kind in kinds[0]], kinds[1]).whole()
 
 
 def _kinds(units: Sequence[T]) -> tuple[Sequence[T], Ints]:
@@ -383,23 +330,19 @@ def _kinds(units: Sequence[T]) -> tuple[Sequence[T], Ints]:
 COLUMNS: Mapping[str, Callable[[View], Column]] = MappingProxyType(
     {
         **{name: _of_word(name) for name in _OF_WORD},
-        "gap": _gaps,
+        "gap": lambda view: lines.gaps(view.doc),
         "rule": lambda view: view.labels,
         "source": _sources,
         "elsewhere": _elsewhere,
         "writing": _writings,
         **{name: _of_tags(name) for name in _OF_TAGS},
         **{name: _of_sense(name) for name in _OF_SENSE},
-        "word_before": lambda view: _before(view, view.lower),
-        "town_before": lambda view: _before(view, view.column("town")),
-        "shape_before": lambda view: _before(view, view.column("shape")),
+        **{name: _of_before(name) for name in _BEFORE},
         "cue_left": lambda view: _cues(view, 1),
         "cue_right": lambda view: _cues(view, -1),
-        "label": _line_labels,
-        "section": _sections,
-        "line_place": _line_places,
-        "case": _line_cases,
-        "zone": _zones,
+        "label": lambda view: lines.labels(view.doc, view.lower, view.line),
+        **{name: _of_line(name) for name in _OF_LINE},
+        "line_place": lambda view: lines.places(view.line),
         "size": _sizes,
     }
 )

@@ -16,6 +16,8 @@ from deid_agent.crf.features import Features, groups
 Floats = NDArray[np.float32]
 
 _FEW = 1 << 16  # numbers below that are looked up in an array: those of templates of one column
+_MOST = 0.2  # the share of units with a feature over which adding to all of them is faster
+_EXPONENT = 80.0  # of e: what a float32 holds either way, with room
 LONGEST = 2048
 """Units of one chain: a longer text is read in pieces, so that memory has a bound."""
 
@@ -57,14 +59,18 @@ class Chain:
 
     def emissions(self, features: Iterable[Ints]) -> Floats:
         """The score of each label for each unit, ``[unit, label]``; ``features`` may be made one by one."""
-        out: Floats | None = None
-        for table, numbers in zip(self.tables, features, strict=True):
-            found: Floats = self.weights[table.rows(numbers)]
-            if out is None:
-                out = found + self.bias
-            else:
-                out += found
-        if out is None:
+        out, found = np.empty((0, 0), np.float32), np.empty((0, 0), np.float32)
+        for at, (table, numbers) in enumerate(zip(self.tables, features, strict=True)):
+            if not at:
+                out, found = np.tile(self.bias, (len(numbers), 1)), np.empty((len(numbers), len(self.bias)), np.float32)
+            units = np.flatnonzero(numbers)
+            if len(units) > _MOST * len(numbers):
+                out += np.take(self.weights, table.rows(numbers), axis=0, out=found, mode="clip")
+                continue
+            rows = table.rows(numbers[units])
+            known = np.flatnonzero(rows)
+            out[units[known]] += self.weights[rows[known]]
+        if not self.tables:
             raise ValueError("a chain without features")
         return out
 
@@ -79,21 +85,21 @@ class Chain:
         if not sizes:
             return []
         _, starts, live = _together(sizes)
-        steps = np.zeros(emissions.shape, np.uint8 if len(self.labels) < 256 else np.int64)
         into = np.ascontiguousarray(self.transitions.T)
-        score = emissions[starts]
+        scores = np.empty_like(emissions)
+        scores[starts] = score = emissions[starts]
         for at in range(1, len(live)):
-            count = live[at]
-            units = starts[:count] + at
-            paths = score[:count, None, :] + into
-            steps[units] = paths.argmax(axis=2)
-            score[:count] = paths.max(axis=2) + emissions[units]
+            units = starts[: live[at]] + at
+            score = (score[: live[at], None, :] + into).max(axis=2) + emissions[units]
+            scores[units] = score
+        # The way back is found again from the scores: cheaper than to keep it for the labels that no path takes.
         states = np.empty(len(emissions), np.int64)
-        state = score.argmax(axis=1)
+        last = np.zeros(0, np.int64)
         for at in range(len(live) - 1, -1, -1):
             units = starts[: live[at]] + at
-            states[units] = state[: live[at]]
-            state[: live[at]] = steps[units, state[: live[at]]]
+            before = scores[units]
+            before[: len(last)] += into[last]
+            states[units] = last = before.argmax(axis=1)
         return [self.labels[s] for s in states.tolist()]
 
     def best(self, emissions: Floats) -> list[str]:
@@ -109,6 +115,8 @@ class Chain:
         if not sizes:
             return emissions
         order, starts, live = _together(sizes)
+        # Scaled every few steps: how many can pass before the smallest or largest path leaves the range of a float32.
+        few = max(1, int(_EXPONENT / (float(np.abs(self.transitions).max()) + np.log(len(self.labels)))))
         here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
         over = np.exp(self.transitions)
         back = np.ascontiguousarray(over.T)
@@ -118,15 +126,19 @@ class Chain:
         for at in range(1, len(live)):
             units = starts[: live[at]] + at
             state = (state[: live[at]] @ over) * here[units]
-            state /= state.sum(axis=1, keepdims=True)
+            if at % few == 0:
+                state /= state.sum(axis=1, keepdims=True)
             forward[units] = state
         ends = starts + np.asarray(sizes, np.int64)[order] - 1
         backward[ends] = 1.0
         for at in range(len(live) - 1, 0, -1):
             units = starts[: live[at]] + at
             state = (backward[units] * here[units]) @ back
-            state /= state.sum(axis=1, keepdims=True)
+            if at % few == 0:
+                state /= state.sum(axis=1, keepdims=True)
             backward[units - 1] = state
+        forward /= forward.sum(axis=1, keepdims=True)
+        backward /= backward.sum(axis=1, keepdims=True)
         both: Floats = forward * backward
         both /= both.sum(axis=1, keepdims=True)
         return both
