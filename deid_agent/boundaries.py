@@ -59,10 +59,11 @@ _ONE_LINE = frozenset(
     {PhiType.CITY, PhiType.STATE, PhiType.COUNTRY, PhiType.ZIP, PhiType.AGE}
     | {kind for kind, category in CATEGORY.items() if category is PhiCategory.ID}
 )
-_UPPER = "A-ZÀ-ÖØ-ÞŁŚŽŠČĐİ"
-_SECOND_HALF = re.compile(rf"(?:[-‐](?:[{_UPPER}][^\W\d_]*|[a-z]{{2,}}(?=[\s,.;:)]|\Z)))+")
+UPPER = "A-ZÀ-ÖØ-ÞŁŚŽŠČĐİ"
+"""Capitals of names in Latin script, as ranges of a character class."""
+_SECOND_HALF = re.compile(rf"(?:[-‐](?:[{UPPER}][^\W\d_]*|[a-z]{{2,}}(?=[\s,.;:)]|\Z)))+")
 _FIRST_HALF = re.compile(r"(?<![^\s(])(?:[^\W\d_]{1,12}[-‐'’])+\Z")
-_INITIALS = re.compile(rf"(?<![^\s(:/])(?:[{_UPPER}]\.[ ]?){{1,3}}\Z")
+_INITIALS = re.compile(rf"(?<![^\s(:/])(?:[{UPPER}]\.[ ]?){{1,3}}\Z")
 _BACK = 24
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _QUOTED = re.compile(r"'(?=\d{3})")  # a number in quotation marks; not the year '98

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from deid_agent.boundaries import UPPER
 from deid_agent.dictionary import Dictionaries, Tags
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.spans import Span, in_order
@@ -53,17 +54,16 @@ _PLACES = frozenset({PhiType.CITY, PhiType.STATE, PhiType.COUNTRY})
 _SHORTEST_LOWER = 5
 _LONGEST_ABBREVIATION = 5
 _REACH = 40
-_UPPER = "A-ZÀ-ÖØ-ÞŁŚŽŠČĐĐİ"
-_HALF_BEHIND = re.compile(rf"(?:[-‐][{_UPPER}][^\W\d_]{{1,20}})+(?!\w)")
-_BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>(?!X\b)[{_UPPER}][^\W\d_]{{0,20}})(?:(?P<dash>[-‐])|\.?[ ]|\.)\Z")
+_HALF_BEHIND = re.compile(rf"(?:[-‐][{UPPER}][^\W\d_]{{1,20}})+(?!\w)")
+_BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>(?!X\b)[{UPPER}][^\W\d_]{{0,20}})(?:(?P<dash>[-‐])|\.?[ ]|\.)\Z")
 _GIVEN_BEHIND = re.compile(
-    rf",[ ]?(?P<word>[{_UPPER}][^\W\d_]{{1,20}})(?:-[{_UPPER}]\w{{1,20}})?(?:[ ][{_UPPER}]\.?)?(?![\w-]|[ ][{_UPPER}])"
+    rf",[ ]?(?P<word>[{UPPER}][^\W\d_]{{1,20}})(?:-[{UPPER}]\w{{1,20}})?(?:[ ][{UPPER}]\.?)?(?![\w-]|[ ][{UPPER}])"
 )
 _INITIAL_BEHIND = re.compile(r",?[ ][A-EG-LN-Z](?:\.|(?=,))(?![\w.])")
 _SUFFIX = re.compile(r"(?:,?[ ](?:Jr\.?|I{2,3}|IV)|[ ]Sr\.?)(?!\w)")
-_NAMED_AFTER = re.compile(rf"[ ]\n?[{_UPPER}]\w")
+_NAMED_AFTER = re.compile(rf"[ ]\n?[{UPPER}]\w")
 _PART_OF = re.compile(r"\b(?:North|South|East|West|First|New|Old|University|Bank)[ ](?:of[ ])?\Z")
-_WORD_BEHIND = re.compile(rf"[ ](?P<word>[{_UPPER}][^\W\d_]{{2,20}})(?![\w-])")
+_WORD_BEHIND = re.compile(rf"[ ](?P<word>[{UPPER}][^\W\d_]{{2,20}})(?![\w-])")
 
 
 class _Node(dict[str, "_Node"]):

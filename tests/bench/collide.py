@@ -1,6 +1,6 @@
 """A million identifiers of every format: no two share a surrogate, none is its own.
 
-    PYTHONPATH=tests python tests/bench/collide.py [--count 1000000] [--only PART_OF_NAME] [--skip PART_OF_NAME]
+    python tests/bench/collide.py [--count 1000000] [--only PART_OF_NAME] [--skip PART_OF_NAME]
 
 The originals of a format: neighbours, where a weak network would show first, and as many spread over all of it; or
 all there are, where they are fewer. One line each: how many, how many surrogates were given before, how many equal
@@ -11,6 +11,10 @@ net go to the few that are reserved for fiction; they are counted, not judged.
 import argparse
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.id_formats import FORMATS, meets
 
