@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
@@ -11,19 +12,34 @@ from deid_agent.errors import ConfigurationError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import Listening
 
-LIFETIME_S = 10.0
-"""Seconds of a connection, whatever happens on it: aiohttp has no limit for a request that never ends."""
-MOST_BYTES = 32 * 1024
-"""What a client may send on one connection."""
-MOST_CONNECTIONS = 64
-"""At once. One more ends the oldest, so that a crowd of idle clients cannot keep a probe out."""
 _HEADERS = {"Server": "deid-agent", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may do. ``lifetime_s`` is that of a connection, whatever happens on it.
+
+    aiohttp has no limit for a request that never ends. One connection more than ``connections`` ends the oldest, so
+    that a crowd of idle clients cannot keep a probe out.
+    """
+
+    lifetime_s: float = 10.0
+    bytes: int = 32 * 1024
+    connections: int = 64
 
 
 class OperatorServer:
     """Serves ``routes``; starts before the transport and stops after it."""
 
-    def __init__(self, host: str, port: int, routes: Iterable[web.RouteDef], telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Iterable[web.RouteDef],
+        telemetry: Telemetry,
+        limits: Limits | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
         self._host = host
         self._port = port
         self._telemetry = telemetry
@@ -47,7 +63,7 @@ class OperatorServer:
             raise ConfigurationError("http: the server could not be set up")
         try:
             self._listening = await loop.create_server(
-                lambda: _Connection(server, loop, self._open), self._host, self._port
+                lambda: _Connection(server, loop, self._open, self._limits), self._host, self._port
             )
         except OSError as error:
             await self.stop()
@@ -67,7 +83,13 @@ class OperatorServer:
 class _Connection(web.RequestHandler):
     """One connection within its limits."""
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, others: "dict[_Connection, None]") -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        loop: asyncio.AbstractEventLoop,
+        others: "dict[_Connection, None]",
+        limits: Limits,
+    ) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -78,15 +100,16 @@ class _Connection(web.RequestHandler):
             lingering_time=0,
         )
         self._others = others
-        self._left = MOST_BYTES
+        self._limits = limits
+        self._left = limits.bytes
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if len(self._others) >= MOST_CONNECTIONS:
+        if len(self._others) >= self._limits.connections:
             next(iter(self._others)).abort()
         self._others[self] = None
-        self._end = asyncio.get_running_loop().call_later(LIFETIME_S, self.abort)
+        self._end = asyncio.get_running_loop().call_later(self._limits.lifetime_s, self.abort)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._others.pop(self, None)
