@@ -255,7 +255,7 @@ class Beaten(Event):
     wanted: int
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.READY, self.ready)
+        yield Sample(metrics.READY, float(self.ready))
         yield Sample(metrics.QUEUE, self.queued)
         yield Sample(metrics.WORKERS, self.workers, ("up",))
         yield Sample(metrics.WORKERS, self.wanted, ("wanted",))

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 
 from deid_agent.agent.faults import describe
 from deid_agent.telemetry.emit import Telemetry
@@ -22,23 +21,20 @@ _PR_SET_DUMPABLE = 4
 
 @contextmanager
 def quiet(telemetry: Telemetry) -> Iterator[None]:
-    """Inside, what threads, finalizers and the interpreter would print becomes an ``Uncaught`` event, warnings a line.
+    """Inside, what threads and finalizers would print becomes an ``Uncaught`` event, and a warning a line of the log.
 
-    The former hooks come back at the end.
+    The former hooks come back at the end. What the block itself raises is for whoever called it.
     """
 
     def tell(source: str, error: BaseException | None) -> None:
         telemetry.emit(Uncaught(source, describe(error) if error is not None else ""))
 
-    def main(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-        tell("main", error)
-
     def thread(told: threading.ExceptHookArgs) -> None:
         if told.exc_type is not SystemExit:
             tell("thread", told.exc_value)
 
-    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, logging.raiseExceptions
-    sys.excepthook, threading.excepthook = main, thread
+    hooks = threading.excepthook, sys.unraisablehook, logging.raiseExceptions
+    threading.excepthook = thread
     sys.unraisablehook = lambda told: tell("finalizer", told.exc_value)
     # A line that cannot be formatted or written would be printed with its arguments.
     logging.raiseExceptions = False
@@ -47,7 +43,7 @@ def quiet(telemetry: Telemetry) -> Iterator[None]:
         yield
     finally:
         logging.captureWarnings(False)
-        sys.excepthook, threading.excepthook, sys.unraisablehook, logging.raiseExceptions = hooks
+        threading.excepthook, sys.unraisablehook, logging.raiseExceptions = hooks
 
 
 def quiet_loop(loop: asyncio.AbstractEventLoop, telemetry: Telemetry) -> None:

@@ -78,7 +78,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_both_at_once_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="sasl_password and kafka.sasl_password_file exclude each other"):
+    with pytest.raises(ConfigurationError, match=r"sasl_password and kafka\.sasl_password_file exclude each other"):
         secret.password("x", file(tmp_path, b"hunter2"), SETTING)
 
 
