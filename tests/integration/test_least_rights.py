@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "deid_agent" / "samples"
 NOBODY = 65534
+CANARIES = ("Okafor", "Adaeze", "4471902")
 OURS = ("out", "dead", "state", "audit")
 CONFIG = """
 transport = "directory"
@@ -125,6 +126,8 @@ def test_it_needs_its_own_folders_and_nothing_else(world: Path, read_only: bool)
             (port,) = [line["port"] for line in lines if line["event"] == "Listening"]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
                 assert json.load(answer)["ok"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                metrics = answer.read().decode()
             if os.geteuid() == 0:
                 threads = Path(f"/proc/{agent.pid}/task").glob("*/children")
                 workers = [int(pid) for thread in threads for pid in thread.read_text().split()]
@@ -137,6 +140,9 @@ def test_it_needs_its_own_folders_and_nothing_else(world: Path, read_only: bool)
         assert agent.returncode == 0
     assert len(list((world / "out").glob("*.*"))) == 2
     assert len(list((world / "dead").glob("*.payload"))) == 1
+    assert 'deid_messages_total{outcome="published",topic="files"} 2.0' in metrics
+    assert 'deid_dlq_total{code="MALFORMED"} 1.0' in metrics
+    assert not any(canary in metrics + json.dumps(lines) for canary in CANARIES)
     noted = set((world / "noted" / "paths").read_text().splitlines())
     allowed = tuple(f"{world}/{name}" for name in OURS)
     # Byte code is written where that can be, and not missed where it can't.

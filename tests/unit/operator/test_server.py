@@ -120,8 +120,10 @@ async def test_nothing_is_echoed_and_no_version_told(
     assert not re.search(r"(?i)aiohttp|python", head + body)
 
 
-async def test_a_crowd_that_never_finishes_keeps_no_probe_out(world: World) -> None:
+async def test_a_crowd_that_never_finishes_keeps_no_probe_out() -> None:
     """More connections than there is room for, each with half a request; the loop turns as before."""
+    world = World(Limits(lifetime_s=600))
+    await world.server.start()
     loop, gaps, ended = asyncio.get_running_loop(), [0.0], asyncio.Event()
 
     async def beat() -> None:
@@ -144,6 +146,7 @@ async def test_a_crowd_that_never_finishes_keeps_no_probe_out(world: World) -> N
     assert max(gaps) < 2
     for _, writer in crowd:
         writer.close()
+    await world.server.stop()
 
 
 async def test_a_request_that_never_ends_is_ended() -> None:
@@ -157,12 +160,24 @@ async def test_a_request_that_never_ends_is_ended() -> None:
     await world.server.stop()
 
 
-async def test_a_body_without_end_is_ended(world: World) -> None:
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" + bytes(1 << 20),
+        b"GET /healthz HTTP/1.1\r\n" + (b"a: " + b"x" * 4000 + b"\r\n") * 20,
+        b"GET /" + b"x" * 100_000,
+    ],
+    ids=["body", "headers", "path"],
+)
+async def test_what_has_no_end_is_ended(endless: bytes) -> None:
+    world = World(Limits(lifetime_s=600))
+    await world.server.start()
     reader, writer = await world.open()
-    writer.write(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" + bytes(1 << 20))
+    writer.write(endless)
     async with asyncio.timeout(PATIENCE_S):
         assert await ended(reader)
     writer.close()
+    await world.server.stop()
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:

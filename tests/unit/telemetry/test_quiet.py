@@ -20,6 +20,13 @@ class Dying:
     def __del__(self):
         raise ValueError(CANARY)
 
+class Full:
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+    def flush(self):
+        pass
+
 class Unprintable:
     def __str__(self):
         raise ValueError(CANARY)
@@ -56,6 +63,10 @@ with quiet(telemetry):
         fail()
     except KeyError:
         logging.getLogger("aiokafka").exception("fetch of %s", CANARY)
+    (handler,) = logging.getLogger().handlers
+    stream = handler.setStream(Full())
+    logging.getLogger("aiokafka").error("key %s", CANARY)
+    handler.setStream(stream)
 """
 FAULT = """
 import sys
