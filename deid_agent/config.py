@@ -19,6 +19,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from deid_agent import secret
 from deid_agent.errors import ConfigurationError
 
 _PREFIX = "DEID_"
@@ -97,15 +98,36 @@ class KafkaSettings(_Section):
     ssl_cafile: Path | None = Field(default=None, description="certificate authority (PEM)")
     ssl_certfile: Path | None = Field(default=None, description="client certificate (PEM)")
     ssl_keyfile: Path | None = Field(default=None, description="client key (PEM)")
+    ssl_password: SecretStr | None = Field(
+        default=None, description="password of the client key; set it in the environment"
+    )
+    ssl_password_file: Path | None = Field(
+        default=None, description="file of that password in its place, mode 0600; a last line end is left out"
+    )
     sasl_mechanism: str = Field(default="PLAIN", description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
     sasl_username: str | None = Field(default=None, description="SASL user")
     sasl_password: SecretStr | None = Field(default=None, description="SASL password; set it in the environment")
+    sasl_password_file: Path | None = Field(
+        default=None, description="file of the SASL password in its place, mode 0600; a last line end is left out"
+    )
 
     @model_validator(mode="after")
     def _no_loops(self) -> "KafkaSettings":
         if loops := sorted(set(self.routes) & set(self.routes.values())):
             raise ValueError(f"topic {loops[0]!r} is an input and an output: its messages would go round for ever")
         return self
+
+    def key_password(self) -> str | None:
+        """The password of the client key, from wherever it comes. Raises ``ConfigurationError``."""
+        return _password(self.ssl_password, self.ssl_password_file, "kafka.ssl_password")
+
+    def user_password(self) -> str | None:
+        """The SASL password, from wherever it comes. Raises ``ConfigurationError``."""
+        return _password(self.sasl_password, self.sasl_password_file, "kafka.sasl_password")
+
+
+def _password(value: SecretStr | None, path: Path | None, setting: str) -> str | None:
+    return secret.password(None if value is None else value.get_secret_value(), path, setting)
 
 
 class DirectorySettings(_Section):
@@ -126,6 +148,18 @@ class AuditSettings(_Section):
     """What was done, without a value."""
 
     path: Path = Field(description="JSON lines, appended and synced before any position moves")
+
+
+class HttpSettings(_Section):
+    """Where health and metrics are served."""
+
+    enabled: bool = Field(default=True, description="serve /healthz, /readyz and /metrics")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="address to listen on; loopback alone unless another is given"
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9464, description="port to listen on; 0 takes any free one, which the log then names"
+    )
 
 
 class Settings(BaseSettings):
@@ -152,6 +186,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings | None = None
     directory: DirectorySettings | None = None
     audit: AuditSettings
+    http: HttpSettings = HttpSettings()
 
     @model_validator(mode="after")
     def _transport_is_set(self) -> "Settings":

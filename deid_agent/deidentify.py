@@ -17,6 +17,8 @@ from deid_agent.codec.plain import PlainMessage, PlainText
 from deid_agent.context import days_of, facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
+from deid_agent.headers import Headers, kept
+from deid_agent.laps import Laps
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
 from deid_agent.replacer import Codes, Replacer
 from deid_agent.rewrap import inside, siblings, written
@@ -26,7 +28,6 @@ from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.tagger import Tagger
 from deid_agent.text import Document
 
-Headers = tuple[tuple[str, bytes], ...]
 _MAX_NESTING = 4
 MAX_TEXT = 1_000_000
 """Characters of one narrative: 250 pages. Reading takes 200 bytes for each of prose, 900 where each sign is a token."""
@@ -35,12 +36,13 @@ _REMOVE = Unreadable.REMOVE
 
 @dataclass(frozen=True, slots=True)
 class Deidentified:
-    """A sanitized message: what may be published, and what was done to it."""
+    """A sanitized message: what may be published, and what was done to it. ``timings``: seconds by stage."""
 
     payload: bytes = field(repr=False)
     remarks: tuple[Remark, ...]
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
+    timings: tuple[tuple[str, float], ...] = field(default=(), compare=False)
 
 
 _Notes = Counter[tuple[str, str, str, str]]
@@ -61,6 +63,7 @@ class _Case:
     nesting: int
     guarded: list[Fact] = field(repr=False)
     codes: Codes
+    laps: Laps
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +105,19 @@ class Deidentifier:
         notes: _Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []
-        codec = self._codec(payload)
-        codes = Codes(self._replacer.surrogates, payload)
-        for number, message in enumerate(codec.parse(payload)):
-            case = self._case(codec, message, facts_of(message.sites, str(number)), notes, codes)
-            facts += case.facts
-            parts.append(self._message(case))
-        mapped = self._key(key, tuple(facts))
-        return Deidentified(b"".join(parts), _remarks(notes), mapped, self._kept(headers))
+        laps = Laps()
+        with laps.of("edit"):
+            with laps.of("parse"):
+                codec = self._codec(payload)
+                messages = codec.parse(payload)
+            codes = Codes(self._replacer.surrogates, payload)
+            for number, message in enumerate(messages):
+                case = self._case(codec, message, facts_of(message.sites, str(number)), notes, codes, laps)
+                facts += case.facts
+                parts.append(self._message(case))
+            with laps.of("surrogate"):
+                mapped = self._key(key, tuple(facts))
+        return Deidentified(b"".join(parts), _remarks(notes), mapped, self._kept(headers), laps.timings)
 
     def tombstone(self, *, key: bytes | None, headers: Headers = ()) -> Deidentified:
         """A record without a value, which deletes its key in a compacted topic: key and headers alone."""
@@ -121,7 +129,7 @@ class Deidentifier:
         """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
         notes: _Notes = Counter()
         scope = _scope(document or recordkey.document_of(text), patient, facts)
-        spans, replacements = self._narrative("text", Document(text, facts), scope, notes)
+        spans, replacements = self._narrative("text", Document(text, facts), scope, notes, Laps())
         return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
 
     def _codec(self, payload: bytes) -> Codec:
@@ -138,20 +146,22 @@ class Deidentifier:
         facts: tuple[Fact, ...],
         notes: _Notes,
         codes: Codes,
+        laps: Laps,
         outer: "_Case | None" = None,
     ) -> _Case:
         scope = _scope(message.identity, message.patient, facts, reference_of(message.sites))
         changed = (site for site in message.sites if self._policy.method(site.type, site.path) is not Method.KEEP)
         own = facts_of(changed, "" if outer is None else str(len(outer.guarded)))
         guarded = [*(outer.guarded if outer else ()), *own]
-        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded, codes)
+        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded, codes, laps)
 
     def _message(self, case: _Case) -> bytes:
         if self._policy.changes_nothing:
             return case.message.raw
         edits: list[Edit] = []
-        for site in case.message.sites:
-            edits += self._site(site, case)
+        with case.laps.of("surrogate"):
+            for site in case.message.sites:
+                edits += self._site(site, case)
         for attachment in case.message.attachments:
             edits += self._attachment(attachment, case)
         edits += self._fragments(case)
@@ -163,9 +173,10 @@ class Deidentifier:
         def surrogate(hit: Hit) -> str | None:
             return self._leaked(hit, hit.leaf.path, case)
 
-        facts = searched(case.guarded)
         encode, leaves = case.message.encode, case.codec.leaves
-        return self._guard.clean(output, decided, facts, leaves=leaves, encode=encode, surrogate=surrogate)
+        with case.laps.of("guard"):
+            facts = searched(case.guarded)
+            return self._guard.clean(output, decided, facts, leaves=leaves, encode=encode, surrogate=surrogate)
 
     def _leaked(self, hit: Hit, path: str, case: _Case) -> str | None:
         """What stands in place of a hit of the leak guard; None where policy keeps it."""
@@ -192,13 +203,15 @@ class Deidentifier:
             yield Edit(site.start, site.end, case.message.encode(new))
 
     def _narrative(
-        self, path: str, document: Document, scope: Scope, notes: "_Notes"
+        self, path: str, document: Document, scope: Scope, notes: "_Notes", laps: Laps
     ) -> tuple[tuple[Span, ...], list[Replacement]]:
         """The findings of one document and what to write in their places."""
         if not _worth_reading(path, document):
             return (), []
-        spans = tuple(self._tagger.find(document))
-        return spans, self._replaced(path, document, spans, scope, notes)
+        with laps.of("recognize"):
+            spans = tuple(self._tagger.find(document))
+        with laps.of("surrogate"):
+            return spans, self._replaced(path, document, spans, scope, notes)
 
     def _replaced(
         self, path: str, document: Document, spans: Sequence[Span], scope: Scope, notes: "_Notes"
@@ -216,9 +229,11 @@ class Deidentifier:
         """The edits of all narratives of a message, which the tagger reads together."""
         documents = [(n, Document(n.mapped.text, case.facts)) for n in case.message.narratives]
         documents = [(n, document) for n, document in documents if _worth_reading(n.path, document)]
-        found = self._tagger.find_all([document for _, document in documents])
+        with case.laps.of("recognize"):
+            found = self._tagger.find_all([document for _, document in documents])
         for (narrative, document), spans in zip(documents, found, strict=True):
-            replacements = self._replaced(narrative.path, document, spans, case.scope, case.notes)
+            with case.laps.of("surrogate"):
+                replacements = self._replaced(narrative.path, document, spans, case.scope, case.notes)
             for start, end, text in narrative.mapped.place(replacements):
                 yield Edit(start, end, case.message.encode(text))
 
@@ -240,7 +255,8 @@ class Deidentifier:
         """The sanitized document, and its media type where that is another now."""
         if codec := next((c for c in (*self._inner, *self._codecs) if c.detect(attachment.data)), None):
             try:
-                messages = codec.parse(attachment.data)
+                with case.laps.of("parse"):
+                    messages = codec.parse(attachment.data)
             except MessageError as problem:
                 if problem.reason is not Reason.RESOURCE and self._policy.unreadable is _REMOVE:
                     return self._removed(attachment, case)
@@ -263,7 +279,7 @@ class Deidentifier:
         notes: _Notes = Counter()
         parts = []
         for message in messages:
-            inner = self._case(codec, message, facts, notes, case.codes, case)
+            inner = self._case(codec, message, facts, notes, case.codes, case.laps, case)
             patient = case.scope.patient or message.patient
             scope = _scope(case.scope.document, patient, facts, case.scope.reference or inner.scope.reference)
             try:
@@ -279,7 +295,8 @@ class Deidentifier:
         """A PDF with a text layer leaves as that text."""
         if self._policy.pdf is Pdf.REFUSE:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "PDF, which the policy refuses")
-        found = pdf.text(attachment.data, attachment.path) if self._policy.pdf is Pdf.TEXT else None
+        with case.laps.of("parse"):
+            found = pdf.text(attachment.data, attachment.path) if self._policy.pdf is Pdf.TEXT else None
         if found is None:
             return self._removed(attachment, case, always=self._policy.pdf is Pdf.REMOVE)
         case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "pdf"] += 1
@@ -289,7 +306,7 @@ class Deidentifier:
         """The text of an attachment, sanitized and searched like a message: its bytes are UTF-8 for that while."""
         raw = text.encode("utf-8", "surrogatepass")
         document = Document(text, case.facts)
-        _, replacements = self._narrative(path, document, case.scope, case.notes)
+        _, replacements = self._narrative(path, document, case.scope, case.notes, case.laps)
         edits = [Edit(document.byte(r.start), document.byte(r.end), r.text.encode("utf-8")) for r in replacements]
         plain = replace(case, codec=PlainText(path), message=PlainMessage(raw))
         return self._guarded(plain, *place(raw, edits)).decode("utf-8", "surrogatepass")
@@ -305,7 +322,7 @@ class Deidentifier:
         return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._keys.find)
 
     def _kept(self, headers: Headers) -> Headers:
-        return tuple((name, value) for name, value in headers if name.lower() in self._policy.headers)
+        return kept(headers, self._policy.headers)
 
 
 def _worth_reading(path: str, document: Document) -> bool:

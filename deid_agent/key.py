@@ -7,11 +7,11 @@ import base64
 import binascii
 import hashlib
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deid_agent import secret
 from deid_agent.errors import ConfigurationError
 
 MIN_BYTES = 32
@@ -50,21 +50,10 @@ def load(key_file: Path | None, environ: Mapping[str, str] = os.environ) -> Key:
     if path is not None and environ.get("DEID_KEY"):
         raise ConfigurationError(f"two keys: the key file {path} and DEID_KEY; take one of them away")
     if path is not None:
-        return _key(_read(path), f"key file {path}")
+        return _key(secret.read(path, "key file", f"; {_HOW}"), f"key file {path}")
     if text := environ.get("DEID_KEY", ""):
         return _key(_decode(text.strip()), "DEID_KEY")
     raise ConfigurationError(f"no key: set key_file, DEID_KEY_FILE or DEID_KEY; {_HOW}")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode  # of what is read, whatever the path names a moment later
-            if stat.S_ISREG(mode) and mode & 0o077:
-                raise ConfigurationError(f"key file {path}: others may read it; run: chmod 600 {path}")
-            return file.read()
-    except OSError as problem:
-        raise ConfigurationError(f"key file {path}: cannot be read ({type(problem).__name__}); {_HOW}") from None
 
 
 def _decode(text: str) -> bytes:
@@ -78,7 +67,7 @@ def _decode(text: str) -> bytes:
         raise ConfigurationError("DEID_KEY: neither hex nor base64") from None
 
 
-def _key(secret: bytes, where: str) -> Key:
-    if len(secret) < MIN_BYTES:
-        raise ConfigurationError(f"{where}: {len(secret)} bytes; a key has at least {MIN_BYTES}; {_HOW}")
-    return DEMO if secret.strip() == DEMO.secret else Key(secret)
+def _key(found: bytes, where: str) -> Key:
+    if len(found) < MIN_BYTES:
+        raise ConfigurationError(f"{where}: {len(found)} bytes; a key has at least {MIN_BYTES}; {_HOW}")
+    return DEMO if found.strip() == DEMO.secret else Key(found)

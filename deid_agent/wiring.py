@@ -6,7 +6,6 @@ in each of them, so that rules and models load once per worker.
 
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from deid_agent.deidentify import Deidentifier
 from deid_agent.errors import ConfigurationError, MessageError, Reason
 from deid_agent.guard import Guard
 from deid_agent.key import Key
+from deid_agent.laps import Laps
 from deid_agent.policy import Policy
 from deid_agent.recognize import registry
 from deid_agent.recognize.known import KnownRecognizer
@@ -98,14 +98,15 @@ def run_job(
     came_in = digests.of(job.payload)
     if len(job.payload) > max_bytes:
         return Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=came_in)
-    started = time.perf_counter()
+    laps = Laps()
     try:
         if job.tombstone:
             done = deidentifier.tombstone(key=job.key, headers=job.headers)
         else:
             done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
             if validator is not None:
-                validator.check(job.payload, done.payload)
+                with laps.of("validate"):
+                    validator.check(job.payload, done.payload)
     except MessageError as problem:
         return Refused(problem.reason, where=problem.where, stage="deidentify", input_digest=came_in)
     found: Counter[str] = Counter()
@@ -119,7 +120,7 @@ def run_job(
         input_digest=came_in,
         output_digest=digests.of(done.payload),
         found=tuple(found.items()),
-        timings=(("deidentify", time.perf_counter() - started),),
+        timings=(*done.timings, *laps.timings),
     )
 
 

@@ -9,6 +9,7 @@ from deid_agent.agent.faults import describe
 from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_of, pack, result_frame, unpack
 from deid_agent.agent.job import Factory, Process, Refused, attempt
 from deid_agent.errors import DeidError, Reason
+from deid_agent.telemetry.quiet import no_core
 
 
 def main(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:
@@ -22,6 +23,7 @@ def main(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        no_core()
         _silence()
         if (process := _build(sock, factory)) is not None:
             _serve(sock, process, job_limit_s)

@@ -32,6 +32,7 @@ def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
         ("deid.error.where", safe_path(letter.where)),
         ("deid.attempts", str(letter.attempts)),
         ("deid.version", __version__),
+        *((("traceparent", letter.traceparent),) if letter.traceparent else ()),
     )
     return tuple((name, value.encode()) for name, value in values)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from deid_agent import trace
 from deid_agent.agent.audit import AuditLog, Entry
 from deid_agent.agent.deadletter import LetterCount, LetterLimit, safe_path
 from deid_agent.agent.health import Health
@@ -14,7 +15,14 @@ from deid_agent.agent.ledger import Batch, PartitionLedger
 from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
 from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.telemetry.events import BatchSettled, Gauged, RecordDeadLettered, RecordProcessed, Retrying
+from deid_agent.telemetry.events import (
+    BatchSettled,
+    Gauged,
+    RecordDeadLettered,
+    RecordProcessed,
+    RecordSettled,
+    Retrying,
+)
 
 DEID_ID = "deid-id"
 """Header of every output: ``topic/partition/offset`` of its input, so that a reader can drop a duplicate."""
@@ -84,6 +92,7 @@ class Flow:
         self._settings = outside.settings
         self._ledger = PartitionLedger(stream)
         self._results: dict[int, Completed] = {}
+        self._since: dict[int, float] = {}  # when a record was taken, then when its worker was done with it
         self._letters = LetterCount(outside.settings.letters)
         self._bytes = 0
         self._paused = False
@@ -102,6 +111,7 @@ class Flow:
         if self._deadline is not None or self.closed.is_set():
             return
         self._ledger.start(record.coordinates.offset)
+        self._since[record.coordinates.offset] = asyncio.get_running_loop().time()
         self._bytes += len(record.payload)
         self._out.executor.submit(record, self._done)
         self._throttle()
@@ -118,6 +128,7 @@ class Flow:
         self.unsettled = len(self)
         self._ledger.revoke()
         self._results.clear()
+        self._since.clear()
         self._out.executor.forget(self.stream)
         self.closed.set()
 
@@ -164,10 +175,12 @@ class Flow:
     def _done(self, record: Record, completed: Completed) -> None:
         if self.closed.is_set():
             return
-        offset = record.coordinates.offset
+        offset, now = record.coordinates.offset, asyncio.get_running_loop().time()
         self._ledger.settle(offset, settled_as(record, completed))
         self._results[offset] = completed
-        self._out.telemetry.emit(processed_event(record, completed))
+        waited = max(0.0, now - self._since[offset] - completed.seconds)
+        self._since[offset] = now
+        self._out.telemetry.emit(processed_event(record, completed, waited))
         # While a linger runs, single results need not wake the settler.
         if not self._lingering or self._ledger.ready >= self._settings.batch_records:
             self._woken.set()
@@ -232,16 +245,20 @@ class Flow:
         return self._deadline is None or loop.time() < self._deadline
 
     def _account(self, batch: Batch, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
         counts = dict.fromkeys(Outcome, 0)
         for item in batch.records:
             at = item.record.coordinates
             counts[item.outcome] += 1
             self._bytes -= len(item.record.payload)
             del self._results[at.offset]
+            known = trace_of(item.record)
+            waited = now - self._since.pop(at.offset)
+            self._out.telemetry.emit(RecordSettled(str(at), item.outcome, waited, known))
             if (letter := item.letter) is not None:
                 self._out.telemetry.emit(
                     RecordDeadLettered(
-                        str(at), letter.reason, letter.stage, letter.where, letter.fault, letter.attempts
+                        str(at), letter.reason, letter.stage, letter.where, letter.fault, letter.attempts, known
                     )
                 )
         self._out.health.moved(self.stream, batch.position)
@@ -258,23 +275,36 @@ class Flow:
         )
 
 
-def processed_event(record: Record, completed: Completed) -> RecordProcessed:
-    """What is told of a record that a worker is done with."""
+def trace_of(record: Record) -> str:
+    """The id of the trace that a record belongs to; empty where it tells none."""
+    found = trace.of(record.headers)
+    return found.id if found else ""
+
+
+def processed_event(record: Record, completed: Completed, waited: float = 0.0) -> RecordProcessed:
+    """What is told of a record that a worker is done with. ``waited``: seconds for a worker, retries included."""
     at, result = str(record.coordinates), completed.result
-    if isinstance(result, Processed):
-        return RecordProcessed(at, completed.seconds, completed.attempts, result.timings, result.found)
-    return RecordProcessed(at, completed.seconds, completed.attempts)
+    timings, found = (result.timings, result.found) if isinstance(result, Processed) else ((), ())
+    stages = (("queue", waited), *timings)
+    return RecordProcessed(at, completed.seconds, completed.attempts, stages, found, trace_of(record))
 
 
 def settled_as(record: Record, completed: Completed) -> Settled:
-    """How a record settles, given what the worker made of it."""
+    """How a record settles, given what the worker made of it.
+
+    What leaves belongs to the trace that the record came with, below a span of ours: readers see who sent it to them.
+    """
+    known = trace.of(record.headers)
+    traceparent = known.below(str(record.coordinates)).header() if known else b""
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
-            kept = tuple(item for item in headers if item[0] != DEID_ID)
+            kept = [item for item in headers if item[0] != DEID_ID and item[0].lower() != trace.HEADER]
+            if traceparent and any(name.lower() == trace.HEADER for name, _ in headers):
+                kept.append((trace.HEADER, traceparent))
             mark = (DEID_ID, str(record.coordinates).encode())
             return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, mark)))
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
-            letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault)
+            letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
             return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
         case Suppressed():
             return Settled(record, Outcome.SUPPRESSED)

@@ -23,10 +23,11 @@ class _Progress:
 
 
 class Health:
-    """Live: the loop beats. Ready: assigned, workers up, positions advancing while lag is above zero.
+    """Live: the loop beats. Ready: started, assigned, workers up, positions advancing while lag is above zero.
 
     The last is the only sign of a consumer that is stuck inside its client (aiokafka issue 1154).
-    Reading verdicts from another thread is harmless.
+    Beats count from the first one until ``closing``: before and after nobody is there to beat, and a start or a stop
+    may take its time. Reading verdicts from another thread is harmless.
     """
 
     def __init__(
@@ -39,15 +40,20 @@ class Health:
         self._clock = clock
         self._beat_limit_s = beat_limit_s
         self._stall_limit_s = stall_limit_s
-        self._beat_at = clock()
+        self._beat_at: float | None = None
         self._up = 0
         self._wanted = 1
         self._progress: dict[Partition, _Progress] = {}
+        self._started = False
         self._stopping = False
 
     def beat(self) -> None:
         """The event loop came round."""
         self._beat_at = self._clock()
+
+    def started(self) -> None:
+        """The transport has started."""
+        self._started = True
 
     def workers(self, up: int, wanted: int) -> None:
         """How many workers are ready, of how many."""
@@ -77,17 +83,21 @@ class Health:
         """The agent drains: alive, but not ready for more."""
         self._stopping = True
 
+    def closing(self) -> None:
+        """All is settled that could be; what remains is closing, without a beat."""
+        self._stopping, self._beat_at = True, None
+
     def live(self) -> Verdict:
         """False where the loop has not beaten for ``beat_limit_s``."""
-        late = self._clock() - self._beat_at > self._beat_limit_s
+        late = self._beat_at is not None and self._clock() - self._beat_at > self._beat_limit_s
         return Verdict(not late, ("loop",) if late else ())
 
     def ready(self) -> Verdict:
         """False with every reason there is."""
         now = self._clock()
         reasons = list(self.live().reasons)
-        if self._stopping:
-            reasons.append("stopping")
+        if self._stopping or not self._started:
+            return Verdict(False, (*reasons, "stopping" if self._stopping else "starting"))
         if not self._progress:
             reasons.append("unassigned")
         if self._up < self._wanted:

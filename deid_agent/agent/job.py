@@ -104,6 +104,10 @@ class Executor(Protocol):
     def size(self) -> int:
         """How many workers there should be."""
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a worker; those at work are left out."""
+
     async def stop(self) -> None:
         """End the workers now, whatever they do; safe to call twice."""
 

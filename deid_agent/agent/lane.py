@@ -71,6 +71,11 @@ class Lane:
         """True while the worker takes jobs."""
         return self._writer is not None
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that the worker has not begun; the second one in its socket is among them."""
+        return len(self._queue) + max(0, len(self._sent) - 1)
+
     def submit(self, record: Record, done: Done) -> None:
         """Queue a record behind the others of this lane."""
         self._jobs += 1

@@ -78,7 +78,8 @@ class Output:
 class DeadLetter:
     """Why a record was refused.
 
-    ``where`` is a path or an offset, ``fault`` the class name of an exception; never a value.
+    ``where`` is a path or an offset, ``fault`` the class name of an exception; never a value. ``traceparent`` is
+    hexadecimal digits and dashes, empty where the record belongs to no trace.
     """
 
     reason: Reason
@@ -86,6 +87,7 @@ class DeadLetter:
     where: str = ""
     attempts: int = 1
     fault: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

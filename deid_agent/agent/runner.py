@@ -18,6 +18,7 @@ from deid_agent.telemetry.events import (
     AgentFailed,
     AgentStarted,
     AgentStopped,
+    Beaten,
     PartitionsAssigned,
     PartitionsRevoked,
     RecordStale,
@@ -144,6 +145,7 @@ class Runner:
     async def _take(self) -> None:
         transport, settings = self._out.transport, self._out.settings
         await self._begin(settings.start_timeout_s)
+        self._out.health.started()
         self._out.telemetry.emit(AgentStarted(__version__, self._out.executor.size))
         while not transport.exhausted:
             # Awaited here, not in a task of its own (as wait_for would): between the transport's
@@ -184,15 +186,17 @@ class Runner:
                 raise UnsafeError(f"{name} of the transport took more than {timeout_s:g} s: start again") from None
 
     async def _beat(self) -> None:
-        transport, health = self._out.transport, self._out.health
+        transport, health, executor = self._out.transport, self._out.health, self._out.executor
         while True:
             health.beat()
-            health.workers(self._out.executor.up, self._out.executor.size)
+            health.workers(executor.up, executor.size)
             for stream, flow in self._flows.items():
                 flow.gauge(transport.lag(stream) if isinstance(transport, KnowsLag) else None)
+            self._out.telemetry.emit(Beaten(health.ready().ok, executor.waiting, executor.up, executor.size))
             await asyncio.sleep(self._out.settings.beat_s)
 
     async def _close(self) -> None:
+        self._out.health.closing()
         for name, stop in (("transport", self._out.transport.stop), ("executor", self._out.executor.stop)):
             try:
                 async with asyncio.timeout(self._out.settings.stop_timeout_s):

@@ -57,6 +57,11 @@ class WorkerPool:
         """How many workers are ready."""
         return sum(lane.up for lane in self._lanes)
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait for a worker."""
+        return sum(lane.waiting for lane in self._lanes)
+
     async def start(self) -> None:
         """Start all workers side by side; ``ConfigurationError`` where one can't be built."""
         self._starting = asyncio.Lock()
@@ -116,6 +121,11 @@ class InlineExecutor:
     def up(self) -> int:
         """One, once started."""
         return int(self._process is not None)
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for the thread."""
+        return len(self._queue)
 
     async def start(self) -> None:
         """Build the callable in the thread."""

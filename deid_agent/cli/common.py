@@ -13,6 +13,7 @@ import click
 from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent import resources
+from deid_agent.agent.faults import leading
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.wiring import Workshop
@@ -67,6 +68,9 @@ def guarded(command: Callable[P, Exit | None]) -> Callable[P, None]:
             where = shown(problem.filename) if isinstance(problem.filename, str) else "output"
             say(f"deid-agent: stopped: {where}: {problem.strerror or type(problem).__name__}")
             _give_up_output()
+            code = Exit.UNSAFE
+        except Exception as problem:  # noqa: BLE001 - a traceback would end with a text that may quote a message
+            say(f"deid-agent: stopped: {leading(problem)}")
             code = Exit.UNSAFE
         sys.exit(code or Exit.DONE)
 

@@ -11,7 +11,7 @@ import orjson
 from deid_agent import key as keys
 from deid_agent.cli.common import Exit, guarded, warn_of_demo
 from deid_agent.cli.wire import serve
-from deid_agent.config import AgentSettings, AuditSettings, DirectorySettings, Settings, TransportKind
+from deid_agent.config import AgentSettings, AuditSettings, DirectorySettings, HttpSettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 
 _MARKER = "DEMO-KEY.txt"
@@ -62,6 +62,7 @@ def _settings(out: Path) -> Settings:
             input=out / "input", output=out / "messages", dead_letters=out / "dead-letters", state=out / "state"
         ),
         audit=AuditSettings(path=out / "audit.jsonl"),
+        http=HttpSettings(enabled=False),
     )
 
 

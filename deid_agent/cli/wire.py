@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from deid_agent import __version__, resources
@@ -10,16 +12,21 @@ from deid_agent import policy as policies
 from deid_agent.agent.audit import AuditFile
 from deid_agent.agent.deadletter import LetterLimit
 from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor
 from deid_agent.agent.lane import LaneSettings
 from deid_agent.agent.ports import Transport
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
-from deid_agent.config import AgentSettings, Settings, TransportKind
+from deid_agent.config import AgentSettings, HttpSettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.key import Key
+from deid_agent.operator.pages import routes
+from deid_agent.operator.server import OperatorServer
 from deid_agent.policy import KeyMode
 from deid_agent.telemetry.emit import Telemetry, stream_handler
+from deid_agent.telemetry.events import Built
+from deid_agent.telemetry.quiet import no_core, quiet, quiet_loop
 from deid_agent.transport.files import DirectoryTransport
 from deid_agent.transport.folders import check_audit, check_places
 from deid_agent.transport.kafka import KafkaTransport
@@ -43,7 +50,10 @@ def serve(settings: Settings, key: Key) -> Left:
     ``ConfigurationError`` where it cannot start, ``UnsafeError`` where it had to stop.
     """
     _set_up_logging(settings.log_level)
-    return asyncio.run(_serve(settings, key))
+    no_core()
+    telemetry = Telemetry()
+    with quiet(telemetry):
+        return asyncio.run(_serve(settings, key, telemetry))
 
 
 def workshop_of(settings: Settings, key: Key) -> Workshop:
@@ -99,30 +109,31 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
         ssl_cafile=ours.ssl_cafile,
         ssl_certfile=ours.ssl_certfile,
         ssl_keyfile=ours.ssl_keyfile,
+        ssl_password=ours.key_password(),
         sasl_mechanism=ours.sasl_mechanism,
         sasl_username=ours.sasl_username,
-        sasl_password=None if ours.sasl_password is None else ours.sasl_password.get_secret_value(),
+        sasl_password=ours.user_password(),
     )
 
 
-async def _serve(settings: Settings, key: Key) -> Left:
-    telemetry = Telemetry()
+async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
+    loop = asyncio.get_running_loop()
+    quiet_loop(loop, telemetry)
     parts = workshop_of(settings, key)
     check_folders(settings)
-    audit = AuditFile(settings.audit.path, _build(settings, parts), telemetry)
+    build = _build(settings, parts)
+    audit = AuditFile(settings.audit.path, build, telemetry)
+    health = Health()
     try:
         transport = _transport(settings, telemetry)
-        runner = Runner(
-            transport,
-            _executor(settings.agent, parts, telemetry),
-            audit,
-            _runner_settings(settings.agent),
-            telemetry=telemetry,
-        )
-        loop = asyncio.get_running_loop()
+        executor = _executor(settings.agent, parts, telemetry)
+        limits = _runner_settings(settings.agent)
+        runner = Runner(transport, executor, audit, limits, telemetry=telemetry, health=health)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
-        await runner.run()
+        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"]))
+        async with _operator(settings.http, health, telemetry):
+            await runner.run()
         if isinstance(transport, DirectoryTransport) and transport.exhausted:
             return Left(transport.letters, len(transport.unreadable), transport.skipped)
         return Left()
@@ -130,9 +141,23 @@ async def _serve(settings: Settings, key: Key) -> Left:
         await audit.close()
 
 
+@asynccontextmanager
+async def _operator(http: HttpSettings, health: Health, telemetry: Telemetry) -> AsyncIterator[None]:
+    """The operator's pages, for as long as this is open."""
+    if not http.enabled:
+        yield
+        return
+    server = OperatorServer(http.host, http.port, routes(health, telemetry.registry), telemetry)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
 def _transport(settings: Settings, telemetry: Telemetry) -> Transport:
     if settings.transport is TransportKind.KAFKA:
-        return KafkaTransport(kafka_settings(settings))
+        return KafkaTransport(kafka_settings(settings), telemetry=telemetry)
     ours = settings.directory
     if ours is None:
         raise ConfigurationError("there is no [directory] section")

@@ -27,6 +27,8 @@ class Telemetry:
         """Count and log one event; never raises for want of a handler."""
         for sample in event.samples():
             self.registry.add(sample)
+        for metric, labels in event.gone():
+            self.registry.forget(metric, *labels)
         if self._logger.isEnabledFor(event.level):
             self._logger.log(event.level, type(event).__name__, extra={"event": event})
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from deid_agent.telemetry import metrics
-from deid_agent.telemetry.metrics import Sample
+from deid_agent.telemetry.metrics import Metric, Sample
+
+_OUTCOMES = ("published", "suppressed", "dead_lettered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,40 @@ class Event:
     def samples(self) -> Iterable[Sample]:
         """Changes of metrics that this event stands for."""
         return ()
+
+    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+        """Gauges that say nothing any more from this event on."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Built(Event):
+    """What is about to run: the version, and digests of rules, models and policy."""
+
+    version: str
+    rules: str
+    models: str
+    policy: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy))
+
+
+@dataclass(frozen=True, slots=True)
+class Listening(Event):
+    """The operator's pages are served here."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Uncaught(Event):
+    """An exception that nobody caught: where it surfaced, its class and line, never its text."""
+
+    level: ClassVar[int] = logging.ERROR
+    source: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +86,10 @@ class PartitionsAssigned(Event):
 
     streams: tuple[str, ...]
 
+    def samples(self) -> Iterable[Sample]:
+        for topic in sorted({_apart(stream)[0] for stream in self.streams}):
+            yield from (Sample(metrics.MESSAGES, 0, (topic, outcome)) for outcome in _OUTCOMES)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked(Event):
@@ -61,10 +101,14 @@ class PartitionsRevoked(Event):
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.REBALANCES)
 
+    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+        for stream in self.streams:
+            yield from ((metric, _apart(stream)) for metric in (metrics.LAG, metrics.INFLIGHT))
+
 
 @dataclass(frozen=True, slots=True)
 class RecordProcessed(Event):
-    """A worker is done with a record. Logged in debugging only."""
+    """A worker is done with a record. Logged in debugging only. ``trace`` is the trace id that it came with."""
 
     level: ClassVar[int] = logging.DEBUG
     coordinates: str
@@ -72,6 +116,7 @@ class RecordProcessed(Event):
     attempts: int
     timings: tuple[tuple[str, float], ...] = ()
     found: tuple[tuple[str, int], ...] = ()
+    trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.PROCESS_SECONDS, self.seconds)
@@ -79,6 +124,20 @@ class RecordProcessed(Event):
             yield Sample(metrics.STAGE_SECONDS, seconds, (stage,))
         for kind, count in self.found:
             yield Sample(metrics.PHI, count, (kind,))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettled(Event):
+    """A record's outcome is durable, ``seconds`` after the worker was done with it. Logged in debugging only."""
+
+    level: ClassVar[int] = logging.DEBUG
+    coordinates: str
+    outcome: str
+    seconds: float
+    trace: str = ""
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.STAGE_SECONDS, self.seconds, ("settle",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +154,8 @@ class BatchSettled(Event):
     seconds: float
 
     def samples(self) -> Iterable[Sample]:
-        for outcome in ("published", "suppressed", "dead_lettered"):
+        yield Sample(metrics.SETTLE_SECONDS, self.seconds)
+        for outcome in _OUTCOMES:
             if count := getattr(self, outcome):
                 yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
 
@@ -111,6 +171,7 @@ class RecordDeadLettered(Event):
     where: str
     fault: str
     attempts: int
+    trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.LETTERS, 1, (self.code,))
@@ -178,6 +239,27 @@ class Gauged(Event):
         if self.lag is not None:
             yield Sample(metrics.LAG, self.lag, labels)
 
+    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+        if self.lag is None:
+            yield metrics.LAG, (self.topic, str(self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten(Event):
+    """State of the agent as a whole, told regularly."""
+
+    level: ClassVar[int] = logging.DEBUG
+    ready: bool
+    queued: int
+    workers: int
+    wanted: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.READY, float(self.ready))
+        yield Sample(metrics.QUEUE, self.queued)
+        yield Sample(metrics.WORKERS, self.workers, ("up",))
+        yield Sample(metrics.WORKERS, self.wanted, ("wanted",))
+
 
 @dataclass(frozen=True, slots=True)
 class AuditMended(Event):
@@ -204,3 +286,9 @@ class FilesSkipped(Event):
     folders: int
     links: int
     special: int
+
+
+def _apart(stream: str) -> tuple[str, str]:
+    """``topic/partition`` as its two labels."""
+    topic, _, number = stream.rpartition("/")
+    return topic, number

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from deid_agent.errors import Reason
+
 
 class MetricKind(StrEnum):
     """How a metric's samples add up."""
@@ -16,12 +18,17 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One line of the list; ``labels`` are codes, topics and stages, never values of a message."""
+    """One line of the list; ``labels`` are codes, topics and stages, never values of a message.
+
+    ``known`` are the labels that stand at 0 from the start: a counter that first appears at 1 has no rise that an
+    alert could see.
+    """
 
     name: str
     kind: MetricKind
     labels: tuple[str, ...]
     help: str
+    known: tuple[tuple[str, ...], ...] = ()
 
 
 MESSAGES = Metric("deid_messages_total", MetricKind.COUNTER, ("topic", "outcome"), "Records settled, by outcome.")
@@ -31,11 +38,26 @@ PROCESS_SECONDS = Metric(
 STAGE_SECONDS = Metric("deid_stage_duration_seconds", MetricKind.HISTOGRAM, ("stage",), "Work on one record, by stage.")
 LAG = Metric("deid_consumer_lag", MetricKind.GAUGE, ("topic", "partition"), "Records between the position and the end.")
 INFLIGHT = Metric("deid_inflight", MetricKind.GAUGE, ("topic", "partition"), "Records taken and not yet settled.")
-LETTERS = Metric("deid_dlq_total", MetricKind.COUNTER, ("code",), "Dead letters, by reason.")
+LETTERS = Metric(
+    "deid_dlq_total", MetricKind.COUNTER, ("code",), "Dead letters, by reason.", tuple((str(code),) for code in Reason)
+)
 PHI = Metric("deid_phi_total", MetricKind.COUNTER, ("type",), "Values replaced, by type of PHI.")
-RESTARTS = Metric("deid_worker_restarts_total", MetricKind.COUNTER, (), "Workers killed or lost and started again.")
-REBALANCES = Metric("deid_rebalances_total", MetricKind.COUNTER, (), "Assignments taken away.")
-TXN_ABORTS = Metric("deid_txn_aborts_total", MetricKind.COUNTER, (), "Transactions that were given up and made anew.")
+RESTARTS = Metric(
+    "deid_worker_restarts_total", MetricKind.COUNTER, (), "Workers killed or lost and started again.", ((),)
+)
+REBALANCES = Metric("deid_rebalances_total", MetricKind.COUNTER, (), "Assignments taken away.", ((),))
+TXN_ABORTS = Metric(
+    "deid_txn_aborts_total", MetricKind.COUNTER, (), "Transactions that were given up and made anew.", ((),)
+)
+SETTLE_SECONDS = Metric(
+    "deid_settle_duration_seconds", MetricKind.HISTOGRAM, (), "One batch: audit, outputs, dead letters and position."
+)
+QUEUE = Metric("deid_queue_depth", MetricKind.GAUGE, (), "Records waiting for a worker.")
+WORKERS = Metric("deid_workers", MetricKind.GAUGE, ("state",), "Worker processes: up, and wanted.")
+READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 where /readyz says yes, else 0.", ((),))
+BUILD = Metric(
+    "deid_build_info", MetricKind.GAUGE, ("version", "rules", "models", "policy"), "Always 1; what runs, by digest."
+)
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,
@@ -48,6 +70,11 @@ METRICS: tuple[Metric, ...] = (
     RESTARTS,
     REBALANCES,
     TXN_ABORTS,
+    SETTLE_SECONDS,
+    QUEUE,
+    WORKERS,
+    READY,
+    BUILD,
 )
 """All there are; the documentation includes this list."""
 
@@ -80,7 +107,9 @@ class Registry:
     """Values of all metrics. One thread writes; reading from another may see a sample late, never torn."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[Metric, tuple[str, ...]], float] = {}
+        self._numbers: dict[tuple[Metric, tuple[str, ...]], float] = {
+            (metric, labels): 0.0 for metric in METRICS for labels in metric.known
+        }
         self._histograms: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
 
     def add(self, sample: Sample) -> None:
@@ -97,6 +126,10 @@ class Registry:
                 histogram = self._histograms.setdefault(key, Histogram())
                 histogram.counts[bisect_left(BUCKETS_S, sample.value)] += 1
                 histogram.sum += sample.value
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Let one gauge go: of a partition that has another owner a last value would stand, and alarm, for ever."""
+        self._numbers.pop((metric, labels), None)
 
     def value(self, metric: Metric, *labels: str) -> float:
         """A counter or gauge; 0.0 before its first sample."""

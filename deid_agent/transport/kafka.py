@@ -15,6 +15,8 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from deid_agent.agent.ports import Listener, Partition, Record, Settled
 from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.telemetry.events import TransactionAborted
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import Seal, as_it_came, to_messages
@@ -36,9 +38,10 @@ Fetched = dict[TopicPartition, list[ConsumerRecord]]
 class KafkaTransport:
     """Implements ``Transport`` and ``KnowsLag``. ``seal`` is applied to the payload of every dead letter."""
 
-    def __init__(self, settings: KafkaSettings, *, seal: Seal = as_it_came) -> None:
+    def __init__(self, settings: KafkaSettings, *, seal: Seal = as_it_came, telemetry: Telemetry | None = None) -> None:
         self._settings = settings
         self._seal = seal
+        self._telemetry = telemetry or Telemetry()
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._writers: dict[Partition, PartitionWriter] = {}
@@ -230,7 +233,7 @@ class KafkaTransport:
         self._joined.set()
 
     async def _take(self, consumer: Consumer, stream: Partition, opening: asyncio.Semaphore) -> None:
-        writer = make_writer(self._settings, stream, self._commit)
+        writer = make_writer(self._settings, stream, self._commit, self._aborted)
         async with opening:
             position = await writer.open()
             self._writers[stream] = writer
@@ -245,6 +248,9 @@ class KafkaTransport:
             raise LostError("Kafka: the transport was stopped")
         consumer.raise_outsider()
         await consumer.commit({_tp(stream): position})
+
+    def _aborted(self, stream: Partition, error: str) -> None:
+        self._telemetry.emit(TransactionAborted(stream.topic, stream.number, error))
 
     async def _lose(self, writer: PartitionWriter) -> None:
         """Write no more and have the group deal out anew, unless it is about to."""

@@ -3,6 +3,7 @@
 ``translate`` never copies the library's text: class names and advice only.
 """
 
+import ssl
 from enum import StrEnum
 
 from aiokafka import errors as theirs
@@ -125,3 +126,24 @@ def translate(error: BaseException, doing: str, *, starting: bool = False) -> De
             return TransientError(text)
         case Verdict.CONFIGURATION | Verdict.UNSAFE:
             return UnsafeError(text)
+
+
+_OTHER_HOST = (62, 64)
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
+
+
+def tls_advice(error: BaseException) -> str:
+    """What to mend where TLS failed, alone or as the cause of what the library raised; empty where it did not.
+
+    A broker that wants a certificate says so after the handshake (TLS 1.3), by an alert in place of its first answer.
+    """
+    found = error if isinstance(error, ssl.SSLError) else error.__cause__
+    if not isinstance(found, ssl.SSLError):
+        return ""
+    if isinstance(found, ssl.SSLCertVerificationError):
+        if found.verify_code in _OTHER_HOST:
+            return "the broker's certificate is for another host: name it in kafka.bootstrap_servers as there"
+        return "the broker's certificate is not trusted: set kafka.ssl_cafile to the authority that signed it"
+    if "CERTIFICATE" in (found.reason or ""):
+        return "the broker does not take our certificate, or wants one: set kafka.ssl_certfile and kafka.ssl_keyfile"
+    return f"TLS failed ({found.reason}): check kafka.security_protocol"

@@ -8,7 +8,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError
 
 from deid_agent.errors import ConfigurationError, TransientError
-from deid_agent.transport.kafka_errors import CLIENT_ERRORS, Verdict, translate, verdict_of
+from deid_agent.transport.kafka_errors import CLIENT_ERRORS, Verdict, tls_advice, translate, verdict_of
 from deid_agent.transport.kafka_settings import KafkaSettings
 
 
@@ -72,6 +72,8 @@ async def _refusal(settings: KafkaSettings) -> ConfigurationError:
                 connection = await create_conn(host, port, request_timeout_ms=settings.request_timeout_ms, **options)
             connection.close()
         except CLIENT_ERRORS as error:
+            if advice := tls_advice(error):
+                return ConfigurationError(f"Kafka: {host}:{port}: {advice}")
             if verdict_of(type(error)) is Verdict.CONFIGURATION:
                 return ConfigurationError(
                     f"Kafka: {host}:{port} turned us away: {type(error).__name__}; "
@@ -80,5 +82,5 @@ async def _refusal(settings: KafkaSettings) -> ConfigurationError:
             reasons.append(f"{host}:{port} {type(error).__name__}")
     return ConfigurationError(
         f"Kafka: no bootstrap server answers ({', '.join(reasons) or settings.bootstrap_servers}); "
-        "check kafka.bootstrap_servers and that the broker is up"
+        "check kafka.bootstrap_servers, kafka.security_protocol and that the broker is up"
     )

@@ -30,6 +30,9 @@ _CLOSE_S = 0.5
 Commit = Callable[[Partition, int], Awaitable[None]]
 """Moves the position of a partition by the consumer's own commit (at least once)."""
 
+Aborted = Callable[[Partition, str], None]
+"""Is told that a transaction of a partition was given up, and the class of the error."""
+
 
 class PartitionWriter(ABC):
     """Writes what is settled of one input partition. Raises the client's errors, and ``LostError``."""
@@ -177,6 +180,10 @@ class PartitionWriter(ABC):
 class TransactionalWriter(PartitionWriter):
     """Exactly once: messages and position come to stand together or not at all."""
 
+    def __init__(self, settings: KafkaSettings, stream: Partition, aborted: Aborted | None = None) -> None:
+        super().__init__(settings, stream)
+        self._aborted = aborted
+
     def _make(self, **options: object) -> AIOKafkaProducer:
         settings, stream = self._settings, self._stream
         return super()._make(
@@ -187,11 +194,16 @@ class TransactionalWriter(PartitionWriter):
 
     async def _write(self, producer: AIOKafkaProducer, messages: Sequence[Message], position: int) -> None:
         offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, "")}
-        await producer.begin_transaction()
-        acknowledged = await self._send(producer, messages)
-        await asyncio.gather(*acknowledged)
-        await producer.send_offsets_to_transaction(offsets, self._settings.group_id)
-        await producer.commit_transaction()
+        try:
+            await producer.begin_transaction()
+            acknowledged = await self._send(producer, messages)
+            await asyncio.gather(*acknowledged)
+            await producer.send_offsets_to_transaction(offsets, self._settings.group_id)
+            await producer.commit_transaction()
+        except BaseException as error:  # a cancellation too: it took too long, or the partition was given up
+            if self._aborted is not None:
+                self._aborted(self._stream, type(_death(producer) or cause_of(error)).__name__)
+            raise
 
 
 class AcknowledgingWriter(PartitionWriter):
@@ -209,10 +221,10 @@ class AcknowledgingWriter(PartitionWriter):
         await self._commit(self._stream, position)
 
 
-def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit) -> PartitionWriter:
+def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit, aborted: Aborted) -> PartitionWriter:
     """The writer that keeps the promise of ``settings.delivery``."""
     if settings.delivery is Delivery.EXACTLY_ONCE:
-        return TransactionalWriter(settings, stream)
+        return TransactionalWriter(settings, stream, aborted)
     return AcknowledgingWriter(settings, stream, commit)
 
 

@@ -20,6 +20,8 @@ HL7 = [(SAMPLES / name).read_bytes() for name in ("01-adt-a01.hl7", "02-oru-disc
 FHIR = [(SAMPLES / name).read_bytes() for name in ("04-document-reference.json", "05-bundle.json")]
 CUT_OFF = (SAMPLES / "06-cut-off.json").read_bytes()
 COUNT, PARTITIONS, PATIENCE_S = 1_000, 3, 240
+TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = b"00-" + TRACE + b"-00f067aa0ba902b7-01"
 CANARIES = (b"Okafor", b"Adaeze", b"4471902", b"Lindqvist", b"5530177", b"Castellano")
 
 pytestmark = pytest.mark.broker
@@ -55,7 +57,7 @@ class Agent:
     def __init__(self, world: KafkaWorld, folder: Path) -> None:
         config = folder / "kafka.toml"
         config.write_text(
-            f'transport = "kafka"\nlog_level = "info"\n[agent]\nworkers = 2\nstart_s = 5\n'
+            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = 5\n'
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
             f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[audit]\npath = "{folder / "audit.jsonl"}"\n'
         )
@@ -88,7 +90,7 @@ async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_
     by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
     for number in range(COUNT):
         key = f"447190{number % 7}".encode()
-        headers = (("traceparent", b"00-aa-bb-01"), ("patient", b"Okafor"))
+        headers = (("traceparent", TRACEPARENT), ("patient", b"Okafor"))
         by_partition[number % 7 % PARTITIONS].append(Given(message(number), key, headers))
     for partition, given in enumerate(by_partition):
         await world.fill(given, partition)
@@ -115,7 +117,9 @@ async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_
         assert not any(canary in everything for canary in CANARIES)
     assert not any(canary in m.value for m in out for canary in CANARIES)
     assert not any(canary in log + (tmp_path / "audit.jsonl").read_bytes() for canary in CANARIES)
-    assert {dict(m.headers)["traceparent"] for m in out} == {b"00-aa-bb-01"}
+    traces = [dict(m.headers)["traceparent"].split(b"-") for m in (*out, *letters)]
+    assert {(version, trace, flags) for version, trace, _, flags in traces} == {(b"00", TRACE, b"01")}
+    assert len({span for _, _, span, _ in traces}) == COUNT, "each record has a span of its own"
     assert not any("patient" in dict(m.headers) for m in out)
     assert len((tmp_path / "audit.jsonl").read_bytes().splitlines()) == COUNT
 

@@ -12,6 +12,7 @@ from support.transport_contract import Given, Member, numbered
 
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import TransientError
+from deid_agent.telemetry.metrics import TXN_ABORTS
 from deid_agent.transport.kafka import Delivery, KafkaTransport
 from deid_agent.transport.kafka_producer import TransactionalWriter
 
@@ -141,6 +142,21 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, *, before: bool) -> No
         raise KafkaConnectionError
 
     monkeypatch.setattr(AIOKafkaProducer, name, fail)
+
+
+async def test_a_transaction_that_is_given_up_is_counted(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create()
+    await world.fill(numbered(1))
+    transport = world.transport()
+    counted = transport._telemetry.registry
+    await transport.start(Member())
+    (record,) = await take(transport, 1)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await transport.settle(world.stream, [copied(record)], 1)
+    assert counted.value(TXN_ABORTS) == 1
+    await transport.settle(world.stream, [copied(record)], 1)
+    assert counted.value(TXN_ABORTS) == 1
 
 
 async def test_a_batch_cut_off_before_its_commit_is_sent_again_and_seen_once(

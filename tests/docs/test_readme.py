@@ -31,7 +31,7 @@ def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:
     environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     # A folder that is watched has no end: here it is read once, and only faults are told.
-    environ |= {"DEID_DIRECTORY__WATCH": "false", "DEID_LOG_LEVEL": "warning"}
+    environ |= {"DEID_DIRECTORY__WATCH": "false", "DEID_LOG_LEVEL": "warning", "DEID_HTTP__PORT": "0"}
     ran = 0
     for command, shown in commands():
         if command in ELSEWHERE:

@@ -1,5 +1,7 @@
 """deploy/reference.md names every command, reason and setting as they are."""
 
+import re
+
 import click
 import pytest
 from support.reference import PAGE, page
@@ -8,6 +10,7 @@ from deid_agent.cli import main
 from deid_agent.cli.evaluate import evaluate
 from deid_agent.cli.train import train
 from deid_agent.errors import Reason
+from deid_agent.telemetry.metrics import METRICS
 from deid_agent.train.recipes import RECIPES
 
 
@@ -37,3 +40,9 @@ def test_every_option_of_eval_and_train_is_there(command: click.Command) -> None
 def test_every_component_of_train_is_there() -> None:
     text = PAGE.read_text("utf-8")
     assert all(f"`{name}`" in text for name in RECIPES)
+
+
+def test_every_metric_is_there_as_it_is_and_no_other() -> None:
+    told = re.findall(r"^\| `(deid_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    wanted = [(m.name, m.kind, ", ".join(f"`{label}`" for label in m.labels) or "-", m.help) for m in METRICS]
+    assert told == wanted

@@ -34,6 +34,8 @@ REFUSED = {
 CONFIG = """
 transport = "directory"
 log_level = "debug"
+[http]
+port = 0
 [agent]
 workers = 1
 [directory]

@@ -25,6 +25,10 @@ class ChoosyExecutor:
         self.running = False
         self._deaf = deaf
 
+    @property
+    def waiting(self) -> int:
+        return len(self.pending)
+
     async def start(self) -> None:
         self.running = True
 

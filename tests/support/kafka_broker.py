@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, for_code
@@ -58,6 +59,16 @@ broker.session.timeout.ms=1500
 log.cleaner.dedupe.buffer.size=2097152
 message.max.bytes=1048588
 """
+
+
+class Security(Protocol):
+    """What makes a broker's listeners secure."""
+
+    def settings(self, plain: str) -> str:
+        """The broker's settings with the listeners added."""
+
+    def users(self) -> list[str]:
+        """Arguments for the formatting of the storage that make users known."""
 
 
 class NoBroker(Exception):
@@ -151,7 +162,9 @@ class KafkaBroker(Cluster):
 
     can_kill = True
 
-    def __init__(self, folder: Path, classpath: str) -> None:
+    def __init__(self, folder: Path, classpath: str, *, security: "Security | None" = None) -> None:
+        """``security`` adds encrypted listeners beside the plain one."""
+        self._security = security
         self.port = free_port()
         super().__init__(f"127.0.0.1:{self.port}")
         self.folder = folder
@@ -212,8 +225,13 @@ class KafkaBroker(Cluster):
     def _format(self) -> None:
         data = self.folder / "data"
         text = _SETTINGS.format(port=self.port, controller=free_port(), data=data)
+        users: list[str] = []
+        if self._security is not None:
+            text, users = self._security.settings(text), self._security.users()
         self._properties.write_text(text)
-        command = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties))
+        command = self._command(
+            "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties), *users
+        )
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
         if done.returncode != 0:
             raise NoBroker("the storage could not be formatted: " + (done.stdout + done.stderr)[-500:])

@@ -15,6 +15,8 @@ class Clock:
 def healthy() -> tuple[Health, Clock]:
     clock = Clock()
     health = Health(clock, beat_limit_s=10, stall_limit_s=60)
+    health.beat()
+    health.started()
     health.workers(2, 2)
     health.assigned(A)
     health.lag(A, 5)
@@ -77,5 +79,22 @@ def test_without_lag_nothing_need_move_and_the_clock_starts_with_the_lag() -> No
 def test_a_draining_agent_is_alive_but_not_ready() -> None:
     health, _ = healthy()
     health.stopping()
+    assert health.live().ok
+    assert health.ready().reasons == ("stopping",)
+
+
+def test_a_start_is_alive_and_not_ready_however_long_it_takes() -> None:
+    """Workers load models while nothing beats: a probe must not kill the agent meanwhile."""
+    clock = Clock()
+    health = Health(clock, beat_limit_s=10)
+    clock.now += 100
+    assert health.live().ok
+    assert health.ready().reasons == ("starting",)
+
+
+def test_closing_is_alive_and_not_ready_however_long_it_takes() -> None:
+    health, clock = healthy()
+    health.closing()
+    clock.now += 100
     assert health.live().ok
     assert health.ready().reasons == ("stopping",)

@@ -17,8 +17,20 @@ from deid_agent.agent.ports import Outcome, Partition, Record, Settled
 from deid_agent.agent.runner import Runner
 from deid_agent.errors import ConfigurationError, DeidError, LostError, Reason, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.telemetry.events import Event, Retrying
-from deid_agent.telemetry.metrics import INFLIGHT, LAG, LETTERS, MESSAGES, PHI, REBALANCES
+from deid_agent.telemetry.events import Event, RecordSettled, Retrying
+from deid_agent.telemetry.metrics import (
+    INFLIGHT,
+    LAG,
+    LETTERS,
+    MESSAGES,
+    PHI,
+    QUEUE,
+    READY,
+    REBALANCES,
+    SETTLE_SECONDS,
+    STAGE_SECONDS,
+    WORKERS,
+)
 from deid_agent.transport.memory import Cluster, MemoryTransport
 
 A, B = Partition("adt", 0), Partition("adt", 1)
@@ -116,10 +128,10 @@ async def test_a_finite_source_is_settled_and_the_agent_ends() -> None:
 @virtual
 async def test_an_output_says_where_it_came_from_once() -> None:
     bench = Bench()
-    bench.cluster.produce(A, b"x", headers=((DEID_ID, b"forged"), ("traceparent", b"00")))
+    bench.cluster.produce(A, b"x", headers=((DEID_ID, b"forged"), ("x", b"00")))
     bench.executor = EagerExecutor()
     await bench.start()
-    assert bench.cluster.outputs(A)[0].headers == (("traceparent", b"00"), (DEID_ID, b"adt/0/0"))
+    assert bench.cluster.outputs(A)[0].headers == (("x", b"00"), (DEID_ID, b"adt/0/0"))
 
 
 @virtual
@@ -505,6 +517,42 @@ async def test_health_and_gauges_follow() -> None:
     bench.executor.finish_all()
     bench.runner.request_stop()
     await task
+
+
+@virtual
+async def test_waiting_is_timed_and_counted() -> None:
+    bench = Bench(RunnerSettings(linger_s=0.5), finite=False)
+    bench.fill(3)
+    running = bench.start()
+    await pass_time(2.1)
+    registry = bench.telemetry.registry
+    assert registry.value(QUEUE) == 3
+    assert (registry.value(WORKERS, "up"), registry.value(WORKERS, "wanted"), registry.value(READY)) == (1, 1, 1)
+    bench.executor.finish_all()
+    bench.runner.request_stop()
+    await running
+    queued, settled = registry.histogram(STAGE_SECONDS, "queue"), registry.histogram(STAGE_SECONDS, "settle")
+    assert queued.count == 3
+    assert queued.sum == pytest.approx(3 * 2.1, abs=0.1)
+    assert settled.count == 3
+    assert registry.histogram(SETTLE_SECONDS).count == 1
+    assert [e.outcome for e in bench.telemetry.events if isinstance(e, RecordSettled)] == ["published"] * 3
+
+
+@virtual
+async def test_a_partition_that_is_taken_away_leaves_no_gauge() -> None:
+    bench = Bench(finite=False)
+    bench.fill(3)
+    running = bench.start()
+    await pass_time(2)
+    told = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
+    assert ("adt", "0") in told
+    await bench.runner.revoked([A])
+    await pass_time(2)
+    told = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
+    assert told == {("adt", "1")}
+    bench.runner.request_stop()
+    await running
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -33,7 +33,8 @@ def settings(root: Path, **changed: str) -> Path:
     (root / "in").mkdir(exist_ok=True)
     file = root / "agent.toml"
     file.write_text(
-        f'transport = "directory"\n[agent]\nworkers = 0\n[directory]\ninput = {at["input"]}\noutput = {at["output"]}\n'
+        'transport = "directory"\n[http]\nport = 0\n[agent]\nworkers = 0\n'
+        f"[directory]\ninput = {at['input']}\noutput = {at['output']}\n"
         f"dead_letters = {at['dead_letters']}\nstate = {at['state']}\n[audit]\npath = {at['audit']}\n"
     )
     return file
@@ -135,6 +136,8 @@ sasl_mechanism = "XX"
 a = "b"
 [audit]
 path = "audit"
+[http]
+port = 0
 """
 
 

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
+from deid_agent.errors import Reason
 from deid_agent.telemetry import events, metrics
 from deid_agent.telemetry.emit import JsonFormatter, Telemetry
 from deid_agent.telemetry.metrics import BUCKETS_S, METRICS, Metric, MetricKind, Registry, Sample
@@ -13,6 +14,7 @@ ALL = [c for _, c in inspect.getmembers(events, inspect.isclass) if issubclass(c
 EXAMPLES = {
     "str": "code",
     "int": 3,
+    "bool": True,
     "int | None": 3,
     "float": 0.5,
     "tuple[str, ...]": ("a/0",),
@@ -36,7 +38,7 @@ def example(kind: type[events.Event]) -> events.Event:
 def test_every_metric_is_in_the_list_once_and_has_an_event() -> None:
     named = [m for m in vars(metrics).values() if isinstance(m, Metric)]
     assert sorted(m.name for m in named) == sorted(m.name for m in METRICS)
-    assert len({m.name for m in METRICS}) == len(METRICS) == 10
+    assert len({m.name for m in METRICS}) == len(METRICS) == 15
     told = {sample.metric for kind in ALL for sample in example(kind).samples()}
     assert told == set(METRICS)
 
@@ -93,11 +95,35 @@ def test_the_registry_adds_up() -> None:
     registry.add(Sample(metrics.LAG, 4, ("adt", "0")))
     assert registry.value(metrics.LETTERS, "LEAK") == 3
     assert registry.value(metrics.LAG, "adt", "0") == 4
-    assert [metric.name for metric, _, _ in registry.collect()] == [
+    assert [metric.name for metric, _, value in registry.collect() if value] == [
         "deid_process_duration_seconds",
         "deid_consumer_lag",
         "deid_dlq_total",
     ]
+
+
+def test_counters_of_codes_stand_at_zero_from_the_start() -> None:
+    """A counter that first appears at 1 has no rise that an alert could see."""
+    telemetry = Telemetry()
+    started = {(metric.name, labels) for metric, labels, value in telemetry.registry.collect() if value == 0}
+    assert {("deid_dlq_total", (code,)) for code in Reason} < started
+    assert ("deid_txn_aborts_total", ()) in started
+    telemetry.emit(events.PartitionsAssigned(("adt/0", "adt/1")))
+    started = {(metric.name, labels) for metric, labels, value in telemetry.registry.collect() if value == 0}
+    assert ("deid_messages_total", ("adt", "published")) in started
+
+
+def test_gauges_of_a_partition_go_with_it() -> None:
+    """A last value of a partition that has another owner would alarm for ever."""
+    telemetry = Telemetry()
+    for number in (0, 1):
+        telemetry.emit(events.Gauged("adt", number, inflight=3, lag=9))
+    telemetry.emit(events.PartitionsRevoked(("adt/0",), 3))
+    left = {(metric, labels) for metric, labels, value in telemetry.registry.collect() if value in (3, 9)}
+    assert left == {(metrics.LAG, ("adt", "1")), (metrics.INFLIGHT, ("adt", "1"))}
+    telemetry.emit(events.Gauged("adt", 1, inflight=3, lag=None))
+    left = {(metric, labels) for metric, labels, value in telemetry.registry.collect() if value in (3, 9)}
+    assert left == {(metrics.INFLIGHT, ("adt", "1"))}
 
 
 def test_wrong_labels_are_refused() -> None:

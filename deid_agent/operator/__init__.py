@@ -1,0 +1,1 @@
+"""What an operator asks the running agent over HTTP."""
