@@ -1,13 +1,13 @@
 """From settings to a running agent: the only place that knows every part."""
 
 import asyncio
+import hashlib
 import logging
 import signal
 from dataclasses import dataclass
 
 from deid_agent import __version__, resources
 from deid_agent import policy as policies
-from deid_agent.agent.audit import AuditFile
 from deid_agent.agent.deadletter import LetterLimit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Executor
@@ -15,6 +15,8 @@ from deid_agent.agent.lane import LaneSettings
 from deid_agent.agent.ports import Transport
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.config import AgentSettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.key import Key
@@ -89,6 +91,7 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
         group_id=ours.group_id,
         routes=ours.routes,
         dead_letter_suffix=ours.dead_letter_suffix,
+        audit_topic=settings.audit.topic,
         delivery=Delivery(ours.delivery.value),
         client_id=ours.client_id,
         instance_id=ours.instance_id,
@@ -109,7 +112,13 @@ async def _serve(settings: Settings, key: Key) -> Left:
     telemetry = Telemetry()
     parts = workshop_of(settings, key)
     check_folders(settings)
-    audit = AuditFile(settings.audit.path, _build(settings, parts), telemetry)
+    audit = AuditTrail(
+        settings.audit.path,
+        _build(settings, parts),
+        Signer(key.audit_seed),
+        telemetry,
+        TrailSettings(settings.audit.checkpoint_s, settings.audit.segment_bytes),
+    )
     try:
         transport = _transport(settings, telemetry)
         runner = Runner(
@@ -168,13 +177,16 @@ def _runner_settings(agent: AgentSettings) -> RunnerSettings:
 
 
 def _build(settings: Settings, parts: Workshop) -> dict[str, str]:
-    """What every audit entry says of the program and its configuration: versions and digests."""
+    """What the audit says of the program and its configuration: versions and digests."""
+    # Secrets are written as stars, so the digest tells nothing of them.
+    configuration = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()
     models = resources.folder("models", None if settings.models is None else str(settings.models))
     return {
         "version": __version__,
         "rules": resources.digest(parts.rules)[:16],
         "models": resources.digest(models)[:16],
         "policy": f"{parts.policy.name}:{parts.policy.digest[:16]}",
+        "configuration": configuration[:16],
         "key": parts.key.id,
     }
 

@@ -48,6 +48,7 @@ FLOORS = {
     "eval": 4,
     "agent": 4,
     "telemetry": 4,
+    "audit": 5,
     "transport": 5,
     "train": 5,  # scores what it trained by eval
     "config": 5,
