@@ -129,7 +129,7 @@ class Walk:
 
     def read(self, number: int, path: Path, *, last: bool) -> int:
         """One segment; how many whole bytes it has. Only in the ``last`` one a line without an end may be a crash."""
-        self._name, self._line, self.segment, size = path.name, 0, None, 0
+        self._name, self._line, size = path.name, 0, 0
         with path.open("rb") as file:
             while line := file.readline():
                 if last and not line.endswith(b"\n"):
@@ -153,7 +153,9 @@ class Walk:
             at = _coordinates(_fields(line)) if line.startswith(_ENTRY) else ""
             detail = "does not follow from the line before: changed, moved, or lines between them were added or dropped"
             self._fault(Code.CHAIN, detail, at)
-        if opening:
+        if opening and not line.startswith(_SEGMENT):
+            self._fault(Code.SEGMENT, f"the first line is not that of segment {number}")
+        if opening and line.startswith(_SEGMENT):
             self._open(line, number)
         elif line.startswith(_ENTRY):
             self._see_entry(line, fits=fits)
@@ -177,9 +179,8 @@ class Walk:
 
     def _open(self, line: bytes, number: int) -> None:
         fields = _fields(line)
-        if not line.startswith(_SEGMENT) or _int(fields, "segment") != number:
+        if _int(fields, "segment") != number:
             self._fault(Code.SEGMENT, f"the first line is not that of segment {number}")
-            return
         if _int(fields, "format") != FORMAT:
             self._fault(Code.SEGMENT, f"form {_int(fields, 'format')} of the trail: read it with the release it is of")
         public, build = str(fields.get("public_key")), fields.get("build")
