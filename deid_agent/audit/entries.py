@@ -66,9 +66,9 @@ def audit_event(item: Item) -> Mapping[str, object]:
     """An entry as a FHIR R5 AuditEvent: a de-identification (ISO 21089) of one record by this agent."""
     build = item["build"] if isinstance(item["build"], dict) else {}
     record = f"{item['topic']}/{item['partition']}/{item['offset']}"
-    published = item["outcome"] == "published"
+    refused = item["outcome"] == "dead_lettered"
     outcome: dict[str, object] = {
-        "code": {"system": _SEVERITY, "code": "success" if published else "error"},
+        "code": {"system": _SEVERITY, "code": "error" if refused else "success"},
         "detail": [{"text": " ".join(str(item[name]) for name in ("outcome", "reason") if name in item)}],
     }
     agent = {"display": f"deid-agent {build.get('version', '')}".strip()}

@@ -23,6 +23,8 @@ from deid_agent.audit.lines import (
 
 _SEGMENT, _ENTRY, _CHECKPOINT = (start_of(kind) for kind in (Kind.SEGMENT, Kind.ENTRY, Kind.CHECKPOINT))
 
+_REMARKS = b',"remarks":'
+
 Fields = Mapping[str, object]
 """The members of a line."""
 
@@ -199,7 +201,8 @@ class Walk:
         self.unsigned += 1
         if self._entry is None:
             return
-        fields = _fields(line)
+        # What was replaced is most of a line and says nothing of where it belongs.
+        fields = _fields(line.partition(_REMARKS)[0] + b"}") or _fields(line)
         if fields and self.segment is not None:
             self._entry(fields, self.segment)
         elif fits:

@@ -18,6 +18,9 @@ from deid_agent.audit.walk import Fault
 from deid_agent.cli.common import Exit, P, guarded, say, shown, warn_of_demo
 from deid_agent.errors import ConfigurationError, Reason
 
+_MOST = 100
+"""Faults that are told to a person: a forged trail has one for each checkpoint."""
+
 _FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 _KEY_FILE = click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The agent's secret key.")
 
@@ -54,8 +57,10 @@ def verify(
             click.echo(orjson.dumps(_fault(fault) | {"fault": fault in faults}))
         click.echo(orjson.dumps(_summary(report, not faults, trusted is not None)))
     else:
-        for fault in faults:
+        for fault in faults[:_MOST]:
             click.echo(_line(fault))
+        if len(faults) > _MOST:
+            click.echo(f"and {len(faults) - _MOST} more faults; --json tells all")
         for fault in doubts:
             say(f"deid-agent: warning: {_line(fault)}")
         _tell(report, not faults)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.trails import BUILD, OTHER, TRUSTED, Clock, Recording, entry, kinds, lines, offsets, trail, written
+from support.trails import BUILD, OTHER, SIGNER, TRUSTED, Clock, Recording, entry, kinds, lines, offsets, trail, written
 
 from deid_agent.agent.audit import NoAudit
 from deid_agent.audit.trail import AuditTrail, TrailSettings, examine
@@ -75,8 +75,8 @@ async def test_segments_end_at_their_size_and_each_with_a_checkpoint(tmp_path: P
 
 async def test_another_build_and_another_key_begin_a_segment(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
-    for build, signer in ((BUILD, None), ({**BUILD, "policy": "p:cd"}, None), (BUILD, OTHER), (BUILD, OTHER)):
-        log = trail(folder, build=build, **({} if signer is None else {"signer": signer}))
+    for build, signer in ((BUILD, SIGNER), ({**BUILD, "policy": "p:cd"}, SIGNER), (BUILD, OTHER), (BUILD, OTHER)):
+        log = trail(folder, build=build, signer=signer)
         await log.append([entry(0)])
         await log.close()
     assert kinds(folder) == "scec scec scecec"
@@ -92,8 +92,8 @@ async def test_appends_that_wait_share_a_sync_and_keep_their_order(
 ) -> None:
     log = trail(tmp_path / "audit")
     await log.append([entry(0)])
-    synced, sync = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), sync(file))[1])
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
     hold = asyncio.Event()
     log._thread.submit(asyncio.run_coroutine_threadsafe(hold.wait(), asyncio.get_running_loop()).result)
     tasks = [asyncio.create_task(log.append([entry(n, n % 3)])) for n in range(1, 40)]
