@@ -62,7 +62,7 @@ def codes(report: Report) -> set[str]:
 
 
 def at(report: Report, name: str) -> set[int]:
-    return {fault.line for fault in report.faults if fault.segment == name}
+    return {fault.line for fault in report.faults if fault.segment == name and fault.line}
 
 
 @st.composite
