@@ -147,7 +147,14 @@ class DirectorySettings(_Section):
 class AuditSettings(_Section):
     """What was done, without a value."""
 
-    path: Path = Field(description="JSON lines, appended and synced before any position moves")
+    path: Path = Field(description="a folder: chained lines in segments, synced before any position moves")
+    checkpoint_s: Seconds = Field(default=1.0, description="time after which what was written is signed, at the latest")
+    segment_bytes: Annotated[int, Field(ge=65_536)] = Field(
+        default=64 * 1024 * 1024, description="size at which a segment ends and the next begins"
+    )
+    topic: str | None = Field(
+        default=None, min_length=1, description="Kafka topic that gets every entry too, with the outputs"
+    )
 
 
 class HttpSettings(_Section):
@@ -192,6 +199,8 @@ class Settings(BaseSettings):
     def _transport_is_set(self) -> "Settings":
         if getattr(self, self.transport.value) is None:
             raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
+        if self.audit.topic is not None and self.transport is not TransportKind.KAFKA:
+            raise ValueError("audit.topic is a topic of Kafka: take it away, or set the transport to kafka")
         return self
 
 

@@ -35,6 +35,11 @@ class Key:
             return "demo"
         return hashlib.blake2b(self.secret, person=b"deid-key-id", digest_size=4).hexdigest()
 
+    @property
+    def audit_seed(self) -> bytes:
+        """32 bytes, from which the key that signs the audit is made; they tell nothing of the secret."""
+        return hashlib.blake2b(self.secret, person=b"deid-audit-sign", digest_size=32).digest()
+
 
 DEMO = Key(b"deid-agent demonstration key: everyone knows it", demo=True)
 """For demonstrations; everything it touched can be reversed by anyone."""

@@ -3,8 +3,8 @@
 import asyncio
 import math
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
 
 from deid_agent import trace
 from deid_agent.agent.audit import AuditLog, Entry
@@ -23,6 +23,8 @@ from deid_agent.telemetry.events import (
     RecordSettled,
     Retrying,
 )
+
+T = TypeVar("T")
 
 DEID_ID = "deid-id"
 """Header of every output: ``topic/partition/offset`` of its input, so that a reader can drop a duplicate."""
@@ -203,11 +205,14 @@ class Flow:
         entries = [entry_of(item, self._results[item.record.coordinates.offset]) for item in batch.records]
         for item in batch.records:
             self._letters.see(item)
-        await self._in_time("audit", self._out.audit.append(entries))
+        lines = await self._in_time("audit", self._out.audit.append(entries))
+        records = batch.records
+        if lines:
+            records = tuple(replace(item, audit=line) for item, line in zip(records, lines, strict=True))
         attempt = 0
         while True:
             try:
-                settling = self._out.transport.settle(self.stream, batch.records, batch.position)
+                settling = self._out.transport.settle(self.stream, records, batch.position)
                 await self._in_time("settle", settling)
                 break
             except TransientError as error:
@@ -221,10 +226,10 @@ class Flow:
         self._account(batch, self._settled_at - begin)
         return True
 
-    async def _in_time(self, what: str, work: Awaitable[None]) -> None:
+    async def _in_time(self, what: str, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._settings.settle_timeout_s):
-                await work
+                return await work
         except TimeoutError:
             name = f"{self.stream.topic}/{self.stream.number}"
             raise UnsafeError(f"{what} of {name} took too long and may or may not have happened: start again") from None

@@ -92,12 +92,16 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A finished record: exactly one of ``output`` and ``letter`` unless SUPPRESSED."""
+    """A finished record: exactly one of ``output`` and ``letter`` unless SUPPRESSED.
+
+    ``audit`` is its line of the audit trail, for a transport that is told to publish it; empty where there is none.
+    """
 
     record: Record
     outcome: Outcome
     output: Output | None = None
     letter: DeadLetter | None = None
+    audit: bytes = field(default=b"", repr=False)
 
 
 class Listener(Protocol):

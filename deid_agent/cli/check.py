@@ -12,6 +12,7 @@ import orjson
 from deid_agent import config, resources
 from deid_agent import key as keys
 from deid_agent import policy as policies
+from deid_agent.audit.trail import examine
 from deid_agent.cli.common import Exit, guarded
 from deid_agent.cli.wire import check_folders, check_key, kafka_settings
 from deid_agent.config import Settings, TransportKind
@@ -119,6 +120,8 @@ def _recognizers(settings: Settings) -> str:
 
 def _folders(settings: Settings) -> str:
     check_folders(settings)
+    if settings.audit.path.is_dir():
+        examine(settings.audit.path)
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
     return ", ".join(map(str, (ours.input, ours.output, settings.audit.path) if ours else (settings.audit.path,)))
 

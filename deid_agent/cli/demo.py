@@ -6,9 +6,9 @@ from importlib import resources as packaged
 from pathlib import Path
 
 import click
-import orjson
 
 from deid_agent import key as keys
+from deid_agent.audit.entries import counts, read
 from deid_agent.cli.common import Exit, guarded, warn_of_demo
 from deid_agent.cli.wire import serve
 from deid_agent.config import AgentSettings, AuditSettings, DirectorySettings, HttpSettings, Settings, TransportKind
@@ -29,7 +29,7 @@ _SHOWN = "02-oru-discharge.hl7"
 )
 @guarded
 def demo(out: Path) -> Exit:
-    """Show the whole path on sample messages: a folder in, sanitized messages, dead letters and an audit file out."""
+    """Show the whole path on sample messages: a folder in, sanitized messages, dead letters and an audit out."""
     _make_room(out)
     settings = _settings(out)
     samples = packaged.files("deid_agent") / "samples"
@@ -61,7 +61,7 @@ def _settings(out: Path) -> Settings:
         directory=DirectorySettings(
             input=out / "input", output=out / "messages", dead_letters=out / "dead-letters", state=out / "state"
         ),
-        audit=AuditSettings(path=out / "audit.jsonl"),
+        audit=AuditSettings(path=out / "audit"),
         http=HttpSettings(enabled=False),
     )
 
@@ -73,17 +73,17 @@ def _show(out: Path) -> None:
     click.echo("".join(f"  {line}\n" for line in before))
     click.echo("after")
     click.echo("".join(f"  {line}\n" for line in after))
-    entries = [orjson.loads(line) for line in (out / "audit.jsonl").read_bytes().splitlines()]
+    entries = list(read(out / "audit"))
     names = sorted(path.name for path in (out / "input").iterdir())
     click.echo(f"{'message':28}{'outcome':16}{'replaced':>9}  most of them")
     for name, entry in zip(names, entries, strict=True):
         found: Counter[str] = Counter()
-        for remark in entry["remarks"]:
-            found[remark["type"]] += remark["count"]
+        for kind, count in counts(entry):
+            found[kind] += count
         most = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items(), key=lambda x: (-x[1], x[0]))[:4])
-        outcome = entry["outcome"].replace("_", " ")
+        outcome = str(entry["outcome"]).replace("_", " ")
         click.echo(f"{name:28}{outcome:16}{found.total():>9}  {most or entry.get('reason', '')}")
-    click.echo(f"\n{out}/messages: sanitized; {out}/dead-letters: refused; {out}/audit.jsonl: what was done")
+    click.echo(f"\n{out}/messages: sanitized; {out}/dead-letters: refused; {out}/audit: what was done")
     warn_of_demo(keys.DEMO)
 
 

@@ -1,6 +1,7 @@
 """From settings to a running agent: the only place that knows every part."""
 
 import asyncio
+import hashlib
 import logging
 import signal
 from collections.abc import AsyncIterator
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 
 from deid_agent import __version__, resources
 from deid_agent import policy as policies
-from deid_agent.agent.audit import AuditFile
 from deid_agent.agent.deadletter import LetterLimit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.health import Health
@@ -18,6 +18,8 @@ from deid_agent.agent.lane import LaneSettings
 from deid_agent.agent.ports import Transport
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.config import AgentSettings, HttpSettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.key import Key
@@ -99,6 +101,7 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
         group_id=ours.group_id,
         routes=ours.routes,
         dead_letter_suffix=ours.dead_letter_suffix,
+        audit_topic=settings.audit.topic,
         delivery=Delivery(ours.delivery.value),
         client_id=ours.client_id,
         instance_id=ours.instance_id,
@@ -122,7 +125,13 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
     parts = workshop_of(settings, key)
     check_folders(settings)
     build = _build(settings, parts)
-    audit = AuditFile(settings.audit.path, build, telemetry)
+    audit = AuditTrail(
+        settings.audit.path,
+        build,
+        Signer(key.audit_seed),
+        telemetry,
+        TrailSettings(settings.audit.checkpoint_s, settings.audit.segment_bytes),
+    )
     health = Health()
     try:
         transport = _transport(settings, telemetry)
@@ -193,13 +202,16 @@ def _runner_settings(agent: AgentSettings) -> RunnerSettings:
 
 
 def _build(settings: Settings, parts: Workshop) -> dict[str, str]:
-    """What every audit entry says of the program and its configuration: versions and digests."""
+    """What the audit says of the program and its configuration: versions and digests."""
+    # Secrets are written as stars, so the digest tells nothing of them.
+    configuration = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()
     models = resources.folder("models", None if settings.models is None else str(settings.models))
     return {
         "version": __version__,
         "rules": resources.digest(parts.rules)[:16],
         "models": resources.digest(models)[:16],
         "policy": f"{parts.policy.name}:{parts.policy.digest[:16]}",
+        "configuration": configuration[:16],
         "key": parts.key.id,
     }
 

@@ -263,10 +263,18 @@ class Beaten(Event):
 
 @dataclass(frozen=True, slots=True)
 class AuditMended(Event):
-    """A line that a crash had torn was cut off the audit file; its records were never settled."""
+    """A line that a crash had torn was cut off the audit trail; its records were never settled."""
 
     level: ClassVar[int] = logging.WARNING
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditUnsigned(Event):
+    """The audit trail was closed with so many lines that no checkpoint signs yet; the next start signs them."""
+
+    level: ClassVar[int] = logging.ERROR
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)

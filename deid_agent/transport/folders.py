@@ -102,11 +102,15 @@ def check_places(input: Path, output: Path, letters: Path, state: Path) -> None:
 
 
 def check_audit(path: Path, input: Path | None) -> None:
-    """``ConfigurationError`` where the audit file cannot be written, or would be read as a message."""
+    """``ConfigurationError`` where the audit's folder cannot be written to, or would be read as messages."""
     if input is not None and path.resolve().is_relative_to(input.resolve()):
         raise ConfigurationError(f"audit.path: {path} lies in the input folder and would be read as a message; move it")
-    if not path.absolute().parent.is_dir() or not _can_write(path):
-        raise ConfigurationError(f"audit.path: {path} cannot be written; name a file in a writable folder")
+    if path.is_file():
+        raise ConfigurationError(
+            f"audit.path: {path} is a file; the audit is a folder now: name another, keep the file"
+        )
+    if not path.absolute().parent.is_dir() or not _can_hold(path):
+        raise ConfigurationError(f"audit.path: {path} cannot be written to; name a folder in a writable one")
 
 
 def _can_write(file: Path) -> bool:

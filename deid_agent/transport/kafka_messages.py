@@ -36,12 +36,25 @@ class Message:
 
 
 def to_messages(batch: Iterable[Settled], settings: KafkaSettings, seal: Seal) -> Sequence[Message]:
-    """The messages of a batch, in its order; a suppressed record has none.
+    """The messages of a batch, in its order; a suppressed record has none but its audit line.
 
     An output keeps its record's timestamp. A dead letter has no key (keys are PHI) and none of its
-    record's headers. Raises ``UnsafeError`` where outcome and content disagree.
+    record's headers. Where there is a topic for the audit, each record's line goes there in the same
+    order. Raises ``UnsafeError`` where outcome and content disagree.
     """
-    return [message for item in batch if (message := _message(item, settings, seal)) is not None]
+    return [
+        message
+        for item in batch
+        for message in (_message(item, settings, seal), _audit_line(item, settings))
+        if message is not None
+    ]
+
+
+def _audit_line(item: Settled, settings: KafkaSettings) -> Message | None:
+    if settings.audit_topic is None or not item.audit:
+        return None
+    at = item.record.coordinates
+    return Message(settings.audit_topic, at.offset, item.audit, None, (identity(at),), None)
 
 
 def _message(item: Settled, settings: KafkaSettings, seal: Seal) -> Message | None:

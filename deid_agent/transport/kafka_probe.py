@@ -31,18 +31,27 @@ async def inspect(settings: KafkaSettings) -> list[str]:
     for source, target in settings.routes.items():
         counts = {}
         for topic in (source, target, settings.letters_of(source)):
-            if topic in cluster.unauthorized_topics:
-                problems.append(f"topic {topic!r}: not authorized; grant the principal access")
-            elif not (partitions := cluster.partitions_for_topic(topic)):
-                problems.append(f"topic {topic!r} does not exist, or may not be described: create it")
+            if problem := _missing(cluster, topic):
+                problems.append(problem)
             else:
-                counts[topic] = len(partitions)
+                counts[topic] = len(cluster.partitions_for_topic(topic))
         if source in counts and target in counts and counts[source] != counts[target]:
             problems.append(
                 f"topic {source!r} has {counts[source]} partitions and {target!r} has {counts[target]}: "
                 "give them as many, so that order per partition is kept"
             )
+    if settings.audit_topic is not None and (problem := _missing(cluster, settings.audit_topic)):
+        problems.append(problem)
     return problems
+
+
+def _missing(cluster: ClusterMetadata, topic: str) -> str:
+    """Why this topic can't be used; empty where it can."""
+    if topic in cluster.unauthorized_topics:
+        return f"topic {topic!r}: not authorized; grant the principal access"
+    if not cluster.partitions_for_topic(topic):
+        return f"topic {topic!r} does not exist, or may not be described: create it"
+    return ""
 
 
 async def _metadata(settings: KafkaSettings) -> ClusterMetadata:

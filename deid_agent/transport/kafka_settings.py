@@ -29,7 +29,8 @@ class Delivery(StrEnum):
 class KafkaSettings:
     """The broker, the group and the routes. Times in milliseconds, sizes in bytes.
 
-    ``routes`` maps each input topic to its output topic; dead letters go to input topic + suffix.
+    ``routes`` maps each input topic to its output topic; dead letters go to input topic + suffix, lines of
+    the audit to ``audit_topic``, if there is one.
     ``instance_id`` gives static membership (KIP-345): a restart within the session causes no rebalance.
     ``rebalance_timeout_ms`` is how long others wait for this member's drain before it is thrown out.
     ``settle_timeout_ms`` bounds one ``settle`` and stays below ``transaction_timeout_ms``.
@@ -40,6 +41,7 @@ class KafkaSettings:
     group_id: str
     routes: Mapping[str, str]
     dead_letter_suffix: str = ".dlq"
+    audit_topic: str | None = None
     delivery: Delivery = Delivery.EXACTLY_ONCE
     client_id: str = "deid-agent"
     instance_id: str | None = None
@@ -82,6 +84,10 @@ class KafkaSettings:
             (not self.dead_letter_suffix, "dead_letter_suffix: must not be empty"),
             (bool(inputs & outputs), "routes: a topic is an input and an output, its messages would go round"),
             (bool(letters & (inputs | outputs)), "routes: a topic of dead letters is an input or an output"),
+            (
+                self.audit_topic in inputs | outputs | letters,
+                "routes: the topic of the audit (audit.topic) takes messages too; give it one of its own",
+            ),
             (self.compression not in _COMPRESSIONS, "compression: use gzip, snappy, lz4, zstd or none"),
             (self.security_protocol not in _PROTOCOLS, f"security_protocol: use one of {', '.join(_PROTOCOLS)}"),
             (self.sasl_mechanism not in _MECHANISMS, f"sasl_mechanism: use one of {', '.join(_MECHANISMS)}"),

@@ -14,6 +14,9 @@ from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, read
 from support.transport_contract import Given
 
+from deid_agent.audit.entries import read as read_audit
+from deid_agent.audit.verify import verify
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "deid_agent" / "samples"
 HL7 = [(SAMPLES / name).read_bytes() for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7", "03-mdm-t02.hl7")]
@@ -54,12 +57,12 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 class Agent:
     """The command in a process of its own."""
 
-    def __init__(self, world: KafkaWorld, folder: Path) -> None:
+    def __init__(self, world: KafkaWorld, folder: Path, audit: str = "") -> None:
         config = folder / "kafka.toml"
         config.write_text(
             f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = 5\n'
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
-            f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[audit]\npath = "{folder / "audit.jsonl"}"\n'
+            f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[audit]\npath = "{folder / "audit"}"\n{audit}'
         )
         key = folder / "deid.key"
         key.write_bytes(bytes(range(32)))
@@ -116,12 +119,13 @@ async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_
         everything = b"".join((record.key or b"", *(value for _, value in record.headers)))
         assert not any(canary in everything for canary in CANARIES)
     assert not any(canary in m.value for m in out for canary in CANARIES)
-    assert not any(canary in log + (tmp_path / "audit.jsonl").read_bytes() for canary in CANARIES)
+    audited = b"".join(path.read_bytes() for path in (tmp_path / "audit").iterdir())
+    assert not any(canary in log + audited for canary in CANARIES)
     traces = [dict(m.headers)["traceparent"].split(b"-") for m in (*out, *letters)]
     assert {(version, trace, flags) for version, trace, _, flags in traces} == {(b"00", TRACE, b"01")}
     assert len({span for _, _, span, _ in traces}) == COUNT, "each record has a span of its own"
     assert not any("patient" in dict(m.headers) for m in out)
-    assert len((tmp_path / "audit.jsonl").read_bytes().splitlines()) == COUNT
+    assert len(list(read_audit(tmp_path / "audit"))) == COUNT
 
     # The key of a patient's records is that patient's surrogate number in the messages.
     by_key = {m.key: m for m in out if b"|ADT^A01^" in m.value and number_of(m.value) % 7 == 2}
@@ -143,3 +147,44 @@ async def test_no_broker_is_told_in_one_line(tmp_path: Path, cluster: Cluster) -
     agent = Agent(world, tmp_path)
     assert agent.process.wait(60) == 2
     assert "127.0.0.1:1" in agent.log.read_text().splitlines()[-1]
+
+
+async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
+    world: KafkaWorld, tmp_path: Path
+) -> None:
+    """Killed in between: the folder may hold a record twice, the topic has what settled and nothing else."""
+    topic, count = f"{world.name}.audit", 300
+    await world.cluster.create_topic(topic, 2)
+    for partition in range(PARTITIONS):
+        given = [Given(message(number), b"k") for number in range(count) if number % PARTITIONS == partition]
+        await world.fill(given, partition)
+    for enough in (20, count):
+        agent = Agent(world, tmp_path, f'topic = "{topic}"\nsegment_bytes = 65536\n')
+        try:
+            await settled(world, enough)
+        finally:
+            agent.process.kill() if enough < count else agent.stop()
+            agent.process.wait(60)
+    published = await read(world.cluster.bootstrap, topic)
+    assert len(published) == count
+    assert {dict(m.headers)["deid-id"].decode() for m in published} == {
+        f"{world.name}/{partition}/{offset}" for partition in range(PARTITIONS) for offset in range(count // PARTITIONS)
+    }
+    segments = sorted((tmp_path / "audit").glob("*.jsonl"))
+    assert len(segments) > 1
+    kept = [line for path in segments for line in path.read_bytes().splitlines()]
+    assert {m.value for m in published} <= set(kept)
+    assert len({m.value for m in published}) == count
+    for partition in range(2):
+        places = [kept.index(m.value) for m in published if m.partition == partition]
+        by_input = [[p for p in places if f'"partition":{number},'.encode() in kept[p]] for number in range(PARTITIONS)]
+        assert all(rising == sorted(rising) for rising in by_input)
+    report = verify(tmp_path / "audit")
+    assert (report.faults, report.doubts) == ([], [])
+
+
+async def test_a_missing_topic_of_the_audit_stops_the_start(world: KafkaWorld, tmp_path: Path) -> None:
+    agent = Agent(world, tmp_path, 'topic = "nowhere.audit"\n')
+    assert agent.process.wait(60) == 2
+    assert "topic 'nowhere.audit' does not exist" in agent.log.read_text().splitlines()[-1]
+    assert not (tmp_path / "audit").exists()

@@ -1,6 +1,5 @@
 """The commands of deploy/keys.md run as they stand, and what they say of a changed key is so."""
 
-import json
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from deid_agent import key
+from deid_agent.audit.entries import read
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ("01-adt-a01.hl7", "02-oru-discharge.hl7")
@@ -52,7 +52,7 @@ def test_another_key_as_shown(tmp_path: Path) -> None:
     new, *audited = ids
     assert audited == [key.load(tmp_path / "old.key", {}).id, new]
     assert new == key.load(tmp_path / "new.key", {}).id
-    built = [json.loads(line)["build"]["key"] for line in (tmp_path / "deid-audit.jsonl").read_text().splitlines()]
+    built = [item["build"]["key"] for item in read(tmp_path / "deid-audit") if isinstance(item["build"], dict)]
     assert [(name, len(list(group))) for name, group in groupby(built)] == [(name, 2) for name in audited]
     for segment, number in (("PID", 3), ("PID", 5), ("PID", 7), ("PID", 11)):
         old, changed = (field(tmp_path / folder / SAMPLES[0], segment, number) for folder in ("outbox", "outbox-new"))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from deid_agent.audit.entries import read
+
 FAMILY, GIVEN, MRN, PHONE, MAIL = "Zyblorqvist", "Quennifer", "QX7719302", "740-555-0177", "quenn@zyblorq.example.org"
 CANARIES = [FAMILY, GIVEN, MRN, PHONE, MAIL]
 
@@ -44,7 +46,7 @@ output = "out"
 dead_letters = "dead"
 state = "state"
 [audit]
-path = "audit.jsonl"
+path = "audit"
 """
 
 
@@ -94,4 +96,4 @@ def test_the_search_would_find_one(ran: Path) -> None:
 def test_every_input_settled(ran: Path) -> None:
     assert len(list((ran / "out").rglob("*.*"))) == 3
     assert len(list((ran / "dead").glob("*.payload"))) == len(REFUSED)
-    assert len((ran / "audit.jsonl").read_bytes().splitlines()) == 3 + len(REFUSED)
+    assert len(list(read(ran / "audit"))) == 3 + len(REFUSED)

@@ -7,17 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from support.jobs import Logged
 
-from deid_agent.agent.audit import AuditFile
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.lane import LaneSettings
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import WorkerPool
+from deid_agent.audit.entries import read
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import AuditTrail, TrailSettings
+from deid_agent.audit.verify import verify
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.transport.files import DirectoryTransport
 
@@ -28,7 +30,8 @@ PATIENCE_S = 120.0
 async def agent(root: Path) -> None:
     """One run over the folders below ``root``; SIGTERM asks it to stop."""
     telemetry = Telemetry()
-    audit = AuditFile(root / "audit", {}, telemetry)
+    signer = Signer(bytes(32))
+    audit = AuditTrail(root / "audit", {}, signer, telemetry, TrailSettings(segment_bytes=4000))
     runner = Runner(
         DirectoryTransport(root / "in", root / "out", root / "letters", root / "state"),
         WorkerPool(Logged(root / "log"), 2, telemetry, LaneSettings(attempts=2)),
@@ -78,8 +81,10 @@ def check(root: Path) -> None:
     settled = [json.loads(line) for line in (root / "state").read_text().splitlines()]
     offsets = [offset for line in settled for offset, _ in line.get("settled", [])]
     assert offsets == list(range(COUNT))
-    audited = Counter(json.loads(line)["offset"] for line in (root / "audit").read_text().splitlines())
-    assert set(audited) == set(range(COUNT))
+    assert {item["offset"] for item in read(root / "audit")} == set(range(COUNT))
+    report = verify(root / "audit", {Signer(bytes(32)).public})
+    assert (report.faults, report.doubts) == ([], [])
+    assert report.segments > 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -14,7 +14,7 @@ output = "out"
 dead_letters = "dead"
 state = "state"
 [audit]
-path = "audit.jsonl"
+path = "audit"
 """
 
 
@@ -47,6 +47,9 @@ def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.Monkey
         (MINIMAL.replace('"directory"', '"kafka"', 1), r"no \[kafka\] section"),
         (MINIMAL.replace('"directory"', '"pigeon"', 1), "transport"),
         ("transport = ", "not TOML"),
+        (MINIMAL + 'topic = "deid.audit"\n', "audit.topic is a topic of Kafka"),
+        (MINIMAL + "segment_bytes = 1000\n", "audit.segment_bytes"),
+        (MINIMAL + "checkpoint_s = 0\n", "audit.checkpoint_s"),
         (
             'transport = "kafka"\n[kafka]\nbootstrap_servers = "b"\n[kafka.routes]\na = "b"\nb = "c"\n'
             '[audit]\npath = "x"\n',

@@ -52,6 +52,7 @@ FLOORS = {
     "eval": 4,
     "agent": 4,
     "telemetry": 4,
+    "audit": 5,
     "transport": 5,
     "operator": 5,
     "train": 5,  # scores what it trained by eval

@@ -94,4 +94,5 @@ def test_the_trained_system_runs_without_what_trained_it(installed: Path, tmp_pa
 def test_the_demo_runs_without_a_checkout(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "deid-agent", "demo", "--out", tmp_path / "demo-out", cwd=tmp_path)
     assert b"published" in shown
-    assert (tmp_path / "demo-out" / "audit.jsonl").stat().st_size
+    verified = run(installed / "deid-agent", "audit", "verify", tmp_path / "demo-out" / "audit", cwd=tmp_path)
+    assert b"sound: 1 segments" in verified

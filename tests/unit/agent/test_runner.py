@@ -45,11 +45,12 @@ class ListAudit:
         self.error: DeidError | None = None
         self._cluster = cluster
 
-    async def append(self, entries: Sequence[Entry]) -> None:
+    async def append(self, entries: Sequence[Entry]) -> Sequence[bytes]:
         if self.error is not None:
             raise self.error
         self.settled_before.append(len(self._cluster.settled[A]))
         self.entries += entries
+        return [b"line of %d" % entry.coordinates.offset for entry in entries]
 
     async def close(self) -> None:
         pass
@@ -162,6 +163,7 @@ async def test_the_audit_stands_before_a_record_settles() -> None:
     bench.executor.finish_all()
     await task
     assert bench.audit.settled_before == [0, 2, 4]
+    assert [item.audit for item in bench.cluster.settled[A]] == [b"line of %d" % offset for offset in range(5)]
     first, second = bench.audit.entries[:2]
     assert (first.outcome, first.input_digest, first.output_digest) == (Outcome.PUBLISHED, "i", "o")
     assert first.remarks == b'[{"path":"PID-5"}]'

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from deid_agent.audit.entries import read
 from deid_agent.cli import main
 from deid_agent.key import DEMO, Key
 
@@ -62,7 +63,8 @@ def test_a_refused_file_is_named_beside_its_letter_alone_and_gives_1(tmp_path: P
     assert "1 files refused, 0 unreadable, 0 folders" in done.stderr
     (letter,) = (tmp_path / "dead").glob("*.json")
     assert json.loads(letter.read_text())["deid.file"] == "Okonkwo.hl7"
-    assert "Okonkwo" not in done.stderr + (tmp_path / "audit").read_text() + (tmp_path / "state").read_text()
+    audited = "".join(path.read_text() for path in (tmp_path / "audit").iterdir())
+    assert "Okonkwo" not in done.stderr + audited + (tmp_path / "state").read_text()
 
 
 def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
@@ -86,7 +88,8 @@ def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
         ({"state": "file/state"}, "directory.state"),
         ({"state": "folder"}, "directory.state"),
         ({"input": "nowhere"}, "directory.input"),
-        ({"audit": "folder"}, "audit.path"),
+        ({"audit": "file"}, "audit.path"),
+        ({"audit": "file/audit"}, "audit.path"),
         ({"audit": "nowhere/audit"}, "audit.path"),
         ({"audit": "in/audit"}, "audit.path"),
     ],
@@ -172,8 +175,9 @@ def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "in" / f"{secret[0]}.hl7").write_bytes(GOOD)
         (tmp_path / "in" / f"{secret[0]}.bad").write_bytes(b"nothing")
         CliRunner().invoke(main, ["run", "--config", str(file)])
-    entries = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
-    assert [entry["build"]["key"] for entry in entries] == [Key(secret).id for secret in secrets for _ in range(2)]
+    entries = [dict(item) for item in read(tmp_path / "audit")]
+    keys = [entry["build"]["key"] for entry in entries if isinstance(entry["build"], dict)]
+    assert keys == [Key(secret).id for secret in secrets for _ in range(2)]
     assert {entry["outcome"] for entry in entries} == {"published", "dead_lettered"}
     made = [(tmp_path / "out" / f"{secret[0]}.hl7").read_bytes() for secret in secrets]
     assert made[0] != made[1]

@@ -1,5 +1,7 @@
 """Settled records become messages: where they go, under which key, with which headers."""
 
+from dataclasses import replace
+
 import pytest
 
 from deid_agent.agent.ports import Coordinates, DeadLetter, Outcome, Output, Record, Settled
@@ -37,6 +39,23 @@ def test_a_suppressed_record_leaves_nothing_and_order_is_kept() -> None:
         Settled(RECORD, Outcome.PUBLISHED, Output(b"clean")),
     ]
     assert [m.topic for m in to_messages(batch, SETTINGS, as_it_came)] == ["adt.dlq", "adt.out"]
+
+
+def test_every_record_has_a_line_on_the_topic_of_the_audit() -> None:
+    batch = [
+        Settled(RECORD, Outcome.SUPPRESSED, audit=b"line 1"),
+        Settled(RECORD, Outcome.PUBLISHED, Output(b"clean"), audit=b"line 2"),
+    ]
+    settings = replace(SETTINGS, audit_topic="deid.audit")
+    messages = to_messages(batch, settings, as_it_came)
+    assert [(m.topic, m.value) for m in messages] == [
+        ("deid.audit", b"line 1"),
+        ("adt.out", b"clean"),
+        ("deid.audit", b"line 2"),
+    ]
+    assert (messages[0].offset, messages[0].key, messages[0].headers) == (7, None, (("deid-id", b"adt/2/7"),))
+    assert [m.topic for m in to_messages(batch, SETTINGS, as_it_came)] == ["adt.out"]
+    assert "line" not in repr(batch)
 
 
 def test_a_tombstone_stays_one_whatever_the_output_holds() -> None:

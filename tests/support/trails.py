@@ -1,0 +1,89 @@
+"""Trails for tests: written by the real writer under a settable clock, read back as lines."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from deid_agent.agent.audit import Entry
+from deid_agent.agent.ports import Coordinates, Outcome
+from deid_agent.audit.folder import segments
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import AuditTrail, TrailSettings
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.telemetry.events import Event
+
+BUILD = {"version": "0.1.0", "policy": "p:ab", "key": "0badc0de"}
+SIGNER = Signer(bytes(32))
+OTHER = Signer(b"\1" * 32)
+TRUSTED = frozenset({SIGNER.public})
+
+
+class Clock:
+    """Seconds, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.12345
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Recording(Telemetry):
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def entry(offset: int, partition: int = 0, **more: object) -> Entry:
+    return Entry(Coordinates("adt", partition, offset), Outcome.PUBLISHED, **more)  # type: ignore[arg-type]
+
+
+def trail(
+    folder: Path,
+    settings: TrailSettings | None = None,
+    *,
+    clock: Clock | None = None,
+    signer: Signer = SIGNER,
+    build: dict[str, str] | None = None,
+    telemetry: Telemetry | None = None,
+) -> AuditTrail:
+    # An hour between two checkpoints: the clock of the test alone says when one is due.
+    return AuditTrail(
+        folder,
+        BUILD if build is None else build,
+        signer,
+        telemetry or Telemetry(),
+        settings or TrailSettings(checkpoint_s=3600),
+        clock=clock or Clock(),
+    )
+
+
+async def written(folder: Path, batches: Sequence[Sequence[Entry]], settings: TrailSettings | None = None) -> None:
+    """A whole trail; between two batches half an hour goes by."""
+    clock = Clock()
+    log = trail(folder, settings, clock=clock)
+    for batch in batches:
+        await log.append(batch)
+        clock.now += 1800
+    await log.close()
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for path in segments(folder).values() for line in path.read_bytes().splitlines()]
+
+
+def offsets(folder: Path) -> list[object]:
+    return [line["offset"] for line in lines(folder) if line["kind"] == "entry"]
+
+
+def kinds(folder: Path) -> str:
+    """The kinds of all lines by their first letters, a space between segments."""
+    return " ".join(
+        "".join(str(json.loads(line)["kind"])[0] for line in path.read_bytes().splitlines())
+        for path in segments(folder).values()
+    )

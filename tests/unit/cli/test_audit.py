@@ -1,0 +1,162 @@
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.trails import OTHER, SIGNER, entry, trail, written
+
+from deid_agent.audit.lines import Signer
+from deid_agent.cli import main
+from deid_agent.key import DEMO, Key
+
+DEMO_PUBLIC = Signer(DEMO.audit_seed).public
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(main, ["audit", *map(str, words)])
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DEID_KEY", "DEID_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    asyncio.run(written(tmp_path / "audit", [[entry(0), entry(1)], [entry(2)]]))
+    return tmp_path / "audit"
+
+
+def damaged(folder: Path) -> None:
+    path = folder / "00000001.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"offset":1', b'"offset":7'))
+
+
+def test_a_sound_trail_ends_with_0(folder: Path) -> None:
+    done = call("verify", folder, "--public-key", SIGNER.public.upper())
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "adt/0: offsets 0 to 2, 3 entries, 0 offsets absent, 0 repeated",
+        f"sound: 1 segments, 6 lines, 3 entries, 2 checkpoints, signed by {SIGNER.public}",
+    ]
+    assert done.stderr == ""
+
+
+def test_a_fault_is_placed_and_ends_with_1(folder: Path) -> None:
+    damaged(folder)
+    done = call("verify", folder, "--public-key", SIGNER.public)
+    assert done.exit_code == 1
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("00000001.jsonl:4: adt/0/7: CHAIN: ")
+    assert last.startswith("NOT SOUND: ")
+    told = [json.loads(line) for line in call("verify", folder, "--json").stdout.splitlines()]
+    assert (told[0]["segment"], told[0]["line"], told[0]["code"], told[0]["fault"]) == (
+        "00000001.jsonl",
+        4,
+        "CHAIN",
+        True,
+    )
+    assert (told[-1]["sound"], told[-1]["key_given"], told[-1]["streams"]["adt/0"]["absent"]) == (False, False, 6)
+
+
+def test_many_faults_are_told_by_their_number(folder: Path) -> None:
+    path = folder / "00000001.jsonl"
+    path.write_bytes(path.read_bytes() + b"{}\n" * 500)
+    lines = call("verify", folder).stdout.splitlines()
+    assert len(lines) < 120
+    assert "more faults; --json tells all" in "\n".join(lines)
+    assert len(call("verify", folder, "--json").stdout.splitlines()) > 500
+
+
+def test_without_a_key_no_more_than_consistency_is_said_to_be_shown(folder: Path) -> None:
+    done = call("verify", folder)
+    assert done.exit_code == 0
+    assert "no key was given" in done.stderr
+
+
+def test_the_configured_key_says_who_may_have_signed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_KEY", "ab" * 32)
+    done = call("verify", folder)
+    assert done.exit_code == 1
+    assert "KEY: signed by the key" in done.stdout
+    both = call("verify", folder, "--public-key", OTHER.public, "--public-key", SIGNER.public)
+    assert both.exit_code == 0
+
+
+def test_the_public_key_is_that_of_the_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DEID_KEY", "ab" * 32)
+    public = Signer(Key(b"\xab" * 32).audit_seed).public
+    assert call("key").stdout == f"{public}\n"
+    secret = tmp_path / "deid.key"
+    secret.write_bytes(b"\xab" * 32)
+    secret.chmod(0o600)
+    monkeypatch.delenv("DEID_KEY")
+    assert call("key", "--key-file", secret).stdout == f"{public}\n"
+    assert call("key").exit_code == 2
+    assert call("key", "--demo-key").stdout == f"{DEMO_PUBLIC}\n"
+
+
+def test_what_is_not_signed_yet_is_a_warning_and_with_strict_a_fault(tmp_path: Path) -> None:
+    async def left_open() -> None:
+        log = trail(tmp_path / "audit")
+        await log.append([entry(0)])
+        await log.append([entry(1)])
+
+    asyncio.run(left_open())
+    done = call("verify", tmp_path / "audit")
+    assert done.exit_code == 0
+    assert "UNSIGNED: 2 entries" in done.stderr
+    done = call("verify", tmp_path / "audit", "--strict")
+    assert done.exit_code == 1
+    assert "UNSIGNED: 2 entries" in done.stdout
+    assert json.loads(call("verify", tmp_path / "audit", "--json").stdout.splitlines()[0])["fault"] is False
+
+
+def test_a_head_kept_elsewhere_shows_a_cut_that_took_the_head_too(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "audit", tmp_path / "kept.json"
+    asyncio.run(written(folder, [[entry(0)]]))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    asyncio.run(written(folder, [[entry(1)]]))
+    kept.write_bytes((folder / "head.json").read_bytes())
+    for name, data in before.items():
+        (folder / name).write_bytes(data)
+    assert call("verify", folder).exit_code == 0, "nothing here tells"
+    done = call("verify", folder, "--head", kept)
+    assert done.exit_code == 1
+    assert "TRUNCATED" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify", "nowhere"),
+        ("show", "nowhere"),
+        ("export", "nowhere"),
+        ("verify", ".", "--public-key", "ab"),
+        ("verify", ".", "--head", "nowhere"),
+    ],
+)
+def test_a_wrong_call_is_2(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call(*words)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_a_trail_cannot_write_to_the_terminal(folder: Path) -> None:
+    path = folder / "00000001.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"topic":"adt"', b'"topic":"\\u001b[2J"'))
+    done = call("verify", folder)
+    assert done.exit_code == 1
+    assert "\x1b" not in done.stdout + call("show", folder).stdout
+
+
+def test_show_and_export_choose(folder: Path, tmp_path: Path) -> None:
+    assert call("show", folder, "--offset", 1).stdout == "2023-11-14T22:13:20.123+00:00 adt/0/1 published 0\n"
+    (line,) = call("export", folder, "--offset", 2).stdout.splitlines()
+    assert json.loads(line)["build"]["key"] == "0badc0de"
+    call("export", folder, "--form", "fhir", "--out", tmp_path / "events.ndjson")
+    events = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
+    assert [event["resourceType"] for event in events] == ["AuditEvent"] * 3
