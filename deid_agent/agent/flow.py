@@ -11,6 +11,7 @@ from deid_agent.agent.deadletter import LetterCount, LetterLimit, safe_path
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
 from deid_agent.agent.ledger import Batch, PartitionLedger
+from deid_agent.agent.lineage import lineage_of, ours
 from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
 from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
@@ -270,9 +271,10 @@ def settled_as(record: Record, completed: Completed) -> Settled:
     """How a record settles, given what the worker made of it."""
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
-            kept = tuple(item for item in headers if item[0] != DEID_ID)
-            mark = (DEID_ID, str(record.coordinates).encode())
-            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, mark)))
+            # A policy may let these names through; what a sender wrote under them is dropped all the same.
+            kept = tuple(item for item in headers if item[0] != DEID_ID and not ours(item[0]))
+            marks = (*lineage_of(record).headers(), (DEID_ID, str(record.coordinates).encode()))
+            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, *marks)))
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
             letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault)
             return Settled(record, Outcome.DEAD_LETTERED, letter=letter)

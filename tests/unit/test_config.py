@@ -13,6 +13,8 @@ input = "in"
 output = "out"
 dead_letters = "dead"
 state = "state"
+[dead_letters]
+plain = true
 [audit]
 path = "audit.jsonl"
 """
@@ -49,7 +51,7 @@ def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.Monkey
         ("transport = ", "not TOML"),
         (
             'transport = "kafka"\n[kafka]\nbootstrap_servers = "b"\n[kafka.routes]\na = "b"\nb = "c"\n'
-            '[audit]\npath = "x"\n',
+            '[dead_letters]\nplain = true\n[audit]\npath = "x"\n',
             "an input and an output",
         ),
     ],
