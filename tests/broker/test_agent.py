@@ -1,9 +1,11 @@
 """``deid-agent run --config`` on a real broker: the whole path, as an operator starts it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -54,12 +56,13 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 class Agent:
     """The command in a process of its own."""
 
-    def __init__(self, world: KafkaWorld, folder: Path) -> None:
+    def __init__(self, world: KafkaWorld, folder: Path, agent: str = "") -> None:
         config = folder / "kafka.toml"
-        self.public = letterkeys.generate(folder / "letters.key")
+        if not (folder / "letters.key").exists():
+            letterkeys.generate(folder / "letters.key")
         letters = f'public_key = "{folder / "letters.key.pub"}"'
         config.write_text(
-            f'transport = "kafka"\nlog_level = "info"\n[agent]\nworkers = 2\nstart_s = 5\n'
+            f'transport = "kafka"\nlog_level = "info"\n[agent]\nworkers = 2\nstart_s = 5\n{agent}'
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
             f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[dead_letters]\n{letters}\n'
             f'[audit]\npath = "{folder / "audit.jsonl"}"\n'
@@ -144,3 +147,65 @@ async def test_no_broker_is_told_in_one_line(tmp_path: Path, cluster: Cluster) -
     agent = Agent(world, tmp_path)
     assert agent.process.wait(60) == 2
     assert "127.0.0.1:1" in agent.log.read_text().splitlines()[-1]
+
+
+def command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """A command that ends by itself, with the settings of the agent in this folder."""
+    call = [sys.executable, "-m", "deid_agent", *arguments, "--config", str(folder / "kafka.toml")]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("DEID_")}
+    return subprocess.run(call, env=environ, capture_output=True, timeout=60, check=False)
+
+
+async def test_letters_are_put_back_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
+    """Refused for their size, listed, one looked at, put back after the bound was raised: each comes out once."""
+    small = b"MSH|^~\\&|N3|B|C|D|20240318143012||ADT^A01|1|P|2.5.1\rPID|1||4471902||Okafor^Adaeze\r"
+    big = [message(number) for number in (1, 3, 4)]
+    key = str(tmp_path / "letters.key")
+    await world.fill([Given(raw, b"4471902", (("traceparent", b"00-aa"),)) for raw in (*big, small)])
+    agent = Agent(world, tmp_path, "max_message_bytes = 1024\n")
+    try:
+        await settled(world, 4)
+    finally:
+        assert agent.stop() == 0
+    assert [m.value.count(b"N3") for m in await read(world.cluster.bootstrap, world.out)] == [1]
+
+    listed = command(tmp_path, "letters", "list", "--json", "--code", "RESOURCE")
+    assert listed.returncode == 0, listed.stderr
+    lines = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [line["record"] for line in lines] == [f"{world.name}/0/{n}" for n in range(3)]
+    assert {(line["code"], line["stage"], line["replayed"], line["form"]) for line in lines} == {
+        ("RESOURCE", "size", 0, "sealed-1")
+    }
+    assert set(lines[0]["build"]) == {"rules", "models", "policy", "key"}
+
+    out = tmp_path / "looked-at"
+    looked = command(tmp_path, "letters", "open", lines[1]["record"], "--private-key", key, "--out", str(out), "--head")
+    assert looked.returncode == 0, looked.stderr
+    assert out.read_bytes() == big[1]
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert json.loads(looked.stdout)["key"] == "4471902"
+    assert b"in the clear" in looked.stderr
+
+    agent = Agent(world, tmp_path)
+    try:
+        back = command(tmp_path, "replay", "--offset", "0-1", "--private-key", key)
+        assert (back.returncode, back.stdout.split()) == (0, [lines[0]["record"].encode(), lines[1]["record"].encode()])
+        assert b"in the clear" in back.stderr
+        again = command(tmp_path, "replay", "--all", "--private-key", key)
+        assert again.stdout.split() == [lines[2]["record"].encode()]
+        assert b"1 put back, 2 were before, 0 failed" in again.stderr
+        await settled(world, 4 + 3 + 3)  # three outputs more, and a mark for each of their letters
+        third = command(tmp_path, "replay", "--all", "--private-key", key)
+        assert (third.returncode, third.stdout) == (0, b"")
+    finally:
+        assert agent.stop() == 0
+    found = (await read(world.cluster.bootstrap, world.out))[1:]
+    assert sorted(number_of(m.value) for m in found) == [1, 3, 4]
+    assert [dict(m.headers)["deid-replay-of"].decode() for m in found] == [line["record"] for line in lines]
+    assert {dict(m.headers)["traceparent"] for m in found} == {b"00-aa"}
+    assert len({dict(m.headers)["deid-id"] for m in found}) == 3
+    assert not any("deid-replay-attempts" in dict(m.headers) for m in found)
+    assert {m.key for m in found} == {m.key for m in await read(world.cluster.bootstrap, world.out)}
+    log = agent.log.read_bytes() + back.stdout + back.stderr + again.stderr + listed.stdout
+    assert not any(canary in m.value for m in found for canary in CANARIES)
+    assert not any(canary in log for canary in CANARIES)
