@@ -15,7 +15,7 @@ from deid_agent.agent.letterhead import Form, LetterHead, open_letter, read_head
 from deid_agent.agent.letterkeys import PrivateKey
 from deid_agent.agent.lineage import Lineage
 from deid_agent.agent.ports import Record
-from deid_agent.errors import ConfigurationError, LetterError
+from deid_agent.errors import ConfigurationError, LetterError, UnsafeError
 from deid_agent.transport.folders import Staged, read
 from deid_agent.transport.names import inside, relative_name
 from deid_agent.transport.replayed import place_of
@@ -111,8 +111,13 @@ class FolderLetters:
         mark = self._letters / (found.place + _MARK)
         times = [*self._times(mark), int(self._clock() * 1000)]
         said = {"deid.replayed": str(found.head.at), "times": times}
-        self._write(goal, record.payload)
-        self._write(mark, json.dumps(said).encode() + b"\n")
+        try:
+            self._write(goal, record.payload)
+            self._write(mark, json.dumps(said).encode() + b"\n")
+        except OSError as problem:  # its own text names the file, which may be PHI
+            raise UnsafeError(
+                f"{found.head.at}: a folder fails ({problem.strerror}): mend it and start again; nothing doubles"
+            ) from None
 
     def _write(self, goal: Path, data: bytes) -> None:
         staged = Staged()

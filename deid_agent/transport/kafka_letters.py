@@ -10,12 +10,12 @@ hides: so he sees all that the other has done, and the other does nothing more.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka import errors as theirs
 
 from deid_agent import __version__
@@ -25,7 +25,7 @@ from deid_agent.agent.letterkeys import PrivateKey
 from deid_agent.agent.lineage import headers_of_replay
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.errors import ConfigurationError, LetterError, LostError, TransientError, UnsafeError
-from deid_agent.transport.kafka_consumer import hush
+from deid_agent.transport.kafka_consumer import Consumer, hush
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import Message
 from deid_agent.transport.kafka_probe import metadata
@@ -38,6 +38,7 @@ REPLAYED: Final = "deid.replayed"
 _SLACK: Final = 1 << 20  # an envelope's head beside the payload
 _AT_ONCE: Final = 100
 _WAIT_MS: Final = 200
+_STOP_S: Final = 5.0
 _REFUSED = (
     theirs.MessageSizeTooLargeError,
     theirs.RecordListTooLargeError,
@@ -63,11 +64,11 @@ class KafkaLetters:
         """See ``LetterBox.letters``."""
         with _told("read the dead letters"):
             counts = await self._partitions()
-            async with self._reader() as reader:
-                for topic in self._topics:
-                    for number in range(counts[topic]):
-                        tp = TopicPartition(self._settings.letters_of(topic), number)
-                        async for _, found in self._letters(reader, topic, tp, 0):
+            for topic in self._topics:
+                for number in range(counts[topic]):
+                    tp = TopicPartition(self._settings.letters_of(topic), number)
+                    async with aclosing(self._letters(topic, tp, 0)) as letters:
+                        async for _, found in letters:
                             yield found
 
     async def replay(self, pick: Pick, told: Told) -> None:
@@ -90,10 +91,10 @@ class KafkaLetters:
         try:
             async with asyncio.timeout(self._limit_s):
                 await producer.start()
-            async with self._reader() as reader:
-                for tp in run.partitions:
-                    await self._closed(tp)
-                    async for offset, found in self._letters(reader, run.topic, tp, run.next[tp.partition]):
+            for tp in run.partitions:
+                await self._closed(tp)
+                async with aclosing(self._letters(run.topic, tp, run.next[tp.partition])) as letters:
+                    async for offset, found in letters:
                         run.next[tp.partition] = offset + 1
                         record = pick(found)
                         if record is None or not isinstance(found, Found) or record.coordinates in run.done:
@@ -131,18 +132,17 @@ class KafkaLetters:
             except theirs.KafkaError as error:
                 raise death(producer) or error from error
 
-    async def _letters(
-        self, reader: AIOKafkaConsumer, topic: str, tp: TopicPartition, begin: int
-    ) -> AsyncIterator[tuple[int, Found | Damaged]]:
+    async def _letters(self, topic: str, tp: TopicPartition, begin: int) -> AsyncGenerator[tuple[int, Found | Damaged]]:
         """Letters of a partition from an offset on, each with its own offset."""
         marks: Marks = {}
-        first, end = await self._bounds(reader, tp)
-        async for got in self._read(reader, tp, first, end):
-            if (at := _marked(got)) is not None:
-                marks.setdefault((at.partition, at.offset), []).append(got.offset)
-        async for got in self._read(reader, tp, max(first, begin), end):
-            if _marked(got) is None:
-                yield got.offset, self._found(topic, got, marks)
+        async with self._reader(tp) as reader:
+            first, end = await self._bounds(reader, tp)
+            async for got in self._read(reader, tp, first, end):
+                if (at := _marked(got)) is not None:
+                    marks.setdefault((at.partition, at.offset), []).append(got.offset)
+            async for got in self._read(reader, tp, max(first, begin), end):
+                if _marked(got) is None:
+                    yield got.offset, self._found(topic, got, marks)
 
     def _found(self, topic: str, got: ConsumerRecord, marks: Marks) -> Found | Damaged:
         place = f"{got.topic}/{got.partition}/{got.offset}"
@@ -157,10 +157,7 @@ class KafkaLetters:
         most = self._settings.max_request_bytes + _SLACK
         return Found(head, place, replayed, partial(_opened, head, got.value or b"", most))
 
-    async def _read(
-        self, reader: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int
-    ) -> AsyncIterator[ConsumerRecord]:
-        reader.assign([tp])
+    async def _read(self, reader: Consumer, tp: TopicPartition, begin: int, end: int) -> AsyncIterator[ConsumerRecord]:
         reader.seek(tp, begin)
         quiet_s = 0.0
         while await reader.position(tp) < end:
@@ -173,14 +170,14 @@ class KafkaLetters:
             if quiet_s > self._limit_s:
                 raise TransientError(f"Kafka: {tp.topic}/{tp.partition} gives no more records")
 
-    async def _bounds(self, reader: AIOKafkaConsumer, tp: TopicPartition) -> tuple[int, int]:
+    async def _bounds(self, reader: Consumer, tp: TopicPartition) -> tuple[int, int]:
         """The first offset, and the end of what is committed."""
         begins, ends = await reader.beginning_offsets([tp]), await reader.end_offsets([tp])
         return begins[tp], ends[tp]
 
     async def _closed(self, tp: TopicPartition) -> None:
         """Wait until all that stands in the partition now is committed or aborted: a mark may be among it."""
-        async with self._reader("read_uncommitted") as every, self._reader() as reader:
+        async with self._reader(tp, "read_uncommitted") as every, self._reader(tp) as reader:
             _, end = await self._bounds(every, tp)
             try:
                 async with asyncio.timeout(self._limit_s):
@@ -190,9 +187,10 @@ class KafkaLetters:
                 raise TransientError(f"Kafka: a transaction stays open in {tp.topic}/{tp.partition}") from None
 
     @asynccontextmanager
-    async def _reader(self, isolation: str = "read_committed") -> AsyncIterator[AIOKafkaConsumer]:
+    async def _reader(self, tp: TopicPartition, isolation: str = "read_committed") -> AsyncIterator[Consumer]:
+        """A reader of one partition. Given another one, the library may sleep through its own end."""
         settings = self._settings
-        reader = AIOKafkaConsumer(
+        reader = Consumer(
             **settings.connection(),
             enable_auto_commit=False,
             isolation_level=isolation,
@@ -203,9 +201,14 @@ class KafkaLetters:
         )
         try:
             await reader.start()
+            reader.assign([tp])
             yield reader
         finally:
-            await reader.stop()
+            leaving = asyncio.create_task(reader.stop())
+            await asyncio.wait({leaving}, timeout=_STOP_S)
+            if not leaving.done() or leaving.cancelled() or leaving.exception() is not None:
+                leaving.cancel()
+                await reader.abandon()
 
     async def _partitions(self) -> dict[str, int]:
         """How many partitions of letters each topic has."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import pytest
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, produce, read
@@ -19,6 +19,7 @@ from deid_agent.agent.lineage import REPLAY_ATTEMPTS, REPLAY_OF
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.errors import ConfigurationError, LetterError, UnsafeError
 from deid_agent.transport.kafka import KafkaTransport
+from deid_agent.transport.kafka_consumer import Consumer
 from deid_agent.transport.kafka_letters import REPLAYED, KafkaLetters
 
 pytestmark = pytest.mark.broker
@@ -263,12 +264,12 @@ async def test_marks_behind_an_open_transaction_are_waited_for(world: LettersWor
     waiting = asyncio.Event()
 
     class Looking(KafkaLetters):
-        async def _bounds(self, *arguments: object) -> tuple[int, int]:
+        async def _bounds(self, reader: Consumer, tp: TopicPartition) -> tuple[int, int]:
             nonlocal looks
             looks += 1
             if looks == 4:  # of everything, of what is committed, and again, and again
                 waiting.set()
-            return await super()._bounds(*arguments)
+            return await super()._bounds(reader, tp)
 
     late = Work()
     second = asyncio.create_task(Looking(world.settings, []).replay(late.pick, late.told))
