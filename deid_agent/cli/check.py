@@ -120,7 +120,7 @@ def _recognizers(settings: Settings) -> str:
 
 def _letters(settings: Settings) -> str:
     public = keeper_of(settings, {}).public
-    return "in the clear, with all PHI" if public is None else f"sealed to key {public.id}"
+    return "in the clear, with all PHI" if public is None else f"sealed to {public.id}"
 
 
 def _folders(settings: Settings) -> str:

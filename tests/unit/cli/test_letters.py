@@ -266,6 +266,6 @@ def test_check_says_how_letters_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     Path("in").mkdir()
     public = letterkeys.generate(Path("letters.key"))
     Path("agent.toml").write_text(SETTINGS)
-    assert f"sealed to key {public.id}" in call("check", *CONFIG).stdout
+    assert f"sealed to {public.id}" in call("check", *CONFIG).stdout
     Path("agent.toml").write_text(SETTINGS.replace('public_key = "letters.key.pub"', "plain = true"))
     assert "in the clear, with all PHI" in call("check", *CONFIG).stdout

@@ -1,13 +1,16 @@
 """Settled records become messages: where they go, under which key, with which headers."""
 
+import threading
+from collections.abc import Sequence
+
 import pytest
 
 from deid_agent.agent.envelope import unpack
-from deid_agent.agent.letterhead import PLAIN
+from deid_agent.agent.letterhead import PLAIN, Keeper
 from deid_agent.agent.ports import Coordinates, DeadLetter, Outcome, Output, Record, Settled
 from deid_agent.errors import Reason, UnsafeError
-from deid_agent.transport.kafka import KafkaSettings
-from deid_agent.transport.kafka_messages import place, to_messages
+from deid_agent.transport.kafka import KafkaSettings, KafkaTransport
+from deid_agent.transport.kafka_messages import Message, place, to_messages
 
 SETTINGS = KafkaSettings(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
 RECORD = Record(Coordinates("adt", 2, 7), b"raw", b"MRN1", (("trace", b"1"),), 1_700_000_000_000)
@@ -57,6 +60,27 @@ def test_an_outcome_without_its_content_is_refused(outcome: Outcome) -> None:
 def test_no_message_shows_its_content() -> None:
     settled = Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER)
     assert "raw" not in repr(to_messages([settled], SETTINGS, PLAIN))
+
+
+async def test_letters_are_sealed_away_from_the_loop() -> None:
+    """50 MB take a second, in which the loop must answer for the group."""
+    threads: list[threading.Thread] = []
+
+    class Slow(Keeper):
+        def body(self, record: Record) -> bytes:
+            threads.append(threading.current_thread())
+            return super().body(record)
+
+    class Writer:
+        async def settle(self, messages: Sequence[Message], position: int) -> None:
+            assert [m.offset for m in messages] == [7]
+            assert position == 8
+
+    transport = KafkaTransport(SETTINGS, keeper=Slow())
+    transport._writers[RECORD.coordinates.stream] = Writer()  # type: ignore[assignment]
+    await transport.settle(RECORD.coordinates.stream, [Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER)], 8)
+    assert len(threads) == 1
+    assert threading.current_thread() not in threads
 
 
 def test_equal_partitions_keep_the_number() -> None:
