@@ -69,12 +69,20 @@ class AgentSettings(_Section):
     validate_output: bool = Field(
         default=False, description="check with hl7apy and fhir.resources that no output is less valid than its input"
     )
-    dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.5, description="share of dead letters in the last 1,000 records of a partition that stops the agent"
+
+
+class DeadLetterSettings(_Section):
+    """How refused messages are kept, and how many are too many. One of the first two must be said."""
+
+    public_key: Path | None = Field(
+        default=None, description="they are sealed to the key in this .pub file of `deid-agent letters keygen`"
     )
-    dead_letter_run: Count = Field(
-        default=500, description="dead letters in a row of one partition that stop the agent"
+    plain: bool = Field(default=False, description="they are kept in the clear, with all PHI; in place of a key")
+    ratio: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5,
+        description="most dead letters among the last 1,000 records of a partition; one more stops the agent",
     )
+    run: Count = Field(default=500, description="most dead letters in a row of one partition; one more stops the agent")
 
 
 class KafkaSettings(_Section):
@@ -133,9 +141,11 @@ def _password(value: SecretStr | None, path: Path | None, setting: str) -> str |
 class DirectorySettings(_Section):
     """Folders in place of topics."""
 
-    input: Path = Field(description="folder of messages, read recursively without hidden files; never written to")
+    input: Path = Field(
+        description="folder of messages, read recursively without hidden files; written to by `replay` alone"
+    )
     output: Path = Field(description="sanitized messages, under the same relative names")
-    dead_letters: Path = Field(description="refused messages and why, with their names; they hold PHI")
+    dead_letters: Path = Field(description="refused messages and why; in the clear or with names they hold PHI")
     state: Path = Field(description="a file: which messages are settled, by keyed digests of name and content")
     watch: bool = Field(default=False, description="keep running and take new and changed files")
     interval_s: Seconds = Field(default=1.0, description="time between two looks at a watched folder")
@@ -190,6 +200,7 @@ class Settings(BaseSettings):
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="least severe log line")
     agent: AgentSettings = AgentSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
     kafka: KafkaSettings | None = None
     directory: DirectorySettings | None = None
     audit: AuditSettings
@@ -201,6 +212,16 @@ class Settings(BaseSettings):
             raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
         if self.audit.topic is not None and self.transport is not TransportKind.KAFKA:
             raise ValueError("audit.topic is a topic of Kafka: take it away, or set the transport to kafka")
+        return self
+
+    @model_validator(mode="after")
+    def _letters_are_decided(self) -> "Settings":
+        letters = self.dead_letters
+        if letters.plain == (letters.public_key is not None):
+            raise ValueError(
+                "dead_letters: say one of public_key (make a pair with: deid-agent letters keygen --out letters.key; "
+                "name letters.key.pub) and plain = true (dead letters hold PHI, and lie there in the clear)"
+            )
         return self
 
 

@@ -3,6 +3,7 @@
     DeidError
     ├── ConfigurationError      the call, a setting, a rule, a model or the key is wrong: the agent does not start
     ├── MessageError            one message cannot be processed: it goes to the dead letters with a ``Reason``
+    ├── LetterError             one dead letter cannot be opened or put back: it is named, the others go on
     └── TransportError          the outside failed
         ├── TransientError      try again: nothing was settled
         │   └── LostError       the partition has another owner now: only a new assignment helps
@@ -50,6 +51,10 @@ class MessageError(DeidError):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.where}" + (f": {self.detail}" if self.detail else "")
+
+
+class LetterError(DeidError):
+    """One dead letter cannot be read, opened or put back; ``str()`` says why, whoever reports it names the letter."""
 
 
 class TransportError(DeidError):

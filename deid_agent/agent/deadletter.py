@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from deid_agent import __version__
+from deid_agent.agent.lineage import NEW, Lineage
 from deid_agent.agent.ports import Coordinates, DeadLetter, Headers, Outcome, Settled
 from deid_agent.errors import UnsafeError
 
@@ -20,8 +21,8 @@ def safe_path(where: str) -> str:
     return where if _PATH.fullmatch(where) else ""
 
 
-def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
-    """The headers under which a refused record is kept."""
+def letter_headers(coordinates: Coordinates, letter: DeadLetter, lineage: Lineage = NEW) -> Headers:
+    """The headers under which a refused record is kept. Attempts count on from those before a replay."""
     values = (
         ("__connect.errors.topic", coordinates.topic),
         ("__connect.errors.partition", str(coordinates.partition)),
@@ -30,11 +31,11 @@ def letter_headers(coordinates: Coordinates, letter: DeadLetter) -> Headers:
         ("__connect.errors.exception.class.name", letter.fault or "MessageError"),
         ("deid.error.code", str(letter.reason)),
         ("deid.error.where", safe_path(letter.where)),
-        ("deid.attempts", str(letter.attempts)),
+        ("deid.attempts", str(lineage.attempts + letter.attempts)),
         ("deid.version", __version__),
         *((("traceparent", letter.traceparent),) if letter.traceparent else ()),
     )
-    return tuple((name, value.encode()) for name, value in values)
+    return (*((name, value.encode()) for name, value in values), *lineage.headers())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from deid_agent.agent.deadletter import LetterCount, LetterLimit, safe_path
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
 from deid_agent.agent.ledger import Batch, PartitionLedger
+from deid_agent.agent.lineage import lineage_of, ours
 from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
 from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
@@ -303,11 +304,12 @@ def settled_as(record: Record, completed: Completed) -> Settled:
     traceparent = known.below(str(record.coordinates)).header() if known else b""
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
-            kept = [item for item in headers if item[0] != DEID_ID and item[0].lower() != trace.HEADER]
+            # A policy may let these names through; what a sender wrote under them is dropped all the same.
+            kept = [i for i in headers if i[0] != DEID_ID and i[0].lower() != trace.HEADER and not ours(i[0])]
             if traceparent and any(name.lower() == trace.HEADER for name, _ in headers):
                 kept.append((trace.HEADER, traceparent))
-            mark = (DEID_ID, str(record.coordinates).encode())
-            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, mark)))
+            marks = (*lineage_of(record).headers(), (DEID_ID, str(record.coordinates).encode()))
+            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, *marks)))
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
             letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
             return Settled(record, Outcome.DEAD_LETTERED, letter=letter)

@@ -7,7 +7,9 @@ from deid_agent.cli.audit import audit
 from deid_agent.cli.check import check
 from deid_agent.cli.demo import demo
 from deid_agent.cli.evaluate import evaluate
+from deid_agent.cli.letters import letters
 from deid_agent.cli.message import message
+from deid_agent.cli.replay import replay
 from deid_agent.cli.rules import rules
 from deid_agent.cli.run import run
 from deid_agent.cli.text import text
@@ -24,5 +26,5 @@ def main() -> None:
     """Take the identity out of HL7 v2 messages and FHIR resources while they flow."""
 
 
-for _command in (run, demo, text, message, check, audit, rules, evaluate, train):
+for _command in (run, demo, text, message, check, audit, letters, replay, rules, evaluate, train):
     main.add_command(_command)

@@ -14,7 +14,7 @@ from deid_agent import key as keys
 from deid_agent import policy as policies
 from deid_agent.audit.trail import examine
 from deid_agent.cli.common import Exit, guarded
-from deid_agent.cli.wire import check_folders, check_key, kafka_settings
+from deid_agent.cli.wire import check_folders, check_key, kafka_settings, keeper_of
 from deid_agent.config import Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize import registry
@@ -68,6 +68,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("key", lambda: f"id {check_key(settings, keys.load(settings.key_file)).id}"),
         ("policy", lambda: _policy(settings)),
         ("recognizers", lambda: _recognizers(settings)),
+        ("dead letters", lambda: _letters(settings)),
         ("folders", lambda: _folders(settings)),
     )
     for name, step in steps:
@@ -116,6 +117,11 @@ def _recognizers(settings: Settings) -> str:
         models=settings.models,
     ).deidentifier()
     return f"system {settings.system}, profile {settings.profile}"
+
+
+def _letters(settings: Settings) -> str:
+    public = keeper_of(settings, {}).public
+    return "in the clear, with all PHI" if public is None else f"sealed to {public.id}"
 
 
 def _folders(settings: Settings) -> str:

@@ -11,7 +11,15 @@ from deid_agent import key as keys
 from deid_agent.audit.entries import counts, read
 from deid_agent.cli.common import Exit, guarded, warn_of_demo
 from deid_agent.cli.wire import serve
-from deid_agent.config import AgentSettings, AuditSettings, DirectorySettings, HttpSettings, Settings, TransportKind
+from deid_agent.config import (
+    AgentSettings,
+    AuditSettings,
+    DeadLetterSettings,
+    DirectorySettings,
+    HttpSettings,
+    Settings,
+    TransportKind,
+)
 from deid_agent.errors import ConfigurationError
 
 _MARKER = "DEMO-KEY.txt"
@@ -58,6 +66,7 @@ def _settings(out: Path) -> Settings:
         transport=TransportKind.DIRECTORY,
         log_level="error",
         agent=AgentSettings(workers=1),
+        dead_letters=DeadLetterSettings(plain=True),
         directory=DirectorySettings(
             input=out / "input", output=out / "messages", dead_letters=out / "dead-letters", state=out / "state"
         ),

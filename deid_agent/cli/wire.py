@@ -4,23 +4,26 @@ import asyncio
 import hashlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from deid_agent import __version__, resources
 from deid_agent import policy as policies
+from deid_agent.agent import letterkeys
 from deid_agent.agent.deadletter import LetterLimit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor
 from deid_agent.agent.lane import LaneSettings
+from deid_agent.agent.letterbox import LetterBox
+from deid_agent.agent.letterhead import Keeper
 from deid_agent.agent.ports import Transport
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
 from deid_agent.audit.lines import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
-from deid_agent.config import AgentSettings, HttpSettings, Settings, TransportKind
+from deid_agent.config import AgentSettings, DeadLetterSettings, HttpSettings, Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.key import Key
 from deid_agent.operator.pages import routes
@@ -30,8 +33,10 @@ from deid_agent.telemetry.emit import Telemetry, stream_handler
 from deid_agent.telemetry.events import Built
 from deid_agent.telemetry.quiet import no_core, quiet, quiet_loop
 from deid_agent.transport.files import DirectoryTransport
+from deid_agent.transport.folder_letters import FolderLetters
 from deid_agent.transport.folders import check_audit, check_places
 from deid_agent.transport.kafka import KafkaTransport
+from deid_agent.transport.kafka_letters import KafkaLetters
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 from deid_agent.wiring import Workshop
 
@@ -83,6 +88,20 @@ def check_key(settings: Settings, key: Key) -> Key:
     return key
 
 
+def keeper_of(settings: Settings, build: Mapping[str, str]) -> Keeper:
+    """How dead letters are kept, and what they say of the build. ``ConfigurationError`` where the key is none."""
+    path = settings.dead_letters.public_key
+    return Keeper(None if path is None else letterkeys.load_public(path), tuple(build.items()))
+
+
+def letter_box(settings: Settings, topics: Sequence[str]) -> LetterBox:
+    """The dead letters of these input topics, of all where none is named. Raises ``ConfigurationError``."""
+    ours = settings.directory
+    if settings.transport is TransportKind.KAFKA or ours is None:
+        return KafkaLetters(kafka_settings(settings), topics)
+    return FolderLetters(ours.input, ours.dead_letters, _most(settings))
+
+
 def check_folders(settings: Settings) -> None:
     """``ConfigurationError`` where a folder or file of the settings cannot serve. Writes nothing."""
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
@@ -125,6 +144,7 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
     parts = workshop_of(settings, key)
     check_folders(settings)
     build = _build(settings, parts)
+    keeper = keeper_of(settings, {name: value for name, value in build.items() if name != "version"})
     audit = AuditTrail(
         settings.audit.path,
         build,
@@ -134,9 +154,9 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
     )
     health = Health()
     try:
-        transport = _transport(settings, telemetry)
+        transport = _transport(settings, keeper, telemetry)
         executor = _executor(settings.agent, parts, telemetry)
-        limits = _runner_settings(settings.agent)
+        limits = _runner_settings(settings.agent, settings.dead_letters)
         runner = Runner(transport, executor, audit, limits, telemetry=telemetry, health=health)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
@@ -164,9 +184,9 @@ async def _operator(http: HttpSettings, health: Health, telemetry: Telemetry) ->
         await server.stop()
 
 
-def _transport(settings: Settings, telemetry: Telemetry) -> Transport:
+def _transport(settings: Settings, keeper: Keeper, telemetry: Telemetry) -> Transport:
     if settings.transport is TransportKind.KAFKA:
-        return KafkaTransport(kafka_settings(settings), telemetry=telemetry)
+        return KafkaTransport(kafka_settings(settings), keeper=keeper, telemetry=telemetry)
     ours = settings.directory
     if ours is None:
         raise ConfigurationError("there is no [directory] section")
@@ -178,9 +198,15 @@ def _transport(settings: Settings, telemetry: Telemetry) -> Transport:
         watch=ours.watch,
         interval_s=ours.interval_s,
         settle_s=ours.settle_s,
-        max_file_bytes=4 * settings.agent.max_message_bytes,
+        max_file_bytes=_most(settings),
+        keeper=keeper,
         telemetry=telemetry,
     )
+
+
+def _most(settings: Settings) -> int:
+    """The largest file that is read; one that is longer than a message may be is refused, not left."""
+    return 4 * settings.agent.max_message_bytes
 
 
 def _executor(agent: AgentSettings, parts: Workshop, telemetry: Telemetry) -> Executor:
@@ -190,14 +216,14 @@ def _executor(agent: AgentSettings, parts: Workshop, telemetry: Telemetry) -> Ex
     return WorkerPool(parts, agent.workers, telemetry, lanes)
 
 
-def _runner_settings(agent: AgentSettings) -> RunnerSettings:
+def _runner_settings(agent: AgentSettings, letters: DeadLetterSettings) -> RunnerSettings:
     return RunnerSettings(
         poll_limit=max(1, min(128, agent.max_in_flight // 2)),
         max_in_flight=agent.max_in_flight,
         batch_records=agent.batch,
         drain_s=agent.drain_s,
         start_timeout_s=agent.start_s,
-        letters=LetterLimit(run=agent.dead_letter_run, ratio=agent.dead_letter_ratio),
+        letters=LetterLimit(run=letters.run, ratio=letters.ratio),
     )
 
 

@@ -11,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from deid_agent.agent.deadletter import letter_headers
-from deid_agent.agent.ports import Coordinates, Listener, Partition, Record, Settled
+from deid_agent.agent.letterhead import PLAIN, Form, Keeper
+from deid_agent.agent.ports import Coordinates, DeadLetter, Listener, Partition, Record, Settled
 from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import FilesSkipped, FileUnreadable
+from deid_agent.transport.folder_letters import BODY, NAME
 from deid_agent.transport.folders import ChangedError, Look, Quiet, Skipped, Staged, check_places, read, walk
 from deid_agent.transport.journal import Journal, Version
 from deid_agent.transport.names import distinct_name, inside, relative_name
+from deid_agent.transport.replayed import record_of
 
 NOT_TAKEN: Final = "not-taken.jsonl"
 STREAM: Final = Partition("files", 0)
@@ -32,7 +34,8 @@ class DirectoryTransport:
     A record's key is the file's relative name, its topic ``files``, its offset its place in the order in which
     files were first seen; it stays the same over restarts. Outputs are written whole and durable before the
     journal says so; after a crash between the two the same output is written again under the same name.
-    A file whose content is another than the one that settled is a new record, with an output of its own.
+    A file whose content is another than the one that settled is a new record, with an output of its own, and so is
+    one that a replay put back (``transport.replayed``); ``keeper`` makes every dead letter.
 
     Regular files only: links and the like are counted and named in ``not-taken.jsonl`` among the dead letters,
     hidden files passed over. Names may be PHI: only that file and the letters hold them, no message does.
@@ -55,6 +58,7 @@ class DirectoryTransport:
         settle_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         max_file_bytes: int = 256 << 20,
+        keeper: Keeper = PLAIN,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._input, self._output, self._letters, self._state = (
@@ -63,6 +67,7 @@ class DirectoryTransport:
         self._watch = watch
         self._interval_s = interval_s
         self._max_file_bytes = max_file_bytes
+        self._keeper = keeper
         self._telemetry = telemetry or Telemetry()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._journal: Journal | None = None
@@ -232,7 +237,7 @@ class DirectoryTransport:
                 continue
             self._known[name] = self._taken[offset] = Version(look, self._books().digest(payload))
             size += len(payload)
-            records.append(Record(coordinates, payload, name, (), look[1] // 1_000_000))
+            records.append(record_of(coordinates, name, payload, look[1] // 1_000_000))
         self._tell()
         return records
 
@@ -268,16 +273,24 @@ class DirectoryTransport:
                     names[offset] = name
                     staged.add(goal, item.output.payload, 0o666, f"{offset}")
                 if item.letter is not None:
-                    at = item.record.coordinates
-                    stem = self._letters / f"{at.topic}-{at.partition}-{offset:010}"
-                    headers = {name: value.decode() for name, value in letter_headers(at, item.letter)}
-                    headers["deid.file"] = os.fsdecode(item.record.key or b"")
-                    staged.add(stem.with_suffix(".payload"), item.record.payload, 0o600, f"{offset}-payload")
-                    staged.add(stem.with_suffix(".json"), json.dumps(headers).encode() + b"\n", 0o600, f"{offset}")
+                    self._stage(staged, item.record, item.letter)
             staged.show()
             self._books().settle(names, self._taken)
         finally:
             staged.drop()
+
+    def _stage(self, staged: Staged, record: Record, letter: DeadLetter) -> None:
+        """A letter's body and its description; the file's name stands in the description only where both are clear."""
+        at, form = record.coordinates, self._keeper.form
+        stem = self._letters / f"{at.topic}-{at.partition}-{at.offset:010}"
+        said = {name: value.decode() for name, value in self._keeper.headers(record, letter)}
+        body = record.payload
+        if form is Form.SEALED:
+            body = self._keeper.body(record)
+        else:
+            said[NAME] = os.fsdecode(record.key or b"")
+        staged.add(stem.with_suffix(BODY[form]), body, 0o600, f"{at.offset}-body")
+        staged.add(stem.with_suffix(".json"), json.dumps(said).encode() + b"\n", 0o600, f"{at.offset}")
 
     def _place(self, key: bytes | None, offset: int, batch: dict[int, bytes | None]) -> tuple[bytes, Path]:
         """Name and path of an output. Deterministic, so that a repeated settle meets its own file again."""

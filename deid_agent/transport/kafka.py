@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from deid_agent.agent.letterhead import PLAIN, Keeper
 from deid_agent.agent.ports import Listener, Partition, Record, Settled
 from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import TransactionAborted
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
-from deid_agent.transport.kafka_messages import Seal, as_it_came, to_messages
+from deid_agent.transport.kafka_messages import to_messages
 from deid_agent.transport.kafka_probe import inspect
 from deid_agent.transport.kafka_producer import PartitionWriter, make_writer
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
@@ -36,11 +37,11 @@ Fetched = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaTransport:
-    """Implements ``Transport`` and ``KnowsLag``. ``seal`` is applied to the payload of every dead letter."""
+    """Implements ``Transport`` and ``KnowsLag``. ``keeper`` makes every dead letter."""
 
-    def __init__(self, settings: KafkaSettings, *, seal: Seal = as_it_came, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, settings: KafkaSettings, *, keeper: Keeper = PLAIN, telemetry: Telemetry | None = None) -> None:
         self._settings = settings
-        self._seal = seal
+        self._keeper = keeper
         self._telemetry = telemetry or Telemetry()
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
@@ -111,7 +112,11 @@ class KafkaTransport:
         writer = self._writers.get(stream)
         if writer is None:
             raise LostError(f"Kafka: {_name(stream)} is not assigned to this member")
-        messages = to_messages(batch, self._settings, self._seal)
+        if any(item.letter is not None for item in batch):
+            # Sealing 50 MB takes a second, too long for the loop. A writer that closes meanwhile writes nothing.
+            messages = await asyncio.to_thread(to_messages, batch, self._settings, self._keeper)
+        else:
+            messages = to_messages(batch, self._settings, self._keeper)
         try:
             async with asyncio.timeout(self._settings.settle_timeout_ms / 1000):
                 await writer.settle(messages, position)

@@ -1,26 +1,18 @@
 """What leaves: settled records as Kafka messages. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from aiokafka.partitioner import murmur2
 
-from deid_agent.agent.deadletter import letter_headers
+from deid_agent.agent.letterhead import Keeper
 from deid_agent.agent.ports import Coordinates, Headers, Outcome, Settled
 from deid_agent.errors import UnsafeError
 from deid_agent.transport.kafka_settings import KafkaSettings
 
 IDENTITY = "deid-id"
 """Header of every message: ``topic/partition/offset`` of the input, so that a reader can deduplicate."""
-
-Seal = Callable[[bytes], bytes]
-"""Makes the payload of a dead letter fit to be kept."""
-
-
-def as_it_came(payload: bytes) -> bytes:
-    """The ``Seal`` that seals nothing: the topic of dead letters must be restricted."""
-    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +27,18 @@ class Message:
     timestamp_ms: int | None
 
 
-def to_messages(batch: Iterable[Settled], settings: KafkaSettings, seal: Seal) -> Sequence[Message]:
+def to_messages(batch: Iterable[Settled], settings: KafkaSettings, keeper: Keeper) -> Sequence[Message]:
     """The messages of a batch, in its order; a suppressed record has none but its audit line.
 
     An output keeps its record's timestamp. A dead letter has no key (keys are PHI) and none of its
-    record's headers. Where there is a topic for the audit, each record's line goes there in the same
-    order. Raises ``UnsafeError`` where outcome and content disagree.
+    record's headers, and is as young as it is: retention counts from its refusal. Takes about a second for
+    a letter of 50 MB. Where there is a topic for the audit, each record's line goes there in the same order.
+    Raises ``UnsafeError`` where outcome and content disagree.
     """
     return [
         message
         for item in batch
-        for message in (_message(item, settings, seal), _audit_line(item, settings))
+        for message in (_message(item, settings, keeper), _audit_line(item, settings))
         if message is not None
     ]
 
@@ -57,7 +50,7 @@ def _audit_line(item: Settled, settings: KafkaSettings) -> Message | None:
     return Message(settings.audit_topic, at.offset, item.audit, None, (identity(at),), None)
 
 
-def _message(item: Settled, settings: KafkaSettings, seal: Seal) -> Message | None:
+def _message(item: Settled, settings: KafkaSettings, keeper: Keeper) -> Message | None:
     record, at = item.record, item.record.coordinates
     match item.outcome:
         case Outcome.SUPPRESSED:
@@ -65,16 +58,16 @@ def _message(item: Settled, settings: KafkaSettings, seal: Seal) -> Message | No
         case Outcome.PUBLISHED if item.output is not None:
             out = item.output
             value = None if record.tombstone else out.payload
-            topic, key, headers = settings.routes[at.topic], out.key, out.headers
+            topic, key, headers, time_ms = settings.routes[at.topic], out.key, out.headers, record.timestamp_ms
         case Outcome.DEAD_LETTERED if item.letter is not None:
-            value, topic, key = seal(record.payload), settings.letters_of(at.topic), None
-            headers = letter_headers(at, item.letter)
+            value, topic, key, time_ms = keeper.body(record), settings.letters_of(at.topic), None, None
+            headers = keeper.headers(record, item.letter)
         case Outcome.PUBLISHED | Outcome.DEAD_LETTERED:
             raise UnsafeError(f"{at}: {item.outcome} without its content")
         case _:
             assert_never(item.outcome)
     headers = (*(h for h in headers if h[0] != IDENTITY), identity(at))
-    return Message(topic, at.offset, value, key, headers, record.timestamp_ms)
+    return Message(topic, at.offset, value, key, headers, time_ms)
 
 
 def identity(coordinates: Coordinates) -> tuple[str, bytes]:

@@ -26,7 +26,7 @@ async def inspect(settings: KafkaSettings) -> list[str]:
     Raises ``ConfigurationError`` where no bootstrap server answers or lets us in, ``TransientError`` where
     one does and then fails.
     """
-    cluster = await _metadata(settings)
+    cluster = await metadata(settings)
     problems = []
     for source, target in settings.routes.items():
         counts = {}
@@ -54,7 +54,8 @@ def _missing(cluster: ClusterMetadata, topic: str) -> str:
     return ""
 
 
-async def _metadata(settings: KafkaSettings) -> ClusterMetadata:
+async def metadata(settings: KafkaSettings) -> ClusterMetadata:
+    """What the broker says of all topics; raises as ``inspect`` does."""
     client = AIOKafkaClient(**settings.connection(), request_timeout_ms=settings.request_timeout_ms)
     limit_s = 2 * settings.request_timeout_ms / 1000
     try:

@@ -56,7 +56,7 @@ class PartitionWriter(ABC):
             await producer.start()
             self.position = await stable_position(producer.client, self._settings.group_id, self._stream)
         except BaseException:
-            await _discard(producer)
+            await discard(producer)
             raise
         self._producer = producer
         return self.position
@@ -78,10 +78,10 @@ class PartitionWriter(ABC):
                 self._writing = asyncio.create_task(self._write(producer, due, position))
                 await self._ended(self._writing)
             except BaseException as error:
-                death = _death(producer)
+                fatal = death(producer)
                 await self._drop()
-                if death is not None and isinstance(error, KafkaError):
-                    raise death from error
+                if fatal is not None and isinstance(error, KafkaError):
+                    raise fatal from error
                 raise
             self.position = position
 
@@ -110,7 +110,7 @@ class PartitionWriter(ABC):
     async def _drop(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await _discard(producer)
+            await discard(producer)
 
     async def _reopen(self) -> AIOKafkaProducer:
         if not self._lost:
@@ -132,22 +132,7 @@ class PartitionWriter(ABC):
         """Send, then move the position."""
 
     def _make(self, **options: object) -> AIOKafkaProducer:
-        settings = self._settings
-        try:
-            return AIOKafkaProducer(
-                **settings.connection(),
-                acks="all",
-                enable_idempotence=True,
-                max_batch_size=settings.batch_bytes,
-                max_request_size=settings.max_request_bytes,
-                linger_ms=settings.linger_ms,
-                compression_type=settings.compression,
-                request_timeout_ms=settings.request_timeout_ms,
-                **options,
-            )
-        except (RuntimeError, ValueError) as problem:
-            # Messages of the constructor name settings only.
-            raise ConfigurationError(f"kafka: {problem}; snappy, lz4 and zstd need cramjam") from None
+        return make_producer(self._settings, **options)
 
     async def _send(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> list[asyncio.Future[object]]:
         """Queue messages in order; the futures end when they are acknowledged, and must be looked at.
@@ -159,21 +144,7 @@ class PartitionWriter(ABC):
         for message in messages:
             outputs = len(await producer.partitions_for(message.topic))
             partition = place(message.key, self._stream.number, inputs, outputs)
-            headers = list(message.headers)
-            if message.key is None and message.value is None:  # ``send`` asserts that one is there
-                batch = producer.create_batch()
-                batch.append(timestamp=message.timestamp_ms, key=None, value=None, headers=headers)
-                future = await producer.send_batch(batch, message.topic, partition=partition)
-            else:
-                future = await producer.send(
-                    message.topic,
-                    value=message.value,
-                    key=message.key,
-                    partition=partition,
-                    timestamp_ms=message.timestamp_ms,
-                    headers=headers,
-                )
-            acknowledged.append(future)
+            acknowledged.append(await send(producer, message, partition))
         return acknowledged
 
 
@@ -202,7 +173,7 @@ class TransactionalWriter(PartitionWriter):
             await producer.commit_transaction()
         except BaseException as error:  # a cancellation too: it took too long, or the partition was given up
             if self._aborted is not None:
-                self._aborted(self._stream, type(_death(producer) or cause_of(error)).__name__)
+                self._aborted(self._stream, type(death(producer) or cause_of(error)).__name__)
             raise
 
 
@@ -221,6 +192,44 @@ class AcknowledgingWriter(PartitionWriter):
         await self._commit(self._stream, position)
 
 
+def make_producer(settings: KafkaSettings, **options: object) -> AIOKafkaProducer:
+    """An idempotent producer, not started. Raises ``ConfigurationError``."""
+    try:
+        return AIOKafkaProducer(
+            **settings.connection(),
+            acks="all",
+            enable_idempotence=True,
+            max_batch_size=settings.batch_bytes,
+            max_request_size=settings.max_request_bytes,
+            linger_ms=settings.linger_ms,
+            compression_type=settings.compression,
+            request_timeout_ms=settings.request_timeout_ms,
+            **options,
+        )
+    except (RuntimeError, ValueError) as problem:
+        # Messages of the constructor name settings only.
+        raise ConfigurationError(f"kafka: {problem}; snappy, lz4 and zstd need cramjam") from None
+
+
+async def send(producer: AIOKafkaProducer, message: Message, partition: int) -> asyncio.Future[object]:
+    """Queue a message; the future ends when it is acknowledged, and must be looked at."""
+    headers = list(message.headers)
+    if message.key is None and message.value is None:  # ``producer.send`` asserts that one is there
+        batch = producer.create_batch()
+        batch.append(timestamp=message.timestamp_ms, key=None, value=None, headers=headers)
+        queued: asyncio.Future[object] = await producer.send_batch(batch, message.topic, partition=partition)
+    else:
+        queued = await producer.send(
+            message.topic,
+            value=message.value,
+            key=message.key,
+            partition=partition,
+            timestamp_ms=message.timestamp_ms,
+            headers=headers,
+        )
+    return queued
+
+
 def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit, aborted: Aborted) -> PartitionWriter:
     """The writer that keeps the promise of ``settings.delivery``."""
     if settings.delivery is Delivery.EXACTLY_ONCE:
@@ -228,7 +237,7 @@ def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit, abor
     return AcknowledgingWriter(settings, stream, commit)
 
 
-def _death(producer: AIOKafkaProducer) -> BaseException | None:
+def death(producer: AIOKafkaProducer) -> BaseException | None:
     """What the sender died of. The futures hold copies of it, and copying drops the cause that says what it was."""
     task = producer._sender.sender_task
     if task is None or not task.done() or task.cancelled() or (error := task.exception()) is None:
@@ -236,7 +245,7 @@ def _death(producer: AIOKafkaProducer) -> BaseException | None:
     return cause_of(error)
 
 
-async def _discard(producer: AIOKafkaProducer) -> None:
+async def discard(producer: AIOKafkaProducer) -> None:
     """Close without flushing: a producer in an unknown state must let nothing more out.
 
     ``stop()`` would wait for what is unsent, with a dead broker for ever. A first cancellation of the sender

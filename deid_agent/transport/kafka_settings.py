@@ -106,6 +106,10 @@ class KafkaSettings:
         """The id that only the owner of this input partition may write under; stable over restarts and members."""
         return f"deid-{self.group_id}-{topic}-{partition}"
 
+    def replay_id(self, topic: str) -> str:
+        """The transactional id for putting letters of this topic back; those of partitions end in a digit."""
+        return f"deid-{self.group_id}-{self.letters_of(topic)}-replay"
+
     def connection(self) -> dict[str, object]:
         """The arguments that every client shares. Raises ``ConfigurationError`` where TLS files don't load."""
         options: dict[str, object] = {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.agent.deadletter import letter_headers
+from deid_agent.agent.lineage import lineage_of
 from deid_agent.agent.ports import (
     Coordinates,
     Headers,
@@ -76,7 +77,7 @@ class Cluster:
     def letters(self, stream: Partition) -> list[Letter]:
         """The dead letters of a partition, in order."""
         return [
-            Letter(letter_headers(item.record.coordinates, item.letter), item.record.payload)
+            Letter(letter_headers(item.record.coordinates, item.letter, lineage_of(item.record)), item.record.payload)
             for item in self.settled[stream]
             if item.letter is not None
         ]

@@ -1,9 +1,11 @@
 """``deid-agent run --config`` on a real broker: the whole path, as an operator starts it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +16,7 @@ from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, read
 from support.transport_contract import Given
 
+from deid_agent.agent import letterkeys
 from deid_agent.audit.entries import read as read_audit
 from deid_agent.audit.verify import verify
 
@@ -57,12 +60,16 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 class Agent:
     """The command in a process of its own."""
 
-    def __init__(self, world: KafkaWorld, folder: Path, audit: str = "") -> None:
+    def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "") -> None:
         config = folder / "kafka.toml"
+        if not (folder / "letters.key").exists():
+            letterkeys.generate(folder / "letters.key")
+        letters = f'public_key = "{folder / "letters.key.pub"}"'
         config.write_text(
-            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = 5\n'
+            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = 5\n{agent}'
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
-            f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[audit]\npath = "{folder / "audit"}"\n{audit}'
+            f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[dead_letters]\n{letters}\n'
+            f'[audit]\npath = "{folder / "audit"}"\n{audit}'
         )
         key = folder / "deid.key"
         key.write_bytes(bytes(range(32)))
@@ -118,7 +125,7 @@ async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_
     for record in (*out, *letters):
         everything = b"".join((record.key or b"", *(value for _, value in record.headers)))
         assert not any(canary in everything for canary in CANARIES)
-    assert not any(canary in m.value for m in out for canary in CANARIES)
+    assert not any(canary in m.value for m in (*out, *letters) for canary in CANARIES)
     audited = b"".join(path.read_bytes() for path in (tmp_path / "audit").iterdir())
     assert not any(canary in log + audited for canary in CANARIES)
     traces = [dict(m.headers)["traceparent"].split(b"-") for m in (*out, *letters)]
@@ -159,7 +166,7 @@ async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
         given = [Given(message(number), b"k") for number in range(count) if number % PARTITIONS == partition]
         await world.fill(given, partition)
     for enough in (20, count):
-        agent = Agent(world, tmp_path, f'topic = "{topic}"\nsegment_bytes = 65536\n')
+        agent = Agent(world, tmp_path, audit=f'topic = "{topic}"\nsegment_bytes = 65536\n')
         try:
             await settled(world, enough)
         finally:
@@ -184,7 +191,71 @@ async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
 
 
 async def test_a_missing_topic_of_the_audit_stops_the_start(world: KafkaWorld, tmp_path: Path) -> None:
-    agent = Agent(world, tmp_path, 'topic = "nowhere.audit"\n')
+    agent = Agent(world, tmp_path, audit='topic = "nowhere.audit"\n')
     assert agent.process.wait(60) == 2
     assert "topic 'nowhere.audit' does not exist" in agent.log.read_text().splitlines()[-1]
     assert not (tmp_path / "audit").exists()
+
+
+def command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """A command that ends by itself, with the settings of the agent in this folder."""
+    call = [sys.executable, "-m", "deid_agent", *arguments, "--config", str(folder / "kafka.toml")]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("DEID_")}
+    return subprocess.run(call, env=environ, capture_output=True, timeout=60, check=False)
+
+
+async def test_letters_are_put_back_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
+    """Refused for their size, listed, one looked at, put back after the bound was raised: each comes out once."""
+    small = b"MSH|^~\\&|N3|B|C|D|20240318143012||ADT^A01|1|P|2.5.1\rPID|1||4471902||Okafor^Adaeze\r"
+    big = [message(number) for number in (1, 3, 4)]
+    key = str(tmp_path / "letters.key")
+    await world.fill(
+        [Given(raw, b"4471902", (("traceparent", b"00-" + TRACE + b"-00f067aa0ba902b7-01"),)) for raw in (*big, small)]
+    )
+    agent = Agent(world, tmp_path, agent="max_message_bytes = 1024\n")
+    try:
+        await settled(world, 4)
+    finally:
+        assert agent.stop() == 0
+    assert [m.value.count(b"N3") for m in await read(world.cluster.bootstrap, world.out)] == [1]
+
+    listed = command(tmp_path, "letters", "list", "--json", "--code", "RESOURCE")
+    assert listed.returncode == 0, listed.stderr
+    lines = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [line["record"] for line in lines] == [f"{world.name}/0/{n}" for n in range(3)]
+    assert {(line["code"], line["stage"], line["replayed"], line["form"]) for line in lines} == {
+        ("RESOURCE", "size", 0, "sealed-1")
+    }
+    assert set(lines[0]["build"]) == {"rules", "models", "policy", "key"}
+
+    out = tmp_path / "looked-at"
+    looked = command(tmp_path, "letters", "open", lines[1]["record"], "--private-key", key, "--out", str(out), "--head")
+    assert looked.returncode == 0, looked.stderr
+    assert out.read_bytes() == big[1]
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert json.loads(looked.stdout)["key"] == "4471902"
+    assert b"in the clear" in looked.stderr
+
+    agent = Agent(world, tmp_path)
+    try:
+        back = command(tmp_path, "replay", "--offset", "0-1", "--private-key", key)
+        assert (back.returncode, back.stdout.split()) == (0, [lines[0]["record"].encode(), lines[1]["record"].encode()])
+        assert b"in the clear" in back.stderr
+        again = command(tmp_path, "replay", "--all", "--private-key", key)
+        assert again.stdout.split() == [lines[2]["record"].encode()]
+        assert b"1 put back, 2 were before, 0 failed" in again.stderr
+        await settled(world, 4 + 3 + 3)  # three outputs more, and a mark for each of their letters
+        third = command(tmp_path, "replay", "--all", "--private-key", key)
+        assert (third.returncode, third.stdout) == (0, b"")
+    finally:
+        assert agent.stop() == 0
+    found = (await read(world.cluster.bootstrap, world.out))[1:]
+    assert sorted(number_of(m.value) for m in found) == [1, 3, 4]
+    assert [dict(m.headers)["deid-replay-of"].decode() for m in found] == [line["record"] for line in lines]
+    assert {dict(m.headers)["traceparent"].split(b"-")[1] for m in found} == {TRACE}
+    assert len({dict(m.headers)["deid-id"] for m in found}) == 3
+    assert not any("deid-replay-attempts" in dict(m.headers) for m in found)
+    assert {m.key for m in found} == {m.key for m in await read(world.cluster.bootstrap, world.out)}
+    log = agent.log.read_bytes() + back.stdout + back.stderr + again.stderr + listed.stdout
+    assert not any(canary in m.value for m in found for canary in CANARIES)
+    assert not any(canary in log for canary in CANARIES)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -13,6 +14,8 @@ from support.kafka_broker import Cluster, free_port
 from support.kafka_world import KafkaWorld, copied, produce, read, until
 from support.transport_contract import CANARY, Given, Member, after, numbered, refused
 
+from deid_agent.agent.letterhead import Keeper, open_letter, read_head
+from deid_agent.agent.letterkeys import generate, load_private
 from deid_agent.agent.ports import Outcome, Output, Record, Settled
 from deid_agent.errors import ConfigurationError, LostError, UnsafeError
 from deid_agent.transport.kafka import Delivery, KafkaTransport
@@ -149,12 +152,13 @@ async def test_what_a_sender_took_back_is_not_read(world: KafkaWorld) -> None:
     assert [o.payload for o in await world.outputs()] == [b"meant"]
 
 
-async def test_outputs_and_letters_name_their_input(world: KafkaWorld) -> None:
+async def test_outputs_and_letters_name_their_input(world: KafkaWorld, tmp_path: Path) -> None:
     await world.create(partitions=3)
     await world.fill(numbered(2), partition=2)
     transport = await started(world)
     good, bad = await take(transport, 2)
-    sealed = KafkaTransport(world.settings, seal=lambda payload: b"sealed %d" % len(payload))
+    public = generate(tmp_path / "key")
+    sealed = KafkaTransport(world.settings, keeper=Keeper(public))
     sealed._writers = transport._writers
     await sealed.settle(good.coordinates.stream, [copied(good), refused(bad)], 2)
     (output,) = await read(world.cluster.bootstrap, world.out)
@@ -163,7 +167,12 @@ async def test_outputs_and_letters_name_their_input(world: KafkaWorld) -> None:
     assert dict(output.headers)["deid-id"] == f"{world.name}/2/0".encode()
     assert dict(letter.headers)["deid-id"] == f"{world.name}/2/1".encode()
     assert output.timestamp == good.timestamp_ms
-    assert (letter.key, letter.value) == (None, b"sealed %d" % len(bad.payload))
+    assert letter.key is None
+    assert letter.timestamp > bad.timestamp_ms, "retention counts from the refusal"
+    assert CANARY not in letter.value
+    head = read_head(letter.headers)
+    assert (head.form, head.key) == ("sealed-1", public.id)
+    assert open_letter(head, letter.value, load_private(tmp_path / "key"), 1 << 20) == bad
 
 
 async def test_fifty_megabytes(world: KafkaWorld) -> None:

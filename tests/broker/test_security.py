@@ -143,7 +143,7 @@ async def test_the_service_runs_with_secrets_from_files(
         f'bootstrap_servers = "localhost:{certificates.sasl_port}"\ngroup_id = "g-{world.name}"\n'
         f'security_protocol = "SASL_SSL"\nssl_cafile = "{certificates.authority}"\nsasl_mechanism = "SCRAM-SHA-512"\n'
         f'sasl_username = "{USER}"\nsasl_password_file = "{password}"\n[kafka.routes]\n"{world.name}" = "{world.out}"\n'
-        f'[audit]\npath = "{tmp_path / "audit.jsonl"}"\n'
+        f'[dead_letters]\nplain = true\n[audit]\npath = "{tmp_path / "audit"}"\n'
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
     command = [sys.executable, "-m", "deid_agent", "run", "--config", str(config)]

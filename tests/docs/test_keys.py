@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from deid_agent import key
+from deid_agent.agent.letterkeys import generate
 from deid_agent.audit.entries import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ def test_another_key_as_shown(tmp_path: Path) -> None:
     environ |= {"DEID_DIRECTORY__WATCH": "false", "DEID_LOG_LEVEL": "warning", "DEID_AGENT__WORKERS": "0"}
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "inbox").mkdir()
+    generate(tmp_path / "letters.key")
     for name in SAMPLES:
         (tmp_path / "inbox" / name).write_bytes((ROOT / "deid_agent" / "samples" / name).read_bytes())
     ids: list[str] = []

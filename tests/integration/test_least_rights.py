@@ -32,8 +32,10 @@ dead_letters = "{root}/dead"
 state = "{root}/state/state"
 watch = true
 settle_s = 0
+[dead_letters]
+plain = true
 [audit]
-path = "{root}/audit/audit.jsonl"
+path = "{root}/audit/trail"
 """
 # Runs in the agent and in its workers: notes every path that is opened for writing or changed.
 NOTE = """

@@ -1,6 +1,6 @@
 """Unique strings planted as PHI are found in no output, log, audit, state or dead-letter description.
 
-The one place that may hold them is a dead letter's payload, which is the message as it came.
+The one place that may hold them is the payload of a dead letter that is kept in the clear.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deid_agent.agent.letterkeys import generate, load_private
 from deid_agent.audit.entries import read
 
 FAMILY, GIVEN, MRN, PHONE, MAIL = "Zyblorqvist", "Quennifer", "QX7719302", "740-555-0177", "quenn@zyblorq.example.org"
@@ -45,22 +46,28 @@ input = "in"
 output = "out"
 dead_letters = "dead"
 state = "state"
+[dead_letters]
+{letters}
 [audit]
 path = "audit"
 """
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+KEPT = {"plain": "plain = true", "sealed": 'public_key = "letters.key.pub"'}
+
+
+@pytest.fixture(scope="module", params=list(KEPT))
+def ran(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A finished run over messages full of canaries, at the most talkative log level."""
     root = tmp_path_factory.mktemp("leak")
+    generate(root / "letters.key")
     (root / "in").mkdir()
     (root / "in" / "good.hl7").write_text(HL7, newline="")
     (root / "in" / "good.json").write_text(FHIR)
     (root / "in" / f"{FAMILY}_{GIVEN}_{MRN}.hl7").write_text(HL7, newline="")
     for name, payload in REFUSED.items():
         (root / "in" / name).write_bytes(payload)
-    (root / "agent.toml").write_text(CONFIG)
+    (root / "agent.toml").write_text(CONFIG.format(letters=KEPT[request.param]))
     environ = {key: value for key, value in os.environ.items() if not key.startswith("DEID_")}
     done = subprocess.run(
         [sys.executable, "-m", "deid_agent", "run", "--config", "agent.toml", "--demo-key"],
@@ -89,11 +96,14 @@ def test_no_canary_leaves(ran: Path) -> None:
 
 def test_the_search_would_find_one(ran: Path) -> None:
     assert FAMILY.encode() in (ran / "in" / "good.hl7").read_bytes()
+    private = load_private(ran / "letters.key")
     payloads = b"".join(path.read_bytes() for path in (ran / "dead").glob("*.payload"))
+    payloads += b"".join(private.open(path.read_bytes(), 1 << 20) for path in (ran / "dead").glob("*.sealed"))
     assert all(canary.encode() in payloads for canary in (FAMILY, GIVEN, MRN))
 
 
 def test_every_input_settled(ran: Path) -> None:
     assert len(list((ran / "out").rglob("*.*"))) == 3
-    assert len(list((ran / "dead").glob("*.payload"))) == len(REFUSED)
+    letters = [path.suffix for path in (ran / "dead").iterdir() if path.suffix != ".json"]
+    assert letters in (len(REFUSED) * [".payload"], len(REFUSED) * [".sealed"])
     assert len(list(read(ran / "audit"))) == 3 + len(REFUSED)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NoError, for_code
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,15 @@ class Cluster:
                     if sum(p["leader"] >= 0 for p in found["partitions"]) == partitions:
                         return
                     await asyncio.sleep(0.02)
+        finally:
+            await admin.close()
+
+    async def configure_topic(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set these of the topic's settings, and all others to their defaults."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, dict(settings))])
         finally:
             await admin.close()
 

@@ -9,6 +9,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from support.kafka_broker import Cluster
 from support.transport_contract import FoundLetter, Given
 
+from deid_agent.agent.envelope import unpack
+from deid_agent.agent.letterhead import read_head
 from deid_agent.agent.ports import Outcome, Output, Partition, Record, Settled
 from deid_agent.errors import TransientError
 from deid_agent.transport.kafka import Delivery, KafkaSettings, KafkaTransport
@@ -105,7 +107,7 @@ class KafkaWorld:
 
     async def letters(self) -> Sequence[FoundLetter]:
         found = await read(self.cluster.bootstrap, self.settings.letters_of(self.name))
-        return [FoundLetter(dict(m.headers), m.value) for m in found]
+        return [FoundLetter(dict(m.headers), unpack(m.value, read_head(m.headers).at).payload) for m in found]
 
     async def close(self) -> None:
         for transport in self.transports:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from deid_agent import config
+from deid_agent.config import DeadLetterSettings
 from deid_agent.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -13,6 +14,8 @@ input = "in"
 output = "out"
 dead_letters = "dead"
 state = "state"
+[dead_letters]
+plain = true
 [audit]
 path = "audit"
 """
@@ -52,7 +55,7 @@ def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.Monkey
         (MINIMAL + "checkpoint_s = 0\n", "audit.checkpoint_s"),
         (
             'transport = "kafka"\n[kafka]\nbootstrap_servers = "b"\n[kafka.routes]\na = "b"\nb = "c"\n'
-            '[audit]\npath = "x"\n',
+            '[dead_letters]\nplain = true\n[audit]\npath = "x"\n',
             "an input and an output",
         ),
     ],
@@ -62,6 +65,24 @@ def test_a_wrong_setting_is_named(file: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"agent.toml.*{told}") as caught:
         config.load(file)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("said", ["", "plain = false\n", 'plain = true\npublic_key = "k.pub"\n', "ratio = 0.1\n"])
+@pytest.mark.parametrize("transport", ["directory", "kafka"])
+def test_how_letters_are_kept_must_be_said(file: Path, said: str, transport: str) -> None:
+    """PHI in the clear is somebody's decision, not a default; both would be none."""
+    text = MINIMAL.replace("plain = true\n", said).replace('"directory"', f'"{transport}"', 1)
+    file.write_text(text + '[kafka]\nbootstrap_servers = "b:1"\n[kafka.routes]\na = "b"\n')
+    with pytest.raises(ConfigurationError, match="deid-agent letters keygen") as caught:
+        config.load(file)
+    assert "plain = true" in str(caught.value)
+
+
+def test_letters_can_be_decided_by_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(MINIMAL.replace("[dead_letters]\nplain = true\n", ""))
+    monkeypatch.setenv("DEID_DEAD_LETTERS__PUBLIC_KEY", "k.pub")
+    monkeypatch.setenv("DEID_DEAD_LETTERS__RUN", "7")
+    assert config.load(file).dead_letters == DeadLetterSettings(public_key=Path("k.pub"), run=7)
 
 
 def test_a_mistyped_variable_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

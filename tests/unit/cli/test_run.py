@@ -27,7 +27,7 @@ def _logging() -> Iterator[None]:
     root.setLevel(level)
 
 
-def settings(root: Path, **changed: str) -> Path:
+def settings(root: Path, letters: str = "plain = true", **changed: str) -> Path:
     """A settings file over folders below ``root``; ``changed`` are paths relative to it."""
     paths = {"input": "in", "output": "out", "dead_letters": "dead", "state": "state", "audit": "audit"} | changed
     at = {name: json.dumps(str(root / path)) for name, path in paths.items()}
@@ -37,6 +37,7 @@ def settings(root: Path, **changed: str) -> Path:
         'transport = "directory"\n[http]\nport = 0\n[agent]\nworkers = 0\n'
         f"[directory]\ninput = {at['input']}\noutput = {at['output']}\n"
         f"dead_letters = {at['dead_letters']}\nstate = {at['state']}\n[audit]\npath = {at['audit']}\n"
+        f"[dead_letters]\n{letters}\n"
     )
     return file
 
@@ -119,6 +120,7 @@ def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.Mo
     file = tmp_path / "kafka.toml"
     file.write_text(
         f'transport = "kafka"\n[kafka]\nbootstrap_servers = "b:9092"\nsasl_mechanism = "XX"\n[kafka.routes]\na = "b"\n'
+        "[dead_letters]\nplain = true\n"
         f"[audit]\npath = {json.dumps(str(tmp_path / 'audit'))}\n"
     )
     done = CliRunner().invoke(main, ["check", "--offline", "--config", str(file)])
@@ -137,6 +139,8 @@ bootstrap_servers = "b:9092"
 sasl_mechanism = "XX"
 [kafka.routes]
 a = "b"
+[dead_letters]
+plain = true
 [audit]
 path = "audit"
 [http]
