@@ -72,9 +72,9 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        if folder.is_file():
-            raise ConfigurationError(f"audit folder {folder}: is a file; the audit is a folder, name one")
         try:
+            if folder.is_file():
+                raise ConfigurationError(f"audit folder {folder}: is a file; the audit is a folder, name one")
             self._made = _make(folder)
             self._file, self._new = _owned(folder / _LOCK)
         except OSError as error:

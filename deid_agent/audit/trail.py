@@ -235,9 +235,9 @@ class AuditTrail:
         self._segment = Segment(number, self._signer.public, {"id": self._build_id, **self._build})
         self._size = 0
         first = self._link(segment_body(number, self._place, self._signer.public, self._build, now))
-        sync_folder(self._folder)
-        # Signed before the first entry: a trail that has one always has a head.
+        # Signed before the first entry, and the names are durable: a trail that has one always has a head.
         self._sign(first, now)
+        sync_folder(self._folder)
 
     def _link(self, body: bytes) -> bytes:
         chain = chain_of(self._place.chain, body)

@@ -60,14 +60,15 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 class Agent:
     """The command in a process of its own."""
 
-    def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "") -> None:
+    def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "", start_s: int = 5) -> None:
         config = folder / "kafka.toml"
         if not (folder / "letters.key").exists():
             letterkeys.generate(folder / "letters.key")
         letters = f'public_key = "{folder / "letters.key.pub"}"'
         config.write_text(
-            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = 5\n{agent}'
+            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = {start_s}\n{agent}'
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
+            "session_timeout_ms = 6000\n"
             f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[dead_letters]\n{letters}\n'
             f'[audit]\npath = "{folder / "audit"}"\n{audit}'
         )
@@ -166,7 +167,8 @@ async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
         given = [Given(message(number), b"k") for number in range(count) if number % PARTITIONS == partition]
         await world.fill(given, partition)
     for enough in (20, count):
-        agent = Agent(world, tmp_path, audit=f'topic = "{topic}"\nsegment_bytes = 65536\n')
+        # The one that was killed leaves the group when its session ends.
+        agent = Agent(world, tmp_path, audit=f'topic = "{topic}"\nsegment_bytes = 65536\n', start_s=60)
         try:
             await settled(world, enough)
         finally:

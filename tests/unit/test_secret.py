@@ -18,6 +18,9 @@ sasl_username = "u"
 {more}
 [kafka.routes]
 a = "b"
+[dead_letters]
+plain = true
+
 [audit]
 path = "audit"
 """
