@@ -66,7 +66,8 @@ class Agent:
             letterkeys.generate(folder / "letters.key")
         letters = f'public_key = "{folder / "letters.key.pub"}"'
         config.write_text(
-            f'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n[agent]\nworkers = 2\nstart_s = {start_s}\n{agent}'
+            'transport = "kafka"\nlog_level = "info"\n[http]\nport = 0\n'
+            f"[agent]\nworkers = 2\nstart_s = {start_s}\n{agent}"
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
             "session_timeout_ms = 6000\n"
             f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[dead_letters]\n{letters}\n'

@@ -10,12 +10,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deid_agent.agent import letterkeys
+from deid_agent.audit.entries import read as read_audit
 from deid_agent.cli import main
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
 GOOD = (SAMPLES / "01-adt-a01.hl7").read_bytes()
 SETTINGS = """
 transport = "directory"
+[http]
+port = 0
 [agent]
 workers = 0
 max_message_bytes = 1024
@@ -178,8 +181,7 @@ def test_refused_mended_put_back_and_published_once() -> None:
     (output,) = (path for path in Path("out").rglob("*") if path.is_file())
     assert b"Okafor" not in output.read_bytes()
     assert output.read_bytes().count(b"\r") == LARGE.count(b"\r")
-    entries = [json.loads(line) for line in Path("audit").read_text().splitlines()]
-    assert [entry["outcome"] for entry in entries] == ["dead_lettered", "dead_lettered", "published"]
+    assert [entry["outcome"] for entry in read_audit(Path("audit"))] == ["dead_lettered", "dead_lettered", "published"]
 
     again = call("replay", *CONFIG, *KEY, "--code", "RESOURCE")
     assert (again.exit_code, again.stdout) == (0, "")
