@@ -103,7 +103,7 @@ def test_a_fault_of_a_command_is_one_line_without_its_text(tmp_path: Path) -> No
     file = tmp_path / "agent.toml"
     file.write_text(
         'transport = "directory"\n[directory]\ninput = "in"\noutput = "out"\ndead_letters = "dead"\nstate = "state"\n'
-        '[audit]\npath = "audit"\n'
+        '[dead_letters]\nplain = true\n[audit]\npath = "audit"\n'
     )
     done = run(FAULT, str(file))
     assert done.returncode == 3
