@@ -90,11 +90,21 @@ class Lane:
             item.forgotten = item.forgotten or item.record.coordinates.stream == stream
 
     async def open(self, starting: asyncio.Lock) -> None:
-        """Start a process and wait until it has built its callable.
+        """Bring a process up; one that dies before it is ready is started again.
 
-        ``ConfigurationError`` with the worker's own words where it can't. ``starting`` keeps two
-        starts apart: multiprocessing's bookkeeping is not made for several threads.
+        ``ConfigurationError`` with the worker's own words where it can't build its callable, ``UnsafeError`` where
+        it does not live long enough to say so. ``starting`` keeps two starts apart: multiprocessing's bookkeeping
+        is not made for several threads.
         """
+        for failures in range(1, _START_FAILURES + 1):
+            try:
+                return await self._open(starting)
+            except UnsafeError:
+                await self._bury()
+                if failures == _START_FAILURES:
+                    raise
+
+    async def _open(self, starting: asyncio.Lock) -> None:
         ours, theirs = socket.socketpair()
         try:
             context = multiprocessing.get_context("spawn")
@@ -134,20 +144,12 @@ class Lane:
                 result = result_of(frame)
             except (EOFError, OSError, ValueError):
                 await self._mourn()
-                await self._reopen(starting)
+                try:
+                    await self.open(starting)
+                except ConfigurationError as error:
+                    raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
             else:
                 self._answer(frame, result)
-
-    async def _reopen(self, starting: asyncio.Lock) -> None:
-        for failures in range(1, _START_FAILURES + 1):
-            try:
-                return await self.open(starting)
-            except ConfigurationError as error:
-                raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
-            except UnsafeError:
-                await self._bury()
-                if failures == _START_FAILURES:
-                    raise
 
     async def close(self) -> None:
         """End the process now."""
