@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import time
 from collections import Counter, defaultdict
@@ -34,12 +35,21 @@ STORM = {
 SQUALL = dict.fromkeys(Fault, 1) | {Fault.AGENT: 2}
 
 
+@pytest.fixture
+def seed() -> int:
+    """Another one each time, shown where a test fails; ``DEID_TEST_SEED`` repeats it."""
+    chosen = int(os.environ.get("DEID_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"DEID_TEST_SEED={chosen}")  # noqa: T201
+    return chosen
+
+
 async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
     """Outputs and dead letters of a run; what it did is shown where a test fails."""
     begin = time.monotonic()
     async with asyncio.timeout(LIMIT_S):
         await chaos.run()
-    print(f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}")
+    told = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
+    print(told)  # noqa: T201
     return await chaos.found()
 
 
@@ -82,9 +92,9 @@ def assert_audited(chaos: Chaos, out: Sequence[ConsumerRecord], letters: Sequenc
     assert {name: outcome for name, (_, outcome) in last.items()} == became
 
 
-async def test_twenty_thousand_messages_through_thirty_kills(own_broker: KafkaBroker, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
+async def test_twenty_thousand_messages_through_thirty_kills(
+    own_broker: KafkaBroker, tmp_path: Path, seed: int
+) -> None:
     world = await KafkaWorld(own_broker).create(PARTITIONS)
     agents = [AgentProcess(tmp_path / name, world, kafka={"instance_id": name}) for name in ("a", "b")]
     chaos = Chaos(world, own_broker, agents, faults=STORM, count=20_000, seed=seed)
@@ -99,9 +109,9 @@ async def test_twenty_thousand_messages_through_thirty_kills(own_broker: KafkaBr
     await chaos.orphans_end()
 
 
-async def test_at_least_once_loses_nothing_and_names_its_doubles(own_broker: KafkaBroker, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
+async def test_at_least_once_loses_nothing_and_names_its_doubles(
+    own_broker: KafkaBroker, tmp_path: Path, seed: int
+) -> None:
     world = await KafkaWorld(own_broker, Delivery.AT_LEAST_ONCE).create(PARTITIONS)
     agents = [AgentProcess(tmp_path / name, world) for name in ("a", "b")]
     chaos = Chaos(world, own_broker, agents, faults=SQUALL, count=5_000, seed=seed)

@@ -32,7 +32,7 @@ class AgentProcess:
         self._config = folder / "agent.toml"
         servers = {"bootstrap_servers": bootstrap or world.cluster.bootstrap, "group_id": world.settings.group_id}
         delivery = {"delivery": str(world.settings.delivery), "session_timeout_ms": 4_000}
-        sections = {
+        sections: dict[str, Mapping[str, object]] = {
             "": {"transport": "kafka", "system": "rules", **(top or {})},
             "agent": {"workers": 1, "drain_s": 5.0, "start_s": 20.0, **(agent or {})},
             "kafka": {**servers, **delivery, **(kafka or {})},
@@ -93,9 +93,13 @@ class AgentProcess:
 
     def owned(self) -> int:
         """How many partitions it has now, by its own log."""
-        counts = {"PartitionsAssigned": 1, "PartitionsRevoked": 0}
-        last = [line for line in self.events() if line["event"] in counts][-1:]
-        return sum(len(line["streams"]) * counts[str(line["event"])] for line in last)  # type: ignore[arg-type]
+        owned = 0
+        for line in self.events():
+            if line["event"] == "PartitionsAssigned" and isinstance(streams := line["streams"], list):
+                owned = len(streams)
+            elif line["event"] == "PartitionsRevoked":
+                owned = 0
+        return owned
 
     def kill(self) -> None:
         """SIGKILL."""
