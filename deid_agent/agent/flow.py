@@ -24,9 +24,9 @@ DEID_ID = "deid-id"
 class RunnerSettings:
     """Bounds and times of the agent. Records and bytes are per partition, ``_s`` are seconds.
 
-    ``drain_s`` is the one deadline that a revoke or a stop gives to work that has begun; it must stay well
-    under the group's rebalance timeout. A settle that takes ``settle_timeout_s`` stops the agent, since
-    nobody knows what it did.
+    ``drain_s`` is the one deadline of a revoke or a stop; it must stay well under the group's rebalance timeout.
+    Work that has begun is settled by then, or left to the next owner; a stop keeps the last of it (``leave_s``)
+    for leaving the group. A settle that takes ``settle_timeout_s`` stops the agent, since nobody knows what it did.
     """
 
     poll_limit: int = 128
@@ -51,6 +51,11 @@ class RunnerSettings:
             raise ConfigurationError("records in flight must be at least twice the poll limit")
         if self.linger_s < 0 or self.drain_s < 0 or not 0 < self.retry_first_s <= self.retry_most_s:
             raise ConfigurationError("linger and drain must not be negative, retry times must rise from above 0")
+
+    @property
+    def leave_s(self) -> float:
+        """How much of ``drain_s`` a stop keeps for leaving the group and closing connections."""
+        return min(2.0, self.drain_s / 4)
 
     def delay_s(self, attempt: int) -> float:
         """How long to wait after the ``attempt``-th failure in a row."""
@@ -88,6 +93,7 @@ class Flow:
         self._bytes = 0
         self._paused = False
         self._deadline: float | None = None
+        self._limit: asyncio.Timeout | None = None
         self._urged = asyncio.Event()
         self._woken = asyncio.Event()
         self._lingering = False
@@ -110,6 +116,8 @@ class Flow:
         """Take nothing more and end by ``deadline`` (loop time); an earlier one that was given stands."""
         self._deadline = min(deadline, self._deadline if self._deadline is not None else math.inf)
         self._out.transport.pause(self.stream)
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(min(self._deadline, self._limit.when() or math.inf))
         self._urged.set()
         self._woken.set()
 
@@ -190,12 +198,14 @@ class Flow:
         entries = [entry_of(item, self._results[item.record.coordinates.offset]) for item in batch.records]
         for item in batch.records:
             self._letters.see(item)
-        await self._in_time("audit", self._out.audit.append(entries))
+        if not await self._in_time("audit", self._out.audit.append(entries)):
+            return False
         attempt = 0
         while True:
             try:
                 settling = self._out.transport.settle(self.stream, batch.records, batch.position)
-                await self._in_time("settle", settling)
+                if not await self._in_time("settle", settling):
+                    return False
                 break
             except TransientError as error:
                 attempt += 1
@@ -208,13 +218,21 @@ class Flow:
         self._account(batch, self._settled_at - begin)
         return True
 
-    async def _in_time(self, what: str, work: Awaitable[None]) -> None:
+    async def _in_time(self, what: str, work: Awaitable[None]) -> bool:
+        """False where the drain was over first: what was cut off there is the next owner's to find out."""
+        now = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(self._settings.settle_timeout_s):
+            end = math.inf if self._deadline is None else self._deadline
+            async with asyncio.timeout_at(min(end, now() + self._settings.settle_timeout_s)) as self._limit:
                 await work
         except TimeoutError:
+            if self._deadline is not None and now() >= self._deadline:
+                return False
             name = f"{self.stream.topic}/{self.stream.number}"
             raise UnsafeError(f"{what} of {name} took too long and may or may not have happened: start again") from None
+        finally:
+            self._limit = None
+        return True
 
     async def _wait(self, attempt: int, error: str) -> bool:
         """Wait before another try, or until a drain begins; False where the drain's deadline has passed."""

@@ -101,6 +101,12 @@ class AgentProcess:
                 owned = 0
         return owned
 
+    def hears_stops(self) -> bool:
+        """True once it has a handler for SIGTERM; before, the interpreter dies of it."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()

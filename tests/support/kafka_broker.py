@@ -36,11 +36,11 @@ _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{proxy}
 inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -153,6 +153,9 @@ class KafkaBroker(Cluster):
 
     def __init__(self, folder: Path, classpath: str) -> None:
         self.port = free_port()
+        self.behind = free_port()
+        self.proxy = free_port()
+        """Who asks at the port ``behind`` is told to come to ``proxy``, where a test may put a proxy."""
         super().__init__(f"127.0.0.1:{self.port}")
         self.folder = folder
         self.log = folder / "broker.log"
@@ -211,7 +214,8 @@ class KafkaBroker(Cluster):
 
     def _format(self) -> None:
         data = self.folder / "data"
-        text = _SETTINGS.format(port=self.port, controller=free_port(), data=data)
+        ports = {"port": self.port, "behind": self.behind, "proxy": self.proxy, "controller": free_port()}
+        text = _SETTINGS.format(**ports, data=data)
         self._properties.write_text(text)
         command = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties))
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)

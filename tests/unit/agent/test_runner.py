@@ -272,6 +272,26 @@ async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
 
 
 @virtual
+async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
+    """A broker that says nothing must not keep a container past its grace, nor its group from dealing out anew."""
+    for how in ("stop", "revoke"):
+        bench = Bench(RunnerSettings(drain_s=10, settle_timeout_s=1000), finite=False)
+        bench.fill(1)
+        bench.executor = EagerExecutor()
+        bench.cluster.hold("settle")
+        task = bench.start()
+        await pass_time(1)
+        if how == "revoke":
+            async with asyncio.timeout(11):
+                await bench.runner.revoked([A])
+        bench.runner.request_stop()
+        await pass_time(11)
+        assert task.done()
+        await task
+        assert bench.offsets() == []
+
+
+@virtual
 async def test_an_unsafe_failure_stops_the_agent() -> None:
     bench = Bench()
     bench.fill(3)
@@ -345,10 +365,10 @@ async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest
     assert not bench.health.ready().ok
     bench.executor.finish()
     bench.executor.finish(1)
-    await pass_time(6)
+    await pass_time(4)
     assert not task.done()
-    await pass_time(2)
-    assert task.done()
+    await pass_time(3)
+    assert task.done(), "of ten seconds two are kept for leaving the group"
     await task
     assert bench.offsets() == [0, 1]
     assert bench.cluster.positions[A] == 2
