@@ -12,7 +12,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
 from deid_agent.agent.ledger import Batch, PartitionLedger
 from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
-from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, LostError, OversizeError, Reason, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import BatchSettled, Gauged, RecordDeadLettered, RecordProcessed, Retrying
 
@@ -207,6 +207,10 @@ class Flow:
                 if not await self._in_time("settle", settling):
                     return False
                 break
+            except OversizeError as error:
+                batch, refused = self._refuse(batch, error)
+                if not await self._in_time("audit", self._out.audit.append([refused])):
+                    return False
             except TransientError as error:
                 attempt += 1
                 if isinstance(error, LostError) and self._deadline is not None:
@@ -217,6 +221,20 @@ class Flow:
         self._settled_at = loop.time()
         self._account(batch, self._settled_at - begin)
         return True
+
+    def _refuse(self, batch: Batch, error: OversizeError) -> tuple[Batch, Entry]:
+        """The batch with a dead letter in place of an output that nobody takes, and what the audit is to add."""
+        for place, item in enumerate(batch.records):
+            done = self._results[item.record.coordinates.offset]
+            if item.record.coordinates.offset == error.offset and isinstance(done.result, Processed):
+                refusal = Refused(Reason.RESOURCE, "output", "publish", input_digest=done.result.input_digest)
+                completed = Completed(refusal, done.attempts, done.seconds)
+                self._results[error.offset] = completed
+                settled = settled_as(item.record, completed)
+                self._letters.see(settled)
+                records = (*batch.records[:place], settled, *batch.records[place + 1 :])
+                return Batch(records, batch.position), entry_of(settled, completed)
+        raise error
 
     async def _in_time(self, what: str, work: Awaitable[None]) -> bool:
         """False where the drain was over first: what was cut off there is the next owner's to find out."""

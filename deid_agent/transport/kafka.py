@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from aiokafka import ConsumerRecord, TopicPartition
 
 from deid_agent.agent.ports import Listener, Partition, Record, Settled
-from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, OversizeError, TransientError, UnsafeError
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import Seal, as_it_came, to_messages
 from deid_agent.transport.kafka_probe import inspect
-from deid_agent.transport.kafka_producer import PartitionWriter, make_writer
+from deid_agent.transport.kafka_producer import PartitionWriter, TooLarge, make_writer
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 
 __all__ = ["Delivery", "KafkaSettings", "KafkaTransport"]
@@ -112,6 +112,10 @@ class KafkaTransport:
         try:
             async with asyncio.timeout(self._settings.settle_timeout_ms / 1000):
                 await writer.settle(messages, position)
+        except TooLarge as error:
+            at, topic = error.message.offset, error.message.topic
+            text = str(translate(error, f"settle {_name(stream)}/{at} to {topic}"))
+            raise OversizeError(at, text) if topic in self._settings.routes.values() else UnsafeError(text) from None
         except CLIENT_ERRORS as error:
             ours = translate(error, f"settle {_name(stream)} up to {position}")
             if isinstance(ours, LostError):
