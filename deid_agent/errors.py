@@ -8,6 +8,7 @@
         ├── TransientError      try again: nothing was settled
         │   └── LostError       the partition has another owner now: only a new assignment helps
         └── UnsafeError         going on could lose or double a record: the agent stops
+            └── OversizeError   the outside takes no output of this size: the record is refused instead
 
 No error carries text of a message: coordinates, paths, rule ids and reason codes only.
 """
@@ -71,3 +72,11 @@ class LostError(TransientError):
 
 class UnsafeError(TransportError):
     """Going on could lose or double a record; the agent stops with exit code 3."""
+
+
+class OversizeError(UnsafeError):
+    """The output of the record at ``offset`` is larger than the outside takes; nothing of its batch was settled."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        super().__init__(text)
+        self.offset = offset

@@ -1,8 +1,13 @@
-"""Says loudly at the end of a run that broker tests were skipped, and fails it where CI asked for them."""
+"""The brokers of the tests: one that many share, one of its own for a test that kills it.
+
+A run whose broker tests were skipped says so loudly at its end, and fails where CI asked for them.
+"""
 
 import os
+from collections.abc import Iterator
 
 import pytest
+from support.kafka_broker import Cluster, KafkaBroker, NoBroker, find_classpath
 
 REQUIRED = "DEID_REQUIRE_BROKER"
 
@@ -32,3 +37,38 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line("  " + reason.removeprefix("Skipped: "), red=True)
     if required:
         terminalreporter.line(f"{REQUIRED}=1: this run counts as failed.", red=True)
+
+
+def _fresh(folder: pytest.TempPathFactory) -> KafkaBroker:
+    broker = KafkaBroker(folder.mktemp("kafka"), find_classpath())
+    broker.start()
+    return broker
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker that several tests share; use topics and groups of your own."""
+    if running := os.environ.get("DEID_TEST_BROKER"):
+        yield Cluster(running)
+        return
+    try:
+        broker = _fresh(tmp_path_factory)
+    except NoBroker as reason:
+        pytest.skip(str(reason))
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker for one test alone, which may stop, kill and restart it."""
+    try:
+        broker = _fresh(tmp_path_factory)
+    except NoBroker as reason:
+        pytest.skip(str(reason))
+    try:
+        yield broker
+    finally:
+        broker.kill()

@@ -4,40 +4,35 @@ import asyncio
 import math
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
-from deid_agent import trace
-from deid_agent.agent.audit import AuditLog, Entry
-from deid_agent.agent.deadletter import LetterCount, LetterLimit, safe_path
+from deid_agent.agent.audit import AuditLog
+from deid_agent.agent.deadletter import LetterCount, LetterLimit
 from deid_agent.agent.health import Health
-from deid_agent.agent.job import Completed, Executor, Processed, Refused, Suppressed
+from deid_agent.agent.job import Completed, Executor, Processed, Refused
 from deid_agent.agent.ledger import Batch, PartitionLedger
-from deid_agent.agent.lineage import lineage_of, ours
-from deid_agent.agent.ports import DeadLetter, Outcome, Output, Partition, Record, Settled, Transport
-from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError
+from deid_agent.agent.outcomes import entry_of, processed_event, settled_as, trace_of, with_lines
+from deid_agent.agent.ports import Outcome, Partition, Record, Settled, Transport
+from deid_agent.errors import ConfigurationError, LostError, OversizeError, Reason, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import (
     BatchSettled,
     Gauged,
     RecordDeadLettered,
-    RecordProcessed,
     RecordSettled,
     Retrying,
 )
 
 T = TypeVar("T")
 
-DEID_ID = "deid-id"
-"""Header of every output: ``topic/partition/offset`` of its input, so that a reader can drop a duplicate."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
     """Bounds and times of the agent. Records and bytes are per partition, ``_s`` are seconds.
 
-    ``drain_s`` is the one deadline that a revoke or a stop gives to work that has begun; it must stay well
-    under the group's rebalance timeout. A settle that takes ``settle_timeout_s`` stops the agent, since
-    nobody knows what it did.
+    ``drain_s`` is the one deadline of a revoke or a stop; it must stay well under the group's rebalance timeout.
+    Work that has begun is settled by then, or left to the next owner; a stop keeps the last of it (``leave_s``)
+    for leaving the group. A settle that takes ``settle_timeout_s`` stops the agent, since nobody knows what it did.
     """
 
     poll_limit: int = 128
@@ -63,6 +58,11 @@ class RunnerSettings:
         if self.linger_s < 0 or self.drain_s < 0 or not 0 < self.retry_first_s <= self.retry_most_s:
             raise ConfigurationError("linger and drain must not be negative, retry times must rise from above 0")
 
+    @property
+    def leave_s(self) -> float:
+        """How much of ``drain_s`` a stop keeps for leaving the group and closing connections."""
+        return min(2.0, self.drain_s / 4)
+
     def delay_s(self, attempt: int) -> float:
         """How long to wait after the ``attempt``-th failure in a row."""
         return min(self.retry_most_s, self.retry_first_s * 2.0 ** min(attempt - 1, 32))
@@ -78,6 +78,10 @@ class Outside:
     settings: RunnerSettings
     telemetry: Telemetry
     health: Health
+
+
+class _CutOffError(Exception):
+    """The drain's deadline has passed."""
 
 
 class Flow:
@@ -100,6 +104,7 @@ class Flow:
         self._bytes = 0
         self._paused = False
         self._deadline: float | None = None
+        self._limit: asyncio.Timeout | None = None
         self._urged = asyncio.Event()
         self._woken = asyncio.Event()
         self._lingering = False
@@ -123,6 +128,8 @@ class Flow:
         """Take nothing more and end by ``deadline`` (loop time); an earlier one that was given stands."""
         self._deadline = min(deadline, self._deadline if self._deadline is not None else math.inf)
         self._out.transport.pause(self.stream)
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(min(self._deadline, self._limit.when() or math.inf))
         self._urged.set()
         self._woken.set()
 
@@ -201,21 +208,32 @@ class Flow:
 
     async def _settle(self, batch: Batch) -> bool:
         """Make a batch durable; False where draining ended before the outside came back."""
+        try:
+            return await self._made_durable(batch)
+        except _CutOffError:
+            return False
+
+    async def _made_durable(self, batch: Batch) -> bool:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         entries = [entry_of(item, self._results[item.record.coordinates.offset]) for item in batch.records]
         for item in batch.records:
             self._letters.see(item)
         lines = await self._in_time("audit", self._out.audit.append(entries))
-        records = batch.records
-        if lines:
-            records = tuple(replace(item, audit=line) for item, line in zip(records, lines, strict=True))
+        batch = replace(batch, records=with_lines(batch.records, lines))
         attempt = 0
         while True:
             try:
-                settling = self._out.transport.settle(self.stream, records, batch.position)
+                settling = self._out.transport.settle(self.stream, batch.records, batch.position)
                 await self._in_time("settle", settling)
                 break
+            except OversizeError as error:
+                place, settled = self._refuse(batch, error)
+                entry = entry_of(settled, self._results[error.offset])
+                lines = await self._in_time("audit", self._out.audit.append([entry]))
+                (settled,) = with_lines((settled,), lines)
+                records = (*batch.records[:place], settled, *batch.records[place + 1 :])
+                batch = replace(batch, records=records)
             except TransientError as error:
                 attempt += 1
                 if isinstance(error, LostError) and self._deadline is not None:
@@ -227,13 +245,33 @@ class Flow:
         self._account(batch, self._settled_at - begin)
         return True
 
+    def _refuse(self, batch: Batch, error: OversizeError) -> tuple[int, Settled]:
+        """Which record of the batch has an output that nobody takes, and the dead letter in its place."""
+        for place, item in enumerate(batch.records):
+            done = self._results[item.record.coordinates.offset]
+            if item.record.coordinates.offset == error.offset and isinstance(done.result, Processed):
+                refusal = Refused(Reason.RESOURCE, "output", "publish", input_digest=done.result.input_digest)
+                completed = Completed(refusal, done.attempts, done.seconds)
+                self._results[error.offset] = completed
+                settled = settled_as(item.record, completed)
+                self._letters.see(settled)
+                return place, settled
+        raise error
+
     async def _in_time(self, what: str, work: Awaitable[T]) -> T:
+        """Raises ``_CutOffError`` where the drain was over first: what was cut off is the next owner's to find out."""
+        now = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(self._settings.settle_timeout_s):
+            end = math.inf if self._deadline is None else self._deadline
+            async with asyncio.timeout_at(min(end, now() + self._settings.settle_timeout_s)) as self._limit:
                 return await work
         except TimeoutError:
+            if self._deadline is not None and now() >= self._deadline:
+                raise _CutOffError from None
             name = f"{self.stream.topic}/{self.stream.number}"
             raise UnsafeError(f"{what} of {name} took too long and may or may not have happened: start again") from None
+        finally:
+            self._limit = None
 
     async def _wait(self, attempt: int, error: str) -> bool:
         """Wait before another try, or until a drain begins; False where the drain's deadline has passed."""
@@ -279,66 +317,3 @@ class Flow:
                 seconds,
             )
         )
-
-
-def trace_of(record: Record) -> str:
-    """The id of the trace that a record belongs to; empty where it tells none."""
-    found = trace.of(record.headers)
-    return found.id if found else ""
-
-
-def processed_event(record: Record, completed: Completed, waited: float = 0.0) -> RecordProcessed:
-    """What is told of a record that a worker is done with. ``waited``: seconds for a worker, retries included."""
-    at, result = str(record.coordinates), completed.result
-    timings, found = (result.timings, result.found) if isinstance(result, Processed) else ((), ())
-    stages = (("queue", waited), *timings)
-    return RecordProcessed(at, completed.seconds, completed.attempts, stages, found, trace_of(record))
-
-
-def settled_as(record: Record, completed: Completed) -> Settled:
-    """How a record settles, given what the worker made of it.
-
-    What leaves belongs to the trace that the record came with, below a span of ours: readers see who sent it to them.
-    """
-    known = trace.of(record.headers)
-    traceparent = known.below(str(record.coordinates)).header() if known else b""
-    match completed.result:
-        case Processed(payload=payload, key=key, headers=headers):
-            # A policy may let these names through; what a sender wrote under them is dropped all the same.
-            kept = [i for i in headers if i[0] != DEID_ID and i[0].lower() != trace.HEADER and not ours(i[0])]
-            if traceparent and any(name.lower() == trace.HEADER for name, _ in headers):
-                kept.append((trace.HEADER, traceparent))
-            marks = (*lineage_of(record).headers(), (DEID_ID, str(record.coordinates).encode()))
-            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, *marks)))
-        case Refused(reason=reason, where=where, stage=stage, fault=fault):
-            letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
-            return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
-        case Suppressed():
-            return Settled(record, Outcome.SUPPRESSED)
-        case _:
-            assert_never(completed.result)
-
-
-def entry_of(settled: Settled, completed: Completed) -> Entry:
-    """What the audit keeps of a settled record."""
-    at, result, letter = settled.record.coordinates, completed.result, settled.letter
-    if isinstance(result, Processed):
-        return Entry(
-            at,
-            settled.outcome,
-            attempts=completed.attempts,
-            input_digest=result.input_digest,
-            output_digest=result.output_digest,
-            remarks=result.remarks,
-        )
-    if letter is None:
-        return Entry(at, settled.outcome, attempts=completed.attempts, input_digest=result.input_digest)
-    return Entry(
-        at,
-        settled.outcome,
-        reason=letter.reason,
-        where=letter.where,
-        stage=letter.stage,
-        attempts=letter.attempts,
-        input_digest=result.input_digest,
-    )

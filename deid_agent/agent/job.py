@@ -80,8 +80,9 @@ Done = Callable[[Record, Completed], None]
 class Executor(Protocol):
     """Runs jobs away from the event loop. All methods are called on one loop.
 
-    Guarantees that ``done`` is called once for each submitted record that is not forgotten,
-    whatever the callable does, and that records of one partition and key run one after another in order.
+    Guarantees that ``done`` is called once for each submitted record that is not forgotten, whatever the
+    callable does. Records begin in the order of their submission and may finish in any: order per partition
+    and key is kept by the ledger, which alone decides what leaves next.
     """
 
     async def start(self) -> None:

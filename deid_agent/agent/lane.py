@@ -1,10 +1,11 @@
-"""One worker process with its queue: order within the lane, a deadline per job, restart and retry."""
+"""One worker process: takes jobs off the queue that all share, with a deadline per job, restart and retry."""
 
 import asyncio
 import contextlib
 import multiprocessing
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 from typing import Final
@@ -17,8 +18,10 @@ from deid_agent.errors import ConfigurationError, Reason, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import WorkerRestarted
 
-_WINDOW: Final = 2  # one job at work, one already in the worker's socket
+WINDOW: Final = 2
+"""Most jobs that a worker has: one at work, one already in its socket."""
 _START_FAILURES: Final = 3
+_PATIENCE_S: Final = 0.5
 _GRACE_S: Final = 0.1
 
 
@@ -36,35 +39,47 @@ class LaneSettings:
 
 
 @dataclass(slots=True)
-class _Item:
-    number: int
+class Item:
+    """A record that waits for a result. ``moved``: another item has it now, and whatever comes of this one is idle."""
+
     record: Record = field(repr=False)
     done: Done
-    frame: bytes = field(repr=False)
     failures: int = 0
+    number: int = 0
     forgotten: bool = False
+    moved: bool = False
 
 
 class Lane:
-    """A worker process and the jobs that are bound to it.
+    """A worker process and the jobs that it has taken off ``queue``.
 
-    ``open()`` brings the process up, ``run()`` reads its answers and brings it back when it dies. All
-    methods belong to one event loop; nothing here blocks it.
+    ``open()`` brings the process up, ``run()`` reads its answers and brings it back when it dies. ``deal`` is called
+    when jobs have come back to the queue. All methods belong to one event loop; nothing here blocks it.
     """
 
-    def __init__(self, number: int, factory: Factory, settings: LaneSettings, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        number: int,
+        factory: Factory,
+        settings: LaneSettings,
+        telemetry: Telemetry,
+        queue: deque[Item],
+        deal: Callable[[], None],
+    ) -> None:
         self._number = number
         self._factory = factory
         self._settings = settings
         self._telemetry = telemetry
-        self._queue: deque[_Item] = deque()
-        self._sent: deque[_Item] = deque()
+        self._queue = queue
+        self._deal = deal
+        self._sent: deque[Item] = deque()
         self._jobs = 0
         self._process: SpawnProcess | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._late: _Item | None = None
+        self._slow = False
+        self._late: Item | None = None
 
     @property
     def up(self) -> bool:
@@ -73,33 +88,47 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """Jobs that the worker has not begun; the second one in its socket is among them."""
-        return len(self._queue) + max(0, len(self._sent) - 1)
+        """Jobs in the worker's socket that it has not begun."""
+        return max(0, len(self._sent) - 1)
 
-    def submit(self, record: Record, done: Done) -> None:
-        """Queue a record behind the others of this lane."""
-        self._jobs += 1
-        try:
-            frame = pack(job_frame(self._jobs, job_for(record)))
-        except ValueError as error:
-            refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
-            asyncio.get_running_loop().call_soon(done, record, refused)
-            return
-        self._queue.append(_Item(self._jobs, record, done, frame))
-        self._pump()
+    def pull(self, most: int = WINDOW) -> None:
+        """Take jobs off the queue until the worker has ``most``; nothing behind a job that is slow."""
+        while self._writer is not None and self._queue and len(self._sent) < most and not self._slow:
+            item = self._queue.popleft()
+            self._jobs += 1
+            item.number = self._jobs
+            try:
+                frame = pack(job_frame(item.number, job_for(item.record)))
+            except ValueError as error:
+                refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
+                asyncio.get_running_loop().call_soon(item.done, item.record, refused)
+                continue
+            self._sent.append(item)
+            self._writer.write(frame)
+            if len(self._sent) == 1:
+                self._watch()
 
     def forget(self, stream: Partition) -> None:
-        """Drop queued jobs of a partition; those at the worker are not tried again."""
-        self._queue = deque(item for item in self._queue if item.record.coordinates.stream != stream)
+        """Jobs of a partition that are at the worker are not tried again."""
         for item in self._sent:
             item.forgotten = item.forgotten or item.record.coordinates.stream == stream
 
     async def open(self, starting: asyncio.Lock) -> None:
-        """Start a process and wait until it has built its callable.
+        """Bring a process up; one that dies before it is ready is started again.
 
-        ``ConfigurationError`` with the worker's own words where it can't. ``starting`` keeps two
-        starts apart: multiprocessing's bookkeeping is not made for several threads.
+        ``ConfigurationError`` with the worker's own words where it can't build its callable, ``UnsafeError`` where
+        it does not live long enough to say so. ``starting`` keeps two starts apart: multiprocessing's bookkeeping
+        is not made for several threads.
         """
+        for failures in range(1, _START_FAILURES + 1):
+            try:
+                return await self._open(starting)
+            except UnsafeError:
+                await self._bury()
+                if failures == _START_FAILURES:
+                    raise
+
+    async def _open(self, starting: asyncio.Lock) -> None:
         ours, theirs = socket.socketpair()
         try:
             context = multiprocessing.get_context("spawn")
@@ -129,7 +158,7 @@ class Lane:
             writer.close()
             raise
         self._writer = writer
-        self._pump()
+        self.pull()
 
     async def run(self, starting: asyncio.Lock) -> None:
         """Read answers until cancelled. ``UnsafeError`` where the worker can't be brought back."""
@@ -139,20 +168,12 @@ class Lane:
                 result = result_of(frame)
             except (EOFError, OSError, ValueError):
                 await self._mourn()
-                await self._reopen(starting)
+                try:
+                    await self.open(starting)
+                except ConfigurationError as error:
+                    raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
             else:
                 self._answer(frame, result)
-
-    async def _reopen(self, starting: asyncio.Lock) -> None:
-        for failures in range(1, _START_FAILURES + 1):
-            try:
-                return await self.open(starting)
-            except ConfigurationError as error:
-                raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
-            except UnsafeError:
-                await self._bury()
-                if failures == _START_FAILURES:
-                    raise
 
     async def close(self) -> None:
         """End the process now."""
@@ -173,24 +194,27 @@ class Lane:
         (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
         return unpack(await reader.readexactly(size))
 
-    def _pump(self) -> None:
-        while self._writer is not None and self._queue and len(self._sent) < _WINDOW:
-            item = self._queue.popleft()
-            self._sent.append(item)
-            self._writer.write(item.frame)
-            if len(self._sent) == 1:
-                self._watch()
-
     def _watch(self) -> None:
         """(Re)start the clock of the job that is at work."""
+        self._slow = False
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if self._sent:
-            loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(self._settings.deadline_s, self._expire, self._sent[0], False)
+            patience = min(_PATIENCE_S, self._settings.deadline_s)
+            self._alarm = asyncio.get_running_loop().call_later(patience, self._part, self._sent[0], patience)
 
-    def _expire(self, item: _Item, warned: bool) -> None:
+    def _part(self, item: Item, waited: float) -> None:
+        """The job at work is slow: the one behind it goes to a worker that has time."""
+        self._alarm = asyncio.get_running_loop().call_later(self._settings.deadline_s - waited, self._expire, item)
+        self._slow = True
+        for behind in list(self._sent)[:0:-1]:
+            if not behind.forgotten and not behind.moved:
+                behind.moved = True
+                self._queue.appendleft(Item(behind.record, behind.done, behind.failures))
+        self._deal()
+
+    def _expire(self, item: Item, warned: bool = False) -> None:
         if not self._sent or self._sent[0] is not item:
             return
         if not warned:
@@ -205,13 +229,14 @@ class Lane:
             raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
         item = self._sent.popleft()
         self._watch()
-        self._pump()
-        item.done(item.record, Completed(result, item.failures + 1, frame.nanoseconds / 1e9))
+        self.pull()
+        if not item.moved:
+            item.done(item.record, Completed(result, item.failures + 1, frame.nanoseconds / 1e9))
 
     async def _mourn(self) -> None:
-        """The worker is gone: blame the job it had, put all jobs back in order."""
+        """The worker is gone: blame the job it had, put all jobs back where they were in the queue."""
         late, self._late = self._late, None
-        head = self._sent[0] if self._sent else None
+        head = self._sent[0] if self._sent and not self._sent[0].moved else None
         # A worker killed for a job that answered at the last moment: nobody is to blame.
         blamed = head if late is None or late is head else None
         cause = "deadline" if late is not None else "died"
@@ -223,10 +248,11 @@ class Lane:
             blamed.failures += 1
             poisoned = blamed.failures >= self._settings.attempts
         for item in reversed(self._sent):
-            if not item.forgotten and not (poisoned and item is blamed):
+            if not item.forgotten and not item.moved and not (poisoned and item is blamed):
                 self._queue.appendleft(item)
         self._sent.clear()
         self._watch()
+        self._deal()
         if blamed is not None and poisoned and not blamed.forgotten:
             fault = "DeadlineExceeded" if late is not None else "WorkerDied"
             refused = Refused(Reason.POISON, stage="worker", fault=fault)

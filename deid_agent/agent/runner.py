@@ -59,6 +59,7 @@ class Runner:
         self._tasks: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._closing = False
+        self._leave_by = math.inf
         self._away = "it did not answer"
 
     def request_stop(self) -> None:
@@ -119,6 +120,7 @@ class Runner:
         await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         self._closing = True
         self._out.health.stopping()
+        self._expect_end()
         # Records of a poll that is cut off here were never started: no position passes them.
         taking.cancel()
         await asyncio.wait({taking})
@@ -126,13 +128,18 @@ class Runner:
         ending = group.create_task(self._drain(flows, math.inf))
         await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
-            deadline = asyncio.get_running_loop().time() + self._out.settings.drain_s
+            self._expect_end()
             for flow in flows:
-                flow.drain(deadline)
+                flow.drain(self._leave_by - self._out.settings.leave_s)
         unsettled = await ending
         cause = "requested" if self._stop.is_set() else "exhausted"
         stopping.cancel()
         self._out.telemetry.emit(AgentStopped(cause, unsettled))
+
+    def _expect_end(self) -> None:
+        """A stop was asked for: one deadline for all that is left to do, from the moment we hear of it."""
+        if self._stop.is_set() and math.isinf(self._leave_by):
+            self._leave_by = asyncio.get_running_loop().time() + self._out.settings.drain_s
 
     async def _drain(self, flows: Sequence[Flow], deadline: float) -> int:
         """End these flows by the deadline; how many records they left unsettled."""
@@ -197,9 +204,10 @@ class Runner:
 
     async def _close(self) -> None:
         self._out.health.closing()
+        left = max(0.0, self._leave_by - asyncio.get_running_loop().time())
         for name, stop in (("transport", self._out.transport.stop), ("executor", self._out.executor.stop)):
             try:
-                async with asyncio.timeout(self._out.settings.stop_timeout_s):
+                async with asyncio.timeout(min(left, self._out.settings.stop_timeout_s)):
                     await stop()
             except (DeidError, TimeoutError, OSError) as error:
                 # Everything that could settle has; the rest is for the next start.

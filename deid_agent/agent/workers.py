@@ -1,37 +1,26 @@
-"""Executors: lanes of worker processes, or one thread for tests and small machines."""
+"""Executors: worker processes, or one thread for tests and small machines."""
 
 import asyncio
 import atexit
 import multiprocessing.util  # noqa: F401 - registers its own exit handler, which must run after ours
-import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 from deid_agent.agent.faults import describe, leading
 from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt, job_for
-from deid_agent.agent.lane import Lane, LaneSettings
+from deid_agent.agent.lane import WINDOW, Item, Lane, LaneSettings
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, DeidError
 from deid_agent.telemetry.emit import Telemetry
 
 
-def lane_of(record: Record, lanes: int) -> int:
-    """The lane of a record, the same on every machine and in every run (``hash()`` is salted).
-
-    Records of one partition and key share a lane; those without a key are dealt out one by one,
-    since the ledger alone keeps the order of what leaves.
-    """
-    at = record.coordinates
-    key = str(at.offset).encode() if record.key is None else record.key
-    return zlib.crc32(key, zlib.crc32(f"{at.topic}/{at.partition}/".encode())) % lanes
-
-
 class WorkerPool:
-    """Lanes of worker processes; see ``Executor`` for what it guarantees.
+    """Worker processes that share one queue; see ``Executor`` for what it guarantees.
 
     A worker that dies or passes its deadline is started again and its job tried anew, at most
-    ``settings.attempts`` times in all; then the record is refused as ``POISON``. Other lanes do not notice.
+    ``settings.attempts`` times in all; then the record is refused as ``POISON``. Meanwhile the others take what
+    it would have taken: a queue for each worker would hold up all that stand behind such a record.
     """
 
     def __init__(
@@ -44,7 +33,8 @@ class WorkerPool:
         if workers < 1:
             raise ConfigurationError("a pool needs at least one worker; InlineExecutor works without")
         chosen = settings or LaneSettings()
-        self._lanes = [Lane(number, factory, chosen, telemetry) for number in range(workers)]
+        self._queue: deque[Item] = deque()
+        self._lanes = [Lane(number, factory, chosen, telemetry, self._queue, self._deal) for number in range(workers)]
         self._starting: asyncio.Lock | None = None
 
     @property
@@ -60,7 +50,7 @@ class WorkerPool:
     @property
     def waiting(self) -> int:
         """How many records wait for a worker."""
-        return sum(lane.waiting for lane in self._lanes)
+        return len(self._queue) + sum(lane.waiting for lane in self._lanes)
 
     async def start(self) -> None:
         """Start all workers side by side; ``ConfigurationError`` where one can't be built."""
@@ -85,10 +75,14 @@ class WorkerPool:
 
     def submit(self, record: Record, done: Done) -> None:
         """See ``Executor.submit``."""
-        self._lanes[lane_of(record, len(self._lanes))].submit(record, done)
+        self._queue.append(Item(record, done))
+        self._deal()
 
     def forget(self, stream: Partition) -> None:
         """See ``Executor.forget``."""
+        kept = [item for item in self._queue if item.record.coordinates.stream != stream]
+        self._queue.clear()  # in place: the lanes hold it too
+        self._queue.extend(kept)
         for lane in self._lanes:
             lane.forget(stream)
 
@@ -96,6 +90,12 @@ class WorkerPool:
         """Kill all workers and wait for them."""
         await asyncio.gather(*(lane.close() for lane in self._lanes))
         atexit.unregister(self._kill)
+
+    def _deal(self) -> None:
+        """Give out what waits: one job to each worker before any gets its second."""
+        for most in range(1, WINDOW + 1):
+            for lane in self._lanes:
+                lane.pull(most)
 
     def _kill(self) -> None:
         for lane in self._lanes:

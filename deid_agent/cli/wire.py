@@ -125,6 +125,8 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
         client_id=ours.client_id,
         instance_id=ours.instance_id,
         session_timeout_ms=ours.session_timeout_ms,
+        # A member that still drains must not be thrown out meanwhile.
+        rebalance_timeout_ms=max(60_000, int(2_000 * settings.agent.drain_s)),
         max_request_bytes=ours.max_request_bytes,
         compression=ours.compression,
         security_protocol=ours.security_protocol,

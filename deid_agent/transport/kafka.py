@@ -15,14 +15,14 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from deid_agent.agent.letterhead import PLAIN, Keeper
 from deid_agent.agent.ports import Listener, Partition, Record, Settled
-from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, DeidError, LostError, OversizeError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import TransactionAborted
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import to_messages
 from deid_agent.transport.kafka_probe import inspect
-from deid_agent.transport.kafka_producer import PartitionWriter, make_writer
+from deid_agent.transport.kafka_producer import PartitionWriter, TooLarge, make_writer
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
 
 __all__ = ["Delivery", "KafkaSettings", "KafkaTransport"]
@@ -120,6 +120,10 @@ class KafkaTransport:
         try:
             async with asyncio.timeout(self._settings.settle_timeout_ms / 1000):
                 await writer.settle(messages, position)
+        except TooLarge as error:
+            at, topic = error.message.offset, error.message.topic
+            text = str(translate(error, f"settle {_name(stream)}/{at} to {topic}"))
+            raise OversizeError(at, text) if topic in self._settings.routes.values() else UnsafeError(text) from None
         except CLIENT_ERRORS as error:
             ours = translate(error, f"settle {_name(stream)} up to {position}")
             if isinstance(ours, LostError):
@@ -143,19 +147,22 @@ class KafkaTransport:
         return False
 
     async def stop(self) -> None:
-        """See ``Transport.stop``. Does not wait longer than ten seconds for a broker that does not answer."""
+        """See ``Transport.stop``. Waits ten seconds at most for a broker that does not answer, less where cancelled."""
         consumer, self._consumer = self._consumer, None
         self._ready = frozenset()
         self._woken.set()
-        await self._close_writers()
-        if consumer is None:
-            return
-        # In a task of its own: with a dead broker the library lets the cancellation of its own fetches out.
-        leaving = asyncio.create_task(consumer.stop())
-        await asyncio.wait({leaving}, timeout=_STOP_S)
-        if not leaving.done() or leaving.cancelled() or leaving.exception() is not None:
-            leaving.cancel()
-            await consumer.abandon()  # the group finds out by the session timeout
+        leaving: asyncio.Task[None] | None = None
+        try:
+            await self._close_writers()
+            if consumer is not None:
+                # In a task of its own: with a dead broker the library lets the cancellation of its fetches out.
+                leaving = asyncio.create_task(consumer.stop())
+                await asyncio.wait({leaving}, timeout=_STOP_S)
+        finally:
+            if consumer is not None and (leaving is None or not _well(leaving)):
+                if leaving is not None:
+                    leaving.cancel()
+                await consumer.abandon()  # the group finds out by the session timeout
 
     # --- joining and polling
 
@@ -211,7 +218,7 @@ class KafkaTransport:
                 async with asyncio.timeout(self._settings.rebalance_timeout_ms / 1000):
                     await self._listener.revoked(leaving)
         except TimeoutError:
-            self._failure = TransientError("the drain took longer than kafka.rebalance_timeout_ms")
+            self._failure = TransientError("Kafka: the drain took longer than a rebalance may")
         except Exception as error:  # noqa: BLE001  the caller logs and swallows it: the next poll raises it
             self._failure = _as_ours(error, "give partitions up")
         finally:
@@ -284,6 +291,10 @@ def _as_ours(error: Exception, doing: str) -> DeidError:
     if isinstance(error, CLIENT_ERRORS):
         return translate(error, doing)
     return UnsafeError(f"Kafka: {doing}: unexpected {type(error).__name__}")
+
+
+def _well(task: "asyncio.Task[None]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 async def _end(task: "asyncio.Task[Fetched]") -> None:

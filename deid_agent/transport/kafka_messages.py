@@ -26,6 +26,10 @@ class Message:
     headers: Headers = field(repr=False)
     timestamp_ms: int | None
 
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
 
 def to_messages(batch: Iterable[Settled], settings: KafkaSettings, keeper: Keeper) -> Sequence[Message]:
     """The messages of a batch, in its order; a suppressed record has none but its audit line.

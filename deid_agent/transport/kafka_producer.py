@@ -15,11 +15,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent.ports import Partition
-from deid_agent.errors import ConfigurationError, LostError
+from deid_agent.errors import ConfigurationError, LostError, TransientError
 from deid_agent.transport.kafka_errors import cause_of
 from deid_agent.transport.kafka_messages import Message, place
 from deid_agent.transport.kafka_offsets import stable_position
@@ -34,6 +34,17 @@ Aborted = Callable[[Partition, str], None]
 """Is told that a transaction of a partition was given up, and the class of the error."""
 
 
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+class TooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
+    """No broker or setting lets this message through."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__()
+        self.message = message
+
+
 class PartitionWriter(ABC):
     """Writes what is settled of one input partition. Raises the client's errors, and ``LostError``."""
 
@@ -45,6 +56,7 @@ class PartitionWriter(ABC):
         self._attempted: int | None = None
         self._writing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._batch_bytes = settings.batch_bytes
         self.position: int | None = None
         """The committed position as last known; ``None`` where nothing was ever committed."""
 
@@ -132,20 +144,36 @@ class PartitionWriter(ABC):
         """Send, then move the position."""
 
     def _make(self, **options: object) -> AIOKafkaProducer:
-        return make_producer(self._settings, **options)
+        return make_producer(self._settings, batch_bytes=self._batch_bytes, **options)
 
-    async def _send(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> list[asyncio.Future[object]]:
-        """Queue messages in order; the futures end when they are acknowledged, and must be looked at.
+    async def _deliver(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> None:
+        """Send in order and wait until all are acknowledged. Raises ``TooLarge`` where one can't be.
 
         ``commit_transaction`` waits for them too but does not mind their errors: it would commit the rest.
         """
+        acknowledged: list[asyncio.Future[object]] = []
+        try:
+            await self._send(producer, messages, acknowledged)
+            await asyncio.gather(*acknowledged)
+        except _TOO_LARGE as error:
+            refused = [m for m, f in zip(messages, acknowledged, strict=False) if _too_large(f)]
+            # Our own limit refuses the one behind those that were queued.
+            largest = max(refused, key=Message.size) if refused else messages[len(acknowledged)]
+            if len(refused) <= 1 or largest.size() >= self._batch_bytes:
+                raise TooLarge(largest) from error
+            # What the broker measures is a batch. One that is alone in its batch is too large by itself.
+            self._batch_bytes //= 4
+            raise TransientError(f"Kafka: {largest.topic} takes smaller batches: sent again in smaller ones") from None
+
+    async def _send(
+        self, producer: AIOKafkaProducer, messages: Sequence[Message], acknowledged: list[asyncio.Future[object]]
+    ) -> None:
+        """Queue messages in order; the futures end when they are acknowledged, and must be looked at."""
         inputs = len(await producer.partitions_for(self._stream.topic))
-        acknowledged = []
         for message in messages:
             outputs = len(await producer.partitions_for(message.topic))
             partition = place(message.key, self._stream.number, inputs, outputs)
             acknowledged.append(await send(producer, message, partition))
-        return acknowledged
 
 
 class TransactionalWriter(PartitionWriter):
@@ -167,8 +195,7 @@ class TransactionalWriter(PartitionWriter):
         offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, "")}
         try:
             await producer.begin_transaction()
-            acknowledged = await self._send(producer, messages)
-            await asyncio.gather(*acknowledged)
+            await self._deliver(producer, messages)
             await producer.send_offsets_to_transaction(offsets, self._settings.group_id)
             await producer.commit_transaction()
         except BaseException as error:  # a cancellation too: it took too long, or the partition was given up
@@ -187,19 +214,19 @@ class AcknowledgingWriter(PartitionWriter):
 
     async def _write(self, producer: AIOKafkaProducer, messages: Sequence[Message], position: int) -> None:
         # What an earlier attempt got acknowledged is not sent again only because its commit failed.
-        await asyncio.gather(*await self._send(producer, [m for m in messages if m.offset > self._written]))
+        await self._deliver(producer, [m for m in messages if m.offset > self._written])
         self._written = position - 1
         await self._commit(self._stream, position)
 
 
-def make_producer(settings: KafkaSettings, **options: object) -> AIOKafkaProducer:
+def make_producer(settings: KafkaSettings, *, batch_bytes: int | None = None, **options: object) -> AIOKafkaProducer:
     """An idempotent producer, not started. Raises ``ConfigurationError``."""
     try:
         return AIOKafkaProducer(
             **settings.connection(),
             acks="all",
             enable_idempotence=True,
-            max_batch_size=settings.batch_bytes,
+            max_batch_size=batch_bytes or settings.batch_bytes,
             max_request_size=settings.max_request_bytes,
             linger_ms=settings.linger_ms,
             compression_type=settings.compression,
@@ -235,6 +262,10 @@ def make_writer(settings: KafkaSettings, stream: Partition, commit: Commit, abor
     if settings.delivery is Delivery.EXACTLY_ONCE:
         return TransactionalWriter(settings, stream, aborted)
     return AcknowledgingWriter(settings, stream, commit)
+
+
+def _too_large(future: "asyncio.Future[object]") -> bool:
+    return future.done() and not future.cancelled() and isinstance(future.exception(), _TOO_LARGE)
 
 
 def death(producer: AIOKafkaProducer) -> BaseException | None:

@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from support.kafka_broker import Cluster
 from support.kafka_world import Copier, KafkaWorld, copied, read, until
-from support.transport_contract import Given, Member, numbered
+from support.transport_contract import Given, Member, numbered, refused
 
-from deid_agent.agent.ports import Partition, Record
-from deid_agent.errors import TransientError
+from deid_agent.agent.ports import Partition, Record, Settled
+from deid_agent.errors import OversizeError, TransientError
 from deid_agent.telemetry.metrics import TXN_ABORTS
 from deid_agent.transport.kafka import Delivery, KafkaTransport
 from deid_agent.transport.kafka_producer import TransactionalWriter
@@ -78,9 +78,9 @@ async def test_members_come_and_go_without_a_loss_or_a_double(world: KafkaWorld)
         await copier.transport.stop()
 
     async with asyncio.timeout(40), asyncio.TaskGroup() as group:
-        group.create_task(member(first, 0, 500))
-        group.create_task(member(second, 200, 1200))
-        group.create_task(member(third, 350, 1200))
+        group.create_task(member(first, 0, 900))
+        group.create_task(member(second, 50, 1200))
+        group.create_task(member(third, 150, 1200))
     assert min(first.settled, second.settled, third.settled) > 0
     assert [what for what, _ in first.told[:2]] == ["assigned", "revoked"]
     await assert_each_once_in_order(world, 4, 300)
@@ -239,18 +239,41 @@ async def test_a_cancelled_settle_can_be_repeated(world: KafkaWorld, monkeypatch
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
 
 
-async def test_a_refused_send_is_not_committed_with_the_rest(world: KafkaWorld) -> None:
-    """aiokafka's commit waits for the sends but does not mind their errors."""
+@pytest.mark.parametrize("delivery", list(Delivery))
+async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_rest(
+    cluster: Cluster, delivery: Delivery
+) -> None:
+    """aiokafka's commit waits for the sends but does not mind their errors. The broker refuses whole batches."""
+    world = KafkaWorld(cluster, delivery)
     await world.cluster.create_topic(world.out, 1, {"max.message.bytes": "2000"})
     await world.cluster.create_topic(world.name, 1)
     await world.cluster.create_topic(world.settings.letters_of(world.name), 1)
-    await world.fill([Given(b"small"), Given(bytes(range(256)) * 20)])
+    await world.fill([*many(40, 0), Given(bytes(range(256)) * 20), *many(40, 0)])
     transport = world.transport()
     await transport.start(Member())
-    records = await take(transport, 2)
-    with pytest.raises(Exception, match=r"max\.message\.bytes"):
-        await transport.settle(world.stream, [copied(r) for r in records], end_of(records))
-    assert await world.outputs() == []
+    records = await take(transport, 81)
+    batch = [copied(r) for r in records]
+
+    async def settled(these: Sequence[Settled]) -> None:
+        while True:
+            try:
+                return await transport.settle(world.stream, these, 81)
+            except TransientError:
+                continue
+
+    async with asyncio.timeout(20):
+        with pytest.raises(OversizeError, match=r"/0/40 to .*max\.message\.bytes") as caught:
+            await settled(batch)
+        assert caught.value.offset == 40
+        if delivery is Delivery.EXACTLY_ONCE:
+            assert await world.outputs() == []
+        await settled([*batch[:40], refused(records[40]), *batch[41:]])
+    found = [o.payload for o in await world.outputs()]
+    if delivery is Delivery.EXACTLY_ONCE:
+        assert found == [g.payload for g in many(40, 0)] * 2
+    assert set(found) == {g.payload for g in many(40, 0)}
+    assert {letter.headers["deid-id"] for letter in await world.letters()} == {f"{world.name}/0/40".encode()}
+    await world.close()
 
 
 async def test_at_least_once_does_not_send_again_what_was_acknowledged(

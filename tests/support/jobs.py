@@ -95,5 +95,19 @@ class FailsLater:
         return work
 
 
+@dataclass(frozen=True)
+class DiesFirst:
+    """Its first process dies before it is ready."""
+
+    folder: Path
+
+    def __call__(self) -> Process:
+        mark = self.folder / "started"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work
+
+
 def exits() -> Process:
     os._exit(3)

@@ -38,11 +38,11 @@ _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{proxy}
 inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -176,6 +176,9 @@ class KafkaBroker(Cluster):
         """``security`` adds encrypted listeners beside the plain one."""
         self._security = security
         self.port = free_port()
+        self.behind = free_port()
+        self.proxy = free_port()
+        """Who asks at the port ``behind`` is told to come to ``proxy``, where a test may put a proxy."""
         super().__init__(f"127.0.0.1:{self.port}")
         self.folder = folder
         self.log = folder / "broker.log"
@@ -234,7 +237,8 @@ class KafkaBroker(Cluster):
 
     def _format(self) -> None:
         data = self.folder / "data"
-        text = _SETTINGS.format(port=self.port, controller=free_port(), data=data)
+        ports = {"port": self.port, "behind": self.behind, "proxy": self.proxy, "controller": free_port()}
+        text = _SETTINGS.format(**ports, data=data)
         users: list[str] = []
         if self._security is not None:
             text, users = self._security.settings(text), self._security.users()

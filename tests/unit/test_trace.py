@@ -4,8 +4,8 @@ import pytest
 
 from deid_agent import headers, trace
 from deid_agent.agent.deadletter import letter_headers
-from deid_agent.agent.flow import DEID_ID, processed_event, settled_as
 from deid_agent.agent.job import Completed, Processed, Refused
+from deid_agent.agent.outcomes import DEID_ID, processed_event, settled_as
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.errors import Reason
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from deid_agent.agent.flow import DEID_ID, settled_as
 from deid_agent.agent.job import Completed, Processed
 from deid_agent.agent.lineage import NEW, REPLAY_ATTEMPTS, REPLAY_OF, Lineage, headers_of_replay, lineage_of
+from deid_agent.agent.outcomes import DEID_ID, settled_as
 from deid_agent.agent.ports import Coordinates, Headers, Record
 
 AT = Coordinates("adt", 1, 20)

@@ -10,9 +10,10 @@ from support.virtual import pass_time, run_virtual
 
 from deid_agent.agent.audit import Entry, NoAudit
 from deid_agent.agent.deadletter import LetterLimit
-from deid_agent.agent.flow import DEID_ID, RunnerSettings
+from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Processed, Refused
+from deid_agent.agent.outcomes import DEID_ID
 from deid_agent.agent.ports import Outcome, Partition, Record, Settled
 from deid_agent.agent.runner import Runner
 from deid_agent.errors import ConfigurationError, DeidError, LostError, Reason, TransientError, UnsafeError
@@ -286,6 +287,26 @@ async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
 
 
 @virtual
+async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
+    """A broker that says nothing must not keep a container past its grace, nor its group from dealing out anew."""
+    for how in ("stop", "revoke"):
+        bench = Bench(RunnerSettings(drain_s=10, settle_timeout_s=1000), finite=False)
+        bench.fill(1)
+        bench.executor = EagerExecutor()
+        bench.cluster.hold("settle")
+        task = bench.start()
+        await pass_time(1)
+        if how == "revoke":
+            async with asyncio.timeout(11):
+                await bench.runner.revoked([A])
+        bench.runner.request_stop()
+        await pass_time(11)
+        assert task.done()
+        await task
+        assert bench.offsets() == []
+
+
+@virtual
 async def test_an_unsafe_failure_stops_the_agent() -> None:
     bench = Bench()
     bench.fill(3)
@@ -359,10 +380,10 @@ async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest
     assert not bench.health.ready().ok
     bench.executor.finish()
     bench.executor.finish(1)
-    await pass_time(6)
+    await pass_time(4)
     assert not task.done()
-    await pass_time(2)
-    assert task.done()
+    await pass_time(3)
+    assert task.done(), "of ten seconds two are kept for leaving the group"
     await task
     assert bench.offsets() == [0, 1]
     assert bench.cluster.positions[A] == 2

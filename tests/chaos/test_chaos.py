@@ -1,0 +1,126 @@
+"""Everything is killed, again and again, under load: every message comes out once, in order, and no PHI beside it."""
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from aiokafka import ConsumerRecord
+from support.agent_process import AgentProcess
+from support.audits import verify
+from support.chaos import PARTITIONS, Chaos, Fault, is_torn, patient_of
+from support.follow import ID
+from support.kafka_broker import KafkaBroker
+from support.kafka_world import KafkaWorld
+
+from deid_agent.transport.kafka import Delivery
+
+pytestmark = pytest.mark.broker
+
+LIMIT_S = 420  # many times what a quiet machine needs
+STORM = {
+    Fault.AGENT: 10,
+    Fault.BOTH: 6,
+    Fault.FRESH: 3,
+    Fault.AWAY: 2,
+    Fault.ZOMBIE: 2,
+    Fault.WORKER: 4,
+    Fault.BROKER: 2,
+}
+SQUALL = dict.fromkeys(Fault, 1) | {Fault.AGENT: 2}
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one each time, shown where a test fails; ``DEID_TEST_SEED`` repeats it."""
+    chosen = int(os.environ.get("DEID_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"DEID_TEST_SEED={chosen}")  # noqa: T201
+    return chosen
+
+
+async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
+    """Outputs and dead letters of a run; what it did is shown where a test fails."""
+    begin = time.monotonic()
+    async with asyncio.timeout(LIMIT_S):
+        await chaos.run()
+    told = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
+    print(told)  # noqa: T201
+    return await chaos.found()
+
+
+def name_of(record: ConsumerRecord) -> str:
+    return str(dict(record.headers)[ID].decode())
+
+
+def assert_right(chaos: Chaos, out: Sequence[ConsumerRecord], letters: Sequence[ConsumerRecord]) -> None:
+    """Every record is where it belongs and says what it is."""
+    for record in out:
+        assert record.value.startswith(b"MSH|^~\\&|N%d|" % chaos.numbers[name_of(record)])
+        assert record.key is not None
+    for letter in letters:
+        name, headers = name_of(letter), dict(letter.headers)
+        place = [headers[f"__connect.errors.{part}"].decode() for part in ("topic", "partition", "offset")]
+        assert "/".join(place) == name
+        assert headers["deid.error.code"] == (b"MALFORMED" if is_torn(chaos.numbers[name]) else b"POISON")
+        assert letter.key is None
+
+
+def orders(chaos: Chaos, records: Sequence[ConsumerRecord]) -> dict[bytes, list[int]]:
+    """The numbers of each patient's messages as they first came out."""
+    by_patient: dict[bytes, dict[int, None]] = defaultdict(dict)
+    for record in records:
+        number = chaos.numbers[name_of(record)]
+        by_patient[patient_of(number)].setdefault(number)
+    return {patient: list(numbers) for patient, numbers in by_patient.items()}
+
+
+def assert_audited(chaos: Chaos, out: Sequence[ConsumerRecord], letters: Sequence[ConsumerRecord]) -> None:
+    """What the audits say last of each record is what became of it, and the audits are whole."""
+    last: dict[str, tuple[float, str]] = {}
+    for agent in chaos.agents:
+        verify(agent.audit)
+        for line in agent.audit.read_text().splitlines():
+            entry = json.loads(line)
+            name = f"{entry['topic']}/{entry['partition']}/{entry['offset']}"
+            last[name] = max(last.get(name, (0.0, "")), (entry["time"], entry["outcome"]))
+    became = {name_of(r): "published" for r in out} | {name_of(r): "dead_lettered" for r in letters}
+    assert {name: outcome for name, (_, outcome) in last.items()} == became
+
+
+async def test_twenty_thousand_messages_through_thirty_kills(
+    own_broker: KafkaBroker, tmp_path: Path, seed: int
+) -> None:
+    world = await KafkaWorld(own_broker).create(PARTITIONS)
+    agents = [AgentProcess(tmp_path / name, world, kafka={"instance_id": name}) for name in ("a", "b")]
+    chaos = Chaos(world, own_broker, agents, faults=STORM, count=20_000, seed=seed)
+    out, letters = await survived(chaos)
+    assert chaos.done["agents"] >= 30
+    assert Counter(map(name_of, (*out, *letters))) == Counter(chaos.numbers.keys())
+    assert_right(chaos, out, letters)
+    for records in (out, letters):
+        assert all(numbers == sorted(numbers) for numbers in orders(chaos, records).values())
+    assert_audited(chaos, out, letters)
+    assert chaos.leaks((*out, *letters)) == []
+    await chaos.orphans_end()
+
+
+async def test_at_least_once_loses_nothing_and_names_its_doubles(
+    own_broker: KafkaBroker, tmp_path: Path, seed: int
+) -> None:
+    world = await KafkaWorld(own_broker, Delivery.AT_LEAST_ONCE).create(PARTITIONS)
+    agents = [AgentProcess(tmp_path / name, world) for name in ("a", "b")]
+    chaos = Chaos(world, own_broker, agents, faults=SQUALL, count=5_000, seed=seed)
+    out, letters = await survived(chaos)
+    assert {name_of(r) for r in (*out, *letters)} == chaos.numbers.keys()
+    assert_right(chaos, out, letters)
+    doubled = {name_of(r): r.value for r in (*out, *letters)}
+    assert all(doubled[name_of(r)] == r.value for r in (*out, *letters))
+    for records in (out, letters):
+        assert all(numbers == sorted(numbers) for numbers in orders(chaos, records).values())
+    assert chaos.leaks((*out, *letters)) == []
+    await chaos.orphans_end()

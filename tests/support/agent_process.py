@@ -1,0 +1,136 @@
+"""``deid-agent run`` on Kafka in a process of its own: started, killed, suspended and asked to stop by a test."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.kafka_world import KafkaWorld
+
+_NOT_OURS = ("DEID_", "PYTHONDONTWRITEBYTECODE")  # an operator's start finds modules compiled
+
+
+class AgentProcess:
+    """One agent with a folder of its own for configuration, key, log and audit; each start goes on with them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world: KafkaWorld,
+        *,
+        top: Mapping[str, object] | None = None,
+        agent: Mapping[str, object] | None = None,
+        kafka: Mapping[str, object] | None = None,
+        bootstrap: str | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.log, self.audit = folder, folder / "log", folder / "audit.jsonl"
+        self._config = folder / "agent.toml"
+        servers = {"bootstrap_servers": bootstrap or world.cluster.bootstrap, "group_id": world.settings.group_id}
+        delivery = {"delivery": str(world.settings.delivery), "session_timeout_ms": 4_000}
+        sections: dict[str, Mapping[str, object]] = {
+            "": {"transport": "kafka", "system": "rules", **(top or {})},
+            "agent": {"workers": 1, "drain_s": 5.0, "start_s": 20.0, **(agent or {})},
+            "kafka": {**servers, **delivery, **(kafka or {})},
+            "kafka.routes": {json.dumps(world.name): world.out},
+            "audit": {"path": str(self.audit)},
+        }
+        self._config.write_text("".join(_section(name, values) for name, values in sections.items()))
+        self._key = folder / "deid.key"
+        self._key.write_bytes(bytes(range(32)))
+        self._key.chmod(0o600)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begin = 0
+
+    def start(self, *, file_limit: int | None = None) -> None:
+        """Start it; with ``file_limit`` no file can grow past so many bytes, which looks to it like a full disk."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
+        environ["DEID_KEY_FILE"] = str(self._key)
+        command = [sys.executable, "-m", "deid_agent", "run", "--config", str(self._config)]
+        self._begin = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        if file_limit is not None:
+            resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.process.poll()
+
+    def workers(self) -> list[int]:
+        """The worker processes that it has now."""
+        try:
+            threads = Path(f"/proc/{self.pid}/task").iterdir()  # a child belongs to the thread that started it
+            children = [child for thread in threads for child in (thread / "children").read_text().split()]
+            return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        except OSError:
+            return []
+
+    def most_memory(self) -> int:
+        """The most bytes that the agent itself has had in memory at once."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) << 10
+
+    def events(self, kind: str = "", *, ever: bool = False) -> list[dict[str, object]]:
+        """Log lines since the last start (or ever) that are whole, of one kind or all."""
+        data = self.log.read_bytes()[0 if ever else self._begin :]
+        lines = [json.loads(line) for line in data.split(b"\n")[:-1] if line.startswith(b"{")]
+        return [line for line in lines if not kind or line["event"] == kind]
+
+    def owned(self) -> int:
+        """How many partitions it has now, by its own log."""
+        owned = 0
+        for line in self.events():
+            if line["event"] == "PartitionsAssigned" and isinstance(streams := line["streams"], list):
+                owned = len(streams)
+            elif line["event"] == "PartitionsRevoked":
+                owned = 0
+        return owned
+
+    def hears_stops(self) -> bool:
+        """True once it has a handler for SIGTERM; before, the interpreter dies of it."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def suspend(self) -> None:
+        """SIGSTOP: it holds its connections and says nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo ``suspend``."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self, within_s: float = 30) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(within_s)
+
+    def end(self) -> None:
+        """Whatever state it is in; safe to call twice."""
+        if self._process is not None and self.code is None:
+            self.kill()
+
+
+def _section(name: str, values: Mapping[str, object]) -> str:
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
+    return (f"[{name}]\n" if name else "") + "".join(lines)

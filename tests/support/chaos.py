@@ -1,0 +1,226 @@
+"""Two agents on one broker, messages that are told apart, and somebody who kills what runs at random moments.
+
+A moment is a count: "when the n-th output was sent", committed or not, so that many kills fall between
+a send and its commit. Every fault has its own share of the messages; none is without work to disturb.
+"""
+
+import asyncio
+import os
+import random
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+
+from aiokafka import ConsumerRecord
+from support.agent_process import AgentProcess
+from support.follow import Follower
+from support.kafka_broker import KafkaBroker
+from support.kafka_world import KafkaWorld, produce, read, until
+from support.transport_contract import Given
+
+PARTITIONS = 4
+PATIENTS = 40
+CANARY = re.compile(rb"qzv[a-z]{5}|vqz[a-z]{5}|qzx\d{10}")
+_CONDITION_S = 60.0
+
+
+class Fault(StrEnum):
+    """What is done to them."""
+
+    AGENT = "one agent is killed and started again at once"
+    BOTH = "both agents are killed and started again"
+    FRESH = "one agent is killed, and again as soon as it has partitions"
+    AWAY = "one agent is killed and stays away until the other has its partitions"
+    ZOMBIE = "one agent is suspended, and goes on when the other has settled all that it had"
+    WORKER = "one worker is killed"
+    BROKER = "the broker is killed and started again"
+
+
+def letters_of(number: int) -> str:
+    """Five letters for a number."""
+    return "".join(chr(97 + number // 26**place % 26) for place in range(5))
+
+
+def patient_of(number: int) -> bytes:
+    """The patient (and record key) of a message; a patient's messages share a partition."""
+    return b"QZX%010d" % (7_000_000 + number % PATIENTS)
+
+
+def is_torn(number: int) -> bool:
+    """Every fiftieth message can't be read."""
+    return number % 50 == 49
+
+
+def message(number: int) -> bytes:
+    """A small message with its number in a place that no policy touches, and a name that no other has."""
+    family, given = b"Qzv" + letters_of(number).encode(), b"Vqz" + letters_of(number).encode()
+    if is_torn(number):
+        return b'{"resourceType": "Patient", "name": [{"family": "%s", "given": ["%s"]' % (family, given)
+    return (
+        b"MSH|^~\\&|N%d|B|C|D|20240318143012||ORU^R01^ORU_R01|7|P|2.5.1\r" % number
+        + b"PID|1||%s^^^B^MR||%s^%s||19570422|F\r" % (patient_of(number), family, given)
+        + b"OBX|1|TX|1^Note^L||Mrs. %s, %s came in.||||||F\r" % (family, given)
+    )
+
+
+def holds_canary(data: bytes) -> bool:
+    """True where a name or an identifier of any message stands in it, in any case."""
+    return CANARY.search(data.lower()) is not None
+
+
+class Chaos:
+    """One run: ``count`` messages, ``faults`` so many times each, in an order and at moments that ``seed`` decides."""
+
+    def __init__(
+        self,
+        world: KafkaWorld,
+        broker: KafkaBroker,
+        agents: Sequence[AgentProcess],
+        *,
+        faults: Mapping[Fault, int],
+        count: int,
+        seed: int,
+    ) -> None:
+        self.world = world
+        self.broker = broker
+        self.agents = tuple(agents)
+        self.count = count
+        self.numbers: dict[str, int] = {}
+        """The message at each place of the input, by ``topic/partition/offset``."""
+        self.done = Counter[str]()
+        """How often what was done: kills of agents, of workers and of the broker, suspensions."""
+        self.unforced: list[int] = []
+        """Exit codes of agents that ended without being asked; they were started again."""
+        self._letters = world.settings.letters_of(world.name)
+        self._random = random.Random(seed)
+        self._faults = [fault for fault, times in faults.items() for _ in range(times)]
+        self._random.shuffle(self._faults)
+        self._wanted = set(self.agents)
+        self._orphans: set[int] = set()
+        self._places = Counter[int]()
+
+    async def run(self) -> None:
+        """Feed, disturb, wait until everything has come out, and ask the agents to stop."""
+        topics = [self.world.out, self._letters]
+        for agent in self.agents:
+            agent.start()
+        supervising = asyncio.create_task(self._supervise())
+        try:
+            async with (
+                Follower(self.broker.bootstrap, topics, "read_uncommitted") as sent,
+                Follower(self.broker.bootstrap, topics) as seen,
+            ):
+                await self._storm(sent)
+                await seen.reach(lambda: len(seen.seen) >= self.count)
+            self._wanted.clear()
+            codes = [agent.stop() for agent in self.agents]
+            assert codes == [0] * len(codes)
+        finally:
+            supervising.cancel()
+            for agent in self.agents:
+                agent.end()
+
+    async def found(self) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
+        """Outputs and dead letters, as a reader finds them who comes later."""
+        return await read(self.broker.bootstrap, self.world.out), await read(self.broker.bootstrap, self._letters)
+
+    async def orphans_end(self) -> None:
+        """The workers of killed agents end by themselves; ``TimeoutError`` where one does not."""
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in self._orphans))
+
+    def leaks(self, records: Iterable[ConsumerRecord]) -> list[str]:
+        """Where a canary stands that must not: outputs, keys, headers, logs, audits, the broker's other topics."""
+        found = []
+        for record in records:
+            parts = [record.key or b"", *(name.encode() + value for name, value in record.headers)]
+            parts += [record.value] if record.topic != self._letters else []
+            if any(map(holds_canary, parts)):
+                found.append(f"{record.topic}/{record.partition}/{record.offset}")
+        holders = tuple(f"{topic}-{number}" for topic in (self.world.name, self._letters) for number in range(99))
+        files = [path for agent in self.agents for path in agent.folder.rglob("*")]
+        files += [path for path in self.broker.folder.rglob("*") if path.parent.name not in holders]
+        return found + [str(path) for path in files if path.is_file() and holds_canary(path.read_bytes())]
+
+    # --- feeding and disturbing
+
+    async def _storm(self, sent: Follower) -> None:
+        share = self.count // (len(self._faults) + 1)
+        for turn, fault in enumerate(self._faults):
+            await self._feed(share)
+            moment = turn * share + self._random.randint(1, share * 3 // 4)
+            await sent.reach(lambda moment=moment: len(sent.seen) >= moment)  # type: ignore[misc]
+            await self._do(fault, sent)
+        await self._feed(self.count - len(self.numbers))
+
+    async def _feed(self, count: int) -> None:
+        by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
+        begin = len(self.numbers)
+        for number in range(begin, begin + count):
+            partition = number % PATIENTS % PARTITIONS
+            self.numbers[f"{self.world.name}/{partition}/{self._places[partition]}"] = number
+            self._places[partition] += 1
+            by_partition[partition].append(Given(message(number), patient_of(number)))
+        for partition, given in enumerate(by_partition):
+            await produce(self.broker.bootstrap, self.world.name, partition, given)
+
+    async def _do(self, fault: Fault, sent: Follower) -> None:
+        one, other = self._random.sample(self.agents, 2)
+        match fault:
+            case Fault.AGENT:
+                self._kill(one)
+                one.start()
+            case Fault.BOTH:
+                for agent in self.agents:
+                    self._kill(agent)
+                    agent.start()
+            case Fault.FRESH:
+                self._kill(one)
+                one.start()
+                await _until(lambda: one.owned() > 0)
+                self._kill(one)
+                one.start()
+            case Fault.AWAY:
+                await _until(lambda: one.owned() > 0)
+                self._wanted.discard(one)
+                self._kill(one)
+                await _until(lambda: other.owned() == PARTITIONS)
+                one.start()
+                self._wanted.add(one)
+            case Fault.ZOMBIE:
+                await _until(lambda: one.owned() > 0)
+                one.suspend()
+                self.done["suspended"] += 1
+                await _until(lambda: other.owned() == PARTITIONS)
+                await sent.reach(lambda: len(sent.seen) >= len(self.numbers))
+                one.resume()
+            case Fault.WORKER:
+                await _until(lambda: bool(one.workers()))
+                os.kill(self._random.choice(one.workers()), signal.SIGKILL)
+                self.done["workers"] += 1
+            case Fault.BROKER:
+                self.done["broker"] += 1
+                await asyncio.to_thread(self.broker.restart)
+            case _:
+                assert_never(fault)
+
+    def _kill(self, agent: AgentProcess) -> None:
+        self._orphans.update(agent.workers())
+        agent.kill()
+        self.done["agents"] += 1
+
+    async def _supervise(self) -> None:
+        """Start again what ended by itself, as a service manager does."""
+        while True:
+            for agent in self._wanted:
+                if (code := agent.code) is not None:
+                    self.unforced.append(code)
+                    agent.start()
+            await asyncio.sleep(0.05)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    await until(holds, within_s=_CONDITION_S)

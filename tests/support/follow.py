@@ -1,0 +1,64 @@
+"""A reader that follows topics while they grow, and tells when enough has come."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+ID = "deid-id"
+
+
+class Follower:
+    """Counts the distinct inputs whose outputs or dead letters stand in ``topics``, from the beginning on.
+
+    It goes on when the broker dies and comes back. With ``isolation="read_uncommitted"`` it sees what is
+    sent before it is committed: a moment to kill somebody.
+    """
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], isolation: str = "read_committed") -> None:
+        self.seen: dict[bytes, int] = {}
+        self.records: list[ConsumerRecord] = []
+        self._topics = topics
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest"
+        )
+        self._grown = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Follower":
+        await self._consumer.start()
+        partitions = []
+        for topic in self._topics:
+            numbers = await self._consumer._client._wait_on_metadata(topic)
+            partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
+        self._consumer.assign(partitions)
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        await self._consumer.stop()
+
+    async def reach(self, holds: Callable[[], bool]) -> None:
+        """Return once it holds; looked at whenever something has come."""
+        async with self._grown:
+            await self._grown.wait_for(holds)
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(KafkaError):
+                found = await self._consumer.getmany(timeout_ms=200)
+                async with self._grown:
+                    for record in (record for records in found.values() for record in records):
+                        self.records.append(record)
+                        name = dict(record.headers).get(ID, b"")
+                        self.seen[name] = self.seen.get(name, 0) + 1
+                    if found:
+                        self._grown.notify_all()
