@@ -1,7 +1,6 @@
 """Everything is killed, again and again, under load: every message comes out once, in order, and no PHI beside it."""
 
 import asyncio
-import json
 import os
 import random
 import time
@@ -18,6 +17,7 @@ from support.follow import ID
 from support.kafka_broker import KafkaBroker
 from support.kafka_world import KafkaWorld
 
+from deid_agent.audit.entries import read as read_audit
 from deid_agent.transport.kafka import Delivery
 
 pytestmark = pytest.mark.broker
@@ -84,10 +84,9 @@ def assert_audited(chaos: Chaos, out: Sequence[ConsumerRecord], letters: Sequenc
     last: dict[str, tuple[float, str]] = {}
     for agent in chaos.agents:
         verify(agent.audit)
-        for line in agent.audit.read_text().splitlines():
-            entry = json.loads(line)
+        for entry in read_audit(agent.audit):
             name = f"{entry['topic']}/{entry['partition']}/{entry['offset']}"
-            last[name] = max(last.get(name, (0.0, "")), (entry["time"], entry["outcome"]))
+            last[name] = max(last.get(name, (0.0, "")), (float(str(entry["time"])), str(entry["outcome"])))
     became = {name_of(r): "published" for r in out} | {name_of(r): "dead_lettered" for r in letters}
     assert {name: outcome for name, (_, outcome) in last.items()} == became
 

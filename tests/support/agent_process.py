@@ -11,6 +11,8 @@ from pathlib import Path
 
 from support.kafka_world import KafkaWorld
 
+from deid_agent.agent import letterkeys
+
 _NOT_OURS = ("DEID_", "PYTHONDONTWRITEBYTECODE")  # an operator's start finds modules compiled
 
 
@@ -28,7 +30,9 @@ class AgentProcess:
         bootstrap: str | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.log, self.audit = folder, folder / "log", folder / "audit.jsonl"
+        if not (folder / "letters.key").exists():
+            letterkeys.generate(folder / "letters.key")
+        self.folder, self.log, self.audit = folder, folder / "log", folder / "audit"
         self._config = folder / "agent.toml"
         servers = {"bootstrap_servers": bootstrap or world.cluster.bootstrap, "group_id": world.settings.group_id}
         delivery = {"delivery": str(world.settings.delivery), "session_timeout_ms": 4_000}
@@ -37,6 +41,8 @@ class AgentProcess:
             "agent": {"workers": 1, "drain_s": 5.0, "start_s": 20.0, **(agent or {})},
             "kafka": {**servers, **delivery, **(kafka or {})},
             "kafka.routes": {json.dumps(world.name): world.out},
+            "dead_letters": {"public_key": str(folder / "letters.key.pub")},
+            "http": {"port": 0},
             "audit": {"path": str(self.audit)},
         }
         self._config.write_text("".join(_section(name, values) for name, values in sections.items()))

@@ -133,14 +133,13 @@ class Chaos:
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in self._orphans))
 
     def leaks(self, records: Iterable[ConsumerRecord]) -> list[str]:
-        """Where a canary stands that must not: outputs, keys, headers, logs, audits, the broker's other topics."""
+        """Where a canary stands that must not: outputs, sealed letters, keys, headers, logs, audits, other topics."""
         found = []
         for record in records:
-            parts = [record.key or b"", *(name.encode() + value for name, value in record.headers)]
-            parts += [record.value] if record.topic != self._letters else []
+            parts = [record.key or b"", record.value, *(name.encode() + value for name, value in record.headers)]
             if any(map(holds_canary, parts)):
                 found.append(f"{record.topic}/{record.partition}/{record.offset}")
-        holders = tuple(f"{topic}-{number}" for topic in (self.world.name, self._letters) for number in range(99))
+        holders = tuple(f"{self.world.name}-{number}" for number in range(99))
         files = [path for agent in self.agents for path in agent.folder.rglob("*")]
         files += [path for path in self.broker.folder.rglob("*") if path.parent.name not in holders]
         return found + [str(path) for path in files if path.is_file() and holds_canary(path.read_bytes())]
