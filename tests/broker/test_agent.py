@@ -229,7 +229,7 @@ async def test_letters_are_put_back_once_after_a_fix(world: KafkaWorld, tmp_path
     assert {(line["code"], line["stage"], line["replayed"], line["form"]) for line in lines} == {
         ("RESOURCE", "size", 0, "sealed-1")
     }
-    assert set(lines[0]["build"]) == {"rules", "models", "policy", "key"}
+    assert set(lines[0]["build"]) == {"rules", "models", "policy", "key", "configuration"}
 
     out = tmp_path / "looked-at"
     looked = command(tmp_path, "letters", "open", lines[1]["record"], "--private-key", key, "--out", str(out), "--head")
