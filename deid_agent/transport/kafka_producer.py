@@ -182,9 +182,9 @@ class PartitionWriter(ABC):
     ) -> None:
         """Queue messages in order; the futures end when they are acknowledged, and must be looked at."""
         inputs = len(await producer.partitions_for(self._stream.topic))
+        outputs = {topic: len(await producer.partitions_for(topic)) for topic in {m.topic for m in messages}}
         for message in messages:
-            outputs = len(await producer.partitions_for(message.topic))
-            partition = place(message.key, self._stream.number, inputs, outputs)
+            partition = place(message.key, self._stream.number, inputs, outputs[message.topic])
             headers = list(message.headers)
             if message.key is None and message.value is None:  # ``send`` asserts that one is there
                 batch = producer.create_batch()
