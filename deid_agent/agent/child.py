@@ -6,10 +6,12 @@ import socket
 import time
 
 from deid_agent.agent.faults import describe
-from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_of, pack, result_frame, unpack
+from deid_agent.agent.frames import Frame, FrameKind, Inbox, job_of, pack, result_frame
 from deid_agent.agent.job import Factory, Process, Refused, attempt
 from deid_agent.errors import DeidError, Reason
 from deid_agent.telemetry.quiet import no_core
+
+_CHUNK = 1 << 18
 
 
 def main(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:
@@ -28,7 +30,7 @@ def main(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:
         if (process := _build(sock, factory)) is not None:
             _serve(sock, process, job_limit_s)
         code = 0
-    except (EOFError, OSError):
+    except OSError:
         code = 0
     finally:
         # Neither a traceback nor an exit handler of a library gets a word.
@@ -56,30 +58,23 @@ def _build(sock: socket.socket, factory: Factory) -> Process | None:
 
 
 def _serve(sock: socket.socket, process: Process, job_limit_s: float) -> None:
-    while True:
-        (size,) = SIZE.unpack(_read(sock, SIZE.size))
-        frame = unpack(_read(sock, size))
-        # An orphan in an endless regular expression holds the GIL and never sees the closed socket:
-        # the kernel's alarm ends it, handlers or not. The parent kills earlier.
-        signal.setitimer(signal.ITIMER_REAL, job_limit_s)
-        begin = time.perf_counter_ns()
-        result = attempt(process, job_of(frame))
-        spent = time.perf_counter_ns() - begin
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        try:
-            answer = pack(result_frame(frame.number, result, spent))
-        except (ValueError, TypeError) as error:
-            fault = Refused(Reason.INTERNAL, stage="answer", fault=type(error).__name__)
-            answer = pack(result_frame(frame.number, fault, spent))
-        sock.sendall(answer)
+    inbox = Inbox()
+    while data := sock.recv(_CHUNK):
+        for frame in inbox.feed(data):
+            # Each answer leaves before the next job begins: the parent blames the first job without one.
+            sock.sendall(_answer(process, frame, job_limit_s))
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
-    """Exactly ``size`` bytes; ``EOFError`` where the parent is gone."""
-    data = sock.recv(size, socket.MSG_WAITALL) if size else b""
-    while len(data) < size:
-        more = sock.recv(size - len(data), socket.MSG_WAITALL)
-        if not more:
-            raise EOFError
-        data += more
-    return data
+def _answer(process: Process, frame: Frame, job_limit_s: float) -> bytes:
+    # An orphan in an endless regular expression holds the GIL and never sees the closed socket:
+    # the kernel's alarm ends it, handlers or not. The parent kills earlier.
+    signal.setitimer(signal.ITIMER_REAL, job_limit_s)
+    begin = time.perf_counter_ns()
+    result = attempt(process, job_of(frame))
+    spent = time.perf_counter_ns() - begin
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        return pack(result_frame(frame.number, result, spent))
+    except (ValueError, TypeError) as error:
+        fault = Refused(Reason.INTERNAL, stage="answer", fault=type(error).__name__)
+        return pack(result_frame(frame.number, fault, spent))

@@ -4,12 +4,13 @@ A frame is ``size | kind | number | nanoseconds | count | count lengths | fields
 of length -1 is None. Payloads are copied, never parsed.
 """
 
-import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import assert_never
+
+import orjson
 
 from deid_agent.agent.job import Job, Processed, Refused, Result, Suppressed
 from deid_agent.agent.ports import Headers
@@ -52,7 +53,7 @@ def pack(frame: Frame) -> bytes:
     return b"".join(parts + [item for item in frame.fields if item is not None])
 
 
-def unpack(body: bytes) -> Frame:
+def unpack(body: bytes | memoryview) -> Frame:
     """The frame in ``body`` (without its size)."""
     kind, number, nanoseconds, count = _HEAD.unpack_from(body)
     at = _HEAD.size
@@ -60,11 +61,32 @@ def unpack(body: bytes) -> Frame:
     at += 4 * count
     fields: list[bytes | None] = []
     for length in lengths:
-        fields.append(None if length < 0 else body[at : at + length])
+        fields.append(None if length < 0 else bytes(body[at : at + length]))
         at += max(length, 0)
     if at != len(body):
         raise ValueError("a frame is torn")
     return Frame(FrameKind(kind), number, tuple(fields), nanoseconds)
+
+
+class Inbox:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are whole now. ``ValueError`` for one that is none."""
+        self._data += data
+        frames, at = [], 0
+        with memoryview(self._data) as view:
+            while len(view) >= at + SIZE.size:
+                end = at + SIZE.size + SIZE.unpack_from(view, at)[0]
+                if len(view) < end:
+                    break
+                frames.append(unpack(view[at + SIZE.size : end]))
+                at = end
+        del self._data[:at]
+        return frames
 
 
 def job_frame(number: int, job: Job) -> Frame:
@@ -83,7 +105,7 @@ def result_frame(number: int, result: Result, nanoseconds: int) -> Frame:
     """A result on its way back."""
     match result:
         case Processed():
-            meta = json.dumps([result.input_digest, result.output_digest, result.found, result.timings]).encode()
+            meta = orjson.dumps([result.input_digest, result.output_digest, result.found, result.timings])
             fields = (result.payload, result.key, result.remarks, meta, *_flat(result.headers))
             return Frame(FrameKind.PROCESSED, number, fields, nanoseconds)
         case Refused():
@@ -104,7 +126,7 @@ def result_of(frame: Frame) -> Result:
     if frame.kind is FrameKind.SUPPRESSED:
         return Suppressed((fields[0] or b"").decode())
     payload, key, remarks, meta, *headers = fields
-    before, after, found, timings = json.loads(meta or b"")
+    before, after, found, timings = orjson.loads(meta or b"")
     return Processed(
         payload or b"",
         key,

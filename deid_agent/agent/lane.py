@@ -5,21 +5,23 @@ import contextlib
 import multiprocessing
 import socket
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
 from deid_agent.agent import child
-from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, pack, result_of, unpack
+from deid_agent.agent.frames import Frame, FrameKind, Inbox, job_frame, pack, result_of
 from deid_agent.agent.job import Completed, Done, Factory, Refused, Result, job_for
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, Reason, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import WorkerRestarted
 
-WINDOW: Final = 2
-"""Most jobs that a worker has: one at work, one already in its socket."""
+_WINDOW: Final = 2  # one job at work, one already in the worker's socket
+_WIDEST: Final = 32
+_AHEAD_NS: Final = 2_000_000  # short jobs go in bundles of so much work: a wake-up costs more than they do
+_CHUNK: Final = 1 << 18
 _START_FAILURES: Final = 3
 _PATIENCE_S: Final = 0.5
 _GRACE_S: Final = 0.1
@@ -77,8 +79,12 @@ class Lane:
         self._process: SpawnProcess | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._inbox = Inbox()
+        self._pace_ns = float(_AHEAD_NS)
         self._alarm: asyncio.TimerHandle | None = None
+        self._since = 0.0  # when the job at work began
         self._slow = False
+        self._warned = False
         self._late: Item | None = None
 
     @property
@@ -91,9 +97,17 @@ class Lane:
         """Jobs in the worker's socket that it has not begun."""
         return max(0, len(self._sent) - 1)
 
-    def pull(self, most: int = WINDOW) -> None:
-        """Take jobs off the queue until the worker has ``most``; nothing behind a job that is slow."""
-        while self._writer is not None and self._queue and len(self._sent) < most and not self._slow:
+    @property
+    def room(self) -> int:
+        """How many more jobs the worker may be given; none behind a job that is slow."""
+        if self._writer is None or self._slow:
+            return 0
+        return max(_WINDOW, min(_WIDEST, int(_AHEAD_NS / self._pace_ns))) - len(self._sent)
+
+    def pull(self, most: int = _WIDEST) -> None:
+        """Take jobs off the queue, as many as there is room for."""
+        idle, frames, size = not self._sent, [], 0
+        for _ in range(min(most, self.room, len(self._queue))):
             item = self._queue.popleft()
             self._jobs += 1
             item.number = self._jobs
@@ -104,8 +118,13 @@ class Lane:
                 asyncio.get_running_loop().call_soon(item.done, item.record, refused)
                 continue
             self._sent.append(item)
-            self._writer.write(frame)
-            if len(self._sent) == 1:
+            frames.append(frame)
+            size += len(frame)
+            if size > _CHUNK:
+                break
+        if frames and self._writer is not None:
+            self._writer.writelines(frames)
+            if idle:
                 self._watch()
 
     def forget(self, stream: Partition) -> None:
@@ -140,6 +159,7 @@ class Lane:
             self._process = process
             theirs.close()
             self._reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
+            self._inbox = Inbox()
         except BaseException:
             # Closing our end is enough to end a child that starts after we gave up.
             ours.close()
@@ -148,7 +168,7 @@ class Lane:
             theirs.close()
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):
-                frame = await self._read()
+                (frame,) = await self._read()
             if frame.kind is FrameKind.FAILED:
                 raise ConfigurationError((frame.fields[0] or b"").decode())
         except (TimeoutError, EOFError, OSError, ValueError) as error:
@@ -164,8 +184,7 @@ class Lane:
         """Read answers until cancelled. ``UnsafeError`` where the worker can't be brought back."""
         while True:
             try:
-                frame = await self._read()
-                result = result_of(frame)
+                answers = [(frame, result_of(frame)) for frame in await self._read()]
             except (EOFError, OSError, ValueError):
                 await self._mourn()
                 try:
@@ -173,7 +192,7 @@ class Lane:
                 except ConfigurationError as error:
                     raise UnsafeError(f"worker {self._number} does not come back: {error}") from None
             else:
-                self._answer(frame, result)
+                self._take(answers)
 
     async def close(self) -> None:
         """End the process now."""
@@ -187,51 +206,72 @@ class Lane:
         if self._process is not None and self._process.is_alive():
             self._process.kill()
 
-    async def _read(self) -> Frame:
-        reader = self._reader
-        if reader is None:
-            raise EOFError
-        (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
-        return unpack(await reader.readexactly(size))
+    async def _read(self) -> list[Frame]:
+        """The next frames, at least one."""
+        frames: list[Frame] = []
+        while not frames:
+            data = b"" if self._reader is None else await self._reader.read(_CHUNK)
+            if not data:
+                raise EOFError
+            frames = self._inbox.feed(data)
+        return frames
 
     def _watch(self) -> None:
-        """(Re)start the clock of the job that is at work."""
-        self._slow = False
-        if self._alarm is not None:
+        """Another job is at work. The clock looks at it when it rings; setting it anew for each would cost more."""
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if self._alarm is not None and self._slow:
             self._alarm.cancel()
             self._alarm = None
-        if self._sent:
-            patience = min(_PATIENCE_S, self._settings.deadline_s)
-            self._alarm = asyncio.get_running_loop().call_later(patience, self._part, self._sent[0], patience)
+        self._slow = self._warned = False
+        if self._alarm is None:
+            self._alarm = loop.call_later(min(_PATIENCE_S, self._settings.deadline_s), self._look)
 
-    def _part(self, item: Item, waited: float) -> None:
-        """The job at work is slow: the one behind it goes to a worker that has time."""
-        self._alarm = asyncio.get_running_loop().call_later(self._settings.deadline_s - waited, self._expire, item)
-        self._slow = True
+    def _look(self) -> None:
+        """How long has the job been at work? First those behind it go elsewhere, then it ends."""
+        self._alarm = None
+        if not self._sent:
+            return
+        loop = asyncio.get_running_loop()
+        waited, deadline_s = loop.time() - self._since, self._settings.deadline_s
+        patience_s = min(_PATIENCE_S, deadline_s)
+        if waited < patience_s:
+            left = patience_s - waited
+        else:
+            if not self._slow:
+                self._slow = True
+                self._part()
+            left = deadline_s - waited
+            if left <= 0 and self._warned:
+                self._late = self._sent[0]
+                return self.kill()
+            if left <= 0:
+                # Where the loop itself was late, the answer may wait unread: a second look before the kill.
+                self._warned, left = True, _GRACE_S
+        self._alarm = loop.call_later(left, self._look)
+
+    def _part(self) -> None:
+        """What is behind a slow job goes to workers that have time."""
         for behind in list(self._sent)[:0:-1]:
             if not behind.forgotten and not behind.moved:
                 behind.moved = True
                 self._queue.appendleft(Item(behind.record, behind.done, behind.failures))
         self._deal()
 
-    def _expire(self, item: Item, warned: bool = False) -> None:
-        if not self._sent or self._sent[0] is not item:
-            return
-        if not warned:
-            # Where the loop itself was late, the answer may wait unread: a second look before the kill.
-            self._alarm = asyncio.get_running_loop().call_later(_GRACE_S, self._expire, item, True)
-            return
-        self._late = item
-        self.kill()
-
-    def _answer(self, frame: Frame, result: Result) -> None:
-        if not self._sent or self._sent[0].number != frame.number:
-            raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
-        item = self._sent.popleft()
-        self._watch()
+    def _take(self, answers: Sequence[tuple[Frame, Result]]) -> None:
+        """The first jobs at the worker are done: give it others before anything else, then tell."""
+        done = []
+        for frame, result in answers:
+            if not self._sent or self._sent[0].number != frame.number:
+                raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
+            self._pace_ns = max(1.0, 0.8 * self._pace_ns + 0.2 * frame.nanoseconds)
+            done.append((self._sent.popleft(), Completed(result, 1, frame.nanoseconds / 1e9)))
+        if self._sent:
+            self._watch()
         self.pull()
-        if not item.moved:
-            item.done(item.record, Completed(result, item.failures + 1, frame.nanoseconds / 1e9))
+        for item, completed in done:
+            if not item.moved:
+                item.done(item.record, replace(completed, attempts=item.failures + 1) if item.failures else completed)
 
     async def _mourn(self) -> None:
         """The worker is gone: blame the job it had, put all jobs back where they were in the queue."""
@@ -251,7 +291,6 @@ class Lane:
             if not item.forgotten and not item.moved and not (poisoned and item is blamed):
                 self._queue.appendleft(item)
         self._sent.clear()
-        self._watch()
         self._deal()
         if blamed is not None and poisoned and not blamed.forgotten:
             fault = "DeadlineExceeded" if late is not None else "WorkerDied"

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import math
 import multiprocessing.util  # noqa: F401 - registers its own exit handler, which must run after ours
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from time import perf_counter
 
 from deid_agent.agent.faults import describe, leading
 from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt, job_for
-from deid_agent.agent.lane import WINDOW, Item, Lane, LaneSettings
+from deid_agent.agent.lane import Item, Lane, LaneSettings
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, DeidError
 from deid_agent.telemetry.emit import Telemetry
@@ -36,6 +37,7 @@ class WorkerPool:
         self._queue: deque[Item] = deque()
         self._lanes = [Lane(number, factory, chosen, telemetry, self._queue, self._deal) for number in range(workers)]
         self._starting: asyncio.Lock | None = None
+        self._dealing = False
 
     @property
     def size(self) -> int:
@@ -76,7 +78,9 @@ class WorkerPool:
     def submit(self, record: Record, done: Done) -> None:
         """See ``Executor.submit``."""
         self._queue.append(Item(record, done))
-        self._deal()
+        if not self._dealing:
+            self._dealing = True
+            asyncio.get_running_loop().call_soon(self._deal)
 
     def forget(self, stream: Partition) -> None:
         """See ``Executor.forget``."""
@@ -92,10 +96,11 @@ class WorkerPool:
         atexit.unregister(self._kill)
 
     def _deal(self) -> None:
-        """Give out what waits: one job to each worker before any gets its second."""
-        for most in range(1, WINDOW + 1):
-            for lane in self._lanes:
-                lane.pull(most)
+        """Give out what waits, to each worker its share."""
+        self._dealing = False
+        free = [lane for lane in self._lanes if lane.room > 0]
+        for place, lane in enumerate(free):
+            lane.pull(math.ceil(len(self._queue) / (len(free) - place)))
 
     def _kill(self) -> None:
         for lane in self._lanes:

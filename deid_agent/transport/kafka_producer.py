@@ -170,9 +170,9 @@ class PartitionWriter(ABC):
     ) -> None:
         """Queue messages in order; the futures end when they are acknowledged, and must be looked at."""
         inputs = len(await producer.partitions_for(self._stream.topic))
+        outputs = {topic: len(await producer.partitions_for(topic)) for topic in {m.topic for m in messages}}
         for message in messages:
-            outputs = len(await producer.partitions_for(message.topic))
-            partition = place(message.key, self._stream.number, inputs, outputs)
+            partition = place(message.key, self._stream.number, inputs, outputs[message.topic])
             acknowledged.append(await send(producer, message, partition))
 
 
