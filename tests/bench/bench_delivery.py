@@ -105,7 +105,7 @@ class Bare(Contender):
         producers = {tp: self._producer(tp) for tp in partitions}
         await asyncio.gather(*(producer.start() for producer in producers.values()))
         try:
-            while consumer.assignment() != set(partitions):
+            while consumer.assignment() != set(partitions):  # noqa: ASYNC110  the library tells a listener only
                 await asyncio.sleep(0.01)
             self.began.set()
             async with asyncio.TaskGroup() as group:

@@ -184,6 +184,16 @@ async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_lanes_g
     assert len(results.done) == 30
 
 
+async def test_a_lone_worker_goes_on_after_a_record_that_hangs() -> None:
+    results = Results()
+    async with serving(executor := pool(plain, deadline_s=0.3, attempts=2)):
+        for offset, payload in enumerate([b"hang", b"x", b"hang", b"y"]):
+            executor.submit(record(offset, payload), results)
+        done = dict(await results.wait(4))
+    assert [isinstance(done[offset].result, Processed) for offset in range(4)] == [False, True, False, True]
+    assert [done[offset].attempts for offset in range(4)] == [2, 1, 2, 1]
+
+
 async def test_a_worker_that_dies_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
     results = Results()
     async with serving(executor := pool(DiesFirst(tmp_path))):
