@@ -143,6 +143,18 @@ async def test_forgotten_records_are_not_done(make: Make) -> None:
     assert len([offset for offset, _ in results.done if offset % 2 == 0]) <= 2
 
 
+async def test_what_has_not_begun_can_be_recalled(make: Make) -> None:
+    results = Results()
+    executor = make(plain)
+    async with serving(executor):
+        for offset in range(20):
+            executor.submit(record(offset, b"x", partition=offset % 2), results)
+        assert executor.recall(record(0, b"", partition=1).coordinates.stream) == 1
+        assert executor.recall(record(0, b"", partition=1).coordinates.stream) is None
+        await results.wait(10)
+    assert sorted(offset for offset, _ in results.done) == list(range(0, 20, 2))
+
+
 async def test_workers_share_what_there_is() -> None:
     results = Results()
     async with serving(executor := pool(plain, 2)):
