@@ -25,6 +25,8 @@ from deid_agent.telemetry.events import (
 
 T = TypeVar("T")
 
+_GIVE_BACK_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
@@ -87,8 +89,9 @@ class _CutOffError(Exception):
 class Flow:
     """Takes the records of one partition through the executor and settles them in order.
 
-    One settle is in flight at a time. ``run()`` ends after ``drain()``: when everything is settled, or
-    when its deadline has passed and the finished prefix is settled. After ``end()`` late results change nothing.
+    One settle is in flight at a time. ``run()`` ends after ``drain()``: when everything is settled, or at its
+    deadline. What has not begun by a quarter of that time, a second at most, goes back: the group waits for this
+    drain, and whoever has the partition next may as well do it. After ``end()`` late results change nothing.
     """
 
     def __init__(self, stream: Partition, outside: Outside) -> None:
@@ -105,6 +108,7 @@ class Flow:
         self._paused = False
         self._deadline: float | None = None
         self._limit: asyncio.Timeout | None = None
+        self._recall: asyncio.TimerHandle | None = None
         self._urged = asyncio.Event()
         self._woken = asyncio.Event()
         self._lingering = False
@@ -127,15 +131,26 @@ class Flow:
     def drain(self, deadline: float) -> None:
         """Take nothing more and end by ``deadline`` (loop time); an earlier one that was given stands."""
         self._deadline = min(deadline, self._deadline if self._deadline is not None else math.inf)
+        if self._recall is None and math.isfinite(deadline):
+            loop = asyncio.get_running_loop()
+            self._recall = loop.call_later(min(_GIVE_BACK_S, (deadline - loop.time()) / 4), self._give_back)
         self._out.transport.pause(self.stream)
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(min(self._deadline, self._limit.when() or math.inf))
         self._urged.set()
         self._woken.set()
 
+    def _give_back(self) -> None:
+        """Leave to the next owner what has not begun."""
+        if not self.closed.is_set() and (lowest := self._out.executor.recall(self.stream)) is not None:
+            self.unsettled += self._ledger.cut(lowest)
+            self._woken.set()
+
     def end(self) -> None:
         """The assignment is over: forget all that is not settled."""
-        self.unsettled = len(self)
+        if self._recall is not None:
+            self._recall.cancel()
+        self.unsettled += len(self)
         self._ledger.revoke()
         self._results.clear()
         self._since.clear()

@@ -94,6 +94,9 @@ class Executor(Protocol):
     def submit(self, record: Record, done: Done) -> None:
         """Queue a record; ``done`` is called later, from the loop."""
 
+    def recall(self, stream: Partition) -> int | None:
+        """Drop what is queued of this partition and has not begun; the lowest offset dropped, None where none was."""
+
     def forget(self, stream: Partition) -> None:
         """Drop what is queued of this partition; its ``done`` is not called. A job that has begun may still be done."""
 

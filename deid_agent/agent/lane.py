@@ -291,6 +291,7 @@ class Lane:
             if not item.forgotten and not item.moved and not (poisoned and item is blamed):
                 self._queue.appendleft(item)
         self._sent.clear()
+        self._slow = False
         self._deal()
         if blamed is not None and poisoned and not blamed.forgotten:
             fault = "DeadlineExceeded" if late is not None else "WorkerDied"

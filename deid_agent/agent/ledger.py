@@ -30,6 +30,7 @@ class PartitionLedger:
         self._ready: deque[Settled] = deque()  # the finished prefix
         self._taken: Batch | None = None
         self._last = -1
+        self._end: int | None = None
         self._revoked = False
 
     def __repr__(self) -> str:
@@ -54,9 +55,19 @@ class PartitionLedger:
         self._last = offset
         self._open[offset] = None
 
+    def cut(self, offset: int) -> int:
+        """Give up this unfinished record and all behind it, whatever became of them; how many that are."""
+        if self._revoked or (self._end is not None and offset >= self._end):
+            return 0
+        self._end = offset
+        given_up = [other for other in self._open if other >= offset]
+        for other in given_up:
+            del self._open[other]
+        return len(given_up)
+
     def settle(self, offset: int, settled: Settled) -> None:
-        """A record is finished. After ``revoke()`` nothing happens: the new owner answers for the record."""
-        if self._revoked:
+        """A record is finished. After ``revoke()`` and behind a ``cut()`` nothing happens: the new owner answers."""
+        if self._revoked or (self._end is not None and offset >= self._end):
             return
         if self._open.get(offset, settled) is not None or settled.record.coordinates.offset != offset:
             raise UnsafeError(f"{self._at(offset)} was finished twice, or finished but never started")

@@ -5,8 +5,10 @@ import atexit
 import math
 import multiprocessing.util  # noqa: F401 - registers its own exit handler, which must run after ours
 from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import TypeVar
 
 from deid_agent.agent.faults import describe, leading
 from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt, job_for
@@ -14,6 +16,8 @@ from deid_agent.agent.lane import Item, Lane, LaneSettings
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, DeidError
 from deid_agent.telemetry.emit import Telemetry
+
+T = TypeVar("T")
 
 
 class WorkerPool:
@@ -82,11 +86,16 @@ class WorkerPool:
             self._dealing = True
             asyncio.get_running_loop().call_soon(self._deal)
 
-    def forget(self, stream: Partition) -> None:
-        """See ``Executor.forget``."""
-        kept = [item for item in self._queue if item.record.coordinates.stream != stream]
+    def recall(self, stream: Partition) -> int | None:
+        """See ``Executor.recall``."""
+        kept, lowest = sifted(self._queue, stream, lambda item: item.record)
         self._queue.clear()  # in place: the lanes hold it too
         self._queue.extend(kept)
+        return lowest
+
+    def forget(self, stream: Partition) -> None:
+        """See ``Executor.forget``."""
+        self.recall(stream)
         for lane in self._lanes:
             lane.forget(stream)
 
@@ -160,14 +169,32 @@ class InlineExecutor:
         self._queue.append((record, done))
         self._filled.set()
 
+    def recall(self, stream: Partition) -> int | None:
+        """See ``Executor.recall``."""
+        kept, lowest = sifted(self._queue, stream, lambda item: item[0])
+        self._queue = deque(kept)
+        return lowest
+
     def forget(self, stream: Partition) -> None:
         """See ``Executor.forget``."""
-        self._queue = deque(item for item in self._queue if item[0].coordinates.stream != stream)
+        self.recall(stream)
 
     async def stop(self) -> None:
         """Let the thread end after its job; does not wait for it."""
         self._process = None
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def sifted(queue: Iterable[T], stream: Partition, record_of: Callable[[T], Record]) -> tuple[list[T], int | None]:
+    """What belongs to other partitions, and the lowest offset of what belongs to this one."""
+    kept, lowest = [], None
+    for item in queue:
+        at = record_of(item).coordinates
+        if at.stream != stream:
+            kept.append(item)
+        elif lowest is None or at.offset < lowest:
+            lowest = at.offset
+    return kept, lowest
 
 
 def _timed(process: Process, job: Job) -> tuple[Result, float]:

@@ -41,16 +41,17 @@ class Agent:
 class World:
     """The cluster, its agents, and what a schedule can do to them."""
 
-    def __init__(self, deaf: bool) -> None:
+    def __init__(self, deaf: bool, begun: int | None) -> None:
         self.cluster = Cluster(*STREAMS)
         self.agents: list[Agent] = []
         self.deaf = deaf
+        self.begun = begun
         self.serial = 0
         self.shares: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
         transport = MemoryTransport(self.cluster, finite=False)
-        executor = ChoosyExecutor(deaf=self.deaf)
+        executor = ChoosyExecutor(deaf=self.deaf, begun=self.begun)
         runner = Runner(transport, executor, NoAudit(), SETTINGS)
         self.agents.append(Agent(transport, executor, runner, asyncio.create_task(runner.run())))
         await pass_time(0)
@@ -114,10 +115,10 @@ STEPS = st.lists(st.tuples(st.sampled_from((*NAMES, "stop", "kill")), st.integer
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps=STEPS, deaf=st.booleans())
-def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, int]], deaf: bool) -> None:
+@given(steps=STEPS, deaf=st.booleans(), begun=st.sampled_from([None, 0, 1, 3]))
+def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
     async def schedule() -> None:
-        world = World(deaf)
+        world = World(deaf, begun)
         await world.begin()
         for step in steps:
             await world.apply(step)

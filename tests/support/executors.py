@@ -15,15 +15,19 @@ def clean(record: Record | Job) -> Result:
 
 
 class ChoosyExecutor:
-    """Jobs wait until ``finish``. With ``deaf``, ``forget`` is ignored, so that late results come."""
+    """Jobs wait until ``finish``. With ``deaf``, ``forget`` is ignored, so that late results come.
+
+    ``begun`` says how many of the waiting jobs have begun; all, if nothing is said.
+    """
 
     size = 1
     up = 1
 
-    def __init__(self, *, deaf: bool = False) -> None:
+    def __init__(self, *, deaf: bool = False, begun: int | None = None) -> None:
         self.pending: list[tuple[Record, Done]] = []
         self.running = False
         self._deaf = deaf
+        self._begun = begun
 
     @property
     def waiting(self) -> int:
@@ -37,6 +41,13 @@ class ChoosyExecutor:
 
     def submit(self, record: Record, done: Done) -> None:
         self.pending.append((record, done))
+
+    def recall(self, stream: Partition) -> int | None:
+        if self._begun is None:
+            return None
+        mine = [item for item in self.pending[self._begun :] if item[0].coordinates.stream == stream]
+        self.pending = [item for item in self.pending if item not in mine]
+        return min((record.coordinates.offset for record, _ in mine), default=None)
 
     def forget(self, stream: Partition) -> None:
         if not self._deaf:

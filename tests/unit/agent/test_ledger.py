@@ -88,6 +88,17 @@ def test_offsets_only_rise() -> None:
             book.start(offset)
 
 
+def test_behind_a_cut_nothing_counts_whatever_became_of_it() -> None:
+    book = ledger(0, 1, 2, 3, 4)
+    for offset in (0, 3):
+        book.settle(offset, settled(offset))
+    assert (book.cut(2), book.cut(3)) == (3, 0)
+    book.settle(4, settled(4))
+    book.settle(1, settled(1))
+    assert (len(book), book.committable(), book.ready) == (2, 2, 2)
+    assert book.cut(1) == 0, "what is finished and waits to be settled stays"
+
+
 def test_after_revoke_it_is_mute() -> None:
     book = ledger(0, 1, 2)
     book.settle(0, settled(0))

@@ -494,6 +494,27 @@ async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() ->
 
 
 @virtual
+async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() -> None:
+    bench = Bench(RunnerSettings(drain_s=20), finite=False)
+    bench.fill(10)
+    bench.executor = ChoosyExecutor(begun=4)
+    task = bench.start()
+    await pass_time(1)
+    bench.executor.finish(2)
+    bench.runner.request_stop()
+    await pass_time(0.5)
+    assert len(bench.executor.pending) == 9, "what is short is finished"
+    await pass_time(0.6)
+    assert len(bench.executor.pending) == 4
+    bench.executor.finish_all()
+    await pass_time(0.1)
+    assert task.done()
+    await task
+    assert bench.offsets() == [0, 1, 2, 3, 4]
+    assert bench.cluster.positions[A] == 5
+
+
+@virtual
 async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
     limit = LetterLimit(run=3, ratio=1.0, window=100)
     bench = Bench(RunnerSettings(letters=limit, batch_records=2, linger_s=0))

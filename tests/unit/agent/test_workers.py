@@ -143,6 +143,18 @@ async def test_forgotten_records_are_not_done(make: Make) -> None:
     assert len([offset for offset, _ in results.done if offset % 2 == 0]) <= 2
 
 
+async def test_what_has_not_begun_can_be_recalled(make: Make) -> None:
+    results = Results()
+    executor = make(plain)
+    async with serving(executor):
+        for offset in range(20):
+            executor.submit(record(offset, b"x", partition=offset % 2), results)
+        assert executor.recall(record(0, b"", partition=1).coordinates.stream) == 1
+        assert executor.recall(record(0, b"", partition=1).coordinates.stream) is None
+        await results.wait(10)
+    assert sorted(offset for offset, _ in results.done) == list(range(0, 20, 2))
+
+
 async def test_workers_share_what_there_is() -> None:
     results = Results()
     async with serving(executor := pool(plain, 2)):
@@ -182,6 +194,16 @@ async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_lanes_g
     assert done[0].result == Refused(Reason.POISON, stage="worker", fault="DeadlineExceeded")
     assert all(isinstance(done[offset].result, Processed) and done[offset].attempts == 1 for offset in range(1, 30))
     assert len(results.done) == 30
+
+
+async def test_a_lone_worker_goes_on_after_a_record_that_hangs() -> None:
+    results = Results()
+    async with serving(executor := pool(plain, deadline_s=0.3, attempts=2)):
+        for offset, payload in enumerate([b"hang", b"x", b"hang", b"y"]):
+            executor.submit(record(offset, payload), results)
+        done = dict(await results.wait(4))
+    assert [isinstance(done[offset].result, Processed) for offset in range(4)] == [False, True, False, True]
+    assert [done[offset].attempts for offset in range(4)] == [2, 1, 2, 1]
 
 
 async def test_a_worker_that_dies_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
