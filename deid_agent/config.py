@@ -61,7 +61,7 @@ class AgentSettings(_Section):
         default=512, description="records at work per partition before it is paused"
     )
     batch: Count = Field(default=100, description="most records settled at once (one transaction)")
-    drain_s: Seconds = Field(default=20.0, description="time to finish work on a rebalance or stop")
+    drain_s: Seconds = Field(default=20.0, description="time to finish work on a rebalance; a stop is over by then")
     start_s: Seconds = Field(default=60.0, description="time for the broker to answer at the start, before giving up")
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="larger messages are dead-lettered as RESOURCE"

@@ -14,9 +14,17 @@ from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.outcomes import DEID_ID
-from deid_agent.agent.ports import Outcome, Partition, Record, Settled
+from deid_agent.agent.ports import DeadLetter, Outcome, Partition, Record, Settled
 from deid_agent.agent.runner import Runner
-from deid_agent.errors import ConfigurationError, DeidError, LostError, Reason, TransientError, UnsafeError
+from deid_agent.errors import (
+    ConfigurationError,
+    DeidError,
+    LostError,
+    OversizeError,
+    Reason,
+    TransientError,
+    UnsafeError,
+)
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import Event, RecordSettled, Retrying
 from deid_agent.telemetry.metrics import (
@@ -316,6 +324,31 @@ async def test_an_unsafe_failure_stops_the_agent() -> None:
         await bench.start()
     assert bench.offsets() == []
     assert not bench.executor.running
+
+
+@virtual
+async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
+    bench = Bench()
+    bench.fill(3)
+    bench.executor = EagerExecutor()
+    bench.cluster.fail("settle", OversizeError(1, "raise the limit"))
+    await bench.start()
+    settled = bench.cluster.settled[A]
+    assert [item.outcome for item in settled] == ["published", "dead_lettered", "published"]
+    assert settled[1].letter == DeadLetter(Reason.RESOURCE, "publish", "output")
+    last = {entry.coordinates.offset: (entry.outcome, entry.reason) for entry in bench.audit.entries}
+    assert last == {0: ("published", ""), 1: ("dead_lettered", "RESOURCE"), 2: ("published", "")}
+
+
+@virtual
+async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
+    bench = Bench()
+    bench.fill(1, b"bad")
+    bench.executor = EagerExecutor()
+    bench.cluster.fail("settle", OversizeError(0, "raise the limit"))
+    with pytest.raises(UnsafeError, match="raise the limit"):
+        await bench.start()
+    assert bench.offsets() == []
 
 
 @virtual
