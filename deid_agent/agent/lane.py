@@ -268,6 +268,8 @@ class Lane:
             done.append((self._sent.popleft(), Completed(result, 1, frame.nanoseconds / 1e9)))
         if self._sent:
             self._watch()
+        else:
+            self._slow = False  # the slow job is done: there is room again
         self.pull()
         for item, completed in done:
             if not item.moved:
