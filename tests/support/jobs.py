@@ -17,6 +17,8 @@ def work(job: Job) -> Result:
             os.kill(os.getpid(), signal.SIGKILL)
         case b"hang":
             threading.Event().wait()
+        case b"slow":
+            threading.Event().wait(0.7)
         case b"raise":
             raise KeyError(job.payload.decode())
         case b"refuse":
