@@ -6,7 +6,7 @@ import multiprocessing
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
@@ -42,14 +42,23 @@ class LaneSettings:
 
 @dataclass(slots=True)
 class Item:
-    """A record that waits for a result. ``moved``: another item has it now, and whatever comes of this one is idle."""
+    """A record that waits for a result: in the queue, at a worker, or at both where that worker is slow.
+
+    ``behind`` is the lane in whose socket it waits behind a slow job. The first result counts.
+    """
 
     record: Record = field(repr=False)
     done: Done
     failures: int = 0
-    number: int = 0
+    behind: int | None = None
     forgotten: bool = False
-    moved: bool = False
+    finished: bool = False
+
+    def finish(self, completed: Completed) -> None:
+        """Tell the result, once."""
+        if not self.finished:
+            self.finished = True
+            self.done(self.record, completed)
 
 
 class Lane:
@@ -74,7 +83,7 @@ class Lane:
         self._telemetry = telemetry
         self._queue = queue
         self._deal = deal
-        self._sent: deque[Item] = deque()
+        self._sent: deque[tuple[int, Item]] = deque()
         self._jobs = 0
         self._process: SpawnProcess | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -83,7 +92,7 @@ class Lane:
         self._pace_ns = float(_AHEAD_NS)
         self._alarm: asyncio.TimerHandle | None = None
         self._since = 0.0  # when the job at work began
-        self._slow = False
+        self._slow: Item | None = None
         self._warned = False
         self._late: Item | None = None
 
@@ -100,28 +109,32 @@ class Lane:
     @property
     def room(self) -> int:
         """How many more jobs the worker may be given; none behind a job that is slow."""
-        if self._writer is None or self._slow:
+        if self._writer is None or (self._sent and self._sent[0][1] is self._slow):
             return 0
         return max(_WINDOW, min(_WIDEST, int(_AHEAD_NS / self._pace_ns))) - len(self._sent)
 
     def pull(self, most: int = _WIDEST) -> None:
         """Take jobs off the queue, as many as there is room for."""
-        idle, frames, size = not self._sent, [], 0
-        for _ in range(min(most, self.room, len(self._queue))):
+        frames: list[bytes] = []
+        idle, size = not self._sent, 0
+        most = min(most, self.room)
+        while self._queue and len(frames) < most and size < _CHUNK:
             item = self._queue.popleft()
+            if item.finished:
+                continue
+            if item.behind == self._number:  # it is still in our socket, and nobody else had time
+                item.behind = None
+                continue
             self._jobs += 1
-            item.number = self._jobs
             try:
-                frame = pack(job_frame(item.number, job_for(item.record)))
+                frame = pack(job_frame(self._jobs, job_for(item.record)))
             except ValueError as error:
                 refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
-                asyncio.get_running_loop().call_soon(item.done, item.record, refused)
+                asyncio.get_running_loop().call_soon(item.finish, refused)
                 continue
-            self._sent.append(item)
+            self._sent.append((self._jobs, item))
             frames.append(frame)
             size += len(frame)
-            if size > _CHUNK:
-                break
         if frames and self._writer is not None:
             self._writer.writelines(frames)
             if idle:
@@ -129,7 +142,7 @@ class Lane:
 
     def forget(self, stream: Partition) -> None:
         """Jobs of a partition that are at the worker are not tried again."""
-        for item in self._sent:
+        for _, item in self._sent:
             item.forgotten = item.forgotten or item.record.coordinates.stream == stream
 
     async def open(self, starting: asyncio.Lock) -> None:
@@ -220,10 +233,10 @@ class Lane:
         """Another job is at work. The clock looks at it when it rings; setting it anew for each would cost more."""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
-        if self._alarm is not None and self._slow:
+        if self._alarm is not None and self._slow is not None:
             self._alarm.cancel()
             self._alarm = None
-        self._slow = self._warned = False
+        self._slow, self._warned = None, False
         if self._alarm is None:
             self._alarm = loop.call_later(min(_PATIENCE_S, self._settings.deadline_s), self._look)
 
@@ -238,12 +251,12 @@ class Lane:
         if waited < patience_s:
             left = patience_s - waited
         else:
-            if not self._slow:
-                self._slow = True
+            if self._slow is not self._sent[0][1]:
+                self._slow = self._sent[0][1]
                 self._part()
             left = deadline_s - waited
             if left <= 0 and self._warned:
-                self._late = self._sent[0]
+                self._late = self._sent[0][1]
                 return self.kill()
             if left <= 0:
                 # Where the loop itself was late, the answer may wait unread: a second look before the kill.
@@ -252,33 +265,31 @@ class Lane:
 
     def _part(self) -> None:
         """What is behind a slow job goes to workers that have time."""
-        for behind in list(self._sent)[:0:-1]:
-            if not behind.forgotten and not behind.moved:
-                behind.moved = True
-                self._queue.appendleft(Item(behind.record, behind.done, behind.failures))
+        for _, item in list(self._sent)[:0:-1]:
+            if not item.forgotten and not item.finished and item.behind is None:
+                item.behind = self._number
+                self._queue.appendleft(item)
         self._deal()
 
     def _take(self, answers: Sequence[tuple[Frame, Result]]) -> None:
         """The first jobs at the worker are done: give it others before anything else, then tell."""
         done = []
         for frame, result in answers:
-            if not self._sent or self._sent[0].number != frame.number:
+            number, item = self._sent.popleft() if self._sent else (0, None)
+            if item is None or number != frame.number:
                 raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
             self._pace_ns = max(1.0, 0.8 * self._pace_ns + 0.2 * frame.nanoseconds)
-            done.append((self._sent.popleft(), Completed(result, 1, frame.nanoseconds / 1e9)))
+            done.append((item, Completed(result, item.failures + 1, frame.nanoseconds / 1e9)))
         if self._sent:
             self._watch()
-        else:
-            self._slow = False  # the slow job is done: there is room again
         self.pull()
         for item, completed in done:
-            if not item.moved:
-                item.done(item.record, replace(completed, attempts=item.failures + 1) if item.failures else completed)
+            item.finish(completed)
 
     async def _mourn(self) -> None:
         """The worker is gone: blame the job it had, put all jobs back where they were in the queue."""
         late, self._late = self._late, None
-        head = self._sent[0] if self._sent and not self._sent[0].moved else None
+        head = self._sent[0][1] if self._sent and not self._sent[0][1].finished else None
         # A worker killed for a job that answered at the last moment: nobody is to blame.
         blamed = head if late is None or late is head else None
         cause = "deadline" if late is not None else "died"
@@ -289,16 +300,16 @@ class Lane:
         if blamed is not None:
             blamed.failures += 1
             poisoned = blamed.failures >= self._settings.attempts
-        for item in reversed(self._sent):
-            if not item.forgotten and not item.moved and not (poisoned and item is blamed):
+        for _, item in reversed(self._sent):
+            elsewhere, item.behind = item.behind is not None, None
+            if not item.forgotten and not item.finished and not elsewhere and not (poisoned and item is blamed):
                 self._queue.appendleft(item)
         self._sent.clear()
-        self._slow = False
         self._deal()
         if blamed is not None and poisoned and not blamed.forgotten:
             fault = "DeadlineExceeded" if late is not None else "WorkerDied"
             refused = Refused(Reason.POISON, stage="worker", fault=fault)
-            blamed.done(blamed.record, Completed(refused, blamed.failures))
+            blamed.finish(Completed(refused, blamed.failures))
 
     async def _bury(self) -> None:
         writer, self._writer, self._reader = self._writer, None, None

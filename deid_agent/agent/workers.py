@@ -5,10 +5,8 @@ import atexit
 import math
 import multiprocessing.util  # noqa: F401 - registers its own exit handler, which must run after ours
 from collections import deque
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import TypeVar
 
 from deid_agent.agent.faults import describe, leading
 from deid_agent.agent.job import Completed, Done, Factory, Job, Process, Result, attempt, job_for
@@ -16,8 +14,6 @@ from deid_agent.agent.lane import Item, Lane, LaneSettings
 from deid_agent.agent.ports import Partition, Record
 from deid_agent.errors import ConfigurationError, DeidError
 from deid_agent.telemetry.emit import Telemetry
-
-T = TypeVar("T")
 
 
 class WorkerPool:
@@ -88,10 +84,13 @@ class WorkerPool:
 
     def recall(self, stream: Partition) -> int | None:
         """See ``Executor.recall``."""
-        kept, lowest = sifted(self._queue, stream, lambda item: item.record)
+        waiting = [item for item in self._queue if not item.finished]
+        recalled = [item for item in waiting if item.record.coordinates.stream == stream]
+        for item in recalled:
+            item.finished = True  # it may also be in the socket of a slow worker
         self._queue.clear()  # in place: the lanes hold it too
-        self._queue.extend(kept)
-        return lowest
+        self._queue.extend(item for item in waiting if not item.finished)
+        return min((item.record.coordinates.offset for item in recalled), default=None)
 
     def forget(self, stream: Partition) -> None:
         """See ``Executor.forget``."""
@@ -171,9 +170,9 @@ class InlineExecutor:
 
     def recall(self, stream: Partition) -> int | None:
         """See ``Executor.recall``."""
-        kept, lowest = sifted(self._queue, stream, lambda item: item[0])
-        self._queue = deque(kept)
-        return lowest
+        recalled = [record.coordinates.offset for record, _ in self._queue if record.coordinates.stream == stream]
+        self._queue = deque(item for item in self._queue if item[0].coordinates.stream != stream)
+        return min(recalled, default=None)
 
     def forget(self, stream: Partition) -> None:
         """See ``Executor.forget``."""
@@ -183,18 +182,6 @@ class InlineExecutor:
         """Let the thread end after its job; does not wait for it."""
         self._process = None
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def sifted(queue: Iterable[T], stream: Partition, record_of: Callable[[T], Record]) -> tuple[list[T], int | None]:
-    """What belongs to other partitions, and the lowest offset of what belongs to this one."""
-    kept, lowest = [], None
-    for item in queue:
-        at = record_of(item).coordinates
-        if at.stream != stream:
-            kept.append(item)
-        elif lowest is None or at.offset < lowest:
-            lowest = at.offset
-    return kept, lowest
 
 
 def _timed(process: Process, job: Job) -> tuple[Result, float]:

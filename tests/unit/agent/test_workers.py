@@ -206,19 +206,20 @@ async def test_a_lone_worker_goes_on_after_a_record_that_hangs() -> None:
     assert [done[offset].attempts for offset in range(4)] == [2, 1, 2, 1]
 
 
-async def test_a_lone_worker_goes_on_after_records_that_are_slow() -> None:
-    """Whether or not another stands behind them."""
-    results = Results()
-    async with serving(executor := pool(plain)):
-        for offset, payload in enumerate([b"slow", b"slow", b"a"]):
+async def test_a_lone_worker_goes_on_after_records_that_are_slow(tmp_path: Path) -> None:
+    """Whether or not another stands behind them; nothing is done twice."""
+    results, log = Results(), tmp_path / "log"
+    async with serving(executor := pool(Logged(log))):
+        for offset, payload in enumerate([b"slow 0", b"slow 1", b"a"]):
             executor.submit(record(offset, payload), results)
         await results.wait(3)
-        executor.submit(record(3, b"slow"), results)
+        executor.submit(record(3, b"slow 2"), results)
         await results.wait(4)
         executor.submit(record(4, b"b"), results)
         done = await results.wait(5)
     assert sorted(offset for offset, _ in done) == [0, 1, 2, 3, 4]
     assert all(completed.attempts == 1 for _, completed in done)
+    assert log.read_bytes().splitlines() == [b"slow 0", b"slow 1", b"a", b"slow 2", b"b"]
 
 
 async def test_a_worker_that_dies_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
