@@ -1,0 +1,28 @@
+"""What the parts are told, out of an operator's settings."""
+
+from pathlib import Path
+
+import pytest
+
+from deid_agent import config
+from deid_agent.cli import wire
+
+KAFKA = """
+transport = "kafka"
+[agent]
+drain_s = {drain_s}
+[kafka]
+bootstrap_servers = "localhost:9092"
+[kafka.routes]
+"in" = "out"
+[audit]
+path = "audit.jsonl"
+"""
+
+
+@pytest.mark.parametrize(("drain_s", "rebalance_ms"), [(5.0, 60_000), (20.0, 60_000), (300.0, 600_000)])
+def test_a_group_waits_longer_than_a_member_drains(tmp_path: Path, drain_s: float, rebalance_ms: int) -> None:
+    """Else it throws out the member that drains, whose work is then done twice."""
+    path = tmp_path / "agent.toml"
+    path.write_text(KAFKA.format(drain_s=drain_s))
+    assert wire.kafka_settings(config.load(path)).rebalance_timeout_ms == rebalance_ms
