@@ -15,8 +15,10 @@ drain_s = {drain_s}
 bootstrap_servers = "localhost:9092"
 [kafka.routes]
 "in" = "out"
+[dead_letters]
+plain = true
 [audit]
-path = "audit.jsonl"
+path = "audit"
 """
 
 
