@@ -13,7 +13,7 @@ from support.agent_process import AgentProcess
 from support.audits import verify
 from support.chaos import message
 from support.follow import ID, Follower
-from support.kafka_broker import Cluster
+from support.kafka_broker import KafkaBroker
 from support.kafka_world import KafkaWorld, read, until
 from support.transport_contract import Given
 
@@ -41,13 +41,13 @@ async def running(agent: AgentProcess, world: KafkaWorld) -> AsyncIterator[Follo
         agent.end()
 
 
-async def test_fifty_megabytes_come_through_in_bounded_memory(cluster: Cluster, tmp_path: Path) -> None:
+async def test_fifty_megabytes_come_through_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
     """Four of them with small ones between: however many wait, the agent holds few at a time."""
-    world = KafkaWorld(cluster)
+    world = KafkaWorld(own_broker)
     for topic in (world.name, world.out, world.settings.letters_of(world.name)):
-        await cluster.create_topic(topic, 1, {"max.message.bytes": str(SIZE + 10_000)})
+        await own_broker.create_topic(topic, 1, {"max.message.bytes": str(SIZE + 10_000)})
     payloads = [padded(number, SIZE if number % 4 == 0 else 500) for number in range(16)]
-    producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, max_request_size=SIZE + 10_000)
+    producer = AIOKafkaProducer(bootstrap_servers=own_broker.bootstrap, max_request_size=SIZE + 10_000)
     await producer.start()
     for payload in payloads:
         await producer.send_and_wait(world.name, payload)
@@ -61,12 +61,12 @@ async def test_fifty_megabytes_come_through_in_bounded_memory(cluster: Cluster, 
 
 
 async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_goes_on(
-    cluster: Cluster, tmp_path: Path
+    own_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    world = KafkaWorld(cluster)
-    await cluster.create_topic(world.name, 1)
-    await cluster.create_topic(world.out, 1, {"max.message.bytes": "20000"})
-    await cluster.create_topic(world.settings.letters_of(world.name), 1)
+    world = KafkaWorld(own_broker)
+    await own_broker.create_topic(world.name, 1)
+    await own_broker.create_topic(world.out, 1, {"max.message.bytes": "20000"})
+    await own_broker.create_topic(world.settings.letters_of(world.name), 1)
     large = {3: 40_000, 4: 21_000, 9: 600_000}
     await world.fill([Given(padded(number, large.get(number, 500)), b"k") for number in range(12)])
     agent = AgentProcess(tmp_path / "a", world, top={"policy": "keep"})
@@ -83,11 +83,13 @@ async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_g
     verify(agent.audit)
 
 
-async def test_a_dead_letter_that_the_broker_does_not_take_stops_the_agent(cluster: Cluster, tmp_path: Path) -> None:
-    world = KafkaWorld(cluster)
-    await cluster.create_topic(world.name, 1)
-    await cluster.create_topic(world.out, 1, {"max.message.bytes": "20000"})
-    await cluster.create_topic(world.settings.letters_of(world.name), 1, {"max.message.bytes": "20000"})
+async def test_a_dead_letter_that_the_broker_does_not_take_stops_the_agent(
+    own_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    world = KafkaWorld(own_broker)
+    await own_broker.create_topic(world.name, 1)
+    await own_broker.create_topic(world.out, 1, {"max.message.bytes": "20000"})
+    await own_broker.create_topic(world.settings.letters_of(world.name), 1, {"max.message.bytes": "20000"})
     await world.fill([Given(message(0), b"k"), Given(padded(1, 60_000), b"k")])
     agent = AgentProcess(tmp_path / "a", world, top={"policy": "keep"}, agent={"batch": 1})
     async with running(agent, world) as seen:
@@ -97,4 +99,4 @@ async def test_a_dead_letter_that_the_broker_does_not_take_stops_the_agent(clust
     last = agent.log.read_text().splitlines()[-1]
     assert f"{world.name}/0/1 to {world.name}.dlq" in last
     assert "raise max.message.bytes" in last
-    assert len(await read(cluster.bootstrap, world.out)) == 1
+    assert len(await read(own_broker.bootstrap, world.out)) == 1

@@ -32,7 +32,9 @@ FILES = ROOT / "tests" / "broker"
 START_LIMIT_S = 40.0
 FETCH_LIMIT_S = 300.0
 
-_JAVA = ("java", "-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+# Room outside of the heap for requests of 50 MB, which as much as the heap is not.
+_MEMORY = ("-Xms96m", "-Xmx384m", "-XX:MaxDirectMemorySize=1g")
+_JAVA = ("java", *_MEMORY, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 _SETTINGS = """\
 process.roles=broker,controller
