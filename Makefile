@@ -2,6 +2,7 @@
 # make models: train everything that models/ ships (some minutes of CPU for each).
 PYTHON ?= python3
 VENV ?= .venv
+TESTS ?=
 BIN := $(VENV)/bin
 
 .PHONY: demo test check format models lock bench clean
@@ -10,7 +11,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/deid-agent demo --out demo-out
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(TESTS)
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
@@ -38,7 +39,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 # Needs uv on the path; it resolves for every supported Python at once.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --custom-compile-command "make lock" --extra train --group dev pyproject.toml -o requirements.lock
+	  --custom-compile-command "make lock" --extra train --extra train-neural --group dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) demo-out dist build

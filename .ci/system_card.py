@@ -6,7 +6,7 @@
     deid-agent eval corpus --split dev --profile balanced --system NAME --models FOLDER --json out/NAME.json
     python .ci/system_card.py out
 
-Files that are not there are left out. Figures are those of the files; nothing is counted here.
+Of files that are not there the page keeps what it says. Figures are those of the files; nothing is counted here.
 """
 
 import json
@@ -21,7 +21,11 @@ HEADER = """\
 A model is three files: `<name>.json` says what it is, how it was made and what it scored, `<name>.md` says the same for
 people, `<name>.npz` holds its arrays. The arrays are opened only after their SHA-256 was found to be the one in the
 `.json`, and hold numbers and words, never pickled objects. `deid-agent train` makes them, `make models` those that
-stand here: [token](token.md) labels tokens by a conditional random field that sees words, lists, layout and rules.
+stand here: [token](token.md) labels tokens by a conditional random field that sees words, lists, layout and rules;
+[network](network.md) does the same by a recurrent network, which reads `vectors.npz`, word vectors of 8 bits that
+`.ci/freeze_vectors.py` made. The default decides by the mean of their probabilities; `features` goes without the
+network, `network` without the field, `union` takes what either finds. [ablations.md](ablations.md) tells what each
+part of the network adds.
 
 Below is the whole tagger on dev: notes of hands and patients that no model learned from, without any context of a
 message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your
@@ -63,10 +67,24 @@ def ablation(told: dict[str, object]) -> Iterator[str]:
         return
     names = list(next(iter(rows.values())))
     yield "\nWhat each part adds: the figure with it less the figure without it. A list is hidden from a model that"
-    yield "learned with it: the figure says how much is made of it, not what a model without it would reach.\n"
+    yield "learned with it: the figure says how much is made of it, not what a model without it would reach."
+    yield "The network is a voice of `token`: without that both are gone.\n"
     yield f"| part | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
     for part, less in rows.items():
         yield f"| {part} | {' | '.join(f'{less[name]:+.4f}' for name in names)} |"
+
+
+def kept(title: str) -> str:
+    """What the page says under a heading so far."""
+    _, found, rest = OUT.read_text("utf-8").partition(f"\n## {title}\n")
+    return f"\n## {title}\n{rest.partition(chr(10) + '## ')[0].rstrip()}" if found else ""
+
+
+def section(folder: Path, name: str, title: str) -> Iterator[str]:
+    if told := read(folder, name):
+        yield from (f"\n## {title}\n", *totals(told), *ablation(told))
+    elif said := kept(title):
+        yield said
 
 
 def main(folder: Path) -> None:
@@ -76,11 +94,20 @@ def main(folder: Path) -> None:
         ("recall", "The default under `recall`"),
         ("context", "The default under `recall`, knowing what the message says of the patient"),
     ):
-        if told := read(folder, name):
-            lines += [f"\n## {title}\n", *totals(told), *ablation(told)]
-    for name in ("rules", "token", "dehghan2015", "zuccon2014", "liu2015", "ferrandez2012"):
-        if told := read(folder, name):
-            lines += [f"\n## `{name}` alone\n", *totals(told)]
+        lines += section(folder, name, title)
+    for name in (
+        "features",
+        "network",
+        "union",
+        "rules",
+        "token",
+        "dernoncourt2016",
+        "dehghan2015",
+        "zuccon2014",
+        "liu2015",
+        "ferrandez2012",
+    ):
+        lines += section(folder, name, f"`{name}` alone")
     OUT.write_text("\n".join(lines) + "\n", "utf-8")
 
 

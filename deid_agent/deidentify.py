@@ -6,31 +6,32 @@ edits are byte ranges of the message as it came; everything else stays.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 from deid_agent import pdf, recordkey
 from deid_agent.attachment import NOTICE, decode_text, reads_as_text
+from deid_agent.case import Case, Notes, observed, remarks_of, scope_of
+from deid_agent.changes import Cause, Observer
 from deid_agent.codec.base import Codec
 from deid_agent.codec.plain import PlainMessage, PlainText
-from deid_agent.context import days_of, facts_of, reference_of
+from deid_agent.context import facts_of, reference_of
 from deid_agent.errors import MessageError, Reason
 from deid_agent.guard import SOURCE, Guard, Hit, searched
 from deid_agent.headers import Headers, kept
 from deid_agent.laps import Laps
+from deid_agent.narratives import Narratives
 from deid_agent.policy import AttachmentUrl, Method, Pdf, Policy, Unreadable
 from deid_agent.replacer import Codes, Replacer
 from deid_agent.rewrap import inside, siblings, written
 from deid_agent.sites import ELSEWHERE, Attachment, Edit, Fact, Kind, Message, Remark, Site, place
-from deid_agent.spans import Replacement, Span, splice
-from deid_agent.surrogate import Scope, Surrogates
+from deid_agent.spans import Span, splice
+from deid_agent.surrogate import Surrogates
 from deid_agent.tagger import Tagger
 from deid_agent.text import Document
+from deid_agent.together import Asking, alone
 
 _MAX_NESTING = 4
-MAX_TEXT = 1_000_000
-"""Characters of one narrative: 250 pages. Reading takes 200 bytes for each of prose, 900 where each sign is a token."""
 _REMOVE = Unreadable.REMOVE
 
 
@@ -43,27 +44,6 @@ class Deidentified:
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     timings: tuple[tuple[str, float], ...] = field(default=(), compare=False)
-
-
-_Notes = Counter[tuple[str, str, str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One message on its way through: what is known of it, and the remarks so far.
-
-    ``guarded`` are the facts that must not be in the output; those of its attachments join on the way.
-    """
-
-    codec: Codec
-    message: Message
-    facts: tuple[Fact, ...]
-    scope: Scope
-    notes: _Notes
-    nesting: int
-    guarded: list[Fact] = field(repr=False)
-    codes: Codes
-    laps: Laps
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +70,37 @@ class Deidentifier:
     ) -> None:
         """``inner`` are formats that come as attachments only; they are asked first."""
         self._codecs = tuple(codecs)
-        self._tagger = tagger
         self._keys = tagger.without_models()
         self._policy = policy
         self._replacer = Replacer(policy, surrogates)
+        self._tagger = tagger
+        self._narratives = Narratives(policy, self._replacer)
         self._guard = guard
         self._inner = tuple(inner)
 
-    def message(self, payload: bytes, *, key: bytes | None = None, headers: Headers = ()) -> Deidentified:
-        """One payload (a message, a batch, NDJSON) with its record key and headers.
+    def message(
+        self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
+    ) -> Deidentified:
+        """One payload (a message, a batch, NDJSON) with its record key and headers; ``seen`` is told each change.
 
         Raises ``MessageError`` where the payload cannot be understood; nothing of it may then be published.
         """
-        notes: _Notes = Counter()
+        return alone(self.asking(payload, key=key, headers=headers, seen=seen), self.read)
+
+    def read(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """What stands in each of the documents, as whoever drives ``asking`` is to answer."""
+        return self._tagger.find_all(documents)
+
+    @property
+    def gains(self) -> bool:
+        """True where to read the texts of several messages together is less work: for models it is."""
+        return bool(self._tagger.models)
+
+    def asking(
+        self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
+    ) -> Asking[Deidentified]:
+        """``message`` in steps, from one text to read to the next; for ``together``."""
+        notes: Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []
         laps = Laps()
@@ -113,24 +111,38 @@ class Deidentifier:
             codes = Codes(self._replacer.surrogates, payload)
             for number, message in enumerate(messages):
                 case = self._case(codec, message, facts_of(message.sites, str(number)), notes, codes, laps)
+                case = observed(case, seen, "")
                 facts += case.facts
-                parts.append(self._message(case))
+                parts.append((yield from self._message(case)))
             with laps.of("surrogate"):
                 mapped = self._key(key, tuple(facts))
-        return Deidentified(b"".join(parts), _remarks(notes), mapped, self._kept(headers), laps.timings)
+        return Deidentified(b"".join(parts), remarks_of(notes), mapped, self._kept(headers), laps.timings)
 
     def tombstone(self, *, key: bytes | None, headers: Headers = ()) -> Deidentified:
         """A record without a value, which deletes its key in a compacted topic: key and headers alone."""
         return Deidentified(b"", (), self._key(key, ()), self._kept(headers))
 
     def text(
-        self, text: str, *, facts: tuple[Fact, ...] = (), document: str = "", patient: str | None = None
+        self,
+        text: str,
+        *,
+        facts: tuple[Fact, ...] = (),
+        document: str = "",
+        patient: str | None = None,
+        seen: Observer | None = None,
     ) -> DeidentifiedText:
         """One note. ``document`` names it (the scope of its date shift); a digest of its text where empty."""
-        notes: _Notes = Counter()
-        scope = _scope(document or recordkey.document_of(text), patient, facts)
-        spans, replacements = self._narrative("text", Document(text, facts), scope, notes, Laps())
-        return DeidentifiedText(splice(text, replacements), spans, _remarks(notes))
+        notes: Notes = Counter()
+        scope = scope_of(document or recordkey.document_of(text), patient, facts)
+        note, causes = Document(text, facts), list[Cause]()
+        reading = self._narratives.of_text("text", note, scope, notes, Laps(), causes)
+        spans, replacements = alone(reading, self.read)
+        done = DeidentifiedText(splice(text, replacements), spans, remarks_of(notes))
+        if seen is not None:
+            page = seen.page("", note.utf8)
+            page.spliced(note, causes, replacements)
+            page.after = done.text.encode("utf-8", "surrogatepass")
+        return done
 
     def _codec(self, payload: bytes) -> Codec:
         for codec in self._codecs:
@@ -144,49 +156,62 @@ class Deidentifier:
         codec: Codec,
         message: Message,
         facts: tuple[Fact, ...],
-        notes: _Notes,
+        notes: Notes,
         codes: Codes,
         laps: Laps,
-        outer: "_Case | None" = None,
-    ) -> _Case:
-        scope = _scope(message.identity, message.patient, facts, reference_of(message.sites))
+        outer: Case | None = None,
+    ) -> Case:
+        scope = scope_of(message.identity, message.patient, facts, reference_of(message.sites))
         changed = (site for site in message.sites if self._policy.method(site.type, site.path) is not Method.KEEP)
         own = facts_of(changed, "" if outer is None else str(len(outer.guarded)))
         guarded = [*(outer.guarded if outer else ()), *own]
-        return _Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded, codes, laps)
+        return Case(codec, message, facts, scope, notes, outer.nesting + 1 if outer else 0, guarded, codes, laps)
 
-    def _message(self, case: _Case) -> bytes:
+    def _message(self, case: Case) -> Asking[bytes]:
         if self._policy.changes_nothing:
+            if case.page is not None:
+                case.page.after = case.message.raw
             return case.message.raw
         edits: list[Edit] = []
         with case.laps.of("surrogate"):
             for site in case.message.sites:
                 edits += self._site(site, case)
         for attachment in case.message.attachments:
-            edits += self._attachment(attachment, case)
-        edits += self._fragments(case)
-        return self._guarded(case, *place(case.message.raw, edits))
+            edits += yield from self._attachment(attachment, case)
+        edits += yield from self._narratives.edits(case)
+        return self._guarded(case, edits)
 
-    def _guarded(self, case: _Case, output: bytes, decided: list[tuple[int, int]]) -> bytes:
-        """The output without what its own structure named, outside of the ranges that were decided on."""
+    def _guarded(self, case: Case, edits: Sequence[Edit]) -> bytes:
+        """The edited message without what its own structure named, outside of the ranges that were decided on."""
 
         def surrogate(hit: Hit) -> str | None:
             return self._leaked(hit, hit.leaf.path, case)
 
-        encode, leaves = case.message.encode, case.codec.leaves
+        encode, leaves, page = case.message.encode, case.codec.leaves, case.page
+        output, decided = place(case.message.raw, edits)
+        if page is not None:
+            page.placed(edits, decided)
         with case.laps.of("guard"):
-            facts = searched(case.guarded)
-            return self._guard.clean(output, decided, facts, leaves=leaves, encode=encode, surrogate=surrogate)
+            facts, moved = searched(case.guarded), None if page is None else page.moved
+            clean = self._guard.clean
+            output = clean(output, decided, facts, leaves=leaves, encode=encode, surrogate=surrogate, moved=moved)
+        if page is not None:
+            page.after = output
+        return output
 
-    def _leaked(self, hit: Hit, path: str, case: _Case) -> str | None:
+    def _leaked(self, hit: Hit, path: str, case: Case) -> str | None:
         """What stands in place of a hit of the leak guard; None where policy keeps it."""
         method = self._policy.method(hit.type, path)
         if method is Method.KEEP:
             return None
         case.notes[path, hit.type, method, SOURCE] += 1
+        if case.page is not None:
+            mapped = hit.leaf.mapped
+            cause = Cause(path, hit.type, method, SOURCE)
+            case.page.scrubbed(mapped.starts[hit.start], mapped.ends[hit.end - 1], cause)
         return self._replacer.finding(hit.type, hit.old, method, case.scope)
 
-    def _site(self, site: Site, case: _Case) -> Iterable[Edit]:
+    def _site(self, site: Site, case: Case) -> Iterable[Edit]:
         method = self._policy.method(site.type, site.path)
         if site.source == ELSEWHERE and self._policy.attachment_url is AttachmentUrl.KEEP:
             method = Method.KEEP
@@ -200,58 +225,28 @@ class Deidentifier:
         new = case.codes.of(site.value) if link else self._replacer.value(site, method, case.scope)
         if new != site.value:
             case.notes[site.path, site.type, method, site.source] += 1
+            if case.page is not None:
+                case.page.because(site.start, site.end, Cause(site.path, site.type, method, site.source))
             yield Edit(site.start, site.end, case.message.encode(new))
 
-    def _narrative(
-        self, path: str, document: Document, scope: Scope, notes: "_Notes", laps: Laps
-    ) -> tuple[tuple[Span, ...], list[Replacement]]:
-        """The findings of one document and what to write in their places."""
-        if not _worth_reading(path, document):
-            return (), []
-        with laps.of("recognize"):
-            spans = tuple(self._tagger.find(document))
-        with laps.of("surrogate"):
-            return spans, self._replaced(path, document, spans, scope, notes)
-
-    def _replaced(
-        self, path: str, document: Document, spans: Sequence[Span], scope: Scope, notes: "_Notes"
-    ) -> list[Replacement]:
-        replacements: list[Replacement] = []
-        methods = [self._policy.method(span.type, path) for span in spans]
-        found = self._replacer.findings(document.text, spans, methods, scope)
-        for span, method, new in zip(spans, methods, found, strict=True):
-            if new != document.text[span.start : span.end]:
-                notes[path, span.type, method, span.source] += 1
-                replacements.append(Replacement(span.start, span.end, new))
-        return replacements
-
-    def _fragments(self, case: _Case) -> Iterable[Edit]:
-        """The edits of all narratives of a message, which the tagger reads together."""
-        documents = [(n, Document(n.mapped.text, case.facts)) for n in case.message.narratives]
-        documents = [(n, document) for n, document in documents if _worth_reading(n.path, document)]
-        with case.laps.of("recognize"):
-            found = self._tagger.find_all([document for _, document in documents])
-        for (narrative, document), spans in zip(documents, found, strict=True):
-            with case.laps.of("surrogate"):
-                replacements = self._replaced(narrative.path, document, spans, case.scope, case.notes)
-            for start, end, text in narrative.mapped.place(replacements):
-                yield Edit(start, end, case.message.encode(text))
-
-    def _attachment(self, attachment: Attachment, case: _Case) -> Iterable[Edit]:
+    def _attachment(self, attachment: Attachment, case: Case) -> Asking[list[Edit]]:
         """A readable attachment is edited inside; any other is replaced by a notice, or the message refused."""
         if not attachment.data:
-            return
+            return []
         if case.nesting >= _MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
-        data, media = self._document(attachment, case)
+        places = ((attachment.start, attachment.end), *attachment.parts)
+        if case.page is not None:
+            cause = Cause(attachment.path, "ATTACHMENT", "", "attachment")
+            for start, end in places:
+                case.page.because(start, end, cause)
+        data, media = yield from self._document(attachment, case)
         if data != attachment.data:
-            yield from written(attachment, data, case.message)
-            yield from siblings(attachment, data, media, case.message)
-        else:  # searched inside: the leak guard leaves the encoded form
-            for start, end in ((attachment.start, attachment.end), *attachment.parts):
-                yield Edit(start, end, case.message.raw[start:end])
+            return [*written(attachment, data, case.message), *siblings(attachment, data, media, case.message)]
+        # searched inside: the leak guard leaves the encoded form
+        return [Edit(start, end, case.message.raw[start:end]) for start, end in places]
 
-    def _document(self, attachment: Attachment, case: _Case) -> tuple[bytes, bytes]:
+    def _document(self, attachment: Attachment, case: Case) -> Asking[tuple[bytes, bytes]]:
         """The sanitized document, and its media type where that is another now."""
         if codec := next((c for c in (*self._inner, *self._codecs) if c.detect(attachment.data)), None):
             try:
@@ -261,29 +256,31 @@ class Deidentifier:
                 if problem.reason is not Reason.RESOURCE and self._policy.unreadable is _REMOVE:
                     return self._removed(attachment, case)
                 raise inside(attachment, problem) from None
-            return self._nested(codec, messages, attachment, case), b""
+            return (yield from self._nested(codec, messages, attachment, case)), b""
         if pdf.detect(attachment.data):
-            return self._pdf(attachment, case)
+            return (yield from self._pdf(attachment, case))
         media = attachment.content_type
         if attachment.encoding == "text":  # its bytes are UTF-8, whatever it was once
             media = media.partition(";")[0]
         if reads_as_text(media, attachment.data) and (decoded := decode_text(attachment.data, media)):
-            return decoded.encode(self._prose(decoded.text, attachment.path, case)), b""
+            prose = yield from self._prose(decoded.text, attachment.path, case)
+            return decoded.encode(prose), b""
         return self._removed(attachment, case)
 
-    def _nested(self, codec: Codec, messages: Sequence[Message], attachment: Attachment, case: _Case) -> bytes:
+    def _nested(self, codec: Codec, messages: Sequence[Message], attachment: Attachment, case: Case) -> Asking[bytes]:
         """The messages of an attachment. They know what the outer one knows, and share its scope: one date shift."""
         within = f"{attachment.path}/"
         own = (fact for n, message in enumerate(messages) for fact in facts_of(message.sites, f"{within}{n}"))
         facts = tuple(dict.fromkeys((*case.facts, *own)))
-        notes: _Notes = Counter()
+        notes: Notes = Counter()
         parts = []
         for message in messages:
             inner = self._case(codec, message, facts, notes, case.codes, case.laps, case)
+            inner = observed(inner, case.seen, attachment.path)
             patient = case.scope.patient or message.patient
-            scope = _scope(case.scope.document, patient, facts, case.scope.reference or inner.scope.reference)
+            scope = scope_of(case.scope.document, patient, facts, case.scope.reference or inner.scope.reference)
             try:
-                parts.append(self._message(replace(inner, scope=scope)))
+                parts.append((yield from self._message(replace(inner, scope=scope))))
             except MessageError as problem:
                 raise inside(attachment, problem) from None
             case.guarded.extend(inner.guarded[len(case.guarded) :])
@@ -291,7 +288,7 @@ class Deidentifier:
             case.notes[f"{attachment.path}/{path}", type_, method, source] += count
         return b"".join(parts)
 
-    def _pdf(self, attachment: Attachment, case: _Case) -> tuple[bytes, bytes]:
+    def _pdf(self, attachment: Attachment, case: Case) -> Asking[tuple[bytes, bytes]]:
         """A PDF with a text layer leaves as that text."""
         if self._policy.pdf is Pdf.REFUSE:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "PDF, which the policy refuses")
@@ -300,18 +297,23 @@ class Deidentifier:
         if found is None:
             return self._removed(attachment, case, always=self._policy.pdf is Pdf.REMOVE)
         case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "pdf"] += 1
-        return self._prose(found, attachment.path, case).encode("utf-8", "replace"), attachment.plain
+        prose = yield from self._prose(found, attachment.path, case)
+        return prose.encode("utf-8", "replace"), attachment.plain
 
-    def _prose(self, text: str, path: str, case: _Case) -> str:
+    def _prose(self, text: str, path: str, case: Case) -> Asking[str]:
         """The text of an attachment, sanitized and searched like a message: its bytes are UTF-8 for that while."""
         raw = text.encode("utf-8", "surrogatepass")
         document = Document(text, case.facts)
-        _, replacements = self._narrative(path, document, case.scope, case.notes, case.laps)
+        causes: list[Cause] | None = None if case.page is None else []
+        _, replacements = yield from self._narratives.of_text(path, document, case.scope, case.notes, case.laps, causes)
         edits = [Edit(document.byte(r.start), document.byte(r.end), r.text.encode("utf-8")) for r in replacements]
-        plain = replace(case, codec=PlainText(path), message=PlainMessage(raw))
-        return self._guarded(plain, *place(raw, edits)).decode("utf-8", "surrogatepass")
+        plain = observed(replace(case, codec=PlainText(path), message=PlainMessage(raw)), case.seen, path)
+        if plain.page is not None:
+            for edit, cause in zip(edits, causes or (), strict=True):
+                plain.page.because(edit.start, edit.end, cause)
+        return self._guarded(plain, edits).decode("utf-8", "surrogatepass")
 
-    def _removed(self, attachment: Attachment, case: _Case, *, always: bool = False) -> tuple[bytes, bytes]:
+    def _removed(self, attachment: Attachment, case: Case, *, always: bool = False) -> tuple[bytes, bytes]:
         if self._policy.unreadable is not _REMOVE and not always:
             raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
         case.notes[attachment.path, "ATTACHMENT", Method.REDACT, "attachment"] += 1
@@ -319,32 +321,7 @@ class Deidentifier:
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         name = "" if key is None else recordkey.document_of(key.decode("utf-8", "replace"))
-        return recordkey.sanitized(key, facts, _scope(name, None, facts), self._replacer, self._keys.find)
+        return recordkey.sanitized(key, facts, scope_of(name, None, facts), self._replacer, self._keys.find)
 
     def _kept(self, headers: Headers) -> Headers:
         return kept(headers, self._policy.headers)
-
-
-def _worth_reading(path: str, document: Document) -> bool:
-    """False for an empty text. Raises ``MessageError(RESOURCE)`` for one that is too long."""
-    if len(document.text) > MAX_TEXT:
-        raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
-    return bool(document.text.strip())
-
-
-def _remarks(notes: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
-    return tuple(Remark(*what, count=count) for what, count in notes.items())
-
-
-def _scope(document: str, patient: str | None, facts: tuple[Fact, ...], reference: date | None = None) -> Scope:
-    known = days_of(facts) + ((reference,) if reference else ())
-    return Scope(document=document, patient=patient, reference=reference, people=_people(facts), known=known)
-
-
-def _people(facts: Iterable[Fact]) -> tuple[tuple[str, str], ...]:
-    """Given and family name of every person the structure names, so that initials can follow."""
-    parts: dict[str, dict[Kind, str]] = {}
-    for fact in facts:
-        if fact.kind in {Kind.GIVEN, Kind.FAMILY}:
-            parts.setdefault(fact.group, {}).setdefault(fact.kind, fact.value)
-    return tuple((p.get(Kind.GIVEN, ""), p.get(Kind.FAMILY, "")) for p in parts.values())

@@ -6,14 +6,18 @@
     ├── LetterError             one dead letter cannot be opened or put back: it is named, the others go on
     └── TransportError          the outside failed
         ├── TransientError      try again: nothing was settled
-        │   └── LostError       the partition has another owner now: only a new assignment helps
+        │   ├── LostError       the partition has another owner now: only a new assignment helps
+        │   └── DoubtError      it may have happened and nobody says so: trying again may double it
         └── UnsafeError         going on could lose or double a record: the agent stops
-            └── OversizeError   the outside takes no output of this size: the record is refused instead
+            └── UnwantedError   the outside does not take the output of one record: it is refused instead
+                ├── OversizeError   it is too large
+                └── RejectedError   its receiver says no, for good
 
 No error carries text of a message: coordinates, paths, rule ids and reason codes only.
 """
 
 from enum import StrEnum
+from typing import ClassVar
 
 
 class Reason(StrEnum):
@@ -22,6 +26,7 @@ class Reason(StrEnum):
     MALFORMED = "MALFORMED"
     UNSUPPORTED = "UNSUPPORTED"
     RESOURCE = "RESOURCE"
+    REJECTED = "REJECTED"
     LEAK = "LEAK"
     POISON = "POISON"
     INTERNAL = "INTERNAL"
@@ -70,13 +75,34 @@ class LostError(TransientError):
     """The partition went to another owner: nothing was settled, and trying again within this assignment is idle."""
 
 
+class DoubtError(TransientError):
+    """Worth another try, though it may have happened: the answer got lost."""
+
+
 class UnsafeError(TransportError):
     """Going on could lose or double a record; the agent stops with exit code 3."""
 
 
-class OversizeError(UnsafeError):
-    """The output of the record at ``offset`` is larger than the outside takes; nothing of its batch was settled."""
+class UnwantedError(UnsafeError):
+    """The outside does not take the output of the record at ``offset``; its outcome may be changed to a refusal.
+
+    Nothing behind it in its batch was settled. Without anybody who refuses the record it is an ``UnsafeError``.
+    """
+
+    reason: ClassVar[Reason]
 
     def __init__(self, offset: int, text: str) -> None:
         super().__init__(text)
         self.offset = offset
+
+
+class OversizeError(UnwantedError):
+    """The output is larger than the outside takes."""
+
+    reason = Reason.RESOURCE
+
+
+class RejectedError(UnwantedError):
+    """The receiver said of this output that it will never take it."""
+
+    reason = Reason.REJECTED

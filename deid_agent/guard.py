@@ -130,10 +130,12 @@ class Guard:
         leaves: Callable[[bytes], Sequence[Narrative]],
         encode: Callable[[str], bytes],
         surrogate: Callable[[Hit], str | None],
+        moved: Callable[[Sequence[Edit], Sequence[Range]], None] | None = None,
     ) -> bytes:
         """``output`` with its hits written over; byte ranges ``decided`` are surrogates and what policy kept.
 
-        ``surrogate`` says what stands for a hit, None where policy keeps it.
+        ``surrogate`` says what stands for a hit, None where policy keeps it. ``moved`` is told where everything that
+        was decided on stands afterwards.
         Raises ``MessageError(LEAK)`` for a hit that is not safe to write over or that stands there still.
         """
         for last in (False, True):
@@ -153,7 +155,10 @@ class Guard:
                 edits += (Edit(start, end, encode(text)) for start, end, text in leaf.mapped.place(replacements))
             if not edits:
                 break
-            output, decided = place(output, [*(Edit(a, b, output[a:b]) for a, b in decided), *edits])
+            edits = [*(Edit(a, b, output[a:b]) for a, b in decided), *edits]
+            output, decided = place(output, edits)
+            if moved is not None:
+                moved(edits, decided)
         return output
 
     def _ruled_out(self, output: bytes, decided: Sequence[Range], facts: tuple[Fact, ...]) -> bool:

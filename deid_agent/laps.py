@@ -19,7 +19,9 @@ class Laps:
 
     @contextmanager
     def of(self, stage: str) -> Iterator[None]:
-        """Time what happens inside. Nothing that is timed may be left half-way (a generator that yields in it)."""
+        """Time what happens inside. Nothing that is timed may be left half-way (a generator that yields in it), but
+        between ``leave`` and ``back``.
+        """
         self._tick()
         self._stages.append(stage)
         try:
@@ -27,6 +29,15 @@ class Laps:
         finally:
             self._tick()
             self._stages.pop()
+
+    def leave(self) -> None:
+        """What happens from here on is not the message's."""
+        self._tick()
+
+    def back(self, stage: str, seconds: float) -> None:
+        """It goes on; ``seconds`` of what happened meanwhile were its own, as ``stage``."""
+        self._spent[stage] = self._spent.get(stage, 0.0) + seconds
+        self._since = self._clock()
 
     @property
     def timings(self) -> tuple[tuple[str, float], ...]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +13,12 @@ from typing import assert_never
 from deid_agent.crf import bundle
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
+from deid_agent.neural import bundle as networks
 from deid_agent.recognize import registry, svm
 from deid_agent.recognize.charcrf import CharacterCrf, GatedCrf
 from deid_agent.recognize.filter import WEAK as WEAK_NAME
 from deid_agent.recognize.filter import FilteredNames, NameFilter
+from deid_agent.recognize.network import NetworkTagger
 from deid_agent.recognize.secondpass import SecondPass
 from deid_agent.recognize.tokencrf import WEAK, TokenCrf
 from deid_agent.resolve import Profile, Resolver
@@ -31,6 +33,8 @@ class Part(StrEnum):
     CHARACTER = "character"
     DOUBTS = "doubts"  # the character model, where the token model before it is in doubt
     NAMES = "names"  # names that the filter finds, beside what others find
+    NETWORK = "network"  # the recurrent network, beside what others find
+    MEAN = "mean"  # the recurrent network as a second voice of the token model before it
     FILTER = "filter"  # it decides of the names of the first pass: nothing else of that is kept
 
 
@@ -50,13 +54,18 @@ class System:
 _TOKEN = ("token", Part.TOKEN)
 _DOUBTS = ("character", Part.DOUBTS)
 _NAMES = ("names", Part.NAMES)
-_HYBRID = System("default", (_TOKEN,), again=True, speaks=True)
+_NETWORK = ("network", Part.NETWORK)
+_FEATURES = System("default", (_TOKEN,), again=True, speaks=True)
+_HYBRID = System("default", (_TOKEN, ("network", Part.MEAN)), again=True, speaks=True)
 
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
     {
         "default": _HYBRID,
         "hybrid": _HYBRID,
+        "features": _FEATURES,
+        "network": System("default", (_NETWORK,), again=True, speaks=True),
+        "union": System("default", (_TOKEN, _NETWORK), again=True, speaks=True),
         "token": System("default", (_TOKEN,), speaks=True),
         "thorough": System("default", (_TOKEN, _DOUBTS, _NAMES), again=True, speaks=True),
         "rules": System("default", again=True),
@@ -64,6 +73,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
         "dehghan2015": System("patterns-dictionary", (("dehghan-token", Part.TOKEN),), again=True),
         "zuccon2014": System("patterns", (("zuccon-token", Part.TOKEN),)),
         "liu2015": System("patterns", (("liu-character", Part.CHARACTER), ("liu-token", Part.TOKEN))),
+        "dernoncourt2016": System("none", (("dernoncourt-network", Part.NETWORK),)),
         "ferrandez2012": System("patterns-dictionary", (("names", Part.FILTER),)),
         **{name: System(name) for name in registry.SYSTEMS if name != "default"},
     }
@@ -88,6 +98,11 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
             case Part.TOKEN:
                 least = _LEAST[profile] if system.speaks else 1.0
                 loaded.append(TokenCrf(bundle.load(models, model), lists, least))
+            case Part.NETWORK:
+                least = _LEAST[profile] if system.speaks else 1.0
+                loaded.append(NetworkTagger(networks.load(models, model), lists, least))
+            case Part.MEAN:
+                loaded[-1:] = [_heard(loaded[-1], NetworkTagger(networks.load(models, model), lists))]
             case Part.CHARACTER:
                 loaded.append(CharacterCrf(bundle.load(models, model), lists))
             case Part.DOUBTS:
@@ -102,6 +117,12 @@ def tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
     again = SecondPass(lists, low=rules.low | {WEAK, WEAK_NAME}) if system.again else None
     beside = rules.certain if profile is Profile.RECALL else frozenset[str]()
     return Tagger(recognizers, resolver, tuple(loaded), again, beside if system.speaks else None)
+
+
+def _heard(token: Model, network: NetworkTagger) -> Model:
+    if not isinstance(token, TokenCrf):
+        raise ConfigurationError("a network that is a second voice stands behind the token model")
+    return replace(token, others=(*token.others, network))
 
 
 def _gated(token: Model, character: CharacterCrf) -> Model:

@@ -7,12 +7,12 @@ in each of them, so that rules and models load once per worker.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deid_agent import resources, systems
-from deid_agent.agent.job import Job, Process, Processed, Refused, Result
+from deid_agent.agent.job import Job, Process, Processed, Refused, Result, refused
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.codec.hl7v2 import Hl7Codec
@@ -30,6 +30,8 @@ from deid_agent.recognize.knownnames import Words
 from deid_agent.resolve import Profile
 from deid_agent.sites import Remark
 from deid_agent.surrogate import Surrogates
+from deid_agent.tagger import Tagger
+from deid_agent.together import Asking, alone, together
 from deid_agent.validation import Validator
 
 
@@ -46,14 +48,17 @@ class Workshop:
     validate: bool = False
     models: Path | None = None
 
-    def deidentifier(self) -> Deidentifier:
-        """Load rules and tables; raises ``ConfigurationError`` for any that is unsound."""
+    def deidentifier(self, watched: Callable[[Tagger], Tagger] = lambda tagger: tagger) -> Deidentifier:
+        """Load rules and tables; raises ``ConfigurationError`` for any that is unsound.
+
+        ``watched`` may put something around the tagger that looks on.
+        """
         loaded = registry.load_rules(self.rules)
         models = self.models or resources.folder("models")
         known = KnownRecognizer(Words.of(loaded.lexicons), exact=True)
         return Deidentifier(
             codecs=(Hl7Codec(self.rules), FhirCodec(self.rules), CdaCodec(self.rules)),
-            tagger=systems.tagger(loaded, models, self.system, _profile(self.profile)),
+            tagger=watched(systems.tagger(loaded, models, self.system, _profile(self.profile))),
             surrogates=Surrogates(
                 self.key.secret,
                 date_scope=self.policy.date_scope.value,
@@ -68,15 +73,9 @@ class Workshop:
         )
 
     def __call__(self) -> Process:
-        """The job callable, loaded."""
-        deidentifier = self.deidentifier()
-        digests = Digests(self.key)
-        validator = Validator() if self.validate else None
-
-        def process(job: Job) -> Result:
-            return run_job(job, deidentifier, digests, self.max_bytes, validator)
-
-        return process
+        """The job callable, loaded; one that does jobs together where that is less work."""
+        bench = Bench(self.deidentifier(), Digests(self.key), self.max_bytes, Validator() if self.validate else None)
+        return bench if bench.deidentifier.gains else bench.__call__
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +90,36 @@ class Digests:
         return hashlib.blake2b(data, key=secret, digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The job callable of a worker: what it needs for each record, and ``Together`` for several."""
+
+    deidentifier: Deidentifier
+    digests: Digests
+    max_bytes: int
+    validator: Validator | None = None
+
+    def __call__(self, job: Job) -> Result:
+        """See ``run_job``."""
+        return run_job(job, self.deidentifier, self.digests, self.max_bytes, self.validator)
+
+    def together(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
+        """Each as alone; the texts of all are read together."""
+        askings = [_steps(job, self.deidentifier, self.digests, self.max_bytes, self.validator) for job in jobs]
+        ends = together(askings, self.deidentifier.read)
+        return [(refused(end.error) if end.error else end.result(), end.seconds) for end in ends]
+
+
 def run_job(
     job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: int, validator: Validator | None = None
 ) -> Result:
     """One record through the de-identifier (and the schemas); every expected failure becomes a ``Refused``."""
+    return alone(_steps(job, deidentifier, digests, max_bytes, validator), deidentifier.read)
+
+
+def _steps(
+    job: Job, deidentifier: Deidentifier, digests: Digests, max_bytes: int, validator: Validator | None
+) -> Asking[Result]:
     came_in = digests.of(job.payload)
     if len(job.payload) > max_bytes:
         return Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=came_in)
@@ -103,7 +128,7 @@ def run_job(
         if job.tombstone:
             done = deidentifier.tombstone(key=job.key, headers=job.headers)
         else:
-            done = deidentifier.message(job.payload, key=job.key, headers=job.headers)
+            done = yield from deidentifier.asking(job.payload, key=job.key, headers=job.headers)
             if validator is not None:
                 with laps.of("validate"):
                     validator.check(job.payload, done.payload)

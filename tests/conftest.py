@@ -1,6 +1,7 @@
 """The brokers of the tests: one that many share, one of its own for a test that kills it.
 
-A run whose broker tests were skipped says so loudly at its end, and fails where CI asked for them.
+A run whose broker tests were skipped says so loudly at its end, and fails where CI asked for them. Where tests run in
+several processes, a file stays in one of them, and all that wait for a broker or take a page's own ports in the same.
 """
 
 import os
@@ -8,8 +9,25 @@ from collections.abc import Iterator
 
 import pytest
 from support.kafka_broker import Cluster, KafkaBroker, NoBroker, find_classpath
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 REQUIRED = "DEID_REQUIRE_BROKER"
+ONE_BY_ONE = {"broker", "chaos", "docs"}
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist tells no types
+    """Hands out whole files, and those that go one by one as if they were one file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "one by one" if file.split("/")[1] in ONE_BY_ONE else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    """For ``-n 2``; xdist's own grouping by marks does nothing under pytest 9."""
+    return ByFile(config, log)
 
 
 def _skipped(config: pytest.Config) -> list[str]:

@@ -14,7 +14,10 @@ from deid_agent.agent.ports import Coordinates, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is kept of one record. ``remarks`` is a JSON array on one line, as the worker wrote it."""
+    """What is kept of one record. ``remarks`` is a JSON array on one line, as the worker wrote it.
+
+    ``replay_of`` is where a record first stood that was put back from the dead letters.
+    """
 
     coordinates: Coordinates
     outcome: Outcome
@@ -25,6 +28,7 @@ class Entry:
     input_digest: str = ""
     output_digest: str = ""
     remarks: bytes = field(default=b"[]", repr=False)
+    replay_of: Coordinates | None = None
 
 
 class AuditLog(Protocol):

@@ -13,7 +13,7 @@ from deid_agent.agent.job import Completed, Executor, Processed, Refused
 from deid_agent.agent.ledger import Batch, PartitionLedger
 from deid_agent.agent.outcomes import entry_of, processed_event, settled_as, trace_of, with_lines
 from deid_agent.agent.ports import Outcome, Partition, Record, Settled, Transport
-from deid_agent.errors import ConfigurationError, LostError, OversizeError, Reason, TransientError, UnsafeError
+from deid_agent.errors import ConfigurationError, LostError, TransientError, UnsafeError, UnwantedError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import (
     BatchSettled,
@@ -242,7 +242,7 @@ class Flow:
                 settling = self._out.transport.settle(self.stream, batch.records, batch.position)
                 await self._in_time("settle", settling)
                 break
-            except OversizeError as error:
+            except UnwantedError as error:
                 place, settled = self._refuse(batch, error)
                 entry = entry_of(settled, self._results[error.offset])
                 lines = await self._in_time("audit", self._out.audit.append([entry]))
@@ -253,19 +253,19 @@ class Flow:
                 attempt += 1
                 if isinstance(error, LostError) and self._deadline is not None:
                     return False  # the new owner has it; a drain that went on would only delay the group
-                if not await self._wait(attempt, type(error).__name__):
+                if not await self._wait(attempt, error):
                     return False
         self._ledger.confirm()
         self._settled_at = loop.time()
         self._account(batch, self._settled_at - begin)
         return True
 
-    def _refuse(self, batch: Batch, error: OversizeError) -> tuple[int, Settled]:
+    def _refuse(self, batch: Batch, error: UnwantedError) -> tuple[int, Settled]:
         """Which record of the batch has an output that nobody takes, and the dead letter in its place."""
         for place, item in enumerate(batch.records):
             done = self._results[item.record.coordinates.offset]
             if item.record.coordinates.offset == error.offset and isinstance(done.result, Processed):
-                refusal = Refused(Reason.RESOURCE, "output", "publish", input_digest=done.result.input_digest)
+                refusal = Refused(error.reason, "output", "publish", input_digest=done.result.input_digest)
                 completed = Completed(refusal, done.attempts, done.seconds)
                 self._results[error.offset] = completed
                 settled = settled_as(item.record, completed)
@@ -288,12 +288,12 @@ class Flow:
         finally:
             self._limit = None
 
-    async def _wait(self, attempt: int, error: str) -> bool:
+    async def _wait(self, attempt: int, error: TransientError) -> bool:
         """Wait before another try, or until a drain begins; False where the drain's deadline has passed."""
         loop = asyncio.get_running_loop()
         delay = self._settings.delay_s(attempt)
         name = f"{self.stream.topic}/{self.stream.number}"
-        self._out.telemetry.emit(Retrying("settle", name, attempt, delay, error))
+        self._out.telemetry.emit(Retrying("settle", name, attempt, delay, type(error).__name__, str(error)))
         left = math.inf if self._deadline is None else self._deadline - loop.time()
         self._urged.clear()
         try:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import assert_never
 
 import orjson
@@ -21,6 +22,17 @@ _HEAD = struct.Struct("!BQQH")
 MAX_FRAME = 1 << 30
 
 
+@lru_cache(maxsize=64)
+def _lengths(count: int) -> struct.Struct:
+    return struct.Struct(f"!{count}i")
+
+
+@lru_cache(maxsize=64)
+def _front(count: int) -> struct.Struct:
+    """All that stands before the fields, in one."""
+    return struct.Struct(f"!IBQQH{count}i")
+
+
 class FrameKind(IntEnum):
     """What a frame says."""
 
@@ -30,11 +42,15 @@ class FrameKind(IntEnum):
     PROCESSED = 4
     REFUSED = 5
     SUPPRESSED = 6
+    TOGETHER = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """``number`` names the job; ``nanoseconds`` is how long it took."""
+    """``number`` names the job; ``nanoseconds`` is how long it took.
+
+    Of ``READY`` ``number`` says how many jobs the worker does together at most, of ``TOGETHER`` how many it now begins.
+    """
 
     kind: FrameKind
     number: int = 0
@@ -44,26 +60,30 @@ class Frame:
 
 def pack(frame: Frame) -> bytes:
     """The frame with its size in front. Raises ``ValueError`` past ``MAX_FRAME`` or 65,535 fields."""
-    lengths = [-1 if item is None else len(item) for item in frame.fields]
-    head = _HEAD.pack(frame.kind, frame.number, frame.nanoseconds, len(lengths)) if len(lengths) < 1 << 16 else b""
-    size = len(head) + 4 * len(lengths) + sum(n for n in lengths if n > 0)
-    if not head or size > MAX_FRAME:
+    parts = [item for item in frame.fields if item is not None]
+    count = len(frame.fields)
+    size = _HEAD.size + 4 * count + sum(map(len, parts))
+    if count >= 1 << 16 or size > MAX_FRAME:
         raise ValueError("a frame is too large")
-    parts = [SIZE.pack(size), head, struct.pack(f"!{len(lengths)}i", *lengths)]
-    return b"".join(parts + [item for item in frame.fields if item is not None])
+    lengths = [-1 if item is None else len(item) for item in frame.fields]
+    front = _front(count).pack(size, frame.kind, frame.number, frame.nanoseconds, count, *lengths)
+    return b"".join((front, *parts))
 
 
-def unpack(body: bytes | memoryview) -> Frame:
-    """The frame in ``body`` (without its size)."""
-    kind, number, nanoseconds, count = _HEAD.unpack_from(body)
-    at = _HEAD.size
-    lengths = struct.unpack_from(f"!{count}i", body, at)
+def unpack(body: bytes, begin: int = 0, end: int | None = None) -> Frame:
+    """The frame in ``body[begin:end]`` (without its size)."""
+    kind, number, nanoseconds, count = _HEAD.unpack_from(body, begin)
+    at = begin + _HEAD.size
+    lengths = _lengths(count).unpack_from(body, at)
     at += 4 * count
     fields: list[bytes | None] = []
     for length in lengths:
-        fields.append(None if length < 0 else bytes(body[at : at + length]))
-        at += max(length, 0)
-    if at != len(body):
+        if length < 0:
+            fields.append(None)
+        else:
+            fields.append(body[at : at + length])
+            at += length
+    if at != (len(body) if end is None else end):
         raise ValueError("a frame is torn")
     return Frame(FrameKind(kind), number, tuple(fields), nanoseconds)
 
@@ -72,20 +92,27 @@ class Inbox:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._rest = bytearray()
+        self._due = 0  # bytes without which nothing more is whole
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are whole now. ``ValueError`` for one that is none."""
-        self._data += data
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._due:
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
         frames, at = [], 0
-        with memoryview(self._data) as view:
-            while len(view) >= at + SIZE.size:
-                end = at + SIZE.size + SIZE.unpack_from(view, at)[0]
-                if len(view) < end:
-                    break
-                frames.append(unpack(view[at + SIZE.size : end]))
-                at = end
-        del self._data[:at]
+        self._due = SIZE.size
+        while len(data) >= at + SIZE.size:
+            end = at + SIZE.size + SIZE.unpack_from(data, at)[0]
+            if len(data) < end:
+                self._due = end - at
+                break
+            frames.append(unpack(data, at + SIZE.size, end))
+            at = end
+        self._rest += data[at:]
         return frames
 
 

@@ -5,9 +5,9 @@ bytes and codes back. A ``Factory`` is picklable (a module-level function or a f
 dataclass with ``__call__``); each worker calls it once, so rules and models load once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
 from deid_agent.errors import MessageError, Reason
@@ -63,6 +63,17 @@ class Suppressed:
 Result = Processed | Refused | Suppressed
 Process = Callable[[Job], Result]
 Factory = Callable[[], Process]
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A ``Process`` that does several jobs at once with less work than one by one."""
+
+    def __call__(self, job: Job) -> Result:
+        """One job, as of any ``Process``."""
+
+    def together(self, jobs: Sequence[Job]) -> Sequence[tuple[Result, float]]:
+        """The result of each job as ``attempt`` gives it, and the seconds that went into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +135,23 @@ def job_for(record: Record) -> Job:
 def attempt(process: Process, job: Job) -> Result:
     """The callable's result; a ``MessageError`` becomes its reason, whatever else it raises ``INTERNAL``.
 
-    The text of an unexpected exception often quotes its input (``KeyError``, ``UnicodeDecodeError``), so
-    none of it is kept.
+    See ``refused``.
     """
     try:
         result = process(job)
-    except MessageError as error:
-        return Refused(error.reason, error.where)
     except Exception as error:  # noqa: BLE001 - the boundary: no exception of a message may end a worker
-        return Refused(Reason.INTERNAL, fault=type(error).__name__)
+        return refused(error)
     if isinstance(result, Processed | Refused | Suppressed):
         return result
     return Refused(Reason.INTERNAL, fault="NoResult")
+
+
+def refused(error: Exception) -> Refused:
+    """What becomes of a message that met this exception.
+
+    The text of an unexpected exception often quotes its input (``KeyError``, ``UnicodeDecodeError``), so
+    none of it is kept.
+    """
+    if isinstance(error, MessageError):
+        return Refused(error.reason, error.where)
+    return Refused(Reason.INTERNAL, fault=type(error).__name__)

@@ -21,17 +21,20 @@ from deid_agent.telemetry.events import WorkerRestarted
 _WINDOW: Final = 2  # one job at work, one already in the worker's socket
 _WIDEST: Final = 32
 _AHEAD_NS: Final = 2_000_000  # short jobs go in bundles of so much work: a wake-up costs more than they do
+_TOGETHER_NS: Final = 200_000_000  # the same for a worker that does jobs together: they must be there when it begins
 _CHUNK: Final = 1 << 18
 _START_FAILURES: Final = 3
 _PATIENCE_S: Final = 0.5
 _GRACE_S: Final = 0.1
+_TOGETHER_S: Final = 2.0  # for jobs that are done together: ten times what they should take, or so many times
+_TIMES: Final = 4  # what they would take at the pace of late
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
     """How long a job and a start may take, and how often a job is tried before it counts as poison."""
 
-    deadline_s: float = 30.0
+    deadline_s: float = 60.0
     attempts: int = 3
     start_timeout_s: float = 120.0
 
@@ -44,13 +47,15 @@ class LaneSettings:
 class Item:
     """A record that waits for a result: in the queue, at a worker, or at both where that worker is slow.
 
-    ``behind`` is the lane in whose socket it waits behind a slow job. The first result counts.
+    ``behind`` is the lane in whose socket it waits behind a slow job. The first result counts. One that is ``alone``
+    was with others at a worker that died: it goes to a worker that has nothing else, so that one is to blame.
     """
 
     record: Record = field(repr=False)
     done: Done
     failures: int = 0
     behind: int | None = None
+    alone: bool = False
     forgotten: bool = False
     finished: bool = False
 
@@ -89,7 +94,8 @@ class Lane:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._inbox = Inbox()
-        self._pace_ns = float(_AHEAD_NS)
+        self._ahead_ns = self._pace_ns = float(_AHEAD_NS)
+        self._together = 0  # so many of the first jobs are done together, so that none can be blamed
         self._alarm: asyncio.TimerHandle | None = None
         self._since = 0.0  # when the job at work began
         self._slow: Item | None = None
@@ -104,14 +110,25 @@ class Lane:
     @property
     def waiting(self) -> int:
         """Jobs in the worker's socket that it has not begun."""
-        return max(0, len(self._sent) - 1)
+        return max(0, len(self._sent) - self._begun)
+
+    @property
+    def load(self) -> int:
+        """Jobs at the worker."""
+        return len(self._sent)
 
     @property
     def room(self) -> int:
-        """How many more jobs the worker may be given; none behind a job that is slow."""
-        if self._writer is None or (self._sent and self._sent[0][1] is self._slow):
+        """How many more jobs the worker may be given; none behind a job that is slow, or goes alone."""
+        head = self._sent[0][1] if self._sent else None
+        if self._writer is None or (head is not None and (head is self._slow or head.alone)):
             return 0
-        return max(_WINDOW, min(_WIDEST, int(_AHEAD_NS / self._pace_ns))) - len(self._sent)
+        return max(_WINDOW, min(_WIDEST, int(self._ahead_ns / self._pace_ns))) - len(self._sent)
+
+    @property
+    def _begun(self) -> int:
+        """How many of the jobs at the worker are at work."""
+        return max(1, self._together)
 
     def pull(self, most: int = _WIDEST) -> None:
         """Take jobs off the queue, as many as there is room for."""
@@ -119,10 +136,14 @@ class Lane:
         idle, size = not self._sent, 0
         most = min(most, self.room)
         while self._queue and len(frames) < most and size < _CHUNK:
-            item = self._queue.popleft()
+            item = self._queue[0]
+            ours = item.behind == self._number  # it is still in our socket, and nobody else had time
+            if item.alone and self._sent and not item.finished and not ours:
+                break
+            self._queue.popleft()
             if item.finished:
                 continue
-            if item.behind == self._number:  # it is still in our socket, and nobody else had time
+            if ours:
                 item.behind = None
                 continue
             self._jobs += 1
@@ -135,6 +156,8 @@ class Lane:
             self._sent.append((self._jobs, item))
             frames.append(frame)
             size += len(frame)
+            if item.alone:
+                break
         if frames and self._writer is not None:
             self._writer.writelines(frames)
             if idle:
@@ -184,6 +207,8 @@ class Lane:
                 (frame,) = await self._read()
             if frame.kind is FrameKind.FAILED:
                 raise ConfigurationError((frame.fields[0] or b"").decode())
+            if frame.number > 1 and self._ahead_ns < _TOGETHER_NS:
+                self._ahead_ns = self._pace_ns = float(_TOGETHER_NS)
         except (TimeoutError, EOFError, OSError, ValueError) as error:
             writer.close()
             raise UnsafeError(f"worker {self._number} did not start: {type(error).__name__}") from None
@@ -197,7 +222,10 @@ class Lane:
         """Read answers until cancelled. ``UnsafeError`` where the worker can't be brought back."""
         while True:
             try:
-                answers = [(frame, result_of(frame)) for frame in await self._read()]
+                answers = [
+                    (frame, None if frame.kind is FrameKind.TOGETHER else result_of(frame))
+                    for frame in await self._read()
+                ]
             except (EOFError, OSError, ValueError):
                 await self._mourn()
                 try:
@@ -241,12 +269,17 @@ class Lane:
             self._alarm = loop.call_later(min(_PATIENCE_S, self._settings.deadline_s), self._look)
 
     def _look(self) -> None:
-        """How long has the job been at work? First those behind it go elsewhere, then it ends."""
+        """How long has the job been at work? First those behind it go elsewhere, then it ends; jobs that are done
+        together end soon, and go on one by one: one that hangs must not hold up the others until its deadline.
+        """
         self._alarm = None
         if not self._sent:
             return
         loop = asyncio.get_running_loop()
         waited, deadline_s = loop.time() - self._since, self._settings.deadline_s
+        if self._together:
+            expected_s = self._together * self._pace_ns / 1e9
+            deadline_s = min(deadline_s, max(_TOGETHER_S, _TIMES * expected_s))
         patience_s = min(_PATIENCE_S, deadline_s)
         if waited < patience_s:
             left = patience_s - waited
@@ -265,19 +298,23 @@ class Lane:
 
     def _part(self) -> None:
         """What is behind a slow job goes to workers that have time."""
-        for _, item in list(self._sent)[:0:-1]:
+        for _, item in list(self._sent)[: self._begun - 1 : -1]:
             if not item.forgotten and not item.finished and item.behind is None:
                 item.behind = self._number
                 self._queue.appendleft(item)
         self._deal()
 
-    def _take(self, answers: Sequence[tuple[Frame, Result]]) -> None:
+    def _take(self, answers: Sequence[tuple[Frame, Result | None]]) -> None:
         """The first jobs at the worker are done: give it others before anything else, then tell."""
         done = []
         for frame, result in answers:
+            if result is None:
+                self._together = frame.number
+                continue
             number, item = self._sent.popleft() if self._sent else (0, None)
             if item is None or number != frame.number:
                 raise UnsafeError(f"worker {self._number} answered a job that it was not asked")
+            self._together = max(0, self._together - 1)
             self._pace_ns = max(1.0, 0.8 * self._pace_ns + 0.2 * frame.nanoseconds)
             done.append((item, Completed(result, item.failures + 1, frame.nanoseconds / 1e9)))
         if self._sent:
@@ -287,11 +324,17 @@ class Lane:
             item.finish(completed)
 
     async def _mourn(self) -> None:
-        """The worker is gone: blame the job it had, put all jobs back where they were in the queue."""
+        """The worker is gone: blame the job it had, put all jobs back where they were in the queue.
+
+        Of jobs that were done together nobody knows which it was: each goes alone from here on.
+        """
         late, self._late = self._late, None
         head = self._sent[0][1] if self._sent and not self._sent[0][1].finished else None
         # A worker killed for a job that answered at the last moment: nobody is to blame.
-        blamed = head if late is None or late is head else None
+        blamed = head if not self._together and (late is None or late is head) else None
+        for _, item in list(self._sent)[: self._together]:
+            item.alone = True
+        self._together = 0
         cause = "deadline" if late is not None else "died"
         await self._bury()
         where = str(blamed.record.coordinates) if blamed is not None else ""
@@ -299,6 +342,7 @@ class Lane:
         poisoned = False
         if blamed is not None:
             blamed.failures += 1
+            blamed.alone = True
             poisoned = blamed.failures >= self._settings.attempts
         for _, item in reversed(self._sent):
             elsewhere, item.behind = item.behind is not None, None

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 
 from deid_agent.agent.letterhead import LetterHead
@@ -90,3 +91,32 @@ class Choice:
             and (not self.codes or head.code in self.codes)
             and self.times_ms.holds(head.time_ms)
         )
+
+
+def as_dict(found: Found) -> dict[str, object]:
+    """A letter as ``letters list --json`` and the console tell it: coordinates, codes and digests, never a value."""
+    head = found.head
+    return {
+        "record": str(head.at),
+        "code": head.code,
+        "stage": head.stage,
+        "fault": head.fault,
+        "where": head.where,
+        "attempts": head.attempts,
+        "version": head.version,
+        "build": dict(head.build),
+        "refused": iso(head.time_ms),
+        "form": head.form.value,
+        "key": head.key or None,
+        "letter": found.place,
+        "replayed": found.replayed,
+        "replay_of": None if head.first is None else str(head.first),
+    }
+
+
+def iso(time_ms: int) -> str:
+    """Milliseconds since 1970 in ISO 8601, UTC; a question mark for a time that no calendar has."""
+    try:
+        return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return "?"

@@ -115,10 +115,17 @@ def load_public(path: Path) -> PublicKey:
 
 def load_private(path: Path) -> PrivateKey:
     """The key in a private file. Raises ``ConfigurationError``, also where others may read it."""
-    text = _read(path, private=True)
+    return private_of(_read(path, private=True), f"private key {path}")
+
+
+def private_of(text: str, name: str) -> PrivateKey:
+    """The key that a private file holds as ``text``; ``name`` is what errors call it, which show nothing of it.
+
+    Raises ``ConfigurationError``.
+    """
     if text.startswith(_PUBLIC):
-        raise ConfigurationError(f"private key {path}: this is the public key; name the file without .pub")
-    return _key(PrivateKey, text, _PRIVATE, f"private key {path}")
+        raise ConfigurationError(f"{name}: this is the public key; name the file without .pub")
+    return _key(PrivateKey, text[:_LONGEST].strip(), _PRIVATE, name)
 
 
 def _read(path: Path, *, private: bool) -> str:

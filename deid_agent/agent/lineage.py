@@ -41,10 +41,12 @@ def lineage_of(record: Record) -> Lineage:
     Any sender can write a header, and a header may hold PHI. So one is believed only where a replay could
     have written it: once, for an earlier offset of the record's own partition, in plain digits.
     """
+    values = _values(record.headers, REPLAY_OF)
+    if len(values) != 1:
+        return NEW
     at = record.coordinates
     before = f"{at.topic}/{at.partition}/".encode()
-    values = _values(record.headers, REPLAY_OF)
-    if len(values) != 1 or not values[0].startswith(before):
+    if not values[0].startswith(before):
         return NEW
     digits = values[0][len(before) :]
     if not _OFFSET.fullmatch(digits) or int(digits) >= at.offset:

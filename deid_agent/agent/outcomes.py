@@ -57,6 +57,7 @@ def settled_as(record: Record, completed: Completed) -> Settled:
 def entry_of(settled: Settled, completed: Completed) -> Entry:
     """What the audit keeps of a settled record."""
     at, result, letter = settled.record.coordinates, completed.result, settled.letter
+    first = lineage_of(settled.record).first
     if isinstance(result, Processed):
         return Entry(
             at,
@@ -65,9 +66,11 @@ def entry_of(settled: Settled, completed: Completed) -> Entry:
             input_digest=result.input_digest,
             output_digest=result.output_digest,
             remarks=result.remarks,
+            replay_of=first,
         )
     if letter is None:
-        return Entry(at, settled.outcome, attempts=completed.attempts, input_digest=result.input_digest)
+        attempts, digest = completed.attempts, result.input_digest
+        return Entry(at, settled.outcome, attempts=attempts, input_digest=digest, replay_of=first)
     return Entry(
         at,
         settled.outcome,
@@ -76,6 +79,7 @@ def entry_of(settled: Settled, completed: Completed) -> Entry:
         stage=letter.stage,
         attempts=letter.attempts,
         input_digest=result.input_digest,
+        replay_of=first,
     )
 
 

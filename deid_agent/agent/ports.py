@@ -143,7 +143,8 @@ class Transport(Protocol):
 
         Outputs and dead letters come to stand in the order of ``batch``. After an
         error nothing of the batch may count as settled: it will be delivered again.
-        ``OversizeError`` names an output that is too large; the caller refuses its record and settles again.
+        ``UnwantedError`` names an output that nobody takes (too large, or rejected); the caller refuses its record and
+        settles again.
         """
 
     @property

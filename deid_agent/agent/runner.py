@@ -185,7 +185,7 @@ class Runner:
                 attempt += 1
                 self._away = str(error)
                 delay = self._out.settings.delay_s(attempt)
-                self._out.telemetry.emit(Retrying(name, "", attempt, delay, type(error).__name__))
+                self._out.telemetry.emit(Retrying(name, "", attempt, delay, type(error).__name__, self._away))
                 # A stop does not wait for this: it cancels the task.
                 await asyncio.sleep(delay)
             except TimeoutError:

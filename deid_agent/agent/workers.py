@@ -104,11 +104,16 @@ class WorkerPool:
         atexit.unregister(self._kill)
 
     def _deal(self) -> None:
-        """Give out what waits, to each worker its share."""
+        """Give out what waits, so that no worker has more than another; first to those that have least."""
         self._dealing = False
-        free = [lane for lane in self._lanes if lane.room > 0]
+        free = sorted((lane for lane in self._lanes if lane.room > 0), key=lambda lane: -lane.load)
+        left, held, shares = len(self._queue), sum(lane.load for lane in free), list[int]()
         for place, lane in enumerate(free):
-            lane.pull(math.ceil(len(self._queue) / (len(free) - place)))
+            level = math.ceil((left + held) / (len(free) - place))
+            shares.append(max(0, min(level - lane.load, lane.room)))
+            left, held = left - shares[-1], held - lane.load
+        for lane, share in reversed(list(zip(free, shares, strict=True))):
+            lane.pull(share)
 
     def _kill(self) -> None:
         for lane in self._lanes:

@@ -73,7 +73,9 @@ def audit_event(item: Item) -> Mapping[str, object]:
     }
     agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
     details = [
-        _detail(name, item[name]) for name in ("input_digest", "output_digest", "stage", "where") if name in item
+        _detail(name, item[name])
+        for name in ("input_digest", "output_digest", "stage", "where", "replay_of")
+        if name in item
     ]
     for remark in _remarks(item):
         path, kind, method, source, count = (remark.get(n, "") for n in ("path", "type", "method", "source", "count"))

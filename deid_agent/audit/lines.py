@@ -115,6 +115,8 @@ def entry_body(entry: Entry, build: str, at: float) -> bytes:
             fields[name] = value
     if entry.attempts > 1:
         fields["attempts"] = entry.attempts
+    if entry.replay_of is not None:
+        fields["replay_of"] = str(entry.replay_of)
     fields["build"] = build
     remarks = entry.remarks if b"\n" not in entry.remarks else b"[]"
     return orjson.dumps(fields)[:-1] + b',"remarks":' + remarks

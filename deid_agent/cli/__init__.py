@@ -5,6 +5,7 @@ import click
 from deid_agent import __version__
 from deid_agent.cli.audit import audit
 from deid_agent.cli.check import check
+from deid_agent.cli.console import console
 from deid_agent.cli.demo import demo
 from deid_agent.cli.evaluate import evaluate
 from deid_agent.cli.letters import letters
@@ -26,5 +27,5 @@ def main() -> None:
     """Take the identity out of HL7 v2 messages and FHIR resources while they flow."""
 
 
-for _command in (run, demo, text, message, check, audit, letters, replay, rules, evaluate, train):
+for _command in (run, demo, text, message, check, console, audit, letters, replay, rules, evaluate, train):
     main.add_command(_command)

@@ -15,10 +15,11 @@ from deid_agent import policy as policies
 from deid_agent.audit.trail import examine
 from deid_agent.cli.common import Exit, guarded
 from deid_agent.cli.wire import check_folders, check_key, kafka_settings, keeper_of
+from deid_agent.cli.wire_mllp import check_listener, check_receiver
 from deid_agent.config import Settings, TransportKind
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize import registry
-from deid_agent.transport.kafka_probe import probe
+from deid_agent.transport.kafka_probe import probe, probe_outputs
 from deid_agent.wiring import Workshop
 
 
@@ -70,14 +71,20 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("recognizers", lambda: _recognizers(settings)),
         ("dead letters", lambda: _letters(settings)),
         ("folders", lambda: _folders(settings)),
+        *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
         yield _try(name, step)
-    if settings.transport is TransportKind.KAFKA:
+    kinds = {settings.transport, settings.goes_to}
+    if TransportKind.KAFKA in kinds:
         kafka = _try("kafka", lambda: kafka_settings(settings).security_protocol)
         yield kafka
         if not offline and not kafka.problem:
             yield from _broker(settings)
+    if settings.transport is TransportKind.MLLP:
+        yield _try("mllp", lambda: check_listener(settings))
+    if settings.goes_to is TransportKind.MLLP:
+        yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
 
 
 def _try(name: str, step: Callable[[], str]) -> Finding:
@@ -124,21 +131,31 @@ def _letters(settings: Settings) -> str:
     return "in the clear, with all PHI" if public is None else f"sealed to {public.id}"
 
 
+def _console(settings: Settings) -> str:
+    who = "open to this machine" if settings.http.token() is None else "with the token"
+    does = "may replay" if settings.http.console_write else "read-only"
+    return f"{settings.http.host}:{settings.http.port}, {who}, {does}"
+
+
 def _folders(settings: Settings) -> str:
     check_folders(settings)
     if settings.audit.path.is_dir():
         examine(settings.audit.path)
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
-    return ", ".join(map(str, (ours.input, ours.output, settings.audit.path) if ours else (settings.audit.path,)))
+    places = [ours.input, ours.output] if ours else []
+    if settings.transport is TransportKind.MLLP and settings.mllp is not None:
+        places = [place for place in (settings.mllp.output, settings.mllp.dead_letters) if place is not None]
+    return ", ".join(map(str, (*places, settings.audit.path)))
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
-        problems = asyncio.run(probe(kafka_settings(settings)))
+        ask = probe if settings.transport is TransportKind.KAFKA else probe_outputs
+        problems = asyncio.run(ask(kafka_settings(settings)))
     except ConfigurationError as problem:
         problems = [str(problem)]
     for line in problems:
         yield Finding("broker", problem=line)
     if not problems and settings.kafka is not None:
-        routes = ", ".join(f"{a} to {b}" for a, b in settings.kafka.routes.items())
+        routes = ", ".join(f"{a} to {b or 'MLLP'}" for a, b in settings.kafka.routes.items())
         yield Finding("broker", f"{settings.kafka.bootstrap_servers}: {routes}")

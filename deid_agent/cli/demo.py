@@ -2,8 +2,10 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from importlib import resources as packaged
 from pathlib import Path
+from threading import Event, Thread
 
 import click
 
@@ -24,6 +26,7 @@ from deid_agent.errors import ConfigurationError
 
 _MARKER = "DEMO-KEY.txt"
 _SHOWN = "02-oru-discharge.hl7"
+_FED = 10_000
 
 
 @click.command()
@@ -35,18 +38,61 @@ _SHOWN = "02-oru-discharge.hl7"
     show_default=True,
     help="Where everything goes; an earlier demo's folder is replaced.",
 )
+@click.option("--serve", "serving", is_flag=True, help="Go on with more messages, and show the console, until ^C.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9464, show_default=True, help="Of the console.")
 @guarded
-def demo(out: Path) -> Exit:
+def demo(out: Path, serving: bool, port: int) -> Exit:
     """Show the whole path on sample messages: a folder in, sanitized messages, dead letters and an audit out."""
     _make_room(out)
     settings = _settings(out)
-    samples = packaged.files("deid_agent") / "samples"
-    for sample in sorted(samples.iterdir(), key=lambda item: item.name):
-        if sample.name.endswith((".hl7", ".json")):
-            (out / "input" / sample.name).write_bytes(sample.read_bytes())
+    samples = _samples()
+    for name, data in samples.items():
+        (out / "input" / name).write_bytes(data)
     serve(settings, keys.DEMO)
     _show(out)
+    if serving:
+        _serve(out, settings, samples, port)
     return Exit.DONE
+
+
+def _samples() -> dict[str, bytes]:
+    folder = packaged.files("deid_agent") / "samples"
+    names = sorted(item.name for item in folder.iterdir() if item.name.endswith((".hl7", ".json")))
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def _serve(out: Path, settings: Settings, samples: Mapping[str, bytes], port: int) -> None:
+    """The agent on the same folder, watched; the samples come again and again under new names, as a feed would."""
+    settings = settings.model_copy(
+        update={
+            "directory": settings.directory.model_copy(update={"watch": True, "interval_s": 0.5, "settle_s": 0.0})
+            if settings.directory
+            else None,
+            "http": HttpSettings(console=True, port=port),
+            "dead_letters": settings.dead_letters.model_copy(update={"ratio": 1.0, "run": 1_000_000}),
+        }
+    )
+    click.echo(f"\nconsole: http://127.0.0.1:{port}/console/  (^C ends it)")
+    ended = Event()
+    feeding = Thread(target=_feed, args=(out / "input", samples, ended), daemon=True)
+    feeding.start()
+    try:
+        serve(settings, keys.DEMO)
+    finally:
+        ended.set()
+        feeding.join()
+
+
+def _feed(folder: Path, samples: Mapping[str, bytes], ended: Event) -> None:
+    """A message every half second or so; of those that nobody can read every sixth round brings one."""
+    good, bad = [name for name in samples if "cut-off" not in name], [name for name in samples if "cut-off" in name]
+    for number in range(_FED):
+        name = good[number % len(good)] if number % 30 else bad[0]
+        hidden = folder / f".{number}.part"
+        hidden.write_bytes(samples[name])
+        hidden.rename(folder / f"feed-{number:05}-{name}")
+        if ended.wait(0.3 + 0.4 * (number % 20 < 10)):
+            return
 
 
 def _make_room(out: Path) -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from deid_agent import config
 from deid_agent.agent import letterkeys
-from deid_agent.agent.letterbox import Choice, Damaged, Found, LetterBox, Span
+from deid_agent.agent.letterbox import Choice, Damaged, Found, LetterBox, Span, as_dict, iso
 from deid_agent.agent.letterhead import coordinates_of
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.cli.common import Exit, guarded, say, shown
@@ -154,44 +154,16 @@ async def _list(box: LetterBox, choice: Choice, as_json: bool) -> Exit:
     return code
 
 
-def as_dict(found: Found) -> dict[str, object]:
-    """A letter as ``--json`` tells it."""
-    head = found.head
-    return {
-        "record": str(head.at),
-        "code": head.code,
-        "stage": head.stage,
-        "fault": head.fault,
-        "where": head.where,
-        "attempts": head.attempts,
-        "version": head.version,
-        "build": dict(head.build),
-        "refused": _iso(head.time_ms),
-        "form": head.form.value,
-        "key": head.key or None,
-        "letter": found.place,
-        "replayed": found.replayed,
-        "replay_of": None if head.first is None else str(head.first),
-    }
-
-
 def _line(found: Found) -> str:
     head = found.head
     back = {0: "-", 1: "yes"}.get(found.replayed, f"{found.replayed} times")
-    refused = _iso(head.time_ms)
+    refused = iso(head.time_ms)
     return _row((str(head.at), head.code, head.stage, head.where, str(head.attempts), head.version, refused, back))
 
 
 def _row(cells: tuple[str, ...]) -> str:
     widths = (28, 12, 11, 24, 6, 10, 20, 0)
     return " ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def _iso(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return "?"
 
 
 @letters.command(name="open")

@@ -26,10 +26,13 @@ from deid_agent.train import components, extra, store
 from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import Told, card
 from deid_agent.train.examples import Example, Reader
-from deid_agent.train.recipes import SHIPPED, Recipe, recipe
+from deid_agent.train.extra import Extra
+from deid_agent.train.recipes import SHIPPED, Kind, Recipe, recipe
+from deid_agent.train.settings import NetworkSettings, Without
 from deid_agent.train.store import Trained
 
 T = TypeVar("T")
+_SEED = 20140
 
 
 @click.command("train")
@@ -44,7 +47,17 @@ T = TypeVar("T")
 @click.option("--per-type", is_flag=True, help="One model for each type in place of one for all.")
 @click.option("--augment", metavar="N", type=click.IntRange(0), help="New notes made from each note.")
 @click.option("--iterations", metavar="N", type=click.IntRange(1), help="Most iterations of the training.")
-@click.option("--seed", metavar="N", default=20140, show_default=True, help="What chance starts from.")
+@click.option("--epochs", metavar="N", type=click.IntRange(1), help="Most epochs of a network's training.")
+@click.option(
+    "--fraction", metavar="SHARE", type=click.FloatRange(0, 1, min_open=True), help="Share of patients for a network."
+)
+@click.option(
+    "--without",
+    type=click.Choice([w.value for w in Without]),
+    multiple=True,
+    help="A part that a network goes without.",
+)
+@click.option("--seed", metavar="N", type=int, help=f"What chance starts from.  [default: {_SEED}]")
 @click.option("--json", "json_file", metavar="FILE", help="Write the scores as JSON; - is standard output.")
 @click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
 @click.option("--quiet", is_flag=True, help="No progress bar and no table.")
@@ -59,7 +72,10 @@ def train(
     per_type: bool,
     augment: int | None,
     iterations: int | None,
-    seed: int,
+    epochs: int | None,
+    fraction: float | None,
+    without: tuple[str, ...],
+    seed: int | None,
     json_file: str | None,
     rules: str | None,
     quiet: bool,
@@ -71,12 +87,15 @@ def train(
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")
-    extra.require()
     names = SHIPPED if component == "all" else (component,)
-    chosen = {name: _set(recipe(name), augment, iterations) for name in names}
+    changes = _Changes(augment, iterations, epochs, fraction, tuple(map(Without, without)), seed)
+    chosen = {name: changes.of(recipe(name)) for name in names}
+    for needed in {Extra.NEURAL if one.kind is Kind.NETWORK else Extra.TRAIN for one in chosen.values()}:
+        extra.require(needed)
     refuse_unknown_variables()
     notes, tested, of = _divided(corpus, Form(form) if form else None, hold_out)
-    shop = _Shop(resources.folder("rules", rules), seed, quiet, per_type)
+    chance = _SEED if seed is None else seed
+    shop = _Shop(resources.folder("rules", rules), chance, quiet, per_type)
     for name, one in chosen.items():
         if cross_validate:
             _show(score(shop.cross_validated(name, one, notes)), {"component": name}, json_file, quiet)
@@ -85,7 +104,7 @@ def train(
         with store.opened(out or Path("models")) if keep else nullcontext() as shelf:
             models, examples = shop.trained(name, one, notes)
             scores = score(shop.tagged(models, one, tested)) if tested else None
-            told = Told(one, notes, sum(e.copy > 0 for e in examples), seed, shop.rules, of, scores)
+            told = Told(one, notes, sum(e.copy > 0 for e in examples), chance, shop.rules, of, scores)
             if shelf is not None:
                 for path in shelf.save(models, card(told)):
                     say(f"{path}: written")
@@ -94,12 +113,37 @@ def train(
     return Exit.DONE
 
 
-def _set(one: Recipe, augment: int | None, iterations: int | None) -> Recipe:
-    if augment is not None:
-        one = replace(one, augment=augment)
-    if iterations is not None and isinstance(one.settings, Settings):
-        one = replace(one, settings=replace(one.settings, iterations=iterations))
-    return one
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What the call says of a training; None: as the recipe has it."""
+
+    augment: int | None
+    iterations: int | None
+    epochs: int | None
+    fraction: float | None
+    without: tuple[Without, ...]
+    seed: int | None
+
+    def of(self, one: Recipe) -> Recipe:
+        if self.augment is not None:
+            one = replace(one, augment=self.augment)
+        match one.settings:
+            case Settings() if self.iterations is not None:
+                return replace(one, settings=replace(one.settings, iterations=self.iterations))
+            case NetworkSettings():
+                return replace(one, settings=self._network(one.settings))
+        return one
+
+    def _network(self, settings: NetworkSettings) -> NetworkSettings:
+        if self.epochs is not None:
+            settings = replace(settings, epochs=self.epochs)
+        if self.fraction is not None:
+            settings = replace(settings, fraction=self.fraction)
+        if self.seed is not None:
+            settings = replace(settings, seed=self.seed)
+        for missing in self.without:
+            settings = missing.of(settings)
+        return settings
 
 
 def _divided(path: Path, form: Form | None, hold_out: str | None) -> tuple[list[Note], list[Note], str]:
@@ -175,7 +219,13 @@ class _Shop:
 
     @contextmanager
     def _iterations(self, one: Recipe, label: str) -> Iterator[Progress]:
-        if self.quiet or not sys.stderr.isatty():
+        if self.quiet:
+            yield silent
+            return
+        if isinstance(one.settings, NetworkSettings):  # minutes an epoch: a line each, on any kind of output
+            yield lambda done, total: say(f"{label}: epoch {done} of {total}")
+            return
+        if not sys.stderr.isatty():
             yield silent
             return
         length = one.settings.iterations if isinstance(one.settings, Settings) else 1

@@ -3,10 +3,13 @@
 import asyncio
 import hashlib
 import logging
+import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 
 from deid_agent import __version__, resources
 from deid_agent import policy as policies
@@ -23,7 +26,15 @@ from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
 from deid_agent.audit.lines import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
-from deid_agent.config import AgentSettings, DeadLetterSettings, HttpSettings, Settings, TransportKind
+from deid_agent.cli.wire_mllp import check_mllp_folders, listener, mllp_transport, patience_s, sent_out
+from deid_agent.config import AgentSettings, HttpSettings, Settings, TransportKind
+from deid_agent.console.app import LIMITS, console
+from deid_agent.console.gate import Access
+from deid_agent.console.history import History
+from deid_agent.console.inventory import Running
+from deid_agent.console.room import Room
+from deid_agent.console.trying import MOST, Trial
+from deid_agent.console.views import Sources
 from deid_agent.errors import ConfigurationError
 from deid_agent.key import Key
 from deid_agent.operator.pages import routes
@@ -38,6 +49,7 @@ from deid_agent.transport.folders import check_audit, check_places
 from deid_agent.transport.kafka import KafkaTransport
 from deid_agent.transport.kafka_letters import KafkaLetters
 from deid_agent.transport.kafka_settings import Delivery, KafkaSettings
+from deid_agent.transport.mllp_letters import MllpLetters
 from deid_agent.wiring import Workshop
 
 
@@ -82,8 +94,8 @@ def workshop_of(settings: Settings, key: Key) -> Workshop:
 
 
 def check_key(settings: Settings, key: Key) -> Key:
-    """``key``; ``ConfigurationError`` where it is everyone's and Kafka is to run with it."""
-    if key.demo and settings.transport is TransportKind.KAFKA and not settings.allow_demo_key:
+    """``key``; ``ConfigurationError`` where it is everyone's and Kafka or MLLP is to run with it."""
+    if key.demo and settings.transport is not TransportKind.DIRECTORY and not settings.allow_demo_key:
         raise ConfigurationError("the demonstration key is for demonstrations: give a key, or set allow_demo_key")
     return key
 
@@ -96,6 +108,9 @@ def keeper_of(settings: Settings, build: Mapping[str, str]) -> Keeper:
 
 def letter_box(settings: Settings, topics: Sequence[str]) -> LetterBox:
     """The dead letters of these input topics, of all where none is named. Raises ``ConfigurationError``."""
+    if settings.transport is TransportKind.MLLP:
+        section, listening = listener(settings)
+        return MllpLetters(listening, section.dead_letters, _most(settings))
     ours = settings.directory
     if settings.transport is TransportKind.KAFKA or ours is None:
         return KafkaLetters(kafka_settings(settings), topics)
@@ -107,6 +122,8 @@ def check_folders(settings: Settings) -> None:
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
     if ours is not None:
         check_places(ours.input, ours.output, ours.dead_letters, ours.state)
+    if settings.transport is TransportKind.MLLP and settings.mllp is not None:
+        check_mllp_folders(settings.mllp)
     check_audit(settings.audit.path, None if ours is None else ours.input)
 
 
@@ -145,7 +162,7 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
     quiet_loop(loop, telemetry)
     parts = workshop_of(settings, key)
     check_folders(settings)
-    build = _build(settings, parts)
+    build = build_of(settings, parts)
     keeper = keeper_of(settings, {name: value for name, value in build.items() if name != "version"})
     audit = AuditTrail(
         settings.audit.path,
@@ -158,12 +175,13 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
     try:
         transport = _transport(settings, keeper, telemetry)
         executor = _executor(settings.agent, parts, telemetry)
-        limits = _runner_settings(settings.agent, settings.dead_letters)
+        limits = _runner_settings(settings)
         runner = Runner(transport, executor, audit, limits, telemetry=telemetry, health=health)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
         telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"]))
-        async with _operator(settings.http, health, telemetry):
+        running = Running(parts, settings, build, key.demo)
+        async with _operator(settings.http, health, telemetry, running):
             await runner.run()
         if isinstance(transport, DirectoryTransport) and transport.exhausted:
             return Left(transport.letters, len(transport.unreadable), transport.skipped)
@@ -173,22 +191,62 @@ async def _serve(settings: Settings, key: Key, telemetry: Telemetry) -> Left:
 
 
 @asynccontextmanager
-async def _operator(http: HttpSettings, health: Health, telemetry: Telemetry) -> AsyncIterator[None]:
+async def _operator(http: HttpSettings, health: Health, telemetry: Telemetry, running: Running) -> AsyncIterator[None]:
     """The operator's pages, for as long as this is open."""
     if not http.enabled:
         yield
         return
-    server = OperatorServer(http.host, http.port, routes(health, telemetry.registry), telemetry)
-    await server.start()
-    try:
+    async with AsyncExitStack() as stack:
+        pages = [*routes(health, telemetry.registry)]
+        if http.console:
+            sources = sources_of(http, running, telemetry, health)
+            access = Access(http.token(), http.console_write, http.loopback)
+            pages += await stack.enter_async_context(console(sources, access, telemetry))
+        server = OperatorServer(http.host, http.port, pages, telemetry, LIMITS if http.console else None)
+        await server.start()
+        stack.push_async_callback(server.stop)
         yield
-    finally:
-        await server.stop()
+
+
+@asynccontextmanager
+async def show_console(settings: Settings, key: Key, port: int) -> AsyncIterator[int]:
+    """The console alone, on loopback; gives the port. Raises ``ConfigurationError``."""
+    telemetry = Telemetry()
+    parts = workshop_of(settings, key)
+    http = settings.http.model_copy(update={"host": "127.0.0.1", "port": port, "console": True})
+    running = Running(parts, settings, build_of(settings, parts), key.demo)
+    access = Access(http.token(), http.console_write)
+    async with console(sources_of(http, running, telemetry, None), access, telemetry) as pages:
+        server = OperatorServer(http.host, port, pages, telemetry, LIMITS)
+        await server.start()
+        try:
+            yield server.port
+        finally:
+            await server.stop()
+
+
+def sources_of(http: HttpSettings, running: Running, telemetry: Telemetry, health: Health | None) -> Sources:
+    """Where a console looks. The playground gets a key that nobody knows: see ``Trial``."""
+    settings = running.settings
+    parts = replace(running.parts, key=Key(secrets.token_bytes(32)), max_bytes=MOST, validate=False)
+    return Sources(
+        running=running,
+        box=partial(letter_box, settings, ()),
+        audit=settings.audit.path,
+        public=Signer(running.parts.key.audit_seed).public,
+        history=History(telemetry.registry, time.time),
+        health=health,
+        room=Room(Trial(parts)) if http.console_playground else None,
+        report=http.console_report if http.has_token else None,
+    )
 
 
 def _transport(settings: Settings, keeper: Keeper, telemetry: Telemetry) -> Transport:
+    if settings.transport is TransportKind.MLLP:
+        kafka = kafka_settings(settings) if settings.goes_to is TransportKind.KAFKA else None
+        return mllp_transport(settings, keeper, telemetry, kafka)
     if settings.transport is TransportKind.KAFKA:
-        return KafkaTransport(kafka_settings(settings), keeper=keeper, telemetry=telemetry)
+        return sent_out(settings, KafkaTransport(kafka_settings(settings), keeper=keeper, telemetry=telemetry))
     ours = settings.directory
     if ours is None:
         raise ConfigurationError("there is no [directory] section")
@@ -218,8 +276,13 @@ def _executor(agent: AgentSettings, parts: Workshop, telemetry: Telemetry) -> Ex
     return WorkerPool(parts, agent.workers, telemetry, lanes)
 
 
-def _runner_settings(agent: AgentSettings, letters: DeadLetterSettings) -> RunnerSettings:
+def _runner_settings(settings: Settings) -> RunnerSettings:
+    agent, letters = settings.agent, settings.dead_letters
+    defaults = RunnerSettings()
     return RunnerSettings(
+        # A sender waits for its answer before it sends on: to wait for more would only slow it down.
+        linger_s=0.0 if settings.transport is TransportKind.MLLP else defaults.linger_s,
+        settle_timeout_s=defaults.settle_timeout_s + patience_s(settings),
         poll_limit=max(1, min(128, agent.max_in_flight // 2)),
         max_in_flight=agent.max_in_flight,
         batch_records=agent.batch,
@@ -229,7 +292,7 @@ def _runner_settings(agent: AgentSettings, letters: DeadLetterSettings) -> Runne
     )
 
 
-def _build(settings: Settings, parts: Workshop) -> dict[str, str]:
+def build_of(settings: Settings, parts: Workshop) -> dict[str, str]:
     """What the audit says of the program and its configuration: versions and digests."""
     # Secrets are written as stars, so the digest tells nothing of them.
     configuration = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()

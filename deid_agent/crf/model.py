@@ -84,7 +84,7 @@ class Chain:
         """As ``best`` of each of several sequences that lie one behind another, all walked at once."""
         if not sizes:
             return []
-        _, starts, live = _together(sizes)
+        _, starts, live = together(sizes)
         into = np.ascontiguousarray(self.transitions.T)
         scores = np.empty_like(emissions)
         scores[starts] = score = emissions[starts]
@@ -114,7 +114,7 @@ class Chain:
         """As ``marginals`` of each of several sequences that lie one behind another, all walked at once."""
         if not sizes:
             return emissions
-        order, starts, live = _together(sizes)
+        order, starts, live = together(sizes)
         # Scaled every few steps: how many can pass before the smallest or largest path leaves the range of a float32.
         few = max(1, int(_EXPONENT / (float(np.abs(self.transitions).max()) + np.log(len(self.labels)))))
         here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
@@ -176,7 +176,7 @@ def chain(
     return Chain(tuple(labels), tuple(tables), weights, first, moves)
 
 
-def _together(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
+def together(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
     """The order of sequences, longest first; where each starts, in that order; how many are longer than each step."""
     order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
     ends = np.cumsum(sizes, dtype=np.int64)

@@ -3,8 +3,11 @@
 The page shows text of the notes around every mistake, so it is as confidential as they are. Everything is escaped.
 """
 
+import base64
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from importlib import resources as packaged
 from itertools import groupby, pairwise
 
 from deid_agent.eval.counts import Criterion
@@ -16,29 +19,42 @@ from deid_agent.spans import Span
 
 _AROUND = 60
 _STYLE = """
-:root{color-scheme:light dark;--line:#8884;--gold:#b7e1a1;--found:#f6c177;--both:#d9d36a}
-@media(prefers-color-scheme:dark){:root{--gold:#2f5d2a;--found:#7a4a12;--both:#5c5a14}}
-body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:70rem;padding:0 .8rem 3rem}
-h1{font-size:1.3rem}h2{font-size:1.1rem;margin-top:2rem}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{padding:.15rem .5rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-th:first-child,td:first-child{text-align:left}td small{opacity:.7}
-details{margin:.3rem 0}summary{cursor:pointer;font-weight:600;padding:.25rem 0}
-.m{border-top:1px solid var(--line);padding:.35rem 0;content-visibility:auto;contain-intrinsic-size:auto 3rem}
-.m p{margin:0;font:13px/1.5 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
-.m b{font-weight:600}.m .l{color:#c22}
+body{margin:0 auto;max-width:76rem;padding:1.2rem 1rem 3rem}
+h2{margin:2rem 0 .5rem}
+td:not(:first-child),th:not(:first-child){text-align:right;white-space:nowrap}
+details.t{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.2rem .8rem;margin:.5rem 0}
+details.t>summary{font-weight:600;color:var(--ink)}
+.m{border-top:1px solid var(--line);padding:.45rem 0;content-visibility:auto;contain-intrinsic-size:auto 3rem}
+.m p{margin:0;font:13px/1.6 var(--mono);white-space:pre-wrap;overflow-wrap:anywhere;max-width:none}
+.m .l{color:var(--bad)}
+.g,.f{border-radius:3px;padding:.05rem .15rem}
 .g{background:var(--gold)}.f{background:var(--found)}.g.f{background:var(--both)}
-form{position:sticky;top:0;background:Canvas;padding:.5rem 0;display:none;gap:.5rem;flex-wrap:wrap}
-input,select{font:inherit;min-width:0;max-width:100%}
+.g{text-decoration:underline solid 2px}.f{text-decoration:underline dotted 2px}
+.g.f{text-decoration:underline double 2px}
+form{position:sticky;top:0;background:var(--ground);padding:.5rem 0;display:flex;gap:.5rem;flex-wrap:wrap}
 """
 _SCRIPT = """
-const f=document.forms[0],all=[...document.querySelectorAll('.m')];f.style.display='flex';
+const f=document.forms[0],all=[...document.querySelectorAll('.m')];f.hidden=false;
 f.oninput=()=>{const t=f.t.value.toLowerCase();for(const m of all)m.hidden=
 !!((f.k.value&&m.dataset.k!==f.k.value)||(f.n.value&&m.dataset.n!==f.n.value)||
 (t&&!m.textContent.toLowerCase().includes(t)));
 for(const d of document.querySelectorAll('details.t'))d.hidden=!d.querySelector('.m:not([hidden])')};
 f.onsubmit=()=>false;
 """
+
+
+def style() -> str:
+    """The console's own colours, type and tables, and what this page adds."""
+    return (packaged.files("deid_agent") / "web" / "base.css").read_text("utf-8") + _STYLE
+
+
+def policy() -> str:
+    """What a browser may do with the page: our style and our script by their digests, and nothing else."""
+    return f"default-src 'none'; style-src {_digest(style())}; script-src {_digest(_SCRIPT)}; base-uri 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def page(report: Report) -> str:
@@ -51,9 +67,8 @@ def _page(report: Report) -> Iterator[str]:
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-        "script-src 'unsafe-inline'\">"
-        f"<title>deid-agent eval</title><style>{_STYLE}</style></head><body><h1>deid-agent eval</h1>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
+        f"<title>Evaluation · deid-agent</title><style>{style()}</style></head><body><main><h1>Evaluation</h1>"
     )
     yield _about(report)
     yield "<h2>Totals</h2>" + _totals(report)
@@ -69,7 +84,7 @@ def _page(report: Report) -> Iterator[str]:
     yield "<h2>What was taken for what</h2>" + _folded(_confusion(report), "annotated by found")
     yield "<h2>Every mistake</h2>"
     yield from _mistakes(report)
-    yield f"<script>{_SCRIPT}</script></body></html>\n"
+    yield f"</main><script>{_SCRIPT}</script></body></html>\n"
 
 
 def _words(value: object) -> str:
@@ -164,9 +179,10 @@ def _mistakes(report: Report) -> Iterator[str]:
     found = sorted(mistakes(report.pairs), key=lambda m: (list(PhiType).index(m.type), list(Fault).index(m.fault)))
     kinds = sorted({m.note.kind for m in found} - {""})
     yield (
-        '<form><input name="t" placeholder="text, note, rule"><select name="k"><option value="">every fault</option>'
+        '<form hidden><input name="t" type="search" placeholder="text, note, rule" aria-label="text, note or rule">'
+        '<select name="k" aria-label="fault"><option value="">every fault</option>'
         + "".join(f"<option>{fault}</option>" for fault in Fault)
-        + '</select><select name="n"><option value="">every kind of note</option>'
+        + '</select><select name="n" aria-label="kind of note"><option value="">every kind of note</option>'
         + "".join(f"<option>{escape(kind)}</option>" for kind in kinds)
         + "</select></form>"
         '<p><span class="g">annotated</span> <span class="f">found</span> <span class="g f">both</span></p>'
@@ -221,9 +237,9 @@ def _cell(one: Figure, scale: float = 1) -> str:
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Cells are HTML already; the head is ours."""
-    top = "".join(f"<th>{name}</th>" for name in head)
+    top = "".join(f'<th scope="col">{name}</th>' for name in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _folded(inside: str, summary: str) -> str:

@@ -18,15 +18,16 @@ from deid_agent.recognize import registry
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.charcrf import CharacterCrf
 from deid_agent.recognize.filter import NameFilter
-from deid_agent.recognize.tokencrf import TokenCrf
+from deid_agent.recognize.network import NetworkTagger
+from deid_agent.recognize.tokencrf import Speaker, TokenCrf
 from deid_agent.resolve import Profile
 from deid_agent.sites import Fact, Kind, Subject
 from deid_agent.spans import Span
-from deid_agent.tagger import Tagger
+from deid_agent.tagger import Model, Tagger
 from deid_agent.text import Document
 
 Facts = Callable[[Note], tuple[Fact, ...]]
-Reader = TokenCrf | CharacterCrf | NameFilter
+Reader = TokenCrf | CharacterCrf | NameFilter | NetworkTagger
 """Models that read lists."""
 LIST = "list "
 """Stands before the name of a list where an ablation tells what the list adds."""
@@ -62,6 +63,10 @@ def load(rules: Path, models: Path, system: str, profile: str) -> System:
             without[out.name] = replace(whole, recognizers=tuple(r for r in whole.recognizers if r is not out)).find
         for model in whole.models:
             without[model.name] = replace(whole, models=tuple(m for m in whole.models if m is not model)).find
+            if isinstance(model, TokenCrf):
+                for other in model.others:
+                    heard = tuple(_deaf(m, model, other) for m in whole.models)
+                    without[other.name] = replace(whole, models=heard).find
     if whole.again is not None:
         without["second-pass"] = replace(whole, again=None).find
     for name in _lists(whole):
@@ -79,6 +84,11 @@ def _hiding(tagger: Tagger, name: str) -> Tagger:
     models = tuple(_blind(model, name) if isinstance(model, Reader) else model for model in tagger.models)
     again = None if tagger.again is None else replace(tagger.again, dictionaries=tagger.again.dictionaries.hiding(name))
     return replace(tagger, models=models, again=again)
+
+
+def _deaf(model: Model, to: TokenCrf, other: Speaker) -> Model:
+    """``model``, if it is that one, without one of its other voices."""
+    return replace(to, others=tuple(each for each in to.others if each is not other)) if model is to else model
 
 
 def _blind(model: Reader, name: str) -> Reader:

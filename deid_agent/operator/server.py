@@ -12,7 +12,12 @@ from deid_agent.errors import ConfigurationError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import Listening
 
-_HEADERS = {"Server": "deid-agent", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_HEADERS = {
+    "Server": "deid-agent",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Connection": "close",  # the library has written its own headers when we hear of a response
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _KINDS: Mapping[str, Callable[[Ruleset], Recognizer]] = MappingProxyType(
 SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "default": ("known", "patterns", "logins"),
+        "none": (),
         "patterns": ("patterns",),
         "known": ("known",),
         "dictionary": ("dictionary",),

@@ -48,6 +48,23 @@ class Listening(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleDenied(Event):
+    """A request to the console was not answered; ``why`` is one of its own words. Each is told once a minute."""
+
+    level: ClassVar[int] = logging.WARNING
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleReplayed(Event):
+    """Somebody with the token put dead letters back."""
+
+    level: ClassVar[int] = logging.WARNING
+    done: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Uncaught(Event):
     """An exception that nobody caught: where it surfaced, its class and line, never its text."""
 
@@ -187,7 +204,7 @@ class RecordStale(Event):
 
 @dataclass(frozen=True, slots=True)
 class Retrying(Event):
-    """The outside failed for a while; nothing was settled and nothing is lost."""
+    """The outside failed for a while; nothing was settled and nothing is lost. ``why`` names it and what to mend."""
 
     level: ClassVar[int] = logging.WARNING
     operation: str
@@ -195,6 +212,7 @@ class Retrying(Event):
     attempt: int
     delay_s: float
     error: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +312,60 @@ class FilesSkipped(Event):
     folders: int
     links: int
     special: int
+
+
+@dataclass(frozen=True, slots=True)
+class MllpListening(Event):
+    """Messages are taken here."""
+
+    host: str
+    port: int
+    tls: bool
+
+    def samples(self) -> Iterable[Sample]:
+        yield from (Sample(metrics.MLLP_FAULTS, 0, (code,)) for code in metrics.MLLP_FAULT_CODES)
+        yield from (Sample(metrics.MLLP_ANSWERS, 0, (code,)) for code in metrics.MLLP_ANSWER_CODES)
+
+
+@dataclass(frozen=True, slots=True)
+class MllpConnections(Event):
+    """How many senders are connected."""
+
+    level: ClassVar[int] = logging.DEBUG
+    open: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.MLLP_CONNECTIONS, self.open)
+
+
+@dataclass(frozen=True, slots=True)
+class MllpFault(Event):
+    """Something came that is no message, or a connection was turned away; ``code`` says what, ``lane`` where."""
+
+    level: ClassVar[int] = logging.WARNING
+    lane: int
+    code: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.MLLP_FAULTS, 1, (self.code,))
+
+
+@dataclass(frozen=True, slots=True)
+class MllpFaultAgain(MllpFault):
+    """One more of a kind that was told a moment ago: a scanner could fill the log."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+
+@dataclass(frozen=True, slots=True)
+class MllpAnswered(Event):
+    """A sender was told what became of its message; ``code`` is MSA-1, or "none" where it asked to hear nothing."""
+
+    level: ClassVar[int] = logging.DEBUG
+    code: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.MLLP_ANSWERS, 1, (self.code,))
 
 
 def _apart(stream: str) -> tuple[str, str]:

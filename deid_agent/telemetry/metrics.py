@@ -58,6 +58,13 @@ READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 where /readyz says yes, el
 BUILD = Metric(
     "deid_build_info", MetricKind.GAUGE, ("version", "rules", "models", "policy"), "Always 1; what runs, by digest."
 )
+MLLP_CONNECTIONS = Metric("deid_mllp_connections", MetricKind.GAUGE, (), "Senders connected over MLLP.")
+MLLP_ANSWERS = Metric("deid_mllp_answers_total", MetricKind.COUNTER, ("code",), "Answers to senders, by MSA-1.")
+MLLP_FAULTS = Metric(
+    "deid_mllp_faults_total", MetricKind.COUNTER, ("code",), "What came over MLLP and was no message, by reason."
+)
+MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
+MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "CHARSET", "FULL")
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,
@@ -75,6 +82,9 @@ METRICS: tuple[Metric, ...] = (
     WORKERS,
     READY,
     BUILD,
+    MLLP_CONNECTIONS,
+    MLLP_ANSWERS,
+    MLLP_FAULTS,
 )
 """All there are; the documentation includes this list."""
 

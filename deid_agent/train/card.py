@@ -11,11 +11,13 @@ from deid_agent import __version__, resources
 from deid_agent.eval.counts import Criterion
 from deid_agent.eval.markup import Note
 from deid_agent.eval.score import Figure, Prf, Scores
-from deid_agent.train.recipes import Recipe
+from deid_agent.train.recipes import Kind, Recipe
+from deid_agent.train.settings import NetworkSettings
 
 Json = dict[str, object]
 _TOLD = (Criterion.STRICT, Criterion.TOKEN, Criterion.BINARY_TOKEN, Criterion.BINARY_HIPAA_TOKEN)
 _LIBRARIES = ("python-crfsuite", "scikit-learn", "numpy")
+_NEURAL = ("jax", "optax", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def card(told: Told) -> Json:
         "types": [kind.value for kind in recipe.types],
         "settings": asdict(recipe.settings),
         "augment": {"times": recipe.augment, **asdict(recipe.noise)},
-        "seed": told.seed,
+        "seed": recipe.settings.seed if isinstance(recipe.settings, NetworkSettings) else told.seed,
         "corpus": {
             "sha256": digest(told.notes),
             "notes": len(told.notes),
@@ -65,7 +67,7 @@ def card(told: Told) -> Json:
         "versions": {
             "deid-agent": __version__,
             "python": platform.python_version(),
-            **{name: version(name) for name in _LIBRARIES},
+            **{name: version(name) for name in (_NEURAL if recipe.kind is Kind.NETWORK else _LIBRARIES)},
         },
         "scores": _scores(told.tested, told.scores) if told.scores is not None else None,
     }
@@ -114,12 +116,13 @@ def page(manifest: Mapping[str, object]) -> str:
             if isinstance(labels, list) and isinstance(templates, list)
             else []
         ),
+        *_layers(manifest),
         f"| sees findings of | {manifest.get('recognizers') or 'nothing: the text alone'} |",
         f"| trained on | {corpus.get('notes')} notes of {corpus.get('patients')} patients with "
         f"{corpus.get('annotations')} annotations, and {corpus.get('new_notes')} notes made from them |",
         f"| corpus | SHA-256 `{corpus.get('sha256')}` |",
         f"| rules | SHA-256 `{manifest.get('rules')}` |",
-        f"| settings | {', '.join(f'{k} {v}' for k, v in settings.items())}, seed {manifest.get('seed')} |",
+        f"| settings | {_plain(settings)}, seed {manifest.get('seed')} |",
         f"| made with | {', '.join(f'{k} {v}' for k, v in versions.items())} |",
         f"| arrays | SHA-256 `{manifest.get('sha256')}` |",
         "",
@@ -143,6 +146,24 @@ def page(manifest: Mapping[str, object]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _plain(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{k} {v}" for k, v in settings.items() if not isinstance(v, list | dict) and k != "seed")
+
+
+def _layers(manifest: Mapping[str, object]) -> list[str]:
+    """What a network is made of, and how it came about."""
+    dimensions, epochs = _part(manifest, "dimensions"), _list(manifest, "epochs")
+    if not dimensions:
+        return []
+    best = max((float(one["held_out_f1"]) for one in epochs if isinstance(one, dict)), default=0.0)
+    return [
+        f"| layers | {', '.join(f'{k} {v}' for k, v in dimensions.items())} |",
+        f"| columns | {', '.join(map(str, _list(manifest, 'columns'))) or 'none: words and characters alone'} |",
+        f"| stopped by | {manifest.get('held_out_notes')} notes of other patients of the same part: "
+        f"F1 {best:.3f} of tokens with a label, after {len(epochs)} epochs |",
+    ]
 
 
 def _row(name: str, figures: Mapping[str, object]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
+from deid_agent import resources
 from deid_agent.crf import characters
 from deid_agent.crf.bundle import Bundle
 from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters
@@ -13,16 +14,21 @@ from deid_agent.crf.model import pieces
 from deid_agent.crf.train import Progress, Settings, fit, silent
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.score import Pair
+from deid_agent.neural import vectors
+from deid_agent.neural.bundle import NetworkBundle
 from deid_agent.phi import PhiType
 from deid_agent.recognize.charcrf import CharacterCrf
 from deid_agent.recognize.filter import NameFilter
+from deid_agent.recognize.network import NetworkTagger
 from deid_agent.recognize.svm import Machines
 from deid_agent.recognize.tokencrf import TokenCrf
 from deid_agent.resolve import Resolver
 from deid_agent.tagger import Model
+from deid_agent.train import network
 from deid_agent.train.examples import Example, Reader
 from deid_agent.train.names import FilterSettings, train_filter
 from deid_agent.train.recipes import Kind, Recipe
+from deid_agent.train.settings import NetworkSettings
 from deid_agent.train.store import Trained
 
 
@@ -40,8 +46,8 @@ def train(
         raise ConfigurationError(f"{name}: no note has an annotation to learn from: give an annotated corpus")
     if not per_type:
         return (_one(name, recipe, examples, types, progress),)
-    if recipe.kind is Kind.FILTER:
-        raise ConfigurationError(f"{name}: a filter is one model for all names: leave out --per-type")
+    if recipe.kind in {Kind.FILTER, Kind.NETWORK}:
+        raise ConfigurationError(f"{name}: a {recipe.kind} is one model for all types: leave out --per-type")
     return tuple(_one(f"{name}-{kind.lower()}", recipe, examples, [kind], progress) for kind in types)
 
 
@@ -53,6 +59,9 @@ def _one(
     match recipe.kind, settings, schema:
         case Kind.FILTER, FilterSettings(), _:
             return train_filter(examples, None, settings, name=name)
+        case Kind.NETWORK, NetworkSettings(), Schema.IO:
+            known = vectors.load(resources.folder("models")) if settings.frozen else None
+            return network.fit(name, examples, types, settings, known, progress)
         case Kind.TOKEN, Settings(), Schema():
             templates = (*templates_of(recipe.families), *recipe.templates)
             features = Features.learn(templates, (example.view for example in examples))
@@ -94,6 +103,8 @@ def _model(recipe: Recipe, trained: Trained, reader: Reader) -> Model:
     match trained:
         case Machines():
             return NameFilter(trained, reader.dictionaries)
+        case NetworkBundle():
+            return NetworkTagger(trained, reader.dictionaries, 1.0)
         case Bundle():
             if recipe.kind is Kind.CHARACTER:
                 return CharacterCrf(trained, reader.dictionaries)

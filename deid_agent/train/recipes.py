@@ -12,9 +12,11 @@ from deid_agent.crf.characters import CHARACTER_FAMILIES
 from deid_agent.crf.labels import Schema
 from deid_agent.crf.train import Settings
 from deid_agent.errors import ConfigurationError
+from deid_agent.neural.network import Dimensions
 from deid_agent.phi import PhiType
 from deid_agent.train.augment import Noise
 from deid_agent.train.names import FilterSettings
+from deid_agent.train.settings import NetworkSettings
 
 
 class Kind(StrEnum):
@@ -23,13 +25,15 @@ class Kind(StrEnum):
     TOKEN = "token"  # noqa: S105 - a word, not a secret
     CHARACTER = "character"
     FILTER = "filter"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """``recognizers`` names the set of the registry whose findings the model sees; "": it sees the text alone.
 
-    ``templates`` are features beside those of the families; a filter has neither, and no schema. ``types`` are what it
+    ``templates`` are features beside those of the families; a filter and a network
+    have neither; a filter has no schema. ``types`` are what it
     learns, none: all. ``augment`` is how many new notes each note gives. A character model learns from what is
     ``around`` PHI, in characters, and from each ``share``-th line besides.
     """
@@ -39,7 +43,7 @@ class Recipe:
     schema: Schema | None = None
     families: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
-    settings: Settings | FilterSettings = field(default_factory=Settings)
+    settings: Settings | FilterSettings | NetworkSettings = field(default_factory=Settings)
     recognizers: str = ""
     types: tuple[PhiType, ...] = ()
     augment: int = 0
@@ -49,6 +53,12 @@ class Recipe:
 
 
 _NEAR = range(-2, 3)
+_COLUMNS = (
+    *("shape", "length", "gap", "rule", "source", "elsewhere", "writing", "person", "place", "people", "body", "plain"),
+    *("region", "town", "land", "job", "first", "last", "firm", "clinic", "cue_left", "cue_right", "label", "section"),
+    *("case", "zone", "line_place", "size"),
+)
+"""What the product's network reads beside words and characters: columns of the token model."""
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
@@ -76,6 +86,19 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Kind.FILTER,
             settings=FilterSettings(),
             recognizers="default",
+        ),
+        "network": Recipe(
+            "the product's recurrent network: words, characters, and what rules and dictionaries say",
+            Kind.NETWORK,
+            Schema.IO,
+            settings=NetworkSettings(Dimensions(column=64), _COLUMNS),
+            recognizers="default",
+        ),
+        "dernoncourt-network": Recipe(
+            "the recurrent network of Dernoncourt 2016, section 2.2: words and characters, no rules, no lists",
+            Kind.NETWORK,
+            Schema.IO,
+            settings=NetworkSettings(),
         ),
         "dehghan-token": Recipe(
             "the learned part of Dehghan 2015, section 2.3: I-O, without rules, lists of places and jobs",
@@ -118,7 +141,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
     }
 )
 
-SHIPPED = ("token",)
+SHIPPED = ("token", "network")
 """What ``models/`` holds and ``make models`` trains."""
 
 

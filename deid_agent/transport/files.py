@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from deid_agent.agent.letterhead import PLAIN, Form, Keeper
-from deid_agent.agent.ports import Coordinates, DeadLetter, Listener, Partition, Record, Settled
+from deid_agent.agent.letterhead import PLAIN, Keeper
+from deid_agent.agent.ports import Coordinates, Listener, Partition, Record, Settled
 from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import FilesSkipped, FileUnreadable
-from deid_agent.transport.folder_letters import BODY, NAME
+from deid_agent.transport.folder_letters import stage_letter
 from deid_agent.transport.folders import ChangedError, Look, Quiet, Skipped, Staged, check_places, read, walk
 from deid_agent.transport.journal import Journal, Version
 from deid_agent.transport.names import distinct_name, inside, relative_name
@@ -273,24 +273,11 @@ class DirectoryTransport:
                     names[offset] = name
                     staged.add(goal, item.output.payload, 0o666, f"{offset}")
                 if item.letter is not None:
-                    self._stage(staged, item.record, item.letter)
+                    stage_letter(staged, self._letters, self._keeper, item.record, item.letter)
             staged.show()
             self._books().settle(names, self._taken)
         finally:
             staged.drop()
-
-    def _stage(self, staged: Staged, record: Record, letter: DeadLetter) -> None:
-        """A letter's body and its description; the file's name stands in the description only where both are clear."""
-        at, form = record.coordinates, self._keeper.form
-        stem = self._letters / f"{at.topic}-{at.partition}-{at.offset:010}"
-        said = {name: value.decode() for name, value in self._keeper.headers(record, letter)}
-        body = record.payload
-        if form is Form.SEALED:
-            body = self._keeper.body(record)
-        else:
-            said[NAME] = os.fsdecode(record.key or b"")
-        staged.add(stem.with_suffix(BODY[form]), body, 0o600, f"{at.offset}-body")
-        staged.add(stem.with_suffix(".json"), json.dumps(said).encode() + b"\n", 0o600, f"{at.offset}")
 
     def _place(self, key: bytes | None, offset: int, batch: dict[int, bytes | None]) -> tuple[bytes, Path]:
         """Name and path of an output. Deterministic, so that a repeated settle meets its own file again."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from deid_agent.agent.letterbox import Damaged, Found, Pick, Told
-from deid_agent.agent.letterhead import Form, LetterHead, open_letter, read_head
+from deid_agent.agent.letterhead import Form, Keeper, LetterHead, open_letter, read_head
 from deid_agent.agent.letterkeys import PrivateKey
 from deid_agent.agent.lineage import Lineage
-from deid_agent.agent.ports import Record
+from deid_agent.agent.ports import DeadLetter, Record
 from deid_agent.errors import ConfigurationError, LetterError, UnsafeError
 from deid_agent.transport.folders import Staged, read
 from deid_agent.transport.names import inside, relative_name
@@ -25,22 +25,42 @@ NAME: Final = "deid.file"
 _HEAD: Final = ".json"
 _MARK: Final = ".replayed"
 _SLACK: Final = 1 << 20  # an envelope's head, and what deflating adds at worst
-_LETTERS: Final = "files-*-*" + _HEAD
+
+
+def stage_letter(staged: Staged, folder: Path, keeper: Keeper, record: Record, letter: DeadLetter) -> None:
+    """A letter's body and its description; the file's name stands in the description only where both are clear."""
+    at, form = record.coordinates, keeper.form
+    stem = folder / f"{at.topic}-{at.partition}-{at.offset:010}"
+    said = {name: value.decode() for name, value in keeper.headers(record, letter)}
+    body = record.payload
+    if form is Form.SEALED:
+        body = keeper.body(record)
+    else:
+        said[NAME] = os.fsdecode(record.key or b"")
+    staged.add(stem.with_suffix(BODY[form]), body, 0o600, f"{at.partition}-{at.offset}-body")
+    staged.add(stem.with_suffix(".json"), json.dumps(said).encode() + b"\n", 0o600, f"{at.partition}-{at.offset}")
 
 
 class FolderLetters:
     """Implements ``LetterBox``. ``most`` bounds a body, in bytes; ``clock`` gives seconds since 1970.
+
+    Letters of other topics than ``topic`` are not looked at.
 
     A record is put back as a file of its own (``transport.replayed``), by a rename, for the agent to find; then
     the letter gets a file ``.replayed`` beside it. A crash between the two is mended by the next replay: it
     writes the same bytes under the same name, which the agent does not take twice.
     """
 
-    def __init__(self, input: Path, letters: Path, most: int, clock: Callable[[], float] = time.time) -> None:
+    _setting = "directory"
+
+    def __init__(
+        self, input: Path, letters: Path, most: int, clock: Callable[[], float] = time.time, topic: str = "files"
+    ) -> None:
         self._input = input.absolute()
         self._letters = letters.absolute()
         self._most = most + _SLACK
         self._clock = clock
+        self._names = f"{topic}-*-*{_HEAD}"
 
     async def letters(self) -> AsyncIterator[Found | Damaged]:
         """See ``LetterBox.letters``."""
@@ -62,8 +82,8 @@ class FolderLetters:
 
     def _walk(self) -> Iterator[Found | Damaged]:
         if not self._letters.is_dir():
-            raise ConfigurationError(f"directory.dead_letters: {self._letters} is no folder")
-        for path in sorted(self._letters.glob(_LETTERS)):
+            raise ConfigurationError(f"{self._setting}.dead_letters: {self._letters} is no folder")
+        for path in sorted(self._letters.glob(self._names)):
             try:
                 said = self._said(path)
                 head = read_head((name, value.encode(errors="replace")) for name, value in said.items() if name != NAME)
@@ -108,16 +128,20 @@ class FolderLetters:
         name = place_of(record, found.head.attempts, found.replayed)
         if relative_name(key, record.coordinates.offset) != key or (goal := inside(self._input, name)) is None:
             raise LetterError("its name has no place in the input folder")
-        mark = self._letters / (found.place + _MARK)
-        times = [*self._times(mark), int(self._clock() * 1000)]
-        said = {"deid.replayed": str(found.head.at), "times": times}
         try:
             self._write(goal, record.payload)
-            self._write(mark, json.dumps(said).encode() + b"\n")
+            self._mark(found)
         except OSError as problem:  # its own text names the file, which may be PHI
             raise UnsafeError(
                 f"{found.head.at}: a folder fails ({problem.strerror}): mend it and start again; nothing doubles"
             ) from None
+
+    def _mark(self, found: Found) -> None:
+        """Note beside a letter that its record was put back. Raises ``OSError``."""
+        mark = self._letters / (found.place + _MARK)
+        times = [*self._times(mark), int(self._clock() * 1000)]
+        said = {"deid.replayed": str(found.head.at), "times": times}
+        self._write(mark, json.dumps(said).encode() + b"\n")
 
     def _write(self, goal: Path, data: bytes) -> None:
         staged = Staged()
@@ -130,7 +154,7 @@ class FolderLetters:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if not self._letters.is_dir():
-            raise ConfigurationError(f"directory.dead_letters: {self._letters} is no folder")
+            raise ConfigurationError(f"{self._setting}.dead_letters: {self._letters} is no folder")
         folder = os.open(self._letters, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -93,7 +93,7 @@ def check_places(input: Path, output: Path, letters: Path, state: Path) -> None:
     if nested(output, state) or nested(letters, state):
         raise ConfigurationError(f"directory.state: {state} is a file of its own; move it out of the other folders")
     for name, path in (("output", output), ("dead_letters", letters)):
-        if not _can_hold(path):
+        if not can_hold(path):
             raise ConfigurationError(
                 f"directory.{name}: {path} cannot be written to; make it writable, or correct the setting"
             )
@@ -109,7 +109,7 @@ def check_audit(path: Path, input: Path | None) -> None:
         raise ConfigurationError(
             f"audit.path: {path} is a file; the audit is a folder now: name another, keep the file"
         )
-    if not path.absolute().parent.is_dir() or not _can_hold(path):
+    if not path.absolute().parent.is_dir() or not can_hold(path):
         raise ConfigurationError(f"audit.path: {path} cannot be written to; name a folder in a writable one")
 
 
@@ -117,10 +117,10 @@ def _can_write(file: Path) -> bool:
     """True where this file, or a new one of this name, could be written."""
     if os.path.lexists(file):
         return file.is_file() and os.access(file, os.R_OK | os.W_OK)
-    return _can_hold(file.absolute().parent)
+    return can_hold(file.absolute().parent)
 
 
-def _can_hold(folder: Path) -> bool:
+def can_hold(folder: Path) -> bool:
     """True where this folder, or the nearest one above it that exists, takes new files."""
     at = folder.absolute()
     while not os.path.lexists(at):

@@ -7,12 +7,10 @@ from typing import assert_never
 from aiokafka.partitioner import murmur2
 
 from deid_agent.agent.letterhead import Keeper
+from deid_agent.agent.outcomes import DEID_ID
 from deid_agent.agent.ports import Coordinates, Headers, Outcome, Settled
 from deid_agent.errors import UnsafeError
 from deid_agent.transport.kafka_settings import KafkaSettings
-
-IDENTITY = "deid-id"
-"""Header of every message: ``topic/partition/offset`` of the input, so that a reader can deduplicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +68,13 @@ def _message(item: Settled, settings: KafkaSettings, keeper: Keeper) -> Message 
             raise UnsafeError(f"{at}: {item.outcome} without its content")
         case _:
             assert_never(item.outcome)
-    headers = (*(h for h in headers if h[0] != IDENTITY), identity(at))
+    headers = (*(h for h in headers if h[0] != DEID_ID), identity(at))
     return Message(topic, at.offset, value, key, headers, time_ms)
 
 
 def identity(coordinates: Coordinates) -> tuple[str, bytes]:
     """The header that names the input record."""
-    return IDENTITY, str(coordinates).encode()
+    return DEID_ID, str(coordinates).encode()
 
 
 def place(key: bytes | None, number: int, inputs: int, outputs: int) -> int:

@@ -20,6 +20,14 @@ async def probe(settings: KafkaSettings) -> list[str]:
         return [str(problem)]
 
 
+async def probe_outputs(settings: KafkaSettings) -> list[str]:
+    """As ``probe``, for records that come from elsewhere: the output topics alone."""
+    try:
+        return await check_outputs(settings)
+    except (ConfigurationError, TransientError) as problem:
+        return [str(problem)]
+
+
 async def inspect(settings: KafkaSettings) -> list[str]:
     """The faults of the topics.
 
@@ -31,6 +39,8 @@ async def inspect(settings: KafkaSettings) -> list[str]:
     for source, target in settings.routes.items():
         counts = {}
         for topic in (source, target, settings.letters_of(source)):
+            if not topic:
+                continue  # what is sent elsewhere needs no topic
             if problem := _missing(cluster, topic):
                 problems.append(problem)
             else:
@@ -43,6 +53,12 @@ async def inspect(settings: KafkaSettings) -> list[str]:
     if settings.audit_topic is not None and (problem := _missing(cluster, settings.audit_topic)):
         problems.append(problem)
     return problems
+
+
+async def check_outputs(settings: KafkaSettings) -> list[str]:
+    """The faults of the output topics alone, for records that come from elsewhere. Raises as ``inspect`` does."""
+    cluster = await metadata(settings)
+    return [problem for topic in settings.routes.values() if (problem := _missing(cluster, topic))]
 
 
 def _missing(cluster: ClusterMetadata, topic: str) -> str:

@@ -29,8 +29,8 @@ class Delivery(StrEnum):
 class KafkaSettings:
     """The broker, the group and the routes. Times in milliseconds, sizes in bytes.
 
-    ``routes`` maps each input topic to its output topic; dead letters go to input topic + suffix, lines of
-    the audit to ``audit_topic``, if there is one.
+    ``routes`` maps each input topic to its output topic, which is empty where outputs go elsewhere. Dead letters go
+    to input topic + suffix, lines of the audit to ``audit_topic``, if there is one.
     ``instance_id`` gives static membership (KIP-345): a restart within the session causes no rebalance.
     ``rebalance_timeout_ms`` is how long others wait for this member's drain before it is thrown out.
     ``settle_timeout_ms`` bounds one ``settle`` and stays below ``transaction_timeout_ms``.

@@ -17,6 +17,7 @@ from deid_agent.agent.letterhead import Keeper
 from deid_agent.agent.letterkeys import PrivateKey
 from deid_agent.agent.lineage import REPLAY_ATTEMPTS, REPLAY_OF
 from deid_agent.agent.ports import Coordinates, Record
+from deid_agent.console import letterlist
 from deid_agent.errors import ConfigurationError, LetterError, UnsafeError
 from deid_agent.transport.kafka import KafkaTransport
 from deid_agent.transport.kafka_consumer import Consumer
@@ -361,3 +362,21 @@ async def test_a_wrong_set_up_is_told(world: LettersWorld) -> None:
         await world.look()
     with pytest.raises(ConfigurationError, match="no bootstrap server"):
         await world.replay(bootstrap_servers="127.0.0.1:1")
+
+
+async def test_the_console_lists_and_puts_back_letters_beside_the_agents_loop(world: LettersWorld) -> None:
+    await world.create(partitions=2)
+    await world.fill(some(2), 0)
+    await world.fill(some(1), 1)
+    await world.refuse()
+    found = await asyncio.to_thread(letterlist.listing, world.box)
+    assert (found.total, found.counts, found.cut) == (3, {"MALFORMED": 3}, False)
+    assert [one["record"] for one in found.letters] == [f"{world.name}/{at}" for at in ("1/0", "0/1", "0/0")]
+    assert CANARY.decode() not in str(found)
+    wanted = [Coordinates(world.name, 0, 1), Coordinates(world.name, 1, 7)]
+    said = await asyncio.to_thread(letterlist.replay, world.box, wanted, PRIVATE, again=False)
+    assert said.done == (f"{world.name}/0/1",)
+    assert [one["record"] for one in said.failed] == [f"{world.name}/1/7"]
+    assert len(await world.inputs()) == 4
+    again = await asyncio.to_thread(letterlist.replay, world.box, wanted[:1], PRIVATE, again=False)
+    assert again.failed == ({"record": f"{world.name}/0/1", "why": "it was put back before"},)

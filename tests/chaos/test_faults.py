@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka import ConsumerRecord
 from support.follow import ID, Follower
-from support.jobs import Once, plain
+from support.jobs import Grouped, Once, plain
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld
 from support.transport_contract import Given
@@ -109,6 +109,21 @@ async def test_messages_that_kill_their_worker_are_tried_again_and_then_refused(
         assert (letter["deid.error.code"], letter["deid.attempts"]) == ("POISON", "2")
         assert letter["__connect.errors.exception.class.name"] == "WorkerDied"
     assert telemetry.registry.value(RESTARTS) == 2 * len(bad)
+
+
+async def test_messages_that_kill_or_hold_their_group_are_refused_and_no_other_is(
+    world: KafkaWorld, tmp_path: Path
+) -> None:
+    """Small messages go together: whoever stands beside such a one is done as if it were not there."""
+    dies, hangs = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)], (1, 20)
+    await fill(world, {**dict.fromkeys(dies, b"die"), hangs: b"hang"})
+    async with following(world) as seen, agent(world, Grouped(tmp_path / "log"), deadline_s=4.0):
+        await seen.reach(lambda: len(seen.seen) == 3 * COUNT)
+    assert_each_once_in_order(world, seen.records)
+    letters = refused(world, seen)
+    assert letters.keys() == {f"{world.name}/{partition}/{offset}" for partition, offset in (*dies, hangs)}
+    assert {(letter["deid.error.code"], letter["deid.attempts"]) for letter in letters.values()} == {("POISON", "2")}
+    assert any(b"|" in line for line in (tmp_path / "log").read_bytes().splitlines())
 
 
 async def test_a_crash_that_goes_away_leaves_no_dead_letter(world: KafkaWorld, tmp_path: Path) -> None:

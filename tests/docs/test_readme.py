@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.pages import apart
+
 ROOT = Path(__file__).resolve().parents[2]
 ID = re.compile(r"\bkey [0-9a-f]{8}\b")  # of a key that was made just now
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -23,8 +25,7 @@ def commands() -> Iterator[tuple[str, str]]:
     """Each command with the output that README shows for it."""
     for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
-            yield command, shown
+            yield apart(part)
 
 
 def test_readme_shows_what_its_commands_print(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from types import FrameType
 import pytest
 
 from deid_agent import key, policy
-from deid_agent.deidentify import MAX_TEXT, DeidentifiedText, Deidentifier
+from deid_agent.deidentify import DeidentifiedText, Deidentifier
 from deid_agent.errors import MessageError, Reason
+from deid_agent.narratives import MAX_TEXT
 from deid_agent.spans import is_disjoint
 from deid_agent.wiring import Workshop
 

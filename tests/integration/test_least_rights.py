@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.least_rights import as_user, can_unshare, read_only
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "deid_agent" / "samples"
@@ -51,20 +52,6 @@ def _note(event, arguments):
 
 sys.addaudithook(_note)
 """
-READ_ONLY = """
-set -e
-mount --bind "$1" "$1"
-for place in /dev/shm /run /tmp /var/tmp; do if mountpoint -q "$place"; then mount -o remount,ro,bind "$place"; fi; done
-mount -o remount,ro,bind /
-! touch /tmp/deid-can-write 2> /dev/null
-shift
-exec "$@"
-"""
-
-
-def can_unshare() -> bool:
-    tools = all(map(shutil.which, ("unshare", "mount", "mountpoint", "setpriv")))
-    return tools and os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
 
 @pytest.fixture
@@ -89,20 +76,17 @@ def world() -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-def command(root: Path, *, read_only: bool) -> list[str]:
-    """The agent's command; as nobody where the test may choose, who may read all (the interpreter may be root's)."""
-    agent = [sys.executable, "-m", "deid_agent", "run", "--config", str(root / "agent.toml")]
-    if os.geteuid() == 0:
-        rights = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search", "--no-new-privs"]
-        agent = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *rights, *agent]
-    return ["unshare", "-m", "sh", "-c", READ_ONLY, "sh", str(root), *agent] if read_only else agent
+def command(root: Path, *, root_is_read_only: bool) -> list[str]:
+    """The agent's command, as nobody."""
+    agent = as_user([sys.executable, "-m", "deid_agent", "run", "--config", str(root / "agent.toml")], NOBODY)
+    return read_only(agent, root) if root_is_read_only else agent
 
 
 @pytest.mark.parametrize(
-    "read_only",
+    "root_is_read_only",
     [False, pytest.param(True, marks=pytest.mark.skipif(not can_unshare(), reason="only root can mount"))],
 )
-def test_it_needs_its_own_folders_and_nothing_else(world: Path, read_only: bool) -> None:
+def test_it_needs_its_own_folders_and_nothing_else(world: Path, root_is_read_only: bool) -> None:
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         pytest.skip("only setpriv can make root nobody")
     environ = {
@@ -114,7 +98,7 @@ def test_it_needs_its_own_folders_and_nothing_else(world: Path, read_only: bool)
         "DEID_KEY_FILE": str(world / "key"),
     }
     with subprocess.Popen(
-        command(world, read_only=read_only), cwd="/", env=environ, stderr=subprocess.PIPE, text=True
+        command(world, root_is_read_only=root_is_read_only), cwd="/", env=environ, stderr=subprocess.PIPE, text=True
     ) as agent:
         lines = []
         try:

@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
         lambda: b"".join(b"MSH|" + bytes([a, b]) + b"|\r" for a in b"^~&!" for b in b"*+,.") + b"PID|1",
         "PUBLISHED RESOURCE",
     ),
-    # Each sign is a token that the model reads: deidentify.MAX_TEXT bounds what that may cost.
+    # Each sign is a token that the model reads: narratives.MAX_TEXT bounds what that may cost.
     "hl7: 200,000 backslashes": _case(lambda: _obx(b"\\" * 200_000), "PUBLISHED", 950),
     "hl7: an escape that never ends": _case(lambda: _obx(b"\\X" + b"41" * 100_000), "PUBLISHED", 250),
     "hl7: one escape of 200,000 characters": _case(lambda: _obx(b"\\X" + b"41" * 200_000 + b"\\"), "PUBLISHED", 250),

@@ -3,10 +3,11 @@
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deid_agent.agent.job import Job, Process, Processed, Refused, Result, Suppressed
+from deid_agent.agent.job import Job, Process, Processed, Refused, Result, Suppressed, attempt
 from deid_agent.errors import ConfigurationError, MessageError, Reason
 
 
@@ -73,6 +74,40 @@ class Logged:
         with self.path.open("ab") as file:
             file.write(job.payload + b"\n")
         return work(job)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Makes a callable that does jobs together, each as ``work`` does.
+
+    Appends what it begins to a file, a line for each job alone and for each group. ``once`` kills
+    the first group.
+    """
+
+    path: Path
+
+    def __call__(self) -> "Grouping":
+        return Grouping(self.path)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    path: Path
+
+    def __call__(self, job: Job) -> Result:
+        self._log([job])
+        return work(job)
+
+    def together(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
+        first = not self.path.exists()
+        self._log(jobs)
+        if first and any(job.payload.startswith(b"once") for job in jobs):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [(attempt(work, job), 0.001) for job in jobs]
+
+    def _log(self, jobs: Sequence[Job]) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"|".join(job.payload[:20] for job in jobs) + b"\n")
 
 
 def bad_rules() -> Process:

@@ -10,7 +10,6 @@ from deid_agent.audit.folder import segments
 from deid_agent.audit.lines import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.telemetry.events import Event
 
 BUILD = {"version": "0.1.0", "policy": "p:ab", "key": "0badc0de"}
 SIGNER = Signer(bytes(32))
@@ -26,17 +25,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Recording(Telemetry):
-    """Keeps the events."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[Event] = []
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
 
 
 def entry(offset: int, partition: int = 0, **more: object) -> Entry:

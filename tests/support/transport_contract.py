@@ -144,6 +144,12 @@ class TransportContract:
         async with asyncio.timeout(self.patience_s):
             return not [record for _ in range(polls) for record in await transport.poll(10)]
 
+    def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
+        """Assert that these are the records that were not settled, from where they lay."""
+        assert [(r.coordinates, r.key, r.payload) for r in again] == [
+            (r.coordinates, r.key, r.payload) for r in records
+        ]
+
     async def started(self, world: World) -> Transport:
         transport = world.transport()
         async with asyncio.timeout(self.patience_s):
@@ -203,9 +209,7 @@ class TransportContract:
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        assert [(r.coordinates, r.key, r.payload) for r in again] == [
-            (r.coordinates, r.key, r.payload) for r in records[2:]
-        ]
+        self.came_again(again, records[2:])
         await second.settle(world.stream, [published(r) for r in again], after(again))
         await second.stop()
         third = await self.started(world)
@@ -296,10 +300,11 @@ class TransportContract:
         with pytest.raises(TransportError):
             await first.settle(world.stream, batch, after(records))
         assert list(await world.outputs()) == []
+        assert list(await world.letters()) == []
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        assert [r.coordinates for r in again] == [r.coordinates for r in records]
+        self.came_again(again, records)
         batch = [published(again[0]), refused(again[1]), published(again[2])]
         await second.settle(world.stream, batch, after(again))
         assert [o.payload for o in await world.outputs()] == [b"clean payload 000", b"clean payload 002"]

@@ -106,3 +106,66 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["kafka.toml", "directory.toml"])
 def test_the_shipped_configurations_load(name: str) -> None:
     assert config.load(ROOT / "deploy" / name).policy == "pseudonymised"
+
+
+@pytest.mark.parametrize(
+    ("http", "told"),
+    [
+        ('console = true\nhost = "0.0.0.0"', "listens on 0.0.0.0, where others can reach it, without a token"),
+        ('console = true\nhost = "agent.hospital.example"', "without a token"),
+        ("console = true\nconsole_write = true", "console_write needs a token"),
+        ('console = true\nconsole_report = "report.html"', "console_report holds text of notes and needs a token"),
+    ],
+)
+def test_a_console_that_others_reach_or_that_writes_needs_a_token(file: Path, http: str, told: str) -> None:
+    file.write_text(MINIMAL + f"[http]\n{http}\n")
+    with pytest.raises(ConfigurationError, match=told):
+        config.load(file)
+    file.write_text(MINIMAL + f'[http]\n{http}\nconsole_token_file = "token"\n')
+    assert config.load(file).http.has_token
+
+
+def test_a_console_of_this_machine_alone_needs_none(file: Path) -> None:
+    for host in ("127.0.0.1", "::1", "localhost"):
+        file.write_text(MINIMAL + f'[http]\nconsole = true\nhost = "{host}"\n')
+        assert config.load(file).http.loopback
+
+
+def test_a_console_without_a_server_is_a_mistake(file: Path) -> None:
+    file.write_text(MINIMAL + "[http]\nconsole = true\nenabled = false\n")
+    with pytest.raises(ConfigurationError, match="console needs enabled"):
+        config.load(file)
+
+
+def test_the_console_is_off_unless_it_is_asked_for(file: Path) -> None:
+    assert not config.load(file).http.console
+
+
+@pytest.mark.parametrize("token", ["short", "é" * 30, "x" * 600])
+def test_a_token_that_can_be_guessed_is_refused_and_not_shown(file: Path, tmp_path: Path, token: str) -> None:
+    secret = tmp_path / "token"
+    secret.write_text(token)
+    secret.chmod(0o600)
+    file.write_text(MINIMAL + f'[http]\nconsole = true\nconsole_token_file = "{secret}"\n')
+    with pytest.raises(ConfigurationError, match=r"http\.console_token: 20 to 512 characters") as refused:
+        config.load(file).http.token()
+    assert token not in str(refused.value)
+
+
+def test_the_tokens_file_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("a token that nobody guesses\n")
+    secret.chmod(0o644)
+    file.write_text(MINIMAL + f'[http]\nconsole = true\nconsole_token_file = "{secret}"\n')
+    with pytest.raises(ConfigurationError, match="others may read it"):
+        config.load(file).http.token()
+    secret.chmod(0o600)
+    assert config.load(file).http.token() == "a token that nobody guesses"
+
+
+def test_no_secret_is_among_the_settings_that_are_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_HTTP__CONSOLE_TOKEN", "a token that nobody guesses")
+    told = {one.name: one for one in config.told(config.load(file))}
+    assert told["http.console_token"].value == "(set, not shown)"
+    assert told["agent.workers"] == config.Told("agent.workers", "2", True, told["agent.workers"].meaning)
+    assert "nobody guesses" not in str(told)

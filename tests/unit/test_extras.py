@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [
     name for name, system in SYSTEMS.items() if all((ROOT / "models" / f"{m}.json").is_file() for m, _ in system.models)
 ]
-TRAINING = ("sklearn", "sklearn_crfsuite", "pycrfsuite", "scipy", "joblib")
+TRAINING = ("jax", "jaxlib", "optax", "sklearn", "sklearn_crfsuite", "pycrfsuite", "scipy", "joblib")
 SERVE = """
 import json, sys
 from pathlib import Path
@@ -40,7 +40,7 @@ TRAIN = """
 import sys
 from deid_agent.cli import main
 sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))  # None: importing it fails as if it were not there
-main(["train", "token", "--corpus", sys.argv[2], "--out", sys.argv[3], "--quiet"])
+main(["train", sys.argv[2], "--corpus", sys.argv[3], "--out", sys.argv[4], "--quiet"])
 """
 
 
@@ -50,25 +50,27 @@ def python(program: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_serving_imports_no_training_library() -> None:
-    assert {"default", "rules", "hybrid", "token"} <= set(SHIPPED)
+    assert {"default", "rules", "hybrid", "token", "network", "union"} <= set(SHIPPED)
     done = python(SERVE, ROOT, json.dumps(TRAINING), json.dumps(SHIPPED))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
 
 
 @pytest.mark.parametrize(
-    ("absent", "named"),
+    ("component", "absent", "named", "extra"),
     [
-        ("pycrfsuite", "training needs sklearn-crfsuite, which"),
-        ("pycrfsuite,sklearn,scipy", "training needs scikit-learn and sklearn-crfsuite, which"),
+        ("token", "pycrfsuite", "training needs sklearn-crfsuite, which", "train"),
+        ("token", "pycrfsuite,sklearn,scipy", "training needs scikit-learn and sklearn-crfsuite, which", "train"),
+        ("network", "jax", "training needs jax, which", "train-neural"),
+        ("dernoncourt-network", "jax,optax", "training needs jax and optax, which", "train-neural"),
     ],
 )
-def test_train_says_what_to_install(absent: str, named: str, tmp_path: Path) -> None:
+def test_train_says_what_to_install(component: str, absent: str, named: str, extra: str, tmp_path: Path) -> None:
     corpus = tiny_corpus.write(tmp_path / "corpus", {"da-02": "Zyblorq"})
-    done = python(TRAIN, absent, corpus, tmp_path / "out")
+    done = python(TRAIN, absent, component, corpus, tmp_path / "out")
     assert done.returncode == 2, done.stderr
     assert named in done.stderr
-    assert "pip install 'deid-agent[train]'" in done.stderr
+    assert f"pip install 'deid-agent[{extra}]'" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

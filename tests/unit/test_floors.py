@@ -29,6 +29,7 @@ FLOORS = {
     "senses": 1,
     "resources": 1,
     "crf": 1,
+    "neural": 1,
     "key": 1,
     "secret": 1,
     "trace": 1,
@@ -46,7 +47,10 @@ FLOORS = {
     "rewrap": 2,
     "replacer": 3,
     "recordkey": 3,
+    "case": 3,
+    "narratives": 3,
     "tagger": 3,
+    "together": 3,
     "systems": 3,
     "deidentify": 3,
     "eval": 4,
@@ -55,11 +59,14 @@ FLOORS = {
     "audit": 5,
     "transport": 5,
     "operator": 5,
+    "changes": 2,
+    "console": 6,
     "train": 5,  # scores what it trained by eval
     "config": 5,
     "wiring": 6,
     "cli": 6,
     "samples": 6,
+    "probe": 6,
     "__main__": 6,
     "__init__": 0,
 }
@@ -67,12 +74,14 @@ FLOORS = {
 ROWS_OF_PARTS = {0, 1, 3}
 # aiokafka and click appear in one place each, so that either can be replaced there.
 ONLY_IN = {
-    "aiokafka": "transport",
-    "aiohttp": "operator",
-    "prometheus_client": "operator",
-    "click": "cli",
-    "pydantic": "config",
-    "pydantic_settings": "config",
+    "aiokafka": {"transport"},
+    "aiohttp": {"operator", "console"},
+    "prometheus_client": {"operator"},
+    "click": {"cli"},
+    "pydantic": {"config"},
+    "pydantic_settings": {"config"},
+    "jax": {"train"},
+    "optax": {"train"},
 }
 
 
@@ -102,7 +111,7 @@ def test_imports_go_down(name: str, path: Path) -> None:
     for target in imports(path):
         root, _, rest = target.partition(".")
         if root != "deid_agent":
-            assert ONLY_IN.get(root, top) == top, f"{name} imports {root}, which belongs to {ONLY_IN.get(root)}"
+            assert top in ONLY_IN.get(root, {top}), f"{name} imports {root}, which belongs to {ONLY_IN.get(root)}"
             continue
         other = rest.split(".", maxsplit=1)[0] or "__init__"
         same_part = other == top or (FLOORS[other] == floor and floor in ROWS_OF_PARTS)

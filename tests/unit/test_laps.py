@@ -33,6 +33,17 @@ def test_a_stage_that_fails_is_over() -> None:
     assert dict(laps.timings) == {"parse": 1, "edit": 1}
 
 
+def test_what_others_do_meanwhile_counts_by_its_share_alone() -> None:
+    ticks: Iterator[int] = count()
+    laps = Laps(lambda: float(next(ticks)))
+    with laps.of("edit"):  # 0
+        laps.leave()  # 1
+        for _ in range(100):
+            next(ticks)
+        laps.back("recognize", 0.25)  # 102
+    assert dict(laps.timings) == {"edit": 2, "recognize": 0.25}
+
+
 def test_every_stage_of_a_message_is_told() -> None:
     rules = RULES
     made = Workshop(rules=rules, key=DEMO, policy=policy.load("pseudonymised", rules), system="rules").deidentifier()

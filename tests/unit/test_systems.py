@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support import tiny_corpus
+from support import tiny_corpus, tiny_network
 
 from deid_agent import systems
 from deid_agent.cli import main
+from deid_agent.neural import bundle as networks
+from deid_agent.neural import vectors
 from deid_agent.recognize import registry
 from deid_agent.resolve import Profile
 from deid_agent.spans import is_disjoint
@@ -40,6 +42,14 @@ def test_a_published_system_works_alone(system: str, profile: Profile, models: P
     assert is_disjoint(spans)
     assert "Zyblorq" in found
     assert ("3/4/2019" in found) == (system != "ferrandez2012"), "that one finds persons and nothing else"
+
+
+def test_the_network_of_the_paper_reads_the_text_alone(tmp_path: Path) -> None:
+    vectors.save(tiny_network.made_vectors(), tmp_path, {})
+    networks.save(tiny_network.bundle("dernoncourt-network", vectors=vectors.load(tmp_path)), tmp_path)
+    tagger = systems.tagger(RULES, tmp_path, "dernoncourt2016", Profile.RECALL)
+    assert (tagger.recognizers, [model.name for model in tagger.models]) == ((), ["dernoncourt-network"])
+    assert is_disjoint(tagger.find(Document(TEXT)))
 
 
 def test_every_system_is_documented() -> None:

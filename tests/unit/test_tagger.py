@@ -94,7 +94,8 @@ def test_the_token_model_stands_before_a_rule_of_the_same_place() -> None:
 def test_an_unknown_system_lists_the_names() -> None:
     rules = registry.load_rules(ROOT / "rules")
     with pytest.raises(
-        ConfigurationError, match="unknown recognizer system magic: one of default, hybrid, token, thorough, rules"
+        ConfigurationError,
+        match="unknown recognizer system magic: one of default, hybrid, features, network, union, token",
     ):
         systems.tagger(rules, ROOT / "models", "magic", Profile.RECALL)
 

@@ -12,6 +12,7 @@ from deid_agent.agent.job import Job, Refused
 from deid_agent.cli import main
 from deid_agent.deidentify import Deidentified, Deidentifier
 from deid_agent.errors import MessageError, Reason
+from deid_agent.together import Asking
 from deid_agent.validation import Validator
 from deid_agent.wiring import Digests, Workshop, run_job
 
@@ -83,8 +84,9 @@ class Breaks(Deidentifier):
     def __init__(self) -> None:  # nothing to hold
         pass
 
-    def message(self, payload: bytes, **_: object) -> Deidentified:
+    def asking(self, payload: bytes, **_: object) -> Asking[Deidentified]:
         return Deidentified(payload.replace(b"||12||", b"||||"), ())
+        yield ()
 
 
 def test_a_job_whose_output_is_worse_is_refused(validator: Validator) -> None:

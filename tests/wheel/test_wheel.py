@@ -51,6 +51,8 @@ def test_every_rule_and_model_file_is_inside(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and not path.name.startswith("."):
                 assert f"deid_agent/_data/{path.relative_to(ROOT).as_posix()}" in inside
+    for path in (ROOT / "deid_agent" / "web").iterdir():
+        assert f"deid_agent/web/{path.name}" in inside
     assert not any(path.name in name for name in inside for path in (ROOT / "corpus").glob("*-*.txt"))
 
 

@@ -8,15 +8,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
-from support.jobs import plain
+from support.jobs import Grouped, plain
 
 from deid_agent.agent import child
 from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, pack, unpack
-from deid_agent.agent.job import Job
+from deid_agent.agent.job import Factory, Job
 
 PATIENCE_S = 60.0
 Pair = tuple[socket.socket, SpawnProcess]
@@ -24,16 +25,24 @@ Pair = tuple[socket.socket, SpawnProcess]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
+    with worker(plain, 1) as pair:
+        yield pair
+
+
+@contextmanager
+def worker(factory: Factory, most: int) -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_S)
-    process = multiprocessing.get_context("spawn").Process(target=child.main, args=(theirs, plain, 0.3))
+    process = multiprocessing.get_context("spawn").Process(target=child.main, args=(theirs, factory, 0.3))
     process.start()
     theirs.close()
-    assert read(ours).kind is FrameKind.READY
-    yield ours, process
-    ours.close()
-    process.kill()
-    process.join()
+    try:
+        assert read(ours) == Frame(FrameKind.READY, most)
+        yield ours, process
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
 
 
 def read(sock: socket.socket) -> Frame:
@@ -72,9 +81,39 @@ def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFi
     assert capfd.readouterr().err == ""
 
 
+def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
+    """So that whoever is left without an answer knows that none of it can be blamed."""
+    with worker(Grouped(tmp_path / "log"), 16) as (ours, process):
+        ours.sendall(b"".join(pack(job_frame(n, Job(payload))) for n, payload in enumerate([b"a", b"b", b"c"], 1)))
+        assert read(ours) == Frame(FrameKind.TOGETHER, 3)
+        assert [read(ours).number for _ in range(3)] == [1, 2, 3]
+        ours.sendall(b"".join(pack(job_frame(n, Job(payload))) for n, payload in enumerate([b"hang", b"b"], 4)))
+        assert read(ours) == Frame(FrameKind.TOGETHER, 2)
+        process.join(PATIENCE_S)
+        assert process.exitcode == -signal.SIGALRM
+
+
+def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
+    """A larger job goes alone, unannounced, and one that can be blamed."""
+    large = b"x" * (1 << 15)
+    told: list[int] = []
+    with worker(Grouped(tmp_path / "log"), 16) as (ours, _):
+        for payloads, answers in (([b"a", b"b", large], 4), ([large], 1), ([b"c"] * 21, 23)):
+            ours.sendall(b"".join(pack(job_frame(n, Job(payload))) for n, payload in enumerate(payloads)))
+            frames = [read(ours) for _ in range(answers)]
+            told += [-frame.number if frame.kind is FrameKind.TOGETHER else frame.number for frame in frames]
+    assert told == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+
+
+def test_a_callable_of_one_job_does_one_after_another(pair: Pair) -> None:
+    ours, _ = pair
+    ours.sendall(b"".join(pack(job_frame(n, Job(b"a"))) for n in range(3)))
+    assert [read(ours).kind for _ in range(3)] == [FrameKind.PROCESSED] * 3
+
+
 PARENT = """
 import asyncio, os, sys
-from support.jobs import plain
+from support.jobs import Grouped, plain
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.agent.workers import WorkerPool
 from deid_agent.telemetry.emit import Telemetry

@@ -2,10 +2,11 @@
 
 import pytest
 
-from deid_agent.agent.job import Completed, Processed
+from deid_agent.agent.job import Completed, Processed, Refused, Result, Suppressed
 from deid_agent.agent.lineage import NEW, REPLAY_ATTEMPTS, REPLAY_OF, Lineage, headers_of_replay, lineage_of
-from deid_agent.agent.outcomes import DEID_ID, settled_as
+from deid_agent.agent.outcomes import DEID_ID, entry_of, settled_as
 from deid_agent.agent.ports import Coordinates, Headers, Record
+from deid_agent.errors import Reason
 
 AT = Coordinates("adt", 1, 20)
 
@@ -62,3 +63,12 @@ def test_an_output_says_what_is_believed_even_where_the_policy_lets_all_headers_
     settled = settled_as(came, Completed(Processed(b"clean", None, headers)))
     assert settled.output is not None
     assert settled.output.headers == (("trace", b"1"), *left, (DEID_ID, b"adt/1/20"))
+
+
+@pytest.mark.parametrize("result", [Processed(b"clean"), Refused(Reason.INTERNAL), Suppressed()])
+def test_the_audit_says_of_what_a_record_is_the_replay(result: Result) -> None:
+    first = Coordinates("adt", 1, 5)
+    again, new = record((REPLAY_OF, str(first).encode())), record((REPLAY_OF, b"Okonkwo"))
+    done = Completed(result)
+    assert entry_of(settled_as(again, done), done).replay_of == first
+    assert entry_of(settled_as(new, done), done).replay_of is None

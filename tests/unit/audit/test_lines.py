@@ -54,6 +54,11 @@ def test_a_refusal_says_why() -> None:
     assert [line[name] for name in names] == ["dead_lettered", "POISON", "PID-5", "worker", 3]
 
 
+def test_a_replay_says_where_its_record_first_stood() -> None:
+    line = json.loads(whole(entry_body(entry(7, replay_of=Coordinates("adt", 0, 3)), "", 0)))
+    assert line["replay_of"] == "adt/0/3"
+
+
 def test_remarks_never_break_a_line() -> None:
     assert whole(entry_body(entry(1, remarks=b"[\n]"), "", 0)).count(b"\n") == 1
 

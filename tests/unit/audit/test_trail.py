@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.trails import BUILD, OTHER, SIGNER, TRUSTED, Clock, Recording, entry, kinds, lines, offsets, trail, written
+from support.recording import Recording
+from support.trails import BUILD, OTHER, SIGNER, TRUSTED, Clock, entry, kinds, lines, offsets, trail, written
 
 from deid_agent.agent.audit import NoAudit
 from deid_agent.audit.trail import AuditTrail, TrailSettings, examine

@@ -185,3 +185,13 @@ def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.Mon
     assert {entry["outcome"] for entry in entries} == {"published", "dead_lettered"}
     made = [(tmp_path / "out" / f"{secret[0]}.hl7").read_bytes() for secret in secrets]
     assert made[0] != made[1]
+
+
+def test_check_tells_who_may_see_the_console_and_what_is_wrong_with_its_token(tmp_path: Path) -> None:
+    file = settings(tmp_path)
+    file.write_text(file.read_text().replace("port = 0\n", 'port = 0\nconsole = true\nconsole_token_file = "no"\n', 1))
+    done = CliRunner().invoke(main, ["check", "--offline", "--config", str(file)])
+    assert "FAIL console       http.console_token_file no: cannot be read" in done.stdout
+    file.write_text(file.read_text().replace('console_token_file = "no"\n', ""))
+    done = CliRunner().invoke(main, ["check", "--offline", "--config", str(file)])
+    assert "ok   console       127.0.0.1:0, open to this machine, read-only" in done.stdout

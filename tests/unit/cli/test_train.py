@@ -1,6 +1,7 @@
 """``deid-agent train``: the same bytes, dev left alone, errors that say what to do."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ from deid_agent.cli import main
 from deid_agent.crf import bundle
 from deid_agent.eval.markup import read_corpus
 from deid_agent.eval.split import Part, part
+from deid_agent.neural import bundle as networks
+from deid_agent.neural import vectors
+from deid_agent.neural.network import Dimensions
 from deid_agent.recognize import svm
 from deid_agent.train.card import digest
 from deid_agent.train.recipes import RECIPES, SHIPPED
+from deid_agent.train.settings import NetworkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
@@ -87,6 +92,25 @@ def test_the_filter_of_names(corpus: Path, tmp_path: Path) -> None:
     assert run("names", "--corpus", corpus, "--out", tmp_path / "out", "--per-type").exit_code == 2
 
 
+def test_a_network(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = NetworkSettings(Dimensions(4, 4, 100, 4, 8, 8), ("shape", "rule"), batch=128, rate=0.02, word=2, value=2)
+    small = {**RECIPES, "network": replace(RECIPES["network"], settings=settings)}
+    monkeypatch.setattr("deid_agent.train.recipes.RECIPES", small)
+    for out in ("one", "two"):
+        done = run("network", "--corpus", corpus, "--out", tmp_path / out, "--epochs", 2)
+        assert done.exit_code == 0, done.output
+        assert "network: epoch 2 of 2" in done.stderr
+    names = ["network.json", "network.md", "network.npz", "vectors.json", "vectors.npz"]
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "two"))
+    assert sorted(one) == names and one == two
+    loaded = networks.load(tmp_path / "one", "network")
+    assert set(loaded.network.chain.labels) == {"I-PATIENT", "I-DOCTOR", "I-DATE", "I-MEDICALRECORD", "O"}
+    assert "quatermain" not in loaded.network.inputs.words
+    assert len(loaded.card["epochs"]) == 2  # type: ignore[arg-type]
+    assert "| layers | character 4, " in (tmp_path / "one" / "network.md").read_text("utf-8")
+    assert run("network", "--corpus", corpus, "--out", tmp_path / "one", "--per-type").exit_code == 2
+
+
 def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
     done = run("dehghan-token", "--corpus", corpus, "--out", tmp_path / "out", "--per-type", "--quiet")
     assert done.exit_code == 0, done.output
@@ -130,7 +154,7 @@ def test_a_folder_that_takes_nothing_is_told_before_the_training(corpus: Path, t
 
 
 def test_all_is_what_models_holds() -> None:
-    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= set(SHIPPED)
+    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, vectors.NAME}
 
 
 def test_what_is_shipped_is_small() -> None:

@@ -17,7 +17,9 @@ def test_a_system_is_its_recognizers_in_order(system: str) -> None:
 
 
 def test_an_unknown_system_lists_the_names() -> None:
-    with pytest.raises(ConfigurationError, match="unknown recognizer system magic: one of default, patterns, known"):
+    with pytest.raises(
+        ConfigurationError, match="unknown recognizer system magic: one of default, none, patterns, known"
+    ):
         build(RULES, "magic")
 
 

@@ -1,0 +1,106 @@
+"""Messages per second over MLLP: our listener and sender, beside a bare listener that answers and does nothing.
+
+    python tests/bench/bench_mllp.py [messages]
+
+Four lines, in turns within one run: a sender that waits for each answer, and eight that do; each against the bare
+listener, and against our agent without recognition (policy `keep`) that sends on to the bare listener and writes its
+audit. The client is the same plain socket in all of them.
+"""
+
+import asyncio
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.mllp_world import block, message
+
+from deid_agent import policy, resources
+from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.runner import Runner
+from deid_agent.agent.workers import WorkerPool
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import AuditTrail, TrailSettings
+from deid_agent.key import DEMO
+from deid_agent.telemetry.emit import Telemetry
+from deid_agent.transport.mllp import MllpTransport
+from deid_agent.transport.mllp_sender import MllpOutlet
+from deid_agent.transport.mllp_settings import ListenSettings, SendSettings
+from deid_agent.wiring import Workshop
+
+COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
+ROUNDS, SENDERS = 3, 8
+BODY = b"".join(rb"OBX|%d|NM|2345-7^Glucose^LN||%d|mg/dL|70-99|N|||F" % (n, 80 + n) + b"\r" for n in range(20))
+ANSWER = block(b"MSH|^~\\&|B|B|A|A|20240318||ACK|1|P|2.5\rMSA|AA|%s\r")
+
+
+async def bare(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers every block with AA."""
+    try:
+        while True:
+            data = await reader.readuntil(b"\x1c\r")
+            writer.write(ANSWER % data.split(b"|", 10)[9])
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def send(port: int, senders: int, first: int) -> float:
+    """Seconds for ``COUNT`` messages over so many connections, each waiting for every answer."""
+
+    async def one(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for place in range(number, COUNT, senders):
+            writer.write(block(message(b"%d" % (first + place), BODY)))
+            if b"|AA|%d\r" % (first + place) not in await reader.readuntil(b"\x1c\r"):
+                raise RuntimeError("not accepted")
+        writer.close()
+        await writer.wait_closed()
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(one(number) for number in range(senders)))
+    return time.perf_counter() - begin
+
+
+async def main() -> None:
+    server = await asyncio.start_server(bare, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    rules = resources.folder("rules", None)
+    parts = Workshop(rules=rules, key=DEMO, policy=policy.load("keep", rules), system="patterns")
+    telemetry = Telemetry()
+    with tempfile.TemporaryDirectory() as where:
+        audit = AuditTrail(Path(where) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry, TrailSettings())
+        outlet = MllpOutlet(SendSettings(host="127.0.0.1", port=port, connections=SENDERS))
+        transport = MllpTransport(ListenSettings(port=0), outlet, Path(where) / "letters", telemetry=telemetry)
+        runner = Runner(transport, WorkerPool(parts, 2, telemetry), audit, RunnerSettings(linger_s=0.0))
+        running = asyncio.create_task(runner.run())
+        while transport.port == 0 and not running.done():  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.05)
+        if running.done():
+            await running
+        seconds: dict[tuple[str, int], list[float]] = {}
+        for number in range(ROUNDS):
+            for senders in (1, SENDERS):
+                for name, at in (("bare", port), ("agent", transport.port)):
+                    seconds.setdefault((name, senders), []).append(await send(at, senders, number * COUNT))
+        runner.request_stop()
+        await running
+        await audit.close()
+    server.close()
+    rate = {key: COUNT / statistics.median(values) for key, values in seconds.items()}
+    sys.stdout.write(
+        f"{platform.python_version()} {platform.machine()}, messages of {len(message(b'1', BODY)):,} bytes, "
+        f"each answered before the next:\n"
+        + "".join(
+            f"  {senders} sender{'s' if senders > 1 else ' '}  bare listener {rate['bare', senders]:,.0f}/s, "
+            f"agent {rate['agent', senders]:,.0f}/s ({1000 / rate['agent', senders]:.2f} ms a message)\n"
+            for senders in (1, SENDERS)
+        )
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,67 @@
+"""What the recurrent network costs: tokens per second and memory with and without it, in one run on one core.
+
+    python tests/bench/bench_network.py [--notes 150]
+
+Notes of the corpus's dev part, tagged one by one by ``rivals.py`` in a process of its own for each system: best of
+three rounds of processor time, models loaded before. ``MiB`` is what the process grows by, loading included.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from deid_agent.eval.markup import read_corpus
+from deid_agent.eval.split import Part, part
+from deid_agent.text import Document
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("rivals.py")
+SYSTEMS = ("rules", "features", "network", "hybrid")
+PROFILES = ("balanced", "recall")
+ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def measured(name: str, texts: Path) -> dict[str, float]:
+    """What ``rivals.py`` tells. Raises ``CalledProcessError`` where the system can not be run."""
+    command = [sys.executable, str(WORKER), name, str(texts)]
+    environment = {**os.environ, **ONE_CORE}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=1200)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--notes", type=int, default=150)
+    args = parser.parse_args()
+    notes = [note.annotated.text for note in part(list(read_corpus(ROOT / "corpus")), Part.DEV)]
+    spread = notes[:: max(1, len(notes) // args.notes)][: args.notes]
+    tokens = sum(len(Document(text).tokens) for text in spread)
+    write = sys.stdout.write
+    write("| system | profile | tokens/s | found | loads in s | MiB |\n|---|---|---|---|---|---|\n")
+    with tempfile.TemporaryDirectory() as folder:
+        texts = Path(folder) / "texts.json"
+        texts.write_text(json.dumps({"notes": spread, "pages": "\n\n".join(spread)[:60_000]}), "utf-8")
+        for system in SYSTEMS:
+            for profile in PROFILES:
+                told = measured(f"ours:{system}:{profile}", texts)
+                speed = tokens / told["seconds"]
+                write(
+                    f"| {system} | {profile} | {speed:,.0f} | {told['found']:.0f} | {told['load']:.2f} "
+                    f"| {told['grown']:.0f} |\n"
+                )
+    write(f"\n{len(spread)} notes, {tokens:,} tokens. Python {platform.python_version()}, numpy {np.__version__}, ")
+    write(f"{platform.machine()}, one core.\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The commands of deploy/mllp.md run as they stand, and what the page says of codes and settings is so."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from deid_agent.config import MllpOutSettings, MllpSettings
+from deid_agent.transport.mllp_ack import Why
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "deploy" / "mllp.md").read_text("utf-8")
+VARYING = re.compile(r"\bkey [0-9a-f]{8}\b|\d{16}")
+PATIENCE_S = 60
+
+
+def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    environ |= {"DEID_MLLP__PORT": port, "DEID_HTTP__PORT": "0", "DEID_AGENT__WORKERS": "0"}
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "demo-out").mkdir()
+    (tmp_path / "demo-out" / "input").symlink_to(ROOT / "deid_agent" / "samples")
+    running: list[subprocess.Popen[bytes]] = []
+    ran = 0
+    try:
+        for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, shown = part.partition("\n")
+                ran += 1
+                if command.startswith("export "):
+                    name, _, value = command.removeprefix("export ").partition("=")
+                    environ[name] = value
+                elif command.startswith("deid-agent run"):
+                    log = (tmp_path / "log").open("wb")
+                    with log:
+                        running.append(
+                            subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=tmp_path, env=environ, stderr=log)
+                        )
+                    listening(tmp_path / "log", running[-1])
+                else:
+                    done = subprocess.run(
+                        ["bash", "-c", command.replace("2575", port)],
+                        cwd=tmp_path,
+                        env=environ,
+                        capture_output=True,
+                        text=True,
+                        timeout=PATIENCE_S,
+                        check=False,
+                    )
+                    told, expected = (VARYING.sub("X", text.replace(port, "2575")) for text in (done.stdout, shown))
+                    assert (done.returncode, told) == (0, expected), (command, done.stderr)
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+    assert ran == 9
+    (output,) = (tmp_path / "outbox").iterdir()
+    assert b"Okafor" not in output.read_bytes()
+
+
+def listening(log: Path, process: "subprocess.Popen[bytes]") -> None:
+    until = time.monotonic() + PATIENCE_S
+    while "AgentStarted" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def test_every_code_is_there() -> None:
+    assert all(f"`{why}`" in PAGE for why in Why)
+
+
+def test_settings_are_named_as_they_are() -> None:
+    for section, model in (("mllp", MllpSettings), ("mllp_out", MllpOutSettings)):
+        named = re.findall(rf"`{section}\.(\w+)`", PAGE)
+        assert named
+        assert set(named) <= set(model.model_fields)

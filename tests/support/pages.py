@@ -1,0 +1,197 @@
+"""Runs a page of documentation: its commands, top to bottom, in one shell, and what each has to print.
+
+A ``console`` block holds commands (``$ ``) and what they print, both streams together. A line of an HTML comment before
+a block says otherwise:
+
+``<!-- file: NAME -->``       the block is the content of that file
+``<!-- broker -->``           needs Kafka: tests/broker/test_pages.py runs it, with what came before it on the page
+``<!-- not run: REASON -->``  nobody can run it here
+
+``python tests/support/pages.py PAGE...`` (from the project's root) writes into a page what its commands print now,
+where that is not what it shows; those that need a broker stay as they are.
+
+Ids, digests, times and ports differ from run to run and are compared as their kind; a line ``...`` stands for any
+lines.
+"""
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.kafka_broker import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+PORT, BROKER = "9464", "localhost:9092"
+PATIENCE_S = 120.0
+_BLOCK = re.compile(r"(?:^<!-- ([^\n]*?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "TIME"),
+    (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{8}(?:[0-9a-f]{8})*\b"), "DIGEST"),
+    (re.compile(r"\d+(?= lines| checkpoints)"), "N"),
+)
+_LINKS = ("deploy", "deid_agent", "corpus", "rules", "models", "tests")
+
+
+class Kind(StrEnum):
+    """What is done with a block."""
+
+    HERE = "here"
+    BROKER = "broker"
+    NOT_RUN = "not run"
+    FILE = "file"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command with its output, or one file with its content, or a block with the reason why it is not run."""
+
+    kind: Kind
+    text: str
+    shown: str = ""
+
+
+def steps(page: Path) -> Iterator[Step]:
+    """What a page has to do. ``ValueError`` for an annotation that nobody knows, and for a block of another shell."""
+    for note, language, body in _BLOCK.findall(page.read_text("utf-8")):
+        name, _, rest = note.partition(": ")
+        if name == "file":
+            yield Step(Kind.FILE, rest, body)
+        elif name == "not run":
+            yield Step(Kind.NOT_RUN, body, rest)
+        elif name not in {"", "broker"}:
+            raise ValueError(f"{page.name}: {note}")
+        elif language in {"sh", "bash", "shell"}:
+            raise ValueError(f"{page.name}: a shell block is of console, with $ before its commands")
+        elif language == "console":
+            kind = Kind.BROKER if name else Kind.HERE
+            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+                command, shown = apart(part)
+                yield Step(kind, command, shown)
+
+
+def apart(part: str) -> tuple[str, str]:
+    """Command and output of what stands behind a ``$ ``.
+
+    A command goes on where its line ends with a backslash, and until its here-document ends.
+    """
+    lines = part.splitlines(keepends=True)
+    taken = 1
+    if mark := re.search(r"<<\s*'?(\w+)'?", lines[0]):
+        taken = next(i for i, line in enumerate(lines) if i and line.strip() == mark[1]) + 1
+    while lines[taken - 1].endswith("\\\n"):
+        taken += 1
+    return "".join(lines[:taken]).rstrip("\n"), "".join(lines[taken:])
+
+
+class Shell:
+    """A bash that goes on from command to command, as an operator's does.
+
+    Addresses of the pages are free ones here, in what it is told and, the other way round, in what it tells.
+    """
+
+    def __init__(self, folder: Path, broker: str = "") -> None:
+        port = str(free_port())
+        self._instead = {PORT: port} | ({BROKER: broker} if broker else {})
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("DEID_", "PYTHON"))}
+        clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
+        clean |= {"PYTHONPATH": str(ROOT), "DEID_HTTP__PORT": port}
+        for name in _LINKS:
+            (folder / name).symlink_to(ROOT / name)
+        self._process = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env=clean,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Exit code and both streams."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        end = f"end-of-{time.monotonic_ns()}"
+        for shown, used in self._instead.items():
+            command = command.replace(shown, used)
+        stdin.write(f"{command}\nprintf '\\n%s %s\\n' {end} $?\n".encode())
+        stdin.flush()
+        told, deadline = b"", time.monotonic() + PATIENCE_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while not (done := re.search(rf"\n{end} (\d+)\n".encode(), told)):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise AssertionError(f"{command}: no end after {PATIENCE_S:.0f} s: {told.decode()[-500:]}")
+                piece = os.read(stdout.fileno(), 1 << 16)
+                assert piece, f"{command}: the shell ended: {told.decode()[-500:]}"
+                told += piece
+        text = told[: done.start()].decode()
+        for shown, used in self._instead.items():
+            text = text.replace(used, shown)
+        return int(done[1]), text
+
+    def close(self) -> None:
+        """End it and whatever it left behind."""
+        with_group = os.getpgid(self._process.pid)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            os.killpg(with_group, 15)
+            self._process.wait(30)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait(10)
+
+
+def alike(told: str, shown: str) -> bool:
+    """Whether a command told what its page shows."""
+    pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in _plain(shown))
+    return re.fullmatch(pattern, "".join(_plain(told))) is not None
+
+
+def _plain(text: str) -> list[str]:
+    for varying, kind in _VARYING:
+        text = varying.sub(kind, text)
+    return [f"{line.rstrip()}\n" for line in text.splitlines()]
+
+
+def walk(page: Path, shell: Shell, folder: Path, *, broker: bool) -> Iterator[tuple[Step, int, str]]:
+    """Do what the page says; every command with its exit code and what it told."""
+    for step in steps(page):
+        if step.kind is Kind.FILE:
+            target = folder / step.text
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(step.shown, "utf-8")
+        elif step.kind is Kind.HERE or (step.kind is Kind.BROKER and broker):
+            code, told = shell.run(step.text)
+            yield step, code, told
+
+
+def refresh(page: Path) -> None:
+    """Write what the commands of a page print now."""
+    with tempfile.TemporaryDirectory() as name:
+        shell = Shell(Path(name))
+        try:
+            for step, _, told in walk(page, shell, Path(name), broker=False):
+                if not alike(told, step.shown):
+                    before, after = f"$ {step.text}\n{step.shown}", f"$ {step.text}\n{told}"
+                    text = page.read_text("utf-8")
+                    page.write_text(text.replace(before, after.rstrip("\n") + "\n", 1), "utf-8")
+        finally:
+            shell.close()
+
+
+if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        refresh(Path(given).resolve())

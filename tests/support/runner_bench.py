@@ -1,0 +1,81 @@
+"""One agent over the bus in memory, with a clock that jumps."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from support.executors import ChoosyExecutor
+from support.recording import Recording
+from support.virtual import run_virtual
+
+from deid_agent.agent.audit import Entry
+from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.health import Health
+from deid_agent.agent.ports import Partition
+from deid_agent.agent.runner import Runner
+from deid_agent.errors import DeidError
+from deid_agent.transport.memory import Cluster, MemoryTransport
+
+A, B = Partition("adt", 0), Partition("adt", 1)
+
+
+class ListAudit:
+    """Keeps entries, and what had settled when each batch came."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.entries: list[Entry] = []
+        self.settled_before: list[int] = []
+        self.error: DeidError | None = None
+        self._cluster = cluster
+
+    async def append(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+        if self.error is not None:
+            raise self.error
+        self.settled_before.append(len(self._cluster.settled[A]))
+        self.entries += entries
+        return [b"line of %d" % entry.coordinates.offset for entry in entries]
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Bench:
+    """One agent and its world."""
+
+    settings: RunnerSettings = field(default_factory=RunnerSettings)
+    finite: bool = True
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(A, B)
+        self.transport = MemoryTransport(self.cluster, finite=self.finite)
+        self.executor: ChoosyExecutor = ChoosyExecutor()
+        self.audit = ListAudit(self.cluster)
+        self.telemetry = Recording()
+        self.health = Health(lambda: asyncio.get_running_loop().time())
+
+    def fill(self, count: int, payload: bytes = b"good", stream: Partition = A) -> None:
+        for number in range(count):
+            self.cluster.produce(stream, b"%s %d" % (payload, number), key=b"%d" % (number % 3))
+
+    def start(self) -> asyncio.Task[None]:
+        self.runner = Runner(
+            self.transport, self.executor, self.audit, self.settings, telemetry=self.telemetry, health=self.health
+        )
+        return asyncio.create_task(self.runner.run())
+
+    def offsets(self, stream: Partition = A) -> list[int]:
+        return [item.record.coordinates.offset for item in self.cluster.settled[stream]]
+
+
+def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """The test, run on a loop whose clock jumps."""
+
+    async def body() -> None:
+        await test()
+
+    def run() -> None:
+        run_virtual(body)
+
+    run.__name__ = getattr(test, "__name__", "test")
+    return run

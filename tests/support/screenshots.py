@@ -1,0 +1,103 @@
+"""The pictures of deploy/images, from a demonstration that has run for a while.
+
+``python tests/support/screenshots.py`` (from the project's root; needs Chromium and the dev dependencies) makes them
+anew. They are of the sample messages: nothing of anybody stands in them.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from PIL import Image  # noqa: E402
+from support.browser import browsing  # noqa: E402
+
+IMAGES = ROOT / "deploy" / "images"
+MOST = 150_000
+"""Bytes of a picture: they are part of the sources."""
+
+
+async def shoot(base: str, executable: str) -> None:
+    """Each picture of a page that has what it asked for."""
+    async with browsing(executable, width=1200, height=672) as seen:
+        page = seen.page
+        await page.goto(f"{base}/console/")
+        await page.click("[data-minutes='5']")
+        await page.wait_for_selector("#phi path.area")
+        await page.screenshot(path=IMAGES / "console-overview.png")
+        await page.goto(f"{base}/console/playground")
+        await page.wait_for_selector("#state:has-text('Ready')")
+        await page.click("#sample")
+        await page.click("button[type=submit]")
+        await page.locator(".text mark").nth(2).hover()
+        await page.locator("#result section").screenshot(path=IMAGES / "console-playground.png")
+        await page.goto(f"{base}/console/audit")
+        await page.wait_for_selector("#chain .notice")
+        await page.click(".entry summary")
+        await page.screenshot(path=IMAGES / "console-audit.png")
+    async with browsing(executable, width=360, height=760) as seen:
+        await seen.page.goto(f"{base}/console/")
+        await seen.page.wait_for_selector("#throughput path.area")
+        await seen.page.screenshot(path=IMAGES / "console-phone.png")
+
+
+def main() -> int:
+    """Run the demonstration, look at it, end it."""
+    executable = shutil.which("chromium")
+    if executable is None:
+        sys.stderr.write("no chromium: apt-get install chromium\n")
+        return 2
+    IMAGES.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        command = (
+            sys.executable,
+            "-m",
+            "deid_agent",
+            "demo",
+            "--serve",
+            "--port",
+            str(port),
+            "--out",
+            f"{folder}/demo",
+        )
+        environ = os.environ | {"PYTHONPATH": str(ROOT)}
+        running = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            if running.poll() is None:
+                asyncio.run(
+                    waited(f"http://127.0.0.1:{port}", executable, float(os.environ.get("SECONDS_OF_FEED", "150")))
+                )
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.wait(30)
+    for path in sorted(IMAGES.glob("*.png")):
+        with Image.open(path) as picture:
+            small = picture.convert("RGB").quantize(256)
+        small.save(path, optimize=True)
+        size = path.stat().st_size
+        sys.stdout.write(f"{path.relative_to(ROOT)} {size} bytes\n")
+        if size > MOST:
+            sys.stderr.write(f"{path}: over {MOST} bytes\n")
+            return 1
+    return 0
+
+
+async def waited(base: str, executable: str, seconds: float) -> None:
+    """The pictures, after so many seconds of messages."""
+    await asyncio.sleep(seconds)
+    await shoot(base, executable)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A stop and a revoke: what is settled by the deadline, and what is left to the next owner."""
+
+import asyncio
+from collections.abc import Sequence
+
+from support.executors import ChoosyExecutor, EagerExecutor
+from support.runner_bench import A, B, Bench, virtual
+from support.virtual import pass_time
+
+from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.ports import Partition
+from deid_agent.errors import LostError, TransientError
+from deid_agent.telemetry.metrics import REBALANCES
+from deid_agent.transport.memory import MemoryTransport
+
+
+@virtual
+async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
+    """A broker that says nothing must not keep a container past its grace, nor its group from dealing out anew."""
+    for how in ("stop", "revoke"):
+        bench = Bench(RunnerSettings(drain_s=10, settle_timeout_s=1000), finite=False)
+        bench.fill(1)
+        bench.executor = EagerExecutor()
+        bench.cluster.hold("settle")
+        task = bench.start()
+        await pass_time(1)
+        if how == "revoke":
+            async with asyncio.timeout(11):
+                await bench.runner.revoked([A])
+        bench.runner.request_stop()
+        await pass_time(11)
+        assert task.done()
+        await task
+        assert bench.offsets() == []
+
+
+@virtual
+async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest() -> None:
+    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    bench.fill(6)
+    task = bench.start()
+    await pass_time(1)
+    bench.executor.finish()
+    bench.runner.request_stop()
+    await pass_time(3)
+    assert not bench.health.ready().ok
+    bench.executor.finish()
+    bench.executor.finish(1)
+    await pass_time(4)
+    assert not task.done()
+    await pass_time(3)
+    assert task.done(), "of ten seconds two are kept for leaving the group"
+    await task
+    assert bench.offsets() == [0, 1]
+    assert bench.cluster.positions[A] == 2
+    assert bench.cluster.members == []
+
+
+@virtual
+async def test_stop_does_not_wait_longer_than_the_work_needs() -> None:
+    bench = Bench(RunnerSettings(drain_s=1000), finite=False)
+    bench.fill(2)
+    task = bench.start()
+    await pass_time(1)
+    bench.runner.request_stop()
+    await pass_time(1)
+    bench.executor.finish_all()
+    await task
+    assert asyncio.get_running_loop().time() < 5
+    assert bench.offsets() == [0, 1]
+
+
+@virtual
+async def test_stop_works_while_the_outside_is_away() -> None:
+    for operation in ("start", "poll", "settle"):
+        bench = Bench(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
+        bench.executor = EagerExecutor()
+        bench.fill(1)
+        bench.cluster.fail(operation, *[TransientError("away")] * 99)
+        task = bench.start()
+        await pass_time(1)
+        bench.runner.request_stop()
+        await pass_time(11)
+        assert task.done()
+        await task
+        assert bench.offsets() == []
+
+
+@virtual
+async def test_a_drain_does_not_wait_for_a_partition_that_is_lost() -> None:
+    bench = Bench(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
+    bench.executor = EagerExecutor()
+    bench.fill(1)
+    bench.cluster.fail("settle", *[LostError("another owner")] * 99)
+    task = bench.start()
+    await pass_time(1)
+    bench.runner.request_stop()
+    await pass_time(1)
+    assert task.done()
+    await task
+    assert bench.offsets() == []
+
+
+@virtual
+async def test_a_stop_while_a_finite_source_runs_dry_has_its_deadline() -> None:
+    bench = Bench(RunnerSettings(drain_s=10))
+    bench.fill(2)
+    task = bench.start()
+    await pass_time(1000)
+    assert not task.done()
+    bench.runner.request_stop()
+    await pass_time(11)
+    assert task.done()
+    await task
+
+
+@virtual
+async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() -> None:
+    bench = Bench(RunnerSettings(drain_s=10, linger_s=1000), finite=False)
+    bench.fill(5)
+    bench.fill(5, stream=B)
+    bench.executor = ChoosyExecutor(deaf=True)
+    task = bench.start()
+    await pass_time(1)
+    other = MemoryTransport(bench.cluster, finite=False, join=False)
+
+    class Silent:
+        async def assigned(self, streams: Sequence[Partition]) -> None: ...
+        async def revoked(self, streams: Sequence[Partition]) -> None: ...
+
+    await other.start(Silent())
+    for _ in range(3):
+        bench.executor.finish()
+    moving = asyncio.create_task(bench.cluster.assign({other: [A], bench.transport: [B]}))
+    await pass_time(9)
+    assert not moving.done()
+    await pass_time(2)
+    await moving
+    assert bench.offsets() == [0, 1, 2]
+    bench.executor.finish_all()
+    await pass_time(1100)
+    assert bench.offsets() == [0, 1, 2]
+    assert bench.cluster.positions[A] == 3
+    bench.executor.finish_all()
+    await pass_time(1100)
+    assert bench.offsets(B) == list(range(5))
+    assert bench.telemetry.registry.value(REBALANCES) == 1
+    bench.runner.request_stop()
+    await task
+
+
+@virtual
+async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() -> None:
+    bench = Bench(RunnerSettings(drain_s=20), finite=False)
+    bench.fill(10)
+    bench.executor = ChoosyExecutor(begun=4)
+    task = bench.start()
+    await pass_time(1)
+    bench.executor.finish(2)
+    bench.runner.request_stop()
+    await pass_time(0.5)
+    assert len(bench.executor.pending) == 9, "what is short is finished"
+    await pass_time(0.6)
+    assert len(bench.executor.pending) == 4
+    bench.executor.finish_all()
+    await pass_time(0.1)
+    assert task.done()
+    await task
+    assert bench.offsets() == [0, 1, 2, 3, 4]
+    assert bench.cluster.positions[A] == 5

@@ -1,0 +1,35 @@
+"""The folders of an agent that has run, once for all tests that only look."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.consoles import ran
+
+RULES = Path(__file__).resolve().parents[3] / "rules"
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(tmp_path_factory.mktemp("plain"), sealed=False)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The same for a test that changes them."""
+    return ran(tmp_path, sealed=False)
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    """The same with letters that nobody can read without the key beside the settings."""
+    return ran(tmp_path, sealed=True)
+
+
+@pytest.fixture
+def other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rules folder of the agent's own; its settings come with it."""
+    shutil.copytree(RULES, tmp_path / "rules")
+    monkeypatch.setenv("DEID_RULES", str(tmp_path / "rules"))
+    (tmp_path / "agent").mkdir()
+    return ran(tmp_path / "agent", sealed=False)

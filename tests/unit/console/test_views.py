@@ -1,0 +1,197 @@
+"""What the console answers: letters and their replay, the audit, what runs, and no value of any message."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from support.consoles import ACT, CANARY, TOKEN, World, world
+
+from deid_agent.audit.entries import Choice
+from deid_agent.console import auditlook
+from deid_agent.console.auditlook import Cursor, search
+from deid_agent.console.gate import Access
+from deid_agent.telemetry import events
+
+WRITER = Access(TOKEN, write=True)
+MODELS = {("network", True, 64), ("token", True, 64), ("vectors", True, 64)}
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+async def console(plain: Path) -> AsyncIterator[World]:
+    async with world(plain) as console:
+        yield console
+
+
+async def test_the_overview_tells_state_build_and_numbers(console: World) -> None:
+    console.telemetry.emit(events.BatchSettled("adt", 0, 20, 18, 0, 2, 0.2))
+    status, said = await console.get("api/overview?minutes=60")
+    assert status == 200
+    assert said["ready"] == {"ok": True, "reasons": []}
+    assert {"topic": "adt", "outcome": "published", "count": 18.0} in said["totals"]["messages"]
+    assert said["build"]["policy"].startswith("pseudonymised:")
+    assert (await console.get("api/overview?minutes=7"))[0] == 400
+
+
+async def test_letters_are_told_by_place_and_reason_and_no_name_of_a_file(console: World) -> None:
+    said = await console.ended("api/letters")
+    found = said["found"]
+    assert found["counts"] == {"UNSUPPORTED": 2}
+    assert [letter["record"] for letter in found["letters"]] == ["files/0/3", "files/0/2"]
+    assert said["replay"] == {"allowed": False, "running": False}
+    assert CANARY not in json.dumps(said) and "Okonkwo" not in json.dumps(said)
+
+
+async def test_a_letter_that_cannot_be_read_is_named_and_the_others_go_on(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "dead" / f"files-0-{CANARY.replace('/', '')}-1.json").write_text("none")
+    async with world(own) as console:
+        found = (await console.ended("api/letters"))["found"]
+    assert found["total"] == 2
+    assert [item["why"] for item in found["damaged"]] == ["its description cannot be read"]
+
+
+async def test_a_folder_that_is_gone_is_told(own: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "dead")
+    async with world(own) as console:
+        said = await console.ended("api/letters")
+    assert (said["state"], said["found"]) == ("failed", None)
+    assert "is no folder" in said["problem"]
+
+
+async def test_a_sealed_letter_goes_back_with_its_key_which_is_kept_nowhere(
+    sealed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = (tmp_path / "letters.key").read_text()
+    async with world(sealed, WRITER) as console:
+        body = {"records": ["files/0/2", "files/0/9"], "key": None}
+        await console.post("api/replay", body, BEARER | ACT)
+        said = await replayed(console)
+        assert said["done"] == []
+        assert [item["record"] for item in said["failed"]] == ["files/0/2", "files/0/9"]
+        assert "choose the file of its private key" in said["failed"][0]["why"]
+        status, wrong = await console.post("api/replay", body | {"key": "deid-letters-private-1:Okonkwo"}, BEARER | ACT)
+        assert status == 400 and "Okonkwo" not in str(wrong)
+        assert (await console.post("api/replay", body | {"key": private}, BEARER | ACT))[0] == 202
+        said = await replayed(console)
+        assert said["done"] == ["files/0/2"]
+        back = list((tmp_path / "in" / "deid-replay").rglob("*.hl7"))
+        assert [path.read_bytes() for path in back] == [b"nothing of Okonkwo"]
+        await console.post("api/replay", body | {"key": private, "records": ["files/0/2"]}, BEARER | ACT)
+        assert (await replayed(console))["failed"] == [{"record": "files/0/2", "why": "it was put back before"}]
+    secret = private.strip().partition(":")[2]
+    assert secret not in caplog.text
+    assert "ConsoleReplayed" in caplog.text
+    assert [path.name for path in holding(tmp_path, secret.encode())] == ["letters.key"]
+
+
+def holding(folder: Path, data: bytes) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and data in path.read_bytes()]
+
+
+async def replayed(console: World) -> Any:
+    while (said := (await console.get("api/replay", **BEARER))[1])["state"] == "running":
+        pass
+    return said["found"]
+
+
+@pytest.mark.parametrize("body", [{}, {"records": []}, {"records": ["x"]}, {"records": ["a/0/1"], "again": 1}, [], "x"])
+async def test_a_replay_that_says_nothing_clear_does_nothing(plain: Path, body: object) -> None:
+    async with world(plain, WRITER) as console:
+        assert (await console.post("api/replay", body, BEARER | ACT))[0] == 400
+
+
+async def test_the_audit_is_searched_from_the_newest_on(console: World) -> None:
+    _, said = await console.get("api/audit")
+    assert [entry["offset"] for entry in said["entries"]] == [3, 2, 1, 0]
+    assert said["more"] is None
+    _, said = await console.get("api/audit?outcome=published&topic=files&partition=0&offset=1")
+    (entry,) = said["entries"]
+    assert entry["replaced"] > 20 and entry["remarks"][0]["source"]
+    assert entry["build"]["version"] and entry["segment"] == "00000001.jsonl"
+    for wrong in ("outcome=lost", "reason=x", "partition=-1", "offset=1e3", "before=x", "topic=a%20b"):
+        assert (await console.get(f"api/audit?{wrong}"))[0] == 400, wrong
+
+
+def trail(folder: Path, segments: int, lines: int) -> None:
+    """A trail as a reader sees it; it would not verify."""
+    offset = 0
+    for number in range(1, segments + 1):
+        out = [b'{"kind":"segment","build":{"id":"b"}}\n']
+        for _ in range(lines):
+            outcome = "published" if offset % 3 else "dead_lettered"
+            fields = {"kind": "entry", "time": 1.0, "topic": "t", "partition": 0, "offset": offset, "outcome": outcome}
+            out.append(orjson.dumps(fields | {"remarks": []}) + b"\n")
+            offset += 1
+        (folder / f"{number:08}.jsonl").write_bytes(b"".join(out))
+
+
+@pytest.mark.parametrize("most", [1, 1 << 30])
+def test_pages_of_a_search_leave_out_and_double_nothing(tmp_path: Path, most: int) -> None:
+    trail(tmp_path, segments=3, lines=70)
+    seen: list[object] = []
+    more: Cursor | None = None
+    pages = 0
+    while pages == 0 or more is not None:
+        found = search(tmp_path, Choice(outcome="published"), more, most)
+        assert len(found.entries) <= auditlook.PAGE
+        seen += [entry["offset"] for entry in found.entries]
+        more, pages = found.more, pages + 1
+    assert seen == [n for n in range(209, -1, -1) if n % 3]
+
+
+async def test_the_chain_is_verified_and_a_change_found(own: Path, tmp_path: Path) -> None:
+    async with world(own) as console:
+        found = (await console.ended("api/audit/chain"))["found"]
+        assert found["whole"] and found["entries"] == 4
+        assert [key["ours"] for key in found["keys"]] == [True]
+    path = tmp_path / "audit" / "00000001.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"offset":2', b'"offset":7', 1))
+    async with world(own) as console:
+        found = (await console.ended("api/audit/chain"))["found"]
+    assert not found["whole"]
+    assert found["faults"][0]["code"] == "CHAIN" and found["faults"][0]["record"] == "files/0/7"
+
+
+async def test_a_trail_that_is_too_large_names_the_command(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditlook, "VERIFIED", 10)
+    async with world(plain) as console:
+        said = await console.ended("api/audit/chain")
+    assert said["state"] == "failed" and "deid-agent audit verify" in said["problem"]
+
+
+async def test_what_runs_is_told_and_no_secret(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_HTTP__CONSOLE_TOKEN", TOKEN)
+    async with world(plain) as console:
+        found = (await console.ended("api/about"))["found"]
+    rules = {rule["id"]: rule for rule in found["rules"]}
+    assert rules["mrn-labelled"]["types"] == ["MEDICALRECORD"] and len(rules["mrn-labelled"]["digest"]) == 16
+    assert {rule["kind"] for rule in rules.values()} == {"pattern", "veto"}
+    assert {(model["id"], model["used"], len(model["digest"])) for model in found["models"]} == MODELS
+    assert found["policy"]["name"] == "pseudonymised"
+    assert found["changed"] == []
+    settings = {one["name"]: one["value"] for one in found["configuration"]}
+    assert settings["http.console_token"] == "(set, not shown)"
+    assert settings["transport"] == "directory"
+    assert TOKEN not in json.dumps(found)
+
+
+async def test_rules_that_changed_since_the_start_are_told(other_rules: Path, tmp_path: Path) -> None:
+    async with world(other_rules) as console:
+        (tmp_path / "rules" / "README.md").write_text("another")
+        assert (await console.ended("api/about"))["found"]["changed"] == ["rules"]
+
+
+async def test_a_report_is_shown_apart_from_everything_else(plain: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(f"<p>{CANARY}</p>")
+    async with world(plain, report=page) as console:
+        async with console.client.get(f"{console.base}/console/report") as answer:
+            policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("sandbox allow-scripts; default-src 'none'; style-src 'sha256-")
+        assert "allow-same-origin" not in policy and "unsafe" not in policy
+        page.unlink()
+        assert (await console.get("report"))[0] == 404

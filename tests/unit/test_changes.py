@@ -1,0 +1,75 @@
+"""Who looks on sees each change with its cause, and nothing is changed by his looking."""
+
+from pathlib import Path
+
+import pytest
+
+from deid_agent import key, policy, resources
+from deid_agent.changes import Observer, Page
+from deid_agent.deidentify import Deidentifier
+from deid_agent.wiring import Workshop
+
+ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = sorted(path for path in (ROOT / "deid_agent" / "samples").iterdir() if path.suffix in {".hl7", ".json"})[:5]
+
+
+@pytest.fixture(scope="module")
+def deidentifier() -> Deidentifier:
+    rules = resources.folder("rules")
+    return Workshop(rules=rules, key=key.DEMO, policy=policy.load("pseudonymised", rules)).deidentifier()
+
+
+def rebuilt(page: Page) -> bytes:
+    """What the page became, made of what it was and its changes."""
+    at, out = 0, b""
+    for change in page.changes:
+        assert at <= change.start <= change.end
+        out += page.before[at : change.start] + page.after[change.begin : change.stop]
+        assert len(out) == change.stop
+        at = change.end
+    return out + page.before[at:]
+
+
+@pytest.mark.parametrize("path", MESSAGES, ids=lambda path: path.stem)
+def test_the_changes_are_all_that_happened(deidentifier: Deidentifier, path: Path) -> None:
+    seen = Observer()
+    payload = path.read_bytes()
+    done = deidentifier.message(payload, seen=seen)
+    assert done.payload == deidentifier.message(payload).payload
+    assert b"".join(page.after for page in seen.pages if not page.path) == done.payload
+    for page in seen.pages:
+        assert rebuilt(page) == page.after
+        assert all(change.cause.type for change in page.changes)
+
+
+def test_what_the_guard_scrubs_is_told_where_it_stood_before(deidentifier: Deidentifier) -> None:
+    seen = Observer()
+    deidentifier.message(MESSAGES[0].read_bytes(), seen=seen)
+    (page,) = seen.pages
+    scrubbed = [c for c in page.changes if c.cause.source == "guard"]
+    assert {page.before[c.start : c.end] for c in scrubbed} == {b"NORTHGATE"}
+    assert not any(b"NORTHGATE" in page.after[c.begin : c.stop] for c in scrubbed)
+
+
+def test_an_attachment_has_a_page_of_its_own(deidentifier: Deidentifier) -> None:
+    seen = Observer()
+    deidentifier.message(MESSAGES[3].read_bytes(), seen=seen)
+    outer, inner = seen.pages
+    assert (outer.path, inner.path) == ("", "DocumentReference.content[0].attachment.data")
+    assert [c.cause.type for c in outer.changes].count("ATTACHMENT") == 1
+    assert b"CARDIOLOGY CLINIC" in inner.before
+
+
+def test_a_note_is_counted_in_bytes(deidentifier: Deidentifier) -> None:
+    seen = Observer()
+    done = deidentifier.text("Gesehen von Dr. Zoë Müller, é, MRN: 4471902.", seen=seen)
+    (page,) = seen.pages
+    assert rebuilt(page) == page.after == done.text.encode()
+    assert [page.before[c.start : c.end].decode() for c in page.changes] == ["Zoë Müller", "4471902"]
+    assert [c.cause.source for c in page.changes] == ["doctor-title", "mrn-labelled"]
+
+
+def test_nothing_of_it_is_shown(deidentifier: Deidentifier) -> None:
+    seen = Observer()
+    deidentifier.message(MESSAGES[1].read_bytes(), seen=seen)
+    assert "Okafor" not in repr(seen) and "Okafor" not in repr(seen.pages)

@@ -1,0 +1,162 @@
+"""Acknowledgments: what they repeat, what they never say, and when none is due."""
+
+from datetime import UTC, datetime
+
+import hl7
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deid_agent.transport.mllp_ack import (
+    MOST_HEAD,
+    Verdict,
+    Why,
+    Writer,
+    code_for,
+    read_answer,
+    read_head,
+    silent,
+    unreadable,
+)
+
+WRITER = Writer(lambda: datetime(2024, 3, 18, 14, 30, 12, tzinfo=UTC), lambda: "token")
+MSH = rb"MSH|^~\&|LAB|MERCY|EHR|DEID|20240318||ORU^R01^ORU_R01|MSG-7|P|2.5.1"
+
+
+def answer(message: bytes, verdict: Verdict, why: str = "") -> bytes:
+    head = read_head(message)
+    assert head is not None
+    return WRITER.answer(head, verdict, why)
+
+
+def test_an_acceptance() -> None:
+    assert answer(MSH + b"\rPID|1\r", Verdict.ACCEPT) == (
+        rb"MSH|^~\&|EHR|DEID|LAB|MERCY|20240318143012+0000||ACK^R01^ACK|token|P|2.5.1" + b"\rMSA|AA|MSG-7\r"
+    )
+
+
+def test_a_rejection_says_why_by_a_code() -> None:
+    assert answer(MSH, Verdict.REJECT, Why.TOO_LARGE).endswith(
+        b"\rMSA|AR|MSG-7|TOO_LARGE\rERR|||207^Application internal error^HL70357|E||||TOO_LARGE\r"
+    )
+
+
+def test_before_2_5_there_is_no_err_that_could_say_it() -> None:
+    told = answer(MSH.replace(b"2.5.1", b"2.3"), Verdict.ERROR, "X")
+    assert told.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
+
+
+def test_separators_and_character_set_are_those_of_the_message() -> None:
+    told = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", Verdict.ACCEPT)
+    assert told.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
+    assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in told
+
+
+def test_another_program_reads_it() -> None:
+    told = hl7.parse(answer(MSH + b"\rPID|1\r", Verdict.ERROR, Why.OUTLET).decode())
+    assert (str(told["MSA"][0][1]), str(told["MSA"][0][2]), str(told["MSA"][0][3])) == ("AE", "MSG-7", "OUTLET")
+    assert str(told["MSH"][0][3]) == "EHR"
+
+
+@pytest.mark.parametrize(
+    ("accept", "application", "codes"),
+    [
+        ("", "", "AA AE AR"),
+        ("AL", "", "CA CE CR"),
+        ("AL", "AL", "CA CE CR"),
+        ("AL", "NE", "CA CE CR"),
+        ("SU", "NE", "CA - -"),
+        ("ER", "NE", "- CE CR"),
+        ("NE", "AL", "AA AE AR"),
+        ("", "AL", "AA AE AR"),
+        ("NE", "ER", "- AE AR"),
+        ("NE", "NE", "- - -"),
+        ("NE", "", "- - -"),
+        ("al", "", "CA CE CR"),
+        ("??", "", "AA AE AR"),
+    ],
+)
+def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str) -> None:
+    head = read_head(MSH + f"|||{accept}|{application}\r".encode())
+    assert head is not None
+    assert " ".join(code_for(head, verdict) or "-" for verdict in Verdict) == codes
+    assert silent(head) == codes.startswith("-")
+
+
+def test_an_answer_is_not_answered() -> None:
+    told = answer(MSH, Verdict.ACCEPT)
+    head = read_head(told)
+    assert head is not None
+    assert WRITER.answer(head, Verdict.REJECT) == b""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"MSH",
+        b"MSH\r",
+        b"MSHA^~",
+        b"FHS|^~\\&|\rMSH|^~\\&|\r",
+        b"PID|1\rMSH|^~\\&|",
+        b"MSH|^~\\&|" + b"x" * MOST_HEAD,
+        b"MSH|^~\\&|LAB||||||ADT^A01|id\x1c\rPID|",
+        b"MSH|^~\\&|LAB\x00|",
+        b'{"resourceType": "Patient"}',
+    ],
+)
+def test_what_is_no_head(message: bytes) -> None:
+    assert read_head(message) is None
+    assert unreadable(message) is Why.NOT_HL7
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_wide_characters_are_told_apart(charset: str) -> None:
+    message = "MSH|^~\\&|LAB\r".encode(charset)
+    assert read_head(message) is None
+    assert unreadable(message) is Why.CHARSET
+
+
+def test_a_mark_or_a_line_end_before_the_head_does_no_harm() -> None:
+    head = read_head(b"\r\n\xef\xbb\xbf" + MSH)
+    assert head is not None
+    assert head.control_id == b"MSG-7"
+
+
+HEADS = st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"")), max_size=20)
+
+
+@given(HEADS, st.sampled_from(list(Verdict)), st.sampled_from(["", *Why]))
+def test_whatever_the_head_says_an_answer_is_one_block_that_names_the_message(
+    fields: list[bytes], verdict: Verdict, why: str
+) -> None:
+    head = read_head(b"MSH|^~\\&|" + b"|".join(fields))
+    if head is None or not code_for(head, verdict):
+        return
+    told = WRITER.answer(head, verdict, why)
+    assert b"\x1c" not in told
+    assert b"\x0b" not in told
+    found = read_answer(told)
+    assert found is not None
+    assert (found.verdict, found.control_id) == (verdict, head.control_id)
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        (b"MSH|^~\\&|\rMSA|CE|7\r", (Verdict.ERROR, b"7")),
+        (b"MSH|^~\\&|\nMSA|AA|7|ok\n", (Verdict.ACCEPT, b"7")),
+        (b"MSH|^~\\&|\rMSA|AA", (Verdict.ACCEPT, b"")),
+        (b"MSH|^~\\&|\rMSA|OK|7\r", None),
+        (b"MSH|^~\\&|\rPID|1\r", None),
+        (b"nothing", None),
+    ],
+)
+def test_answers_of_others(message: bytes, wanted: tuple[Verdict, bytes] | None) -> None:
+    found = read_answer(message)
+    assert (None if found is None else (found.verdict, found.control_id)) == wanted
+
+
+def test_repr_shows_no_field() -> None:
+    assert "MERCY" not in repr(read_head(MSH))
+    assert "MSG-7" not in repr(read_answer(answer(MSH, Verdict.ACCEPT)))

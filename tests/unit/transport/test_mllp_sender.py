@@ -1,0 +1,173 @@
+"""The sender: what a receiver says, late, wrongly or not at all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.mllp_agent import until
+from support.mllp_world import Receiver, block, message
+
+from deid_agent.agent.ports import Coordinates, Output, Record
+from deid_agent.errors import DoubtError, RejectedError, TransientError
+from deid_agent.transport.mllp_ack import Verdict
+from deid_agent.transport.mllp_sender import MllpOutlet, Sender
+from deid_agent.transport.mllp_settings import SendSettings
+
+CANARY = "Okonkwo"
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    receiver = await Receiver().start()
+    yield receiver
+    await receiver.stop()
+
+
+@pytest.fixture
+async def sender(receiver: Receiver) -> AsyncIterator[Sender]:
+    sender = Sender(settings(receiver), None)
+    yield sender
+    await sender.close()
+
+
+def settings(receiver: Receiver, **more: float) -> SendSettings:
+    wanted = {"connect_timeout_s": 2.0, "ack_timeout_s": 0.3, **more}
+    return SendSettings(host="127.0.0.1", port=receiver.port, **wanted)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("letter", ["A", "C"])
+async def test_what_the_receiver_says_is_told(receiver: Receiver, sender: Sender, letter: str) -> None:
+    receiver.verdicts.extend(letter + verdict.value for verdict in Verdict)
+    assert [await sender.send(message(b"m%d" % n, b"")) for n in range(3)] == list(Verdict)
+    assert receiver.connections == 1
+
+
+async def test_one_message_at_a_time_is_under_way(receiver: Receiver, sender: Sender) -> None:
+    sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(50)))
+    assert set(sent) == {Verdict.ACCEPT}
+    assert receiver.most_at_once == 1
+    assert [data.split(b"|")[9] for data in receiver.got] == [b"m%d" % n for n in range(50)]
+
+
+@pytest.mark.parametrize("how", ["", "cut"])
+async def test_without_an_answer_nobody_knows_and_the_next_try_has_a_new_connection(
+    receiver: Receiver, sender: Sender, how: str
+) -> None:
+    receiver.verdicts.append(how)
+    with pytest.raises(DoubtError, match=r"127\.0\.0\.1:\d+: no answer \((TimeoutError|EOFError)\): sent again"):
+        await sender.send(message(b"m1", b""))
+    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+    assert receiver.connections == 2
+
+
+async def test_a_receiver_that_is_away_was_sent_nothing(receiver: Receiver, sender: Sender) -> None:
+    await receiver.stop()
+    with pytest.raises(TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port") as told:
+        await sender.send(message(b"m1", b""))
+    assert not isinstance(told.value, DoubtError)
+    await receiver.start(receiver.port)
+    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+
+
+async def test_a_connection_that_the_receiver_closed_meanwhile_is_no_doubt(receiver: Receiver, sender: Sender) -> None:
+    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+    for writer in list(receiver._writers):
+        writer.close()
+        await writer.wait_closed()
+    await until(lambda: sender._link is not None and not sender._link.usable)
+    assert await sender.send(message(b"m2", b"")) is Verdict.ACCEPT
+    assert receiver.connections == 2
+
+
+def ack(code: str, known: str) -> bytes:
+    return block(f"MSH|^~\\&|R|R|S|S|20240318||ACK|r1|P|2.5\rMSA|{code}|{known}|{CANARY}\r".encode())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ack("AA", "other"), block(b"MSH|^~\\&|\rPID|1\r"), b"HTTP/1.1 400\r\n", b"\x0b" + b"x" * (1 << 21), block(b"")],
+)
+async def test_an_answer_to_something_else_is_none(receiver: Receiver, sender: Sender, answer: bytes) -> None:
+    receiver.verdicts.append(answer)
+    with pytest.raises(DoubtError) as told:
+        await sender.send(message(b"m1", b""))
+    assert CANARY not in str(told.value)
+
+
+async def test_a_second_answer_of_the_application_is_passed_over(receiver: Receiver, sender: Sender) -> None:
+    """In enhanced mode CA says that it is safe; AA may follow much later."""
+    receiver.verdicts.extend([ack("CA", "m1"), ack("AA", "m1") + ack("CA", "m2")])
+    assert [await sender.send(message(name, b"")) for name in (b"m1", b"m2")] == [Verdict.ACCEPT] * 2
+    assert receiver.connections == 1
+
+
+async def test_a_late_answer_is_not_taken_for_that_of_the_next_message(receiver: Receiver, sender: Sender) -> None:
+    receiver.verdicts.extend(["", "AR"])
+    with pytest.raises(DoubtError):
+        await sender.send(message(b"m1", b""))
+    assert await sender.send(message(b"m2", b"")) is Verdict.REJECT
+
+
+async def test_silence_is_agreement_where_the_message_asks_for_it(receiver: Receiver, sender: Sender) -> None:
+    receiver.verdicts.extend(["", "AE"])
+    quiet = message(b"m1", b"", b"|||NE|NE")
+    assert [await sender.send(quiet), await sender.send(quiet)] == [Verdict.ACCEPT, Verdict.ERROR]
+    assert receiver.connections == 1
+
+
+@pytest.mark.parametrize("data", [b'{"resourceType": "Patient"}', b"", message(b"m", b"two\x1c\rmessages")])
+async def test_what_no_receiver_could_read_is_rejected_here(receiver: Receiver, sender: Sender, data: bytes) -> None:
+    assert await sender.send(data) is Verdict.REJECT
+    assert receiver.connections == 0
+
+
+async def test_a_send_that_is_cancelled_leaves_no_answer_behind(receiver: Receiver) -> None:
+    receiver.verdicts.append("")
+    sender = Sender(settings(receiver, ack_timeout_s=30), None)
+    sending = asyncio.create_task(sender.send(message(b"m1", b"")))
+    await until(lambda: not receiver.verdicts)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert await sender.send(message(b"m2", b"")) is Verdict.ACCEPT
+    assert receiver.connections == 2
+    await sender.close()
+
+
+def record(offset: int, lane: int = 0) -> Record:
+    return Record(Coordinates("adt", lane, offset), b"")
+
+
+async def test_errors_are_tried_again_for_ever_unless_told_otherwise(receiver: Receiver) -> None:
+    outlet = MllpOutlet(settings(receiver))
+    await outlet.start()
+    receiver.verdicts.extend(["AE"] * 20)
+    for _ in range(20):
+        with pytest.raises(TransientError, match=r"adt/0/5 at 127\.0\.0\.1:\d+: answered with an error"):
+            await outlet.deliver(record(5), Output(message(b"m", CANARY.encode())))
+    await outlet.deliver(record(5), Output(message(b"m", b"")))
+    assert CANARY not in repr(outlet)
+    await outlet.stop()
+
+
+async def test_errors_count_for_one_message_of_one_partition(receiver: Receiver) -> None:
+    outlet = MllpOutlet(settings(receiver, error_attempts=2, connections=2))
+    await outlet.start()
+    receiver.verdicts.extend(["AE"] * 5)
+    for at in (record(5), record(5, lane=1), record(6)):
+        with pytest.raises(TransientError):
+            await outlet.deliver(at, Output(message(b"m", b"")))
+    for at in (record(6), record(5, lane=1)):
+        with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as told:
+            await outlet.deliver(at, Output(message(b"m", b"")))
+        assert told.value.offset == at.coordinates.offset
+    await outlet.stop()
+    assert receiver.connections == 2
+
+
+async def test_a_record_with_its_block_around_it_is_sent_in_one(receiver: Receiver) -> None:
+    outlet = MllpOutlet(settings(receiver))
+    await outlet.start()
+    await outlet.deliver(record(1), Output(block(message(b"m", b"x"))))
+    assert receiver.got == [message(b"m", b"x")]
+    await outlet.stop()
