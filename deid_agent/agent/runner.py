@@ -154,7 +154,8 @@ class Runner:
         await self._begin(settings.start_timeout_s)
         self._out.health.started()
         self._out.telemetry.emit(AgentStarted(__version__, self._out.executor.size))
-        while not transport.exhausted:
+        # A transport that overheard its cancellation must not go on reading for an agent that leaves.
+        while not (transport.exhausted or self._closing):
             # Awaited here, not in a task of its own (as wait_for would): between the transport's
             # last look at the assignment and ours at the flows nothing else may run.
             records = await self._insist("poll", settings.poll_timeout_s, lambda: transport.poll(settings.poll_limit))

@@ -18,6 +18,7 @@ from deid_agent.agent.ports import Listener, Partition, Record, Settled
 from deid_agent.errors import ConfigurationError, DeidError, LostError, OversizeError, TransientError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import TransactionAborted
+from deid_agent.transport.kafka_calls import cut, uncut
 from deid_agent.transport.kafka_consumer import Consumer, Rebalance, hush, make_consumer, to_record
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import to_messages
@@ -68,7 +69,7 @@ class KafkaTransport:
         self._consumer = make_consumer(self._settings)
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                await self._consumer.start()
+                await uncut(self._consumer.start())
             self._subscribe(self._consumer)
             await self._first_assignment(self._consumer)
         except CLIENT_ERRORS as error:
@@ -188,9 +189,9 @@ class KafkaTransport:
         try:
             # ``getmany`` alone would wait without bound while the group deals out anew.
             await asyncio.wait({fetch, woken}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
-            await _end(fetch)
+            await cut(fetch)
         except asyncio.CancelledError:
-            await _end(fetch)
+            await cut(fetch)
             self._put_back(consumer, fetch)
             raise
         finally:
@@ -211,7 +212,7 @@ class KafkaTransport:
         self._ready = frozenset()
         self._turn += 1
         if self._fetching is not None:
-            await _end(self._fetching)  # no fetch spans two assignments
+            await cut(self._fetching)  # no fetch spans two assignments
         leaving, self._told = self._told, ()
         try:
             if self._listener is not None and leaving:
@@ -248,6 +249,9 @@ class KafkaTransport:
         writer = make_writer(self._settings, stream, self._commit, self._aborted)
         async with opening:
             position = await writer.open()
+            if self._consumer is not consumer:
+                await writer.close()  # stopped meanwhile: nobody else would
+                raise LostError("Kafka: the transport was stopped")
             self._writers[stream] = writer
             if position is None:
                 begin = await consumer.beginning_offsets([_tp(stream)])
@@ -295,12 +299,6 @@ def _as_ours(error: Exception, doing: str) -> DeidError:
 
 def _well(task: "asyncio.Task[None]") -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-async def _end(task: "asyncio.Task[Fetched]") -> None:
-    """Cancel and wait, without raising what it raised."""
-    task.cancel()
-    await asyncio.wait({task})
 
 
 def _tp(stream: Partition) -> TopicPartition:

@@ -9,6 +9,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from deid_agent.agent.ports import Coordinates, Partition, Record
 from deid_agent.errors import LostError, UnsafeError
+from deid_agent.transport.kafka_calls import uncut
 from deid_agent.transport.kafka_settings import KafkaSettings
 
 Told = Callable[[list[Partition]], Awaitable[None]]
@@ -53,7 +54,7 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
         for task in tasks:
             if task:
                 task.cancel()
-        await self._client.close()
+        await uncut(self._client.close())
 
 
 class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]

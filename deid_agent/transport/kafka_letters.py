@@ -25,6 +25,7 @@ from deid_agent.agent.letterkeys import PrivateKey
 from deid_agent.agent.lineage import headers_of_replay
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.errors import ConfigurationError, LetterError, LostError, TransientError, UnsafeError
+from deid_agent.transport.kafka_calls import uncut
 from deid_agent.transport.kafka_consumer import Consumer, hush
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import Message
@@ -90,7 +91,7 @@ class KafkaLetters:
         )
         try:
             async with asyncio.timeout(self._limit_s):
-                await producer.start()
+                await uncut(producer.start())
             for tp in run.partitions:
                 await self._closed(tp)
                 async with aclosing(self._letters(run.topic, tp, run.next[tp.partition])) as letters:
@@ -200,7 +201,7 @@ class KafkaLetters:
             max_partition_fetch_bytes=settings.fetch_partition_bytes,
         )
         try:
-            await reader.start()
+            await uncut(reader.start())
             reader.assign([tp])
             yield reader
         finally:

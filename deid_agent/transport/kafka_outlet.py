@@ -8,6 +8,7 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 from deid_agent.agent.letterhead import PLAIN
 from deid_agent.agent.ports import Outcome, Output, Record, Settled
 from deid_agent.errors import ConfigurationError, DoubtError, OversizeError, TransientError
+from deid_agent.transport.kafka_calls import uncut
 from deid_agent.transport.kafka_consumer import hush
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, translate
 from deid_agent.transport.kafka_messages import to_messages
@@ -61,7 +62,7 @@ class KafkaOutlet:
             producer = make_producer(self._settings)
             try:
                 async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                    await producer.start()
+                    await uncut(producer.start())
             except CLIENT_ERRORS as error:
                 await discard(producer)
                 raise translate(error, "connect") from None

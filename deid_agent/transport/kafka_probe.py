@@ -8,6 +8,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError
 
 from deid_agent.errors import ConfigurationError, TransientError
+from deid_agent.transport.kafka_calls import uncut
 from deid_agent.transport.kafka_errors import CLIENT_ERRORS, Verdict, tls_advice, translate, verdict_of
 from deid_agent.transport.kafka_settings import KafkaSettings
 
@@ -76,7 +77,7 @@ async def metadata(settings: KafkaSettings) -> ClusterMetadata:
     limit_s = 2 * settings.request_timeout_ms / 1000
     try:
         async with asyncio.timeout(limit_s):
-            await client.bootstrap()
+            await uncut(client.bootstrap())
             return await client.fetch_all_metadata()
     except KafkaConnectionError:
         # The library logs why a server turned it away and says only that none was left.
@@ -84,7 +85,7 @@ async def metadata(settings: KafkaSettings) -> ClusterMetadata:
     except CLIENT_ERRORS as error:
         raise translate(error, f"ask {settings.bootstrap_servers} for its topics", starting=True) from None
     finally:
-        await client.close()
+        await uncut(client.close())
 
 
 async def _refusal(settings: KafkaSettings) -> ConfigurationError:
@@ -95,7 +96,9 @@ async def _refusal(settings: KafkaSettings) -> ConfigurationError:
         options.pop("bootstrap_servers")
         try:
             async with asyncio.timeout(settings.request_timeout_ms / 1000):
-                connection = await create_conn(host, port, request_timeout_ms=settings.request_timeout_ms, **options)
+                connection = await uncut(
+                    create_conn(host, port, request_timeout_ms=settings.request_timeout_ms, **options)
+                )
             connection.close()
         except CLIENT_ERRORS as error:
             if advice := tls_advice(error):

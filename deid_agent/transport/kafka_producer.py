@@ -20,6 +20,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent.ports import Partition
 from deid_agent.errors import ConfigurationError, LostError, TransientError
+from deid_agent.transport.kafka_calls import uncut
 from deid_agent.transport.kafka_errors import cause_of
 from deid_agent.transport.kafka_messages import Message, place
 from deid_agent.transport.kafka_offsets import stable_position
@@ -65,7 +66,7 @@ class PartitionWriter(ABC):
         await self._drop()
         producer = self._make()
         try:
-            await producer.start()
+            await uncut(producer.start())
             self.position = await stable_position(producer.client, self._settings.group_id, self._stream)
         except BaseException:
             await discard(producer)
@@ -283,12 +284,12 @@ async def discard(producer: AIOKafkaProducer) -> None:
     makes it wait for its requests, which look for a coordinator for ever; the second one ends those.
     """
     producer._closed = True
-    await producer.client.close()
+    await uncut(producer.client.close())
     closing = asyncio.create_task(producer._sender.close())
     await asyncio.wait({closing}, timeout=_CLOSE_S)
     closing.cancel()
     await asyncio.wait({closing}, timeout=_CLOSE_S)
-    await producer.client.close()
+    await uncut(producer.client.close())
     _look_at_errors(producer)
 
 

@@ -8,7 +8,7 @@ from support.runner_bench import A, B, Bench, virtual
 from support.virtual import pass_time
 
 from deid_agent.agent.flow import RunnerSettings
-from deid_agent.agent.ports import Partition
+from deid_agent.agent.ports import Listener, Partition
 from deid_agent.errors import LostError, TransientError
 from deid_agent.telemetry.metrics import REBALANCES
 from deid_agent.transport.memory import MemoryTransport
@@ -168,3 +168,28 @@ async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() 
     await task
     assert bench.offsets() == [0, 1, 2, 3, 4]
     assert bench.cluster.positions[A] == 5
+
+
+class Deaf(MemoryTransport):
+    """Overhears the first cancellation of its start, as a client library may."""
+
+    async def start(self, listener: Listener) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await super().start(listener)
+
+
+@virtual
+async def test_a_transport_that_overhears_a_stop_keeps_no_agent_running() -> None:
+    """It would hold its partitions and settle nothing of them, for ever."""
+    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    bench.transport = Deaf(bench.cluster, finite=False)
+    bench.fill(3)
+    task = bench.start()
+    await pass_time(1)
+    bench.runner.request_stop()
+    await pass_time(11)
+    assert task.done()
+    await task
+    assert bench.cluster.members == []
