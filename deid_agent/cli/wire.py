@@ -26,7 +26,7 @@ from deid_agent.agent.runner import Runner
 from deid_agent.agent.workers import InlineExecutor, WorkerPool
 from deid_agent.audit.lines import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
-from deid_agent.cli.wire_mllp import check_mllp_folders, listener, mllp_transport, patience_s, sent_out
+from deid_agent.cli.wire_mllp import check_mllp_folders, listener, mllp_transport, receiver, sent_out
 from deid_agent.config import AgentSettings, HttpSettings, Settings, TransportKind
 from deid_agent.console.app import LIMITS, console
 from deid_agent.console.gate import Access
@@ -282,7 +282,7 @@ def _runner_settings(settings: Settings) -> RunnerSettings:
     return RunnerSettings(
         # A sender waits for its answer before it sends on: to wait for more would only slow it down.
         linger_s=0.0 if settings.transport is TransportKind.MLLP else defaults.linger_s,
-        settle_timeout_s=defaults.settle_timeout_s + patience_s(settings),
+        settle_timeout_s=defaults.settle_timeout_s + _patience_s(settings),
         poll_limit=max(1, min(128, agent.max_in_flight // 2)),
         max_in_flight=agent.max_in_flight,
         batch_records=agent.batch,
@@ -290,6 +290,18 @@ def _runner_settings(settings: Settings) -> RunnerSettings:
         start_timeout_s=agent.start_s,
         letters=LetterLimit(run=letters.run, ratio=letters.ratio),
     )
+
+
+def _patience_s(settings: Settings) -> float:
+    """How long a settle may take where outputs go one by one: each may wait as long as one takes, and takes as long."""
+    match settings.transport, settings.goes_to:
+        case _, TransportKind.MLLP:
+            longest_s = receiver(settings.mllp_out).longest_s
+        case TransportKind.MLLP, TransportKind.KAFKA:
+            longest_s = kafka_settings(settings).longest_s
+        case _:
+            return 0.0
+    return settings.agent.batch * 2 * longest_s
 
 
 def build_of(settings: Settings, parts: Workshop) -> dict[str, str]:

@@ -97,14 +97,6 @@ def sent_out(settings: Settings, source: Transport) -> Transport:
     return source
 
 
-def patience_s(settings: Settings) -> float:
-    """How long one settle may take: each message of a batch may wait for its receiver. 0 where nobody is waited for."""
-    ours = settings.mllp_out
-    if settings.goes_to is not TransportKind.MLLP or ours is None:
-        return 0.0
-    return settings.agent.batch * (ours.connect_timeout_s + ours.ack_timeout_s)
-
-
 def check_mllp_folders(ours: MllpSettings) -> None:
     """``ConfigurationError`` where a folder of the listener cannot serve. Writes nothing."""
     places: list[tuple[str, Path]] = [("dead_letters", ours.dead_letters)]

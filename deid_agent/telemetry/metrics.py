@@ -64,7 +64,7 @@ MLLP_FAULTS = Metric(
     "deid_mllp_faults_total", MetricKind.COUNTER, ("code",), "What came over MLLP and was no message, by reason."
 )
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
-MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "CHARSET", "FULL")
+MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,

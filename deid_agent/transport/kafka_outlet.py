@@ -15,6 +15,7 @@ from deid_agent.transport.kafka_messages import to_messages
 from deid_agent.transport.kafka_probe import check_outputs
 from deid_agent.transport.kafka_producer import death, discard, make_producer, send
 from deid_agent.transport.kafka_settings import KafkaSettings
+from deid_agent.transport.outlet import turn
 
 
 class KafkaOutlet:
@@ -42,12 +43,13 @@ class KafkaOutlet:
         """See ``Outlet.deliver``."""
         (message,) = to_messages([Settled(record, Outcome.PUBLISHED, output)], self._settings, PLAIN)
         where = f"publish {record.coordinates} to {message.topic}"
-        async with self._turn:
+        async with turn(self._turn, self._settings.longest_s, where):
             producer = await self._open()
             try:
                 async with asyncio.timeout(self._settings.settle_timeout_ms / 1000):
                     await (await send(producer, message, 0))
             except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
+                await self._drop()  # it has counted a number of the sequence that the broker never saw
                 raise OversizeError(record.coordinates.offset, str(translate(error, where))) from None
             except CLIENT_ERRORS as error:
                 ours = translate(death(producer) or error, where)

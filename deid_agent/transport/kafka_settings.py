@@ -110,6 +110,11 @@ class KafkaSettings:
         """The transactional id for putting letters of this topic back; those of partitions end in a digit."""
         return f"deid-{self.group_id}-{self.letters_of(topic)}-replay"
 
+    @property
+    def longest_s(self) -> float:
+        """How long one message may take that is sent by itself, from connecting on."""
+        return (self.request_timeout_ms + self.settle_timeout_ms) / 1000
+
     def connection(self) -> dict[str, object]:
         """The arguments that every client shares. Raises ``ConfigurationError`` where TLS files don't load."""
         options: dict[str, object] = {

@@ -15,6 +15,7 @@ from typing import Final
 MOST_HEAD: Final = 16_384
 """Bytes of an MSH segment; a longer one is none."""
 _LEAD: Final = re.compile(rb"[ \t\r\n]*(?:\xef\xbb\xbf)?[ \t\r\n]*(?=MSH)")
+_AGAIN: Final = re.compile(rb"[\r\n]MSH[^A-Za-z0-9\r\n]")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NAME: Final = re.compile(rb"[A-Za-z0-9_]{1,20}")
 _HAS_ERR: Final = re.compile(rb"2\.(?:[5-9]|[1-9][0-9])")
@@ -37,6 +38,9 @@ class Why(StrEnum):
 
     CHARSET = "CHARSET"
     """UTF-16 or UTF-32, in which MLLP cannot tell where a message ends."""
+
+    SEVERAL = "SEVERAL"
+    """More than one MSH segment. One answer could not be told to be for all, and the patients may differ."""
 
     TOO_LARGE = "TOO_LARGE"
     STOPPING = "STOPPING"
@@ -87,6 +91,12 @@ def read_head(message: bytes) -> Head | None:
     return Head((mark, *line[4:].split(mark)))
 
 
+def several(message: bytes) -> bool:
+    """True for more than one message in a row, of which only the first can be acknowledged."""
+    lead = _LEAD.match(message)
+    return lead is not None and _AGAIN.search(message, lead.end()) is not None
+
+
 def unreadable(message: bytes) -> Why:
     """Why a message has no head."""
     wide = message[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in message[:8]
@@ -97,22 +107,17 @@ def code_for(head: Head, verdict: Verdict) -> str:
     """MSA-1 of the answer that is due (AA, CE, ...); empty where none is.
 
     Original mode (MSH-15 and MSH-16 empty) is always answered with A codes. In enhanced mode a message that asks for
-    an accept acknowledgment gets that one, with C codes, which says what we know: that it is safe. One that asks
-    for an application acknowledgment alone gets A codes, since for its sender we are the application.
+    an accept acknowledgment gets that one, with C codes, which says what we know: that it is safe. Where none of those
+    is due it gets the application acknowledgment that it asks for, with A codes, since for its sender we are that.
     """
     accept, application = head.at(15).upper(), head.at(16).upper()
     if head.part(9, 1) == b"ACK" and not accept and not application:
         return ""  # two programs that answer each other's answers never come to an end
-    if accept in _ASKS:
-        letter, asked = "C", accept
-    elif application in _ASKS:
-        letter, asked = "A", application
-    elif b"NE" in (accept, application):
-        return ""
-    else:
-        letter, asked = "A", b"AL"
-    wanted = asked == b"AL" or (asked == b"SU") is (verdict is Verdict.ACCEPT)
-    return letter + verdict.value if wanted else ""
+    if not _ASKS & {accept, application}:
+        return "" if b"NE" in (accept, application) else "A" + verdict.value
+    due = {b"AL", b"SU" if verdict is Verdict.ACCEPT else b"ER"}
+    letter = "C" if accept in due else "A" if application in due else ""
+    return letter and letter + verdict.value
 
 
 _ASKS: Final = frozenset({b"AL", b"ER", b"SU"})

@@ -6,7 +6,7 @@ from pathlib import Path
 from deid_agent.agent.letterbox import Found, Pick, Told
 from deid_agent.errors import ConfigurationError, DoubtError, LetterError, TransientError, UnsafeError
 from deid_agent.transport.folder_letters import FolderLetters
-from deid_agent.transport.mllp_ack import Verdict
+from deid_agent.transport.mllp_ack import Verdict, read_head, silent
 from deid_agent.transport.mllp_lane import TOPIC
 from deid_agent.transport.mllp_sender import Sender
 from deid_agent.transport.mllp_settings import ListenSettings, SendSettings
@@ -39,6 +39,9 @@ class MllpLetters(FolderLetters):
     async def _send_back(self, sender: Sender, found: Found, payload: bytes) -> str:
         """Why the message could not be put back; nothing where it was."""
         at = found.head.at
+        head = read_head(payload)
+        if head is not None and silent(head):
+            return "it asks for no answer, so nobody would know; write it to a file with `letters open` and send that"
         try:
             verdict = await sender.send(payload)
             if verdict is not Verdict.ACCEPT:

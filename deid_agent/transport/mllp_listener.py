@@ -8,7 +8,7 @@ from typing import Final
 from deid_agent.errors import ConfigurationError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import MllpAnswered, MllpConnections, MllpFault, MllpFaultAgain, MllpListening
-from deid_agent.transport.mllp_ack import MOST_HEAD, Why, Writer, read_head, unreadable
+from deid_agent.transport.mllp_ack import MOST_HEAD, Why, Writer, read_head, several, unreadable
 from deid_agent.transport.mllp_frames import Fault, FrameError, FrameReader
 from deid_agent.transport.mllp_lane import Lane, Line
 from deid_agent.transport.mllp_settings import ListenSettings
@@ -118,13 +118,13 @@ class Connection:
 
     async def _take(self, block: bytes) -> None:
         head = read_head(block)
-        if head is not None:
+        if head is not None and not several(block):
             self._lane.put(self.line, head, block)
             self._arrived()
             return
-        why = unreadable(block)
+        why = unreadable(block) if head is None else Why.SEVERAL
         self._faults.tell(self._lane.stream.number, why)
-        self.line.refuse(None, why)
+        self.line.refuse(head, why)
         await asyncio.sleep(0)  # a chunk holds thousands of empty blocks
 
     async def _room(self) -> bool:

@@ -8,9 +8,10 @@ from typing import Final
 
 from deid_agent.agent.ports import Output, Partition, Record
 from deid_agent.errors import DoubtError, RejectedError, TransientError, UnsafeError
-from deid_agent.transport.mllp_ack import Head, Verdict, read_answer, read_head, silent
+from deid_agent.transport.mllp_ack import Head, Verdict, read_answer, read_head, several, silent
 from deid_agent.transport.mllp_frames import FrameError, FrameReader, bare, frame
 from deid_agent.transport.mllp_settings import SendSettings
+from deid_agent.transport.outlet import turn
 
 _MOST_ANSWER: Final = 1 << 20
 _CHUNK: Final = 1 << 16
@@ -24,12 +25,17 @@ class _Link:
         self.reader = reader
         self.writer = writer
         self.frames = FrameReader(_MOST_ANSWER)
-        self.answered: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self.accepted: deque[bytes] = deque(maxlen=_REMEMBERED)
 
     @property
     def usable(self) -> bool:
         """False where the receiver has gone: many close what was idle for a while."""
         return not self.writer.is_closing() and not self.reader.at_eof()
+
+    @property
+    def unsent(self) -> bool:
+        """True where bytes have not left this process."""
+        return self.writer.transport.get_write_buffer_size() > 0
 
     async def next(self) -> bytes:
         """The next block. Raises ``FrameError``, ``OSError`` or ``EOFError``."""
@@ -57,18 +63,18 @@ class Sender:
     async def send(self, message: bytes) -> Verdict:
         """What the receiver says of the message.
 
-        Raises ``TransientError`` where nothing was sent, ``DoubtError`` where no answer came. A message that is no HL7
-        v2 cannot be correlated with an answer and counts as rejected.
+        Raises ``TransientError`` where nothing was sent, ``DoubtError`` where no answer came. No answer could be told
+        to be for what is no HL7 v2, or more than one message: that counts as rejected.
         """
         head = read_head(message)
         try:
             block = frame(message)
         except FrameError:
             return Verdict.REJECT
-        if head is None:
+        if head is None or several(message):
             return Verdict.REJECT
-        async with self._turn:
-            link = await self._open()
+        async with turn(self._turn, self._settings.longest_s, f"MLLP: {self._settings.place}"):
+            link = await self._open(head)
             try:
                 return await self._exchange(link, block, head)
             except (OSError, EOFError, FrameError) as error:
@@ -85,10 +91,11 @@ class Sender:
                 await link.writer.drain()
                 verdict = await self._answer(link, head)
         except TimeoutError:
-            if not silent(head):
+            if not silent(head) or link.unsent:
                 raise
             verdict = Verdict.ACCEPT  # it asked to hear nothing when all goes well, and heard nothing
-        link.answered.append(head.control_id)
+        if verdict is Verdict.ACCEPT:
+            link.accepted.append(head.control_id)
         return verdict
 
     async def _answer(self, link: _Link, head: Head) -> Verdict:
@@ -98,14 +105,19 @@ class Sender:
                 raise EOFError  # whatever that was, what follows cannot be told apart any more
             if answer.control_id == head.control_id:
                 return answer.verdict
-            # In enhanced mode a second answer, of the application, may come long after the first.
-            if answer.control_id not in link.answered:
+            # In enhanced mode a second answer, of the application, may come long after the first. (For a message with
+            # the same id as an earlier one there is a new connection.)
+            if answer.control_id not in link.accepted:
                 raise EOFError
 
-    async def _open(self) -> _Link:
-        if self._link is not None and self._link.usable:
-            return self._link
-        self._drop()
+    async def _open(self, head: Head) -> _Link:
+        link = self._link
+        if link is not None and link.usable and head.control_id not in link.accepted:
+            return link
+        self._link = None
+        if link is not None:
+            # What was accepted in silence may not have been read yet: no reset, which would take it along.
+            link.writer.close()
         settings = self._settings
         try:
             async with asyncio.timeout(settings.connect_timeout_s):

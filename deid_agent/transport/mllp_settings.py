@@ -105,6 +105,11 @@ class SendSettings:
     tls: Tls | None = None
 
     @property
+    def longest_s(self) -> float:
+        """How long one message may take."""
+        return self.connect_timeout_s + self.ack_timeout_s
+
+    @property
     def place(self) -> str:
         """``host:port``."""
         return f"{self.host}:{self.port}"

@@ -1,11 +1,13 @@
 """Where outputs go when that is another place than where records come from."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
 from deid_agent.agent.ports import KnowsLag, Listener, Outcome, Output, Partition, Record, Settled, Transport
+from deid_agent.errors import TransientError
 
 
 class Outlet(Protocol):
@@ -23,6 +25,20 @@ class Outlet(Protocol):
 
     async def stop(self) -> None:
         """Close; safe to call twice and before ``start``."""
+
+
+@asynccontextmanager
+async def turn(lock: asyncio.Lock, limit_s: float, where: str) -> AsyncIterator[None]:
+    """Holds the lock. ``TransientError`` where others have it for so long: nothing was sent, and its sender waits."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await lock.acquire()
+    except TimeoutError:
+        raise TransientError(f"{where}: others before it still wait") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class OutletTransport:

@@ -28,3 +28,31 @@ def test_a_group_waits_longer_than_a_member_drains(tmp_path: Path, drain_s: floa
     path = tmp_path / "agent.toml"
     path.write_text(KAFKA.format(drain_s=drain_s))
     assert wire.kafka_settings(config.load(path)).rebalance_timeout_ms == rebalance_ms
+
+
+MLLP = """
+transport = "mllp"
+output = "kafka"
+[agent]
+batch = 10
+[mllp]
+dead_letters = "letters"
+[kafka]
+bootstrap_servers = "localhost:9092"
+[kafka.routes]
+"mllp" = "out"
+[dead_letters]
+plain = true
+[audit]
+path = "audit"
+"""
+
+
+def test_a_settle_may_take_as_long_as_its_outputs_one_by_one(tmp_path: Path) -> None:
+    """Each may wait for one of another sender first. What takes longer than that stops the agent."""
+    path = tmp_path / "agent.toml"
+    path.write_text(MLLP)
+    settings = config.load(path)
+    longest_s = wire.kafka_settings(settings).longest_s
+    assert longest_s >= 30
+    assert wire._runner_settings(settings).settle_timeout_s == 60 + 10 * 2 * longest_s

@@ -130,7 +130,7 @@ async def test_nothing_of_a_message_is_logged_or_told(
 
 
 def test_every_fault_and_answer_has_its_place_among_the_metrics() -> None:
-    assert {*Fault, Why.NOT_HL7, Why.CHARSET, "FULL"} == set(MLLP_FAULT_CODES)
+    assert {*Fault, Why.NOT_HL7, Why.SEVERAL, Why.CHARSET, "FULL"} == set(MLLP_FAULT_CODES)
     assert {a + v for a in "AC" for v in Verdict} | {"none"} == set(MLLP_ANSWER_CODES)
 
 

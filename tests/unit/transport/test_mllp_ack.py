@@ -15,6 +15,7 @@ from deid_agent.transport.mllp_ack import (
     code_for,
     read_answer,
     read_head,
+    several,
     silent,
     unreadable,
 )
@@ -67,6 +68,9 @@ def test_another_program_reads_it() -> None:
         ("AL", "NE", "CA CE CR"),
         ("SU", "NE", "CA - -"),
         ("ER", "NE", "- CE CR"),
+        ("ER", "AL", "AA CE CR"),
+        ("ER", "SU", "AA CE CR"),
+        ("SU", "ER", "CA AE AR"),
         ("NE", "AL", "AA AE AR"),
         ("", "AL", "AA AE AR"),
         ("NE", "ER", "- AE AR"),
@@ -81,6 +85,21 @@ def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str
     assert head is not None
     assert " ".join(code_for(head, verdict) or "-" for verdict in Verdict) == codes
     assert silent(head) == codes.startswith("-")
+
+
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [
+        (MSH + b"\rPID|1\r", False),
+        (b"\r\n\xef\xbb\xbf\r" + MSH + b"\rOBX|1|TX|||about MSH|x\r", False),
+        (MSH + b"\rNTE|1\rMSHELL\r", False),
+        (MSH + b"\rPID|1\r" + MSH, True),
+        (MSH + b"\nPID|1\n" + MSH.replace(b"|", b"#"), True),
+        (b"PID|1\rMSH|", False),
+    ],
+)
+def test_more_than_one_message_in_a_row_is_seen(data: bytes, more: bool) -> None:
+    assert several(data) is more
 
 
 def test_an_answer_is_not_answered() -> None:

@@ -11,6 +11,7 @@ from support.mllp_world import Peer, message
 
 from deid_agent.telemetry.events import MllpFault
 from deid_agent.telemetry.metrics import MLLP_FAULTS
+from deid_agent.transport.mllp_ack import Why
 from deid_agent.transport.mllp_frames import Fault
 from deid_agent.transport.mllp_lane import Lane
 
@@ -35,6 +36,15 @@ async def test_a_message_that_is_too_long_is_rejected_by_its_id_behind_those_bef
     async with asyncio.timeout(20):
         assert await peer.reader.read() == b""  # an end, not a reset, which takes the answer along on some systems
     assert outlet.got == [b"clean x"]
+
+
+async def test_two_messages_in_one_block_are_rejected_by_the_id_of_the_first(start: Start, outlet: Outlet) -> None:
+    agent = await start()
+    peer = await agent.peer()
+    peer.send(message(b"one", b"PID|1\r") + message(b"two", b"PID|2\r"), message(b"three", b"x"))
+    assert [await peer.answer() for _ in range(2)] == [("AR", "one", "SEVERAL"), ("AA", "three", "")]
+    assert outlet.got == [b"clean x"]
+    assert agent.telemetry.names(MllpFault, "code") == [Why.SEVERAL]
 
 
 @pytest.mark.parametrize(

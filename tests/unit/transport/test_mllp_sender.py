@@ -111,11 +111,54 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_message(receiver:
 async def test_silence_is_agreement_where_the_message_asks_for_it(receiver: Receiver, sender: Sender) -> None:
     receiver.verdicts.extend(["", "AE"])
     quiet = message(b"m1", b"", b"|||NE|NE")
-    assert [await sender.send(quiet), await sender.send(quiet)] == [Verdict.ACCEPT, Verdict.ERROR]
+    other = message(b"m2", b"", b"|||NE|NE")
+    assert [await sender.send(quiet), await sender.send(other)] == [Verdict.ACCEPT, Verdict.ERROR]
     assert receiver.connections == 1
 
 
-@pytest.mark.parametrize("data", [b'{"resourceType": "Patient"}', b"", message(b"m", b"two\x1c\rmessages")])
+async def test_silence_is_no_agreement_where_nothing_was_sent() -> None:
+    """The receiver takes the connection and reads nothing: most of the message has not left this process."""
+    connected: list[asyncio.StreamWriter] = []
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append(writer)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        sender = Sender(SendSettings(host="127.0.0.1", port=port, ack_timeout_s=0.3), None)
+        with pytest.raises(DoubtError):
+            await sender.send(message(b"m1", b"x" * (16 << 20), b"|||NE|NE"))
+        for writer in connected:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize("name", [b"1", b""])
+async def test_a_late_answer_is_not_taken_for_that_of_another_message_of_the_same_id(
+    receiver: Receiver, sender: Sender, name: bytes
+) -> None:
+    """Senders that count 1, 2, 3 share a connection to the receiver; others give no id at all."""
+    receiver.verdicts.extend([ack("CA", name.decode()) + ack("AA", name.decode()), "CR"])
+    enhanced = message(name, b"", b"|||AL|AL")
+    assert [await sender.send(enhanced) for _ in range(2)] == [Verdict.ACCEPT, Verdict.REJECT]
+    assert receiver.connections == 2
+
+
+async def test_a_message_waits_no_longer_for_those_before_it_than_one_takes(receiver: Receiver) -> None:
+    """Its own sender waits for an answer; many others before it would make that minutes."""
+    receiver.verdicts.extend([""] * 9)
+    sender = Sender(settings(receiver, connect_timeout_s=0.1, ack_timeout_s=0.2), None)
+    async with asyncio.timeout(5):
+        sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(9)), return_exceptions=True)
+    kinds = [type(error).__name__ for error in sent]
+    assert kinds.count("DoubtError") in (1, 2), "who had a turn"
+    assert all("others before it still wait" in str(error) for error in sent if type(error) is TransientError)
+    await sender.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"resourceType": "Patient"}', b"", message(b"m", b"two\x1c\rmessages"), message(b"m", b"") * 2]
+)
 async def test_what_no_receiver_could_read_is_rejected_here(receiver: Receiver, sender: Sender, data: bytes) -> None:
     assert await sender.send(data) is Verdict.REJECT
     assert receiver.connections == 0
