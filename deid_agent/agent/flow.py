@@ -147,7 +147,9 @@ class Flow:
             self._woken.set()
 
     def end(self) -> None:
-        """The assignment is over: forget all that is not settled."""
+        """The assignment is over: forget all that is not settled. Ending twice changes nothing."""
+        if self.closed.is_set():
+            return
         if self._recall is not None:
             self._recall.cancel()
         self.unsettled += len(self)

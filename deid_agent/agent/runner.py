@@ -73,7 +73,9 @@ class Runner:
         lose or double a record. Whatever it raises, transport and executor are down when it returns.
         """
         try:
-            await self._out.executor.start()
+            if not await self._ready_to_work():
+                self._out.telemetry.emit(AgentStopped("requested", 0))
+                return
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._tasks += [group.create_task(self._out.executor.serve()), group.create_task(self._beat())]
@@ -97,6 +99,8 @@ class Runner:
             return
         self._tasks = [task for task in self._tasks if not task.done()]
         for stream in streams:
+            if (late := self._flows.get(stream)) is not None:
+                late.end()  # its drain was cut off: when it ends by itself it must not forget its heir's records
             flow = self._flows[stream] = Flow(stream, self._out)
             self._out.health.assigned(stream)
             # A task that is cancelled before its first step never reaches a ``finally`` of its own.
@@ -113,6 +117,22 @@ class Runner:
             self._flows.pop(stream, None)
             self._out.health.revoked(stream)
         self._out.telemetry.emit(PartitionsRevoked(_names(streams), unsettled))
+
+    async def _ready_to_work(self) -> bool:
+        """True once the executor is up; False where a stop came first: a worker may load its models for long."""
+        starting = asyncio.create_task(self._out.executor.start())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                return True
+            self._expect_end()
+            return False
+        finally:
+            for task in (starting, stopping):
+                task.cancel()
+            await asyncio.wait({starting, stopping})
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
         taking = group.create_task(self._take())

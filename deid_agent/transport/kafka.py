@@ -47,6 +47,7 @@ class KafkaTransport:
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._writers: dict[Partition, PartitionWriter] = {}
+        self._begun: dict[Partition, int] = {}
         self._ready: frozenset[Partition] = frozenset()
         self._paused: set[Partition] = set()
         self._told: Sequence[Partition] = ()
@@ -91,6 +92,8 @@ class KafkaTransport:
             fetched = await self._fetch(consumer, wanted, limit)
         except CLIENT_ERRORS as error:
             raise translate(error, "read records") from None
+        except UnicodeDecodeError:
+            raise UnsafeError(await _no_header(consumer, wanted)) from None
         if self._turn != turn:
             return []  # fetched before a rebalance that began meanwhile
         return [to_record(got) for some in fetched.values() for got in some]
@@ -137,10 +140,11 @@ class KafkaTransport:
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``; counts offsets, so markers of transactions too."""
         writer = self._writers.get(stream)
-        if self._consumer is None or writer is None or stream not in self._ready or writer.position is None:
+        if self._consumer is None or writer is None or stream not in self._ready:
             return None
+        at = self._begun.get(stream) if writer.position is None else writer.position
         end = self._consumer.highwater(_tp(stream))
-        return None if end is None else max(0, end - writer.position)
+        return None if end is None or at is None else max(0, end - at)
 
     @property
     def exhausted(self) -> bool:
@@ -230,11 +234,10 @@ class KafkaTransport:
         consumer = self._consumer
         if consumer is None or self._listener is None:
             return
-        opening = asyncio.Semaphore(_OPEN_AT_ONCE)
         try:
             # The library sends no heartbeats meanwhile.
             async with asyncio.timeout(self._settings.session_timeout_ms / 2000):
-                await asyncio.gather(*(self._take(consumer, stream, opening) for stream in streams))
+                await self._take_all(consumer, streams)
             if streams:
                 self._told = tuple(streams)
                 await self._listener.assigned(streams)
@@ -244,6 +247,15 @@ class KafkaTransport:
             self._ready = frozenset(streams)
         self._woken.set()
         self._joined.set()
+
+    async def _take_all(self, consumer: Consumer, streams: list[Partition]) -> None:
+        opening = asyncio.Semaphore(_OPEN_AT_ONCE)
+        taking = [asyncio.create_task(self._take(consumer, stream, opening)) for stream in streams]
+        try:
+            await asyncio.gather(*taking)
+        finally:
+            # One that is slow to open must not outlive a deal that failed: it would fence its own heir.
+            await asyncio.gather(*map(cut, taking))
 
     async def _take(self, consumer: Consumer, stream: Partition, opening: asyncio.Semaphore) -> None:
         writer = make_writer(self._settings, stream, self._commit, self._aborted)
@@ -256,6 +268,7 @@ class KafkaTransport:
             if position is None:
                 begin = await consumer.beginning_offsets([_tp(stream)])
                 position = begin[_tp(stream)]
+            self._begun[stream] = position
             consumer.seek(_tp(stream), position)
 
     async def _commit(self, stream: Partition, position: int) -> None:
@@ -287,6 +300,15 @@ class KafkaTransport:
     async def _close_writers(self) -> None:
         writers, self._writers = list(self._writers.values()), {}
         await asyncio.gather(*(writer.close() for writer in writers))
+
+
+async def _no_header(consumer: Consumer, wanted: frozenset[Partition]) -> str:
+    """Where a record may stand whose header the library cannot read. It does not say which partition it was reading."""
+    places = [f"{_name(stream)} from offset {await consumer.position(_tp(stream))} on" for stream in sorted(wanted)]
+    return (
+        f"Kafka: a record has a header whose name is no UTF-8, in {' or '.join(places)}: look for it with "
+        "kafka-console-consumer, save it, set the group behind it with kafka-consumer-groups and start again"
+    )
 
 
 def _as_ours(error: Exception, doing: str) -> DeidError:

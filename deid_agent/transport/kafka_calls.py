@@ -6,6 +6,7 @@ closes a client runs in a task of its own, which gets a moment to end by itself.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import TypeVar
 
@@ -23,15 +24,26 @@ async def uncut(call: Coroutine[object, object, T]) -> T:
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
-        await asyncio.wait({task}, timeout=_MOMENT_S)
-        await cut(task)
+        # In a task of its own: a second cancellation must not leave the call running.
+        ending = asyncio.ensure_future(_end(task))
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({ending})
         raise
-    finally:
-        task.cancel()
     return task.result()
 
 
-async def cut(task: "asyncio.Task[T]") -> None:
+async def briefly(call: Coroutine[object, object, object]) -> None:
+    """Let ``call`` end by itself for half a second, then cut it off. What it raised is nobody's."""
+    await uncut(_end(asyncio.ensure_future(call)))
+
+
+async def _end(task: "asyncio.Future[T]") -> None:
+    await asyncio.wait({task}, timeout=_MOMENT_S)
+    await cut(task)
+
+
+async def cut(task: "asyncio.Future[T]") -> None:
     """Cancel until it has ended, without raising what it raised."""
     while not task.done():
         task.cancel()

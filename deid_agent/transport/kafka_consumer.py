@@ -9,7 +9,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 
 from deid_agent.agent.ports import Coordinates, Partition, Record
 from deid_agent.errors import LostError, UnsafeError
-from deid_agent.transport.kafka_calls import uncut
+from deid_agent.transport.kafka_calls import briefly
 from deid_agent.transport.kafka_settings import KafkaSettings
 
 Told = Callable[[list[Partition]], Awaitable[None]]
@@ -54,7 +54,7 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
         for task in tasks:
             if task:
                 task.cancel()
-        await uncut(self._client.close())
+        await briefly(self._client.close())
 
 
 class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]

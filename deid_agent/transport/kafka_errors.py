@@ -83,7 +83,7 @@ _ADVICE: dict[type[BaseException], str] = {
     theirs.TopicAuthorizationFailedError: "grant the principal access to the topics of kafka.routes",
     theirs.GroupAuthorizationFailedError: "grant the principal READ on the consumer group",
     theirs.TransactionalIdAuthorizationFailed: "grant the principal WRITE on transactional ids deid-<group>-*",
-    theirs.InvalidTransactionTimeout: "lower kafka.transaction_timeout_ms or raise transaction.max.timeout.ms",
+    theirs.InvalidTransactionTimeout: "raise transaction.max.timeout.ms of the broker to 60000 at least",
     theirs.InvalidSessionTimeoutError: "set kafka.session_timeout_ms within the broker's group limits",
     NotImplementedError: "the broker's version is not supported; Apache Kafka 2.5 or later is needed",
 }

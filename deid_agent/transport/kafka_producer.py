@@ -15,12 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent.ports import Partition
 from deid_agent.errors import ConfigurationError, LostError, TransientError
-from deid_agent.transport.kafka_calls import uncut
+from deid_agent.transport.kafka_calls import briefly, uncut
 from deid_agent.transport.kafka_errors import cause_of
 from deid_agent.transport.kafka_messages import Message, place
 from deid_agent.transport.kafka_offsets import stable_position
@@ -277,6 +278,13 @@ def death(producer: AIOKafkaProducer) -> BaseException | None:
     return cause_of(error)
 
 
+def abort(client: AIOKafkaClient) -> None:
+    """Drop what stands in its sockets: to close them would send that first, for minutes where the broker is gone."""
+    for connection in client._conns.values():
+        if connection._writer is not None:
+            connection._writer.transport.abort()
+
+
 async def discard(producer: AIOKafkaProducer) -> None:
     """Close without flushing: a producer in an unknown state must let nothing more out.
 
@@ -284,12 +292,13 @@ async def discard(producer: AIOKafkaProducer) -> None:
     makes it wait for its requests, which look for a coordinator for ever; the second one ends those.
     """
     producer._closed = True
-    await uncut(producer.client.close())
+    abort(producer.client)
+    await briefly(producer.client.close())
     closing = asyncio.create_task(producer._sender.close())
     await asyncio.wait({closing}, timeout=_CLOSE_S)
     closing.cancel()
     await asyncio.wait({closing}, timeout=_CLOSE_S)
-    await uncut(producer.client.close())
+    await briefly(producer.client.close())
     _look_at_errors(producer)
 
 

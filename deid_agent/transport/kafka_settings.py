@@ -104,11 +104,11 @@ class KafkaSettings:
 
     def transactional_id(self, topic: str, partition: int) -> str:
         """The id that only the owner of this input partition may write under; stable over restarts and members."""
-        return f"deid-{self.group_id}-{topic}-{partition}"
+        return f"deid-{self.group_id}-/{topic}/{partition}"
 
     def replay_id(self, topic: str) -> str:
         """The transactional id for putting letters of this topic back; those of partitions end in a digit."""
-        return f"deid-{self.group_id}-{self.letters_of(topic)}-replay"
+        return f"deid-{self.group_id}-/{self.letters_of(topic)}/replay"
 
     @property
     def longest_s(self) -> float:

@@ -193,3 +193,42 @@ async def test_a_transport_that_overhears_a_stop_keeps_no_agent_running() -> Non
     assert task.done()
     await task
     assert bench.cluster.members == []
+
+
+@virtual
+async def test_a_stop_does_not_wait_for_workers_that_start() -> None:
+    """Each loads its models, which takes minutes where there are many and few cores."""
+
+    class Slow(EagerExecutor):
+        async def start(self) -> None:
+            await asyncio.sleep(100)
+
+    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    bench.executor = Slow()
+    task = bench.start()
+    await pass_time(1)
+    bench.runner.request_stop()
+    await pass_time(1)
+    assert task.done()
+    await task
+
+
+@virtual
+async def test_a_flow_that_outlives_its_drain_forgets_nothing_of_its_heir() -> None:
+    """A broker that is gone may hold a settle for longer than a rebalance waits; then the partition comes back."""
+    bench = Bench(RunnerSettings(drain_s=2), finite=False)
+    bench.fill(3)
+    task = bench.start()
+    await pass_time(1)
+    runner = bench.runner
+    old = runner._flows[A]
+    await runner.assigned([A])
+    heir = runner._flows[A]
+    assert heir is not old
+    heir.take(bench.cluster.logs[A][0])
+    assert bench.executor.waiting == 1
+    old.end()
+    assert bench.executor.waiting == 1, "the record of the new flow"
+    runner.request_stop()
+    await pass_time(5)
+    await task

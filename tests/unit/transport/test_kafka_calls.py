@@ -6,7 +6,7 @@ import pytest
 from support.runner_bench import virtual
 from support.virtual import pass_time
 
-from deid_agent.transport.kafka_calls import cut, uncut
+from deid_agent.transport.kafka_calls import briefly, cut, uncut
 
 
 async def deaf(times: int) -> str:
@@ -43,6 +43,35 @@ async def test_a_call_that_overhears_its_end_is_told_again() -> None:
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
+
+
+@virtual
+async def test_a_call_has_ended_also_where_its_caller_is_cancelled_twice() -> None:
+    """A time-out, then a stop."""
+    inner = asyncio.Event()
+
+    async def call() -> None:
+        try:
+            await deaf(2)
+        finally:
+            inner.set()
+
+    task = asyncio.create_task(uncut(call()))
+    await pass_time(0.1)
+    task.cancel()
+    await pass_time(0.1)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert inner.is_set()
+
+
+@virtual
+async def test_what_is_let_end_briefly_ends() -> None:
+    for times in (0, 2):
+        ended = asyncio.create_task(briefly(deaf(times)))
+        async with asyncio.timeout(3):
+            await ended
 
 
 @virtual

@@ -60,7 +60,18 @@ def test_defaults_promise_exactly_once_and_take_plain_words() -> None:
 
 def test_the_transactional_id_is_stable_and_tells_partitions_apart() -> None:
     """Another id after an upgrade would fence nobody: a member of the old version could still write."""
-    assert settings().transactional_id("adt", 3) == "deid-g-adt-3"
+    assert settings().transactional_id("adt", 3) == "deid-g-/adt/3"
+
+
+def test_no_two_groups_share_a_transactional_id() -> None:
+    """Each would fence the other for ever."""
+    ids = [
+        settings(group_id="deid", routes={"test-adt": "out"}).transactional_id("test-adt", 0),
+        settings(group_id="deid-test", routes={"adt": "out"}).transactional_id("adt", 0),
+        settings(group_id="deid", routes={"test-adt": "out"}).replay_id("test-adt"),
+        settings(group_id="deid-test", routes={"adt": "out"}).replay_id("adt"),
+    ]
+    assert len(set(ids)) == len(ids)
 
 
 def test_passwords_are_in_no_repr() -> None:

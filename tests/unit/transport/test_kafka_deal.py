@@ -1,0 +1,150 @@
+"""Partitions that are dealt out, with a client that does as the test says."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from aiokafka import TopicPartition, errors
+from support.runner_bench import A, B, virtual
+from support.transport_contract import Member
+
+from deid_agent.agent.ports import Partition
+from deid_agent.errors import TransientError, UnsafeError
+from deid_agent.transport import kafka
+from deid_agent.transport.kafka import KafkaTransport
+from deid_agent.transport.kafka_settings import KafkaSettings
+
+SETTINGS = KafkaSettings(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
+
+
+class Writer:
+    """Opens after ``takes_s``, at ``position``, or fails."""
+
+    def __init__(self, takes_s: float = 0.0, position: int | None = 100, error: Exception | None = None) -> None:
+        self._takes_s, self._error = takes_s, error
+        self.position = position
+        self.closed = self.cancelled = False
+
+    async def open(self) -> int | None:
+        try:
+            await asyncio.sleep(self._takes_s)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        if self._error is not None:
+            raise self._error
+        return self.position
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Consumer:
+    """Knows where it was set to."""
+
+    def __init__(self) -> None:
+        self.seeks: list[tuple[int, int]] = []
+        self.error: Exception | None = None
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.seeks.append((tp.partition, offset))
+
+    async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 40)
+
+    def highwater(self, tp: TopicPartition) -> int:
+        return 1_000
+
+    async def position(self, tp: TopicPartition) -> int:
+        return 7 + int(tp.partition)
+
+    def raise_death(self) -> None:
+        pass
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        pass
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[SimpleNamespace]]:
+        if self.error is not None:
+            raise self.error
+        return {}
+
+
+@pytest.fixture
+def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
+    """A transport in its group, whose partitions get these writers one after another."""
+
+    def dealt(*writers: Writer) -> KafkaTransport:
+        made = iter(writers)
+        monkeypatch.setattr(kafka, "make_writer", lambda *_: next(made))
+        transport = KafkaTransport(SETTINGS)
+        transport._consumer, transport._listener = Consumer(), Member()  # type: ignore[assignment]
+        return transport
+
+    return dealt
+
+
+def test_a_writer_that_is_slow_to_open_does_not_outlive_a_deal_that_failed(deal: Callable[..., KafkaTransport]) -> None:
+    """It would take the place of its heir, fence it, and set the consumer back."""
+    slow, heir = Writer(takes_s=0.4, position=50), Writer()
+    transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), heir)
+
+    @virtual
+    async def ask() -> None:
+        await transport._assigned([A, B])
+        assert slow.cancelled
+        with pytest.raises(TransientError):
+            await transport.poll(1)  # has the group deal out anew
+        await transport._revoked([A, B])
+        await transport._assigned([A, B])
+        await asyncio.sleep(1.0)
+        assert transport._writers[B] is heir  # type: ignore[comparison-overlap]
+        assert transport._consumer.seeks == [(0, 100), (1, 100)]  # type: ignore[union-attr]
+
+    ask()
+
+
+def test_lag_is_known_before_the_first_record_is_settled(deal: Callable[..., KafkaTransport]) -> None:
+    """Else a new group whose transactions never go through looks well for ever."""
+    transport = deal(Writer(position=None))
+
+    @virtual
+    async def ask() -> None:
+        assert transport.lag(A) is None
+        await transport._assigned([A])
+        assert transport.lag(A) == 1_000 - 40
+
+    ask()
+
+
+def test_a_header_that_cannot_be_read_is_told_with_its_place(deal: Callable[..., KafkaTransport]) -> None:
+    """Other clients send names in any bytes; the library reads UTF-8 alone and would meet the record at every start."""
+    transport = deal(Writer(), Writer())
+
+    @virtual
+    async def ask() -> None:
+        await transport._assigned([A, B])
+        transport._consumer.error = UnicodeDecodeError("utf-8", b"Gr\xfc\xdfe", 2, 3, "invalid start byte")  # type: ignore[union-attr]
+        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: look for it") as told:
+            await transport.poll(1)
+        assert "Gr" not in str(told.value)
+
+    ask()
+
+
+def test_a_stopped_transport_keeps_no_writer_that_opens_late(deal: Callable[..., KafkaTransport]) -> None:
+    """The library ends its rebalance before it leaves the group."""
+    late = Writer(takes_s=0.4)
+    transport = deal(late)
+
+    @virtual
+    async def ask() -> None:
+        dealing = asyncio.create_task(transport._assigned([Partition("adt", 0)]))
+        await asyncio.sleep(0.1)
+        transport._consumer = None
+        await dealing
+        assert late.closed
+        assert transport._writers == {}
+
+    ask()

@@ -1,0 +1,38 @@
+"""A producer that is thrown away while its broker takes nothing more."""
+
+import asyncio
+import struct
+
+from aiokafka.client import ConnectionGroup
+from aiokafka.conn import create_conn
+
+from deid_agent.transport.kafka_producer import discard, make_producer
+from deid_agent.transport.kafka_settings import KafkaSettings
+
+SETTINGS = KafkaSettings(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
+
+
+async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -> None:
+    """To close the connection would send it first, until TCP gives up; no deadline above would cut that off."""
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (length,) = struct.unpack(">i", await reader.readexactly(4))
+        asked = await reader.readexactly(length)
+        told = asked[4:8] + struct.pack(">hi", 0, 0)  # knows no API, by its correlation id
+        writer.write(struct.pack(">i", len(told)) + told)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        connected.append(writer)
+
+    connected: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        connection = await create_conn("127.0.0.1", server.sockets[0].getsockname()[1])
+        producer = make_producer(SETTINGS)
+        producer.client._conns[(1, ConnectionGroup.DEFAULT)] = connection
+        connection._writer.write(b"x" * (16 << 20))
+        assert connection._writer.transport.get_write_buffer_size() > 0, "the kernel took all of it"
+        transport = connection._writer.transport
+        async with asyncio.timeout(10):
+            await discard(producer)
+        assert transport.get_write_buffer_size() == 0
+        for writer in connected:
+            writer.transport.abort()
