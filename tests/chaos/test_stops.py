@@ -79,7 +79,7 @@ async def test_a_stop_settles_what_has_begun_and_ends_with_zero(world: KafkaWorl
             agent.start()
             await until(lambda: agent.owned() == PARTITIONS)
             await seen.reach(lambda goal=goal: len(seen.seen) >= goal)  # type: ignore[misc]
-            assert agent.stop() == 0
+            assert agent.stop(within_s=90) == 0
             assert [line["unsettled"] for line in agent.events("AgentStopped")] == [0]
         agent.start()
         await until(lambda: agent.owned() == PARTITIONS)
