@@ -39,7 +39,12 @@ def rewritten(div: str, old: str, new: str, index: int = 0) -> str:
         ("<div>&bogus; &#0; &amp</div>", "&bogus; &#0; &amp\n"),
         ("<div>before<!-- seen by Voss -->after</div>", "before\n seen by Voss \nafter\n"),
         ("<div><![CDATA[Ada]]></div>", "Ada\n"),
+        ("<div><!-- <Dr Ada Okafor> -->x</div>", " <Dr Ada Okafor> \nx\n"),
+        ("<div><!-- <b>Ada</b> ]]> <Okafor --></div>", " <b>Ada</b> ]]> <Okafor \n"),
+        ("<div><![CDATA[<Ada> <!Okafor> --> <?Ada x?>]]></div>", "<Ada> <!Okafor> --> <?Ada x?>\n"),
+        ("<div><?pi <Okafor> ?> x</div>", "<Okafor> \n x\n"),
         ("<div>5 < 6, a<b and <i x='>'>c</i></div>", "5 < 6, a<b and c\n"),
+        ("<div>Ada --> ]]> ?> x</div>", "Ada --> ]]> ?> x\n"),
         ("<div>Ada <b", "Ada <b"),
         ("plain", "plain"),
     ],
@@ -57,6 +62,8 @@ def test_reads(div: str, text: str) -> None:
         ("<div>St. Mary</div>", "St. Mary", "Smith & <Sons>", "<div>Smith &amp; &lt;Sons&gt;</div>"),
         ('<div>Ada\n  "Okafor"</div>', 'Ada "Okafor"', 'Eve "Ruiz"', '<div>Eve "Ruiz"</div>'),
         ("<p>Ada</p><p>Okafor</p>", "Ada\nOkafor", "Eve\nRuiz", "<p>Eve</p><p>Ruiz</p>"),
+        ("<p><!-- <Okafor> -->x</p>", "Okafor", "Ruiz", "<p><!-- <Ruiz> -->x</p>"),
+        ("<p><![CDATA[<Okafor>]]></p>", "<Okafor>", "Ruiz", "<p><![CDATA[Ruiz]]></p>"),
     ],
 )
 def test_writes(div: str, old: str, new: str, expected: str) -> None:
