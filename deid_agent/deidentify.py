@@ -78,14 +78,12 @@ class Deidentifier:
         self._guard = guard
         self._inner = tuple(inner)
 
-    def message(
-        self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
-    ) -> Deidentified:
-        """One payload (a message, a batch, NDJSON) with its record key and headers; ``seen`` is told each change.
+    def message(self, payload: bytes, *, key: bytes | None = None, seen: Observer | None = None) -> Deidentified:
+        """One payload (a message, a batch, NDJSON) with its record key; ``seen`` is told each change.
 
         Raises ``MessageError`` where the payload cannot be understood; nothing of it may then be published.
         """
-        return alone(self.asking(payload, key=key, headers=headers, seen=seen), self.read)
+        return alone(self.asking(payload, key=key, seen=seen), self.read)
 
     def read(self, documents: Sequence[Document]) -> list[list[Span]]:
         """What stands in each of the documents, as whoever drives ``asking`` is to answer."""
@@ -99,7 +97,7 @@ class Deidentifier:
     def asking(
         self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
     ) -> Asking[Deidentified]:
-        """``message`` in steps, from one text to read to the next; for ``together``."""
+        """``message`` in steps, from one text to read to the next, with the record's headers; for ``together``."""
         notes: Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []

@@ -6,11 +6,11 @@ from xml.parsers import expat
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.edits import apply
 from support.markup import blanked, cda, html, overwritten, ranges, shape
 
 from deid_agent.codec.markup.message import MarkupMessage
 from deid_agent.errors import MessageError
-from deid_agent.sites import apply
 
 NAMES = [
     *(

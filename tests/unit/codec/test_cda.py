@@ -10,12 +10,13 @@ from typing import cast
 from xml.parsers import expat
 
 import pytest
+from support.edits import apply
 from support.markup import RULES, blanked, cda, document, overwritten, ranges, shape
 
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.context import facts_of
 from deid_agent.errors import ConfigurationError, MessageError
-from deid_agent.sites import Edit, Role, apply
+from deid_agent.sites import Edit, Role
 from deid_agent.spans import Replacement
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/cda/sites.toml").read_text("utf-8"))["case"]

@@ -4,10 +4,11 @@ import json
 import time
 
 import pytest
+from support.edits import apply
 from support.fhir import parsed
 
 from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.sites import Edit, Narrative, apply
+from deid_agent.sites import Edit, Narrative
 from deid_agent.spans import Replacement
 
 
