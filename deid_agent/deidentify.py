@@ -67,8 +67,12 @@ class Deidentifier:
         policy: Policy,
         guard: Guard,
         inner: Sequence[Codec] = (),
+        resources: frozenset[str] = frozenset(),
     ) -> None:
-        """``inner`` are formats that come as attachments only; they are asked first."""
+        """``inner`` are formats that come as attachments only; they are asked first.
+
+        ``resources`` are the types of FHIR: a record key may be a reference to one.
+        """
         self._codecs = tuple(codecs)
         self._keys = tagger.without_models()
         self._policy = policy
@@ -77,15 +81,14 @@ class Deidentifier:
         self._narratives = Narratives(policy, self._replacer)
         self._guard = guard
         self._inner = tuple(inner)
+        self._resources = resources
 
-    def message(
-        self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
-    ) -> Deidentified:
-        """One payload (a message, a batch, NDJSON) with its record key and headers; ``seen`` is told each change.
+    def message(self, payload: bytes, *, key: bytes | None = None, seen: Observer | None = None) -> Deidentified:
+        """One payload (a message, a batch, NDJSON) with its record key; ``seen`` is told each change.
 
         Raises ``MessageError`` where the payload cannot be understood; nothing of it may then be published.
         """
-        return alone(self.asking(payload, key=key, headers=headers, seen=seen), self.read)
+        return alone(self.asking(payload, key=key, seen=seen), self.read)
 
     def read(self, documents: Sequence[Document]) -> list[list[Span]]:
         """What stands in each of the documents, as whoever drives ``asking`` is to answer."""
@@ -99,7 +102,7 @@ class Deidentifier:
     def asking(
         self, payload: bytes, *, key: bytes | None = None, headers: Headers = (), seen: Observer | None = None
     ) -> Asking[Deidentified]:
-        """``message`` in steps, from one text to read to the next; for ``together``."""
+        """``message`` in steps, from one text to read to the next, with the record's headers; for ``together``."""
         notes: Notes = Counter()
         parts: list[bytes] = []
         facts: list[Fact] = []
@@ -321,7 +324,8 @@ class Deidentifier:
 
     def _key(self, key: bytes | None, facts: tuple[Fact, ...]) -> bytes | None:
         name = "" if key is None else recordkey.document_of(key.decode("utf-8", "replace"))
-        return recordkey.sanitized(key, facts, scope_of(name, None, facts), self._replacer, self._keys.find)
+        scope = scope_of(name, None, facts)
+        return recordkey.sanitized(key, facts, scope, self._replacer, self._keys.find, self._resources)
 
     def _kept(self, headers: Headers) -> Headers:
         return kept(headers, self._policy.headers)

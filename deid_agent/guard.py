@@ -45,7 +45,6 @@ _BLANK = "\x00"
 _NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _LITERALS = frozenset({PhiType.EMAIL, PhiType.URL, PhiType.IPADDRESS, PhiType.USERNAME})
 _SITES = frozenset({PhiType.HOSPITAL, PhiType.ORGANIZATION})
-_PLACES = _SITES | {PhiType.STREET, PhiType.CITY}
 _ALWAYS = _NAMES | _LITERALS | {PhiType.STREET, PhiType.CITY}
 _RESERVED = ("example", "localhost", "127.0.0.1")
 """Names that belong to nobody (RFC 2606)."""

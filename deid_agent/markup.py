@@ -5,7 +5,6 @@ notes. Stripping the markup gives the note back byte for byte; spans are never n
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from deid_agent.phi import PhiType
@@ -65,14 +64,3 @@ def parse(marked: str, source: str = "gold") -> Annotated:
         at = close + 2
     out.append(marked[at:])
     return Annotated("".join(out), tuple(spans))
-
-
-def render(text: str, spans: Iterable[Span]) -> str:
-    """``text`` with the markup of disjoint, sorted ``spans`` put in."""
-    out: list[str] = []
-    at = 0
-    for span in spans:
-        out += (text[at : span.start], f"[[{span.type}|", text[span.start : span.end], "]]")
-        at = span.end
-    out.append(text[at:])
-    return "".join(out)

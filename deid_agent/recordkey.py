@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from deid_agent.phi import PhiType
 from deid_agent.policy import KeyMode, Method
@@ -17,42 +17,20 @@ Find = Callable[[Document], Iterable[Span]]
 
 _SEPARATOR = re.compile(r"[_\-/.]")
 _REFERENCE = re.compile(r"([A-Z][A-Za-z]{2,40})/[A-Za-z0-9.-]{1,64}")
-_NAMES = """
-Account ActivityDefinition ActorDefinition AdministrableProductDefinition AdverseEvent AllergyIntolerance
-Appointment AppointmentResponse ArtifactAssessment AuditEvent Basic Binary BiologicallyDerivedProduct
-BiologicallyDerivedProductDispense BodySite BodyStructure Bundle CapabilityStatement CarePlan CareTeam
-CatalogEntry ChargeItem ChargeItemDefinition Citation Claim ClaimResponse ClinicalImpression
-ClinicalUseDefinition CodeSystem Communication CommunicationRequest CompartmentDefinition Composition ConceptMap
-Condition ConditionDefinition Consent Contract Coverage CoverageEligibilityRequest CoverageEligibilityResponse
-DataElement DetectedIssue Device DeviceAssociation DeviceComponent DeviceDefinition DeviceDispense DeviceMetric
-DeviceRequest DeviceUsage DeviceUseStatement DiagnosticReport DocumentManifest DocumentReference
-EligibilityRequest EligibilityResponse Encounter EncounterHistory Endpoint EnrollmentRequest EnrollmentResponse
-EpisodeOfCare EventDefinition Evidence EvidenceReport EvidenceVariable ExampleScenario ExpansionProfile
-ExplanationOfBenefit FamilyMemberHistory Flag FormularyItem GenomicStudy Goal GraphDefinition Group
-GuidanceResponse HealthcareService ImagingManifest ImagingSelection ImagingStudy Immunization
-ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide Ingredient InsurancePlan InventoryItem
-InventoryReport Invoice Library Linkage List Location ManufacturedItemDefinition Measure MeasureReport Media
-Medication MedicationAdministration MedicationDispense MedicationKnowledge MedicationRequest MedicationStatement
-MedicinalProductDefinition MessageDefinition MessageHeader MolecularSequence NamingSystem NutritionIntake
-NutritionOrder NutritionProduct Observation ObservationDefinition OperationDefinition OperationOutcome
-Organization OrganizationAffiliation PackagedProductDefinition Parameters Patient PaymentNotice
-PaymentReconciliation Permission Person PlanDefinition Practitioner PractitionerRole Procedure ProcedureRequest
-ProcessRequest ProcessResponse Provenance Questionnaire QuestionnaireResponse ReferralRequest
-RegulatedAuthorization RelatedPerson RequestGroup RequestOrchestration Requirements ResearchDefinition
-ResearchElementDefinition ResearchStudy ResearchSubject RiskAssessment Schedule SearchParameter Sequence
-ServiceDefinition ServiceRequest Slot Specimen SpecimenDefinition StructureDefinition StructureMap Subscription
-SubscriptionStatus SubscriptionTopic Substance SubstanceDefinition SubstanceNucleicAcid SubstancePolymer
-SubstanceProtein SubstanceReferenceInformation SubstanceSourceMaterial SupplyDelivery SupplyRequest Task
-TerminologyCapabilities TestPlan TestReport TestScript Transport ValueSet VerificationResult VisionPrescription
-"""
-_RESOURCES = frozenset(_NAMES.split())
-"""Resource types of FHIR R3 to R5. Only these stay before a slash: OAH/90217 is a number, Okafor/90217 a name in it."""
 
 
-def sanitized(key: bytes | None, facts: tuple[Fact, ...], scope: Scope, replacer: Replacer, find: Find) -> bytes | None:
+def sanitized(
+    key: bytes | None,
+    facts: tuple[Fact, ...],
+    scope: Scope,
+    replacer: Replacer,
+    find: Find,
+    resources: Container[str] = frozenset(),
+) -> bytes | None:
     """The record key, sanitized as the policy says; a null key stays null.
 
-    ``facts`` and ``scope`` are those of the message and matter to file names only.
+    ``facts`` and ``scope`` are those of the message and matter to file names only. ``resources`` are the types of
+    FHIR: these alone stay before a slash, for OAH/90217 is a number, and Okafor/90217 has a name in it.
     """
     mode = replacer.policy.record_key
     if key is None or mode is KeyMode.DROP:
@@ -65,7 +43,7 @@ def sanitized(key: bytes | None, facts: tuple[Fact, ...], scope: Scope, replacer
         return _as_text(text, facts, scope, replacer, find).encode(charset, "replace")
     # A FHIR key is often a reference: the id alone is mapped, so that it joins with Resource.id.
     reference = _REFERENCE.fullmatch(text)
-    head = f"{reference[1]}/" if reference and reference[1] in _RESOURCES else ""
+    head = f"{reference[1]}/" if reference and reference[1] in resources else ""
     new = replacer.surrogates.replace(PhiType.IDNUM, text[len(head) :], kind=Kind.VALUE, scope=Scope(document=""))
     return (head + new).encode(charset, "replace")
 

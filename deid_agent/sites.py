@@ -168,16 +168,11 @@ class Message(Protocol):
         """``text`` as a value of this message: escapes and charset applied."""
 
 
-def apply(raw: bytes, edits: Sequence[Edit]) -> bytes:
-    """``raw`` with every edit in place, all other bytes untouched.
+def place(raw: bytes, edits: Sequence[Edit]) -> tuple[bytes, list[tuple[int, int]]]:
+    """``raw`` with every edit in place, all other bytes untouched; and where each edit stands then, in byte order.
 
     Raises ``ValueError`` where two edits overlap: that is a fault of a codec, and writing on would leak.
     """
-    return place(raw, edits)[0]
-
-
-def place(raw: bytes, edits: Sequence[Edit]) -> tuple[bytes, list[tuple[int, int]]]:
-    """As ``apply``, and the byte range of the result in which each edit stands, in byte order."""
     out: list[bytes] = []
     ranges: list[tuple[int, int]] = []
     at = size = 0

@@ -1,10 +1,10 @@
 """Span algebra: half-open ranges of characters of one document.
 
-Nothing here keeps or shows text: a span is coordinates, a type and a source.
+Nothing here shows text: a span is coordinates, a type and a source.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from deid_agent.phi import PhiType
@@ -45,7 +45,7 @@ class Replacement:
 
     start: int
     end: int
-    text: str
+    text: str = field(repr=False)
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:

@@ -182,7 +182,7 @@ class _Segments:
 
     def __init__(self, line: str, header: re.Match[str]) -> None:
         self._field, marks = header[1], header[2]
-        self._component, self._repetition, self._escape, self._subcomponent = (*marks[:4], *[""] * 4)[:4]
+        self._component, self._repetition, _, self._subcomponent = (*marks[:4], *[""] * 4)[:4]
         fields = line.split(self._field)
         self._version = _nearest(fields[11] if len(fields) > 11 else "")
 

@@ -56,8 +56,9 @@ class Workshop:
         loaded = registry.load_rules(self.rules)
         models = self.models or resources.folder("models")
         known = KnownRecognizer(Words.of(loaded.lexicons), exact=True)
+        fhir = FhirCodec(self.rules)
         return Deidentifier(
-            codecs=(Hl7Codec(self.rules), FhirCodec(self.rules), CdaCodec(self.rules)),
+            codecs=(Hl7Codec(self.rules), fhir, CdaCodec(self.rules)),
             tagger=watched(systems.tagger(loaded, models, self.system, _profile(self.profile))),
             surrogates=Surrogates(
                 self.key.secret,
@@ -69,6 +70,7 @@ class Workshop:
             ),
             policy=self.policy,
             inner=(RtfCodec(), HtmlCodec(self.rules)),
+            resources=fhir.resources,
             guard=Guard(known.recognize, known.rules_out),
         )
 

@@ -59,15 +59,3 @@ def mend(file: int) -> int:
         os.ftruncate(file, end)
         os.fsync(file)
     return size - end
-
-
-class NoAudit:
-    """Keeps nothing: for tests and for commands that write remarks elsewhere."""
-
-    async def append(self, entries: Sequence[Entry]) -> Sequence[bytes]:
-        """Forget the entries."""
-        del entries
-        return ()
-
-    async def close(self) -> None:
-        """Nothing to close."""

@@ -79,14 +79,6 @@ class PartitionLedger:
             self._ready.append(head)
             del self._open[first]
 
-    def committable(self) -> int | None:
-        """One past the longest finished prefix; None where all of it is confirmed, or after ``revoke()``."""
-        if self._revoked:
-            return None
-        if self._ready:
-            return self._ready[-1].record.coordinates.offset + 1
-        return self._taken.position if self._taken else None
-
     def take(self, limit: int) -> Batch | None:
         """Up to ``limit`` records of the finished prefix, in order; None where there are none, or after ``revoke()``.
 

@@ -17,7 +17,9 @@ from deid_agent.cli.wire import Left, check_key, serve
 @click.option("--policy", help="Profile name or policy file; overrides the file and the environment.")
 @click.option("--workers", type=click.IntRange(0, 256), help="Worker processes; overrides agent.workers.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe log line.")
-@click.option("--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka unless allowed.")
+@click.option(
+    "--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka and MLLP unless allowed."
+)
 @guarded
 def run(file: Path, policy: str | None, workers: int | None, log_level: str | None, demo_key: bool) -> Exit:
     """Take messages in, publish them sanitized, until stopped (SIGTERM or ^C) or until a folder is empty.

@@ -4,15 +4,15 @@ import codecs
 from array import array
 
 
-def stateless(raw: bytes, charset: str, start: int = 0) -> "tuple[str, array[int], array[int]]":
-    """The characters of ``raw[start:]`` and where each starts and ends; a bad byte is read as latin-1.
+def stateless(raw: bytes, charset: str) -> "tuple[str, array[int], array[int]]":
+    """The characters of ``raw`` and where each starts and ends; a bad byte is read as latin-1.
 
     Byte by byte, because a trail byte may equal an ASCII character, and several codes may mean one character.
     """
     decoder = codecs.getincrementaldecoder(charset)()
     out: list[str] = []
     starts, ends = array("Q"), array("Q")
-    at = since = start
+    at = since = 0
     while at < len(raw):
         try:
             text = decoder.decode(raw[at : at + 1], at + 1 == len(raw))

@@ -28,7 +28,11 @@ MOST: Final = 256 * 1024
 MESSAGE, NOTE = b"message", b"note"
 _HL7 = ("MSH|", "FHS|", "BHS|")
 _CATEGORIES = {kind.value: category.value for kind, category in CATEGORY.items()}
-_PREFIXES = {"known": "known", "crf": "model", "weak": "model", "again": "again", "login": "login", "lexicon": "list"}
+_MODELS = ("crf", "char-crf", "neural", "filter", "weak")
+_PREFIXES = {
+    **{"known": "known", "again": "again", "login": "login", "lexicon": "list"},
+    **dict.fromkeys(_MODELS, "model"),
+}
 _PARTS = {"structure": "field", ELSEWHERE: "field", "guard": "guard", "pdf": "attachment", "attachment": "attachment"}
 
 
@@ -114,7 +118,7 @@ def _mark(cause: Cause, sure: dict[str, Confidence], watch: "_Watch") -> dict[st
         "known": "certain: the message itself names it",
         "guard": "certain: the message itself names it",
         "again": "found elsewhere in the text",
-        "model": "likely" if prefix == "crf" else "possible",
+        "model": "possible" if prefix == "weak" or cause.source.endswith("-weak") else "likely",
     }
     return {
         "type": cause.type or "FOLLOWS",

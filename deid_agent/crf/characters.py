@@ -7,7 +7,7 @@ Time is linear in the text. Source: Liu 2015 section 3.2.3.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from deid_agent.crf.columns import Column, Ints, Spread, View
 from deid_agent.crf.features import Features, at_units, combined, joined, parts
-from deid_agent.crf.labels import OUTSIDE, Schema, encode
-from deid_agent.crf.model import Chain
+from deid_agent.crf.labels import Schema, encode
 from deid_agent.spans import Span
 from deid_agent.text import Document, Range
 
@@ -275,13 +274,3 @@ def examples(
             units = np.arange(start, end)
             labels = encode(gold, [(at, at + 1) for at in range(start, end)], Schema.EDGES)
             yield [combined(t, numbered, units) for t in features.templates], labels
-
-
-def sparser(chain: Chain, odds: float) -> Chain:
-    """The chain with each span ``exp(odds)`` times less likely: training on windows sees more PHI than there is."""
-    transitions = chain.transitions.copy()
-    outside = chain.labels.index(OUTSIDE)
-    stays = transitions[outside, outside]
-    transitions[outside] -= np.float32(odds)
-    transitions[outside, outside] = stays
-    return replace(chain, transitions=transitions)

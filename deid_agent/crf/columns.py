@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Spread:
     """A column whose units share values: the value of unit ``i`` is ``values[at[i]]``."""
 
-    values: Column
+    values: Column = field(repr=False)
     at: Ints
 
     def whole(self) -> list[str]:

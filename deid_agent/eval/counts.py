@@ -161,10 +161,6 @@ class Cover:
         """True where every character of the range is covered."""
         return self._flags.find(0, start, end) < 0
 
-    def touches(self, start: int, end: int) -> bool:
-        """True where a character of the range is covered."""
-        return self._flags.find(1, start, end) >= 0
-
 
 def leaks(text: str, span: Span, covered: Cover) -> bool:
     """True where a word of the gold span, or a span without words, is not covered as a whole."""

@@ -1,12 +1,11 @@
-"""The fixed split of ``corpus/``: what is tuned on, what is trained on, and one author out at a time.
+"""The fixed split of ``corpus/``: what is tuned on and what is trained on.
 
 Whether a patient is in dev depends on its id alone, so notes that are added later move nobody. Patients are never
 divided: notes of one patient share names and numbers. Whole authors are held out because a new site is a new author.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import StrEnum
 
 from deid_agent.eval.markup import Note
@@ -26,15 +25,6 @@ class Part(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """One author held out: ``train`` holds no note of it."""
-
-    author: str
-    train: tuple[Note, ...]
-    held_out: tuple[Note, ...]
-
-
 def in_dev(patient: str) -> bool:
     """True for a patient of dev: of a dev author, or of the tenth of the first authors' that its digest chooses."""
     author = patient.partition("-")[0]
@@ -48,10 +38,3 @@ def part(notes: Iterable[Note], which: Part) -> list[Note]:
     if which is Part.ALL:
         return list(notes)
     return [note for note in notes if in_dev(note.patient) == (which is Part.DEV)]
-
-
-def folds(notes: Sequence[Note]) -> Iterator[Fold]:
-    """Leave one author out, by author: each of them held out once."""
-    for author in sorted({note.author for note in notes}):
-        rest = tuple(note for note in notes if note.author != author)
-        yield Fold(author, rest, tuple(note for note in notes if note.author == author))

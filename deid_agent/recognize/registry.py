@@ -51,8 +51,3 @@ def assemble(rules: Ruleset, system: str) -> tuple[Recognizer, ...]:
     if system not in SYSTEMS:
         raise ConfigurationError(f"unknown recognizer system {system}: one of {', '.join(SYSTEMS)}")
     return tuple(_KINDS[kind](rules) for kind in SYSTEMS[system])
-
-
-def build(rules: Path, system: str) -> tuple[Recognizer, ...]:
-    """``assemble`` over the rules of a folder, for callers that need no vetoes."""
-    return assemble(load_rules(rules), system)

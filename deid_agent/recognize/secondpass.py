@@ -74,6 +74,9 @@ class _Node(dict[str, "_Node"]):
     def __init__(self) -> None:
         self.votes: Counter[tuple[PhiType, str]] = Counter()
 
+    def __repr__(self) -> str:
+        return f"_Node({len(self)})"
+
 
 @dataclass(frozen=True, slots=True)
 class SecondPass:

@@ -88,7 +88,7 @@ class KafkaSettings:
                 self.audit_topic in inputs | outputs | letters,
                 "routes: the topic of the audit (audit.topic) takes messages too; give it one of its own",
             ),
-            (self.compression not in _COMPRESSIONS, "compression: use gzip, snappy, lz4, zstd or none"),
+            (self.compression not in _COMPRESSIONS, "compression: use gzip, snappy, lz4 or zstd, or leave it out"),
             (self.security_protocol not in _PROTOCOLS, f"security_protocol: use one of {', '.join(_PROTOCOLS)}"),
             (self.sasl_mechanism not in _MECHANISMS, f"sasl_mechanism: use one of {', '.join(_MECHANISMS)}"),
             (secured and not (self.sasl_username and self.sasl_password), "sasl_username, sasl_password: set both"),

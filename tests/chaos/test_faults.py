@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
+from support.audits import NoAudit
 from support.follow import ID, Follower
 from support.jobs import Grouped, Once, plain
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld
 from support.transport_contract import Given
 
-from deid_agent.agent.audit import NoAudit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Factory
 from deid_agent.agent.lane import LaneSettings

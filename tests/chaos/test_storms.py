@@ -6,13 +6,13 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from support.audits import NoAudit
 from support.executors import EagerExecutor
 from support.follow import ID, Follower
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, read
 from support.transport_contract import Given
 
-from deid_agent.agent.audit import NoAudit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.runner import Runner
 from deid_agent.telemetry.emit import Telemetry

@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from support import fuzz_documents as documents
+from support.edits import apply
 from support.made_messages import bundle, hl7
 
 from deid_agent.codec.base import Codec
@@ -36,7 +37,7 @@ from deid_agent.codec.hl7v2 import Hl7Codec
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.rtf import RtfCodec
 from deid_agent.errors import MessageError
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 SMALL = 3_000

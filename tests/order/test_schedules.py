@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.audits import NoAudit
 from support.executors import ChoosyExecutor, EagerExecutor
 from support.virtual import pass_time, run_virtual
 
-from deid_agent.agent.audit import NoAudit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.ports import Outcome, Partition
 from deid_agent.agent.runner import Runner

@@ -5,13 +5,14 @@ import string
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.edits import apply
 from support.fhir import codec, ranges
 from support.fhir_payloads import resources
 
 from deid_agent.codec.fhir.message import FhirMessage
 from deid_agent.errors import MessageError
 from deid_agent.mapped import MappedText
-from deid_agent.sites import Edit, Kind, apply
+from deid_agent.sites import Edit, Kind
 from deid_agent.spans import Replacement
 
 

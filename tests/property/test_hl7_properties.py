@@ -4,12 +4,13 @@ from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.edits import apply
 from support.hl7 import codec, ranges
 from support.hl7_payloads import SEGMENTS, VALUE, payloads
 
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.errors import MessageError
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit
 
 
 def parse(raw: bytes) -> list[Hl7Message]:

@@ -13,6 +13,7 @@ from types import FrameType
 from xml.parsers import expat
 
 from support.attachments import RULES, attachment_of, keeper, reference
+from support.edits import apply
 from support.markup import blanked, overwritten, ranges, shape
 
 from deid_agent.armor import read as decoded
@@ -21,7 +22,7 @@ from deid_agent.deidentify import Deidentifier
 from deid_agent.errors import MessageError
 from deid_agent.key import Key
 from deid_agent.policy import compile_policy
-from deid_agent.sites import Edit, Kind, Message, Narrative, apply
+from deid_agent.sites import Edit, Kind, Message, Narrative
 from deid_agent.spans import Replacement
 from deid_agent.wiring import Workshop
 

@@ -135,8 +135,6 @@ def _die_with_parent() -> None:
 class Cluster:
     """What every test broker can do, ours or one that runs elsewhere."""
 
-    can_kill = False
-
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
@@ -171,8 +169,6 @@ class Cluster:
 
 class KafkaBroker(Cluster):
     """One broker process with its own storage under ``folder``; its log is ``folder/broker.log``."""
-
-    can_kill = True
 
     def __init__(self, folder: Path, classpath: str, *, security: "Security | None" = None) -> None:
         """``security`` adds encrypted listeners beside the plain one."""

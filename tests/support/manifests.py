@@ -1,7 +1,6 @@
 """The files of deploy/, read as what they are."""
 
 import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -76,8 +75,3 @@ def pods(trees: list[Tree]) -> Iterator[tuple[str, Tree]]:
 def containers(pod: Tree) -> list[Tree]:
     """All containers of a pod, those that begin first too."""
     return [*pod.get("initContainers", []), *pod["containers"]]
-
-
-def metric_names(expression: str) -> list[str]:
-    """Names of metrics in PromQL: what looks like one of ours."""
-    return re.findall(r"\bdeid_\w+", expression)

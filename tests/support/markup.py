@@ -6,10 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 from xml.parsers import expat
 
+from support.edits import apply
+
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.markup.message import MarkupMessage
-from deid_agent.sites import Edit, Message, apply
+from deid_agent.sites import Edit, Message
 from deid_agent.spans import Replacement
 
 RULES = Path(__file__).resolve().parents[2] / "rules"

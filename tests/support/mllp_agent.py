@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from support.audits import NoAudit
 from support.executors import ChoosyExecutor
 from support.mllp_world import PATIENCE_S, Peer
 from support.recording import Recording
 
-from deid_agent.agent.audit import NoAudit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Completed, Done, Processed, Refused, Result, Suppressed
 from deid_agent.agent.ports import Record

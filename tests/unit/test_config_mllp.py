@@ -25,17 +25,17 @@ def load(tmp_path: Path, text: str) -> config.Settings:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "goes_to"),
     [
-        f'transport = "mllp"\n{MLLP}{OUT}',
-        f'transport = "mllp"\noutput = "kafka"\n{MLLP}{KAFKA}"mllp" = "hl7.deid"\n',
-        f'transport = "mllp"\noutput = "directory"\n{MLLP}output = "out"\n',
-        f'transport = "kafka"\noutput = "mllp"\n{OUT}{KAFKA}"hl7.raw" = ""\n',
+        (f'transport = "mllp"\n{MLLP}{OUT}', config.TransportKind.MLLP),
+        (f'transport = "mllp"\noutput = "kafka"\n{MLLP}{KAFKA}"mllp" = "hl7.deid"\n', config.TransportKind.KAFKA),
+        (f'transport = "mllp"\noutput = "directory"\n{MLLP}output = "out"\n', config.TransportKind.DIRECTORY),
+        (f'transport = "kafka"\noutput = "mllp"\n{OUT}{KAFKA}"hl7.raw" = ""\n', config.TransportKind.MLLP),
     ],
 )
-def test_every_way_there_is_loads(tmp_path: Path, text: str) -> None:
+def test_every_way_there_is_loads(tmp_path: Path, text: str, goes_to: config.TransportKind) -> None:
     settings = load(tmp_path, text)
-    assert settings.goes_to is (settings.output or settings.transport)
+    assert settings.goes_to is goes_to
     if settings.kafka is not None:
         assert wire.kafka_settings(settings).routes == settings.kafka.routes
 

@@ -1,9 +1,10 @@
 """Replacements over fragments: structure between them is never written over."""
 
 import pytest
+from support.edits import apply
 
 from deid_agent.mapped import MappedText
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit
 from deid_agent.spans import Replacement
 
 RAW = b"A|see Ada|B|Okafor now"

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.annotated import render
 
-from deid_agent.markup import MarkupError, parse, render
+from deid_agent.markup import MarkupError, parse
 from deid_agent.phi import PhiType
 
 

@@ -1,19 +1,24 @@
 """What of a record key stays: the type of a FHIR reference and nothing else."""
 
+import orjson
 import pytest
 from support.corpus import RULES, surrogates
 
-from deid_agent import policy
+from deid_agent import key, policy
+from deid_agent.codec.fhir import FhirCodec
 from deid_agent.phi import PhiType
 from deid_agent.recordkey import sanitized
 from deid_agent.replacer import Replacer
 from deid_agent.sites import Kind
 from deid_agent.surrogate import Scope
+from deid_agent.wiring import Workshop
+
+RESOURCES = FhirCodec(RULES).resources
 
 
 def key_of(text: str) -> str:
     replacer = Replacer(policy.load("pseudonymised", RULES), surrogates())
-    new = sanitized(text.encode(), (), Scope("d"), replacer, lambda doc: ())
+    new = sanitized(text.encode(), (), Scope("d"), replacer, lambda doc: (), RESOURCES)
     assert new is not None
     return new.decode()
 
@@ -22,11 +27,21 @@ def identity(text: str) -> str:
     return surrogates().replace(PhiType.IDNUM, text, kind=Kind.VALUE, scope=Scope("other"))
 
 
-def test_a_reference_joins_with_the_id_of_its_resource() -> None:
-    assert key_of("Patient/90217") == f"Patient/{identity('90217')}"
+@pytest.mark.parametrize("type_", ["Patient", "ProcedureRequest", "ImagingSelection"])  # of R3 to R5, of R3, of R5
+def test_a_reference_joins_with_the_id_of_its_resource(type_: str) -> None:
+    assert key_of(f"{type_}/90217") == f"{type_}/{identity('90217')}"
 
 
-@pytest.mark.parametrize("text", ["OAH/90217", "Okafor/90217", "KBTH/2018-4471", "Patients/90217"])
+def test_a_deidentifier_that_is_put_together_knows_the_types() -> None:
+    whole = Workshop(rules=RULES, key=key.DEMO, policy=policy.load("pseudonymised", RULES)).deidentifier()
+    done = whole.message(b'{"resourceType": "Patient", "id": "90217"}', key=b"Patient/90217")
+
+    assert done.key == b"Patient/" + orjson.loads(done.payload)["id"].encode()
+
+
+@pytest.mark.parametrize(
+    "text", ["OAH/90217", "Okafor/90217", "KBTH/2018-4471", "Patients/90217", "DomainResource/90217"]
+)
 def test_no_other_word_before_a_slash_stays(text: str) -> None:
     """A record number of two parts is one number, in its field and as a key."""
     assert key_of(text) == identity(text)

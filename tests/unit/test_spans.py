@@ -39,3 +39,7 @@ def test_splice_puts_text_in_place() -> None:
 def test_splice_refuses_what_would_tear_the_text(bad: list[Replacement]) -> None:
     with pytest.raises(ValueError, match="overlaps or leaves"):
         splice("some text", bad)
+
+
+def test_a_replacement_shows_no_text() -> None:
+    assert "Okafor" not in repr(Replacement(0, 3, "Okafor"))

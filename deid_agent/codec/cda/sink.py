@@ -104,11 +104,11 @@ class Value:
         group = self.frame.group or self.frame.path
         self.sink.sites.append(Site(self.path, first, last, type_, kind, whose, group, value, empty, source))
 
-    def narrative(self, start: int = 0, end: int | None = None) -> None:
-        """Characters ``[start, end)`` are free text."""
-        end = len(self.text) if end is None else end
-        starts, ends = part(self.mapped.starts, start, end), part(self.mapped.ends, start, end)
-        self.sink.text(self.path, MarkupText(self.text[start:end], starts, ends))
+    def narrative(self, start: int = 0) -> None:
+        """What stands from ``start`` on is free text."""
+        span = start, len(self.text)
+        starts, ends = part(self.mapped.starts, *span), part(self.mapped.ends, *span)
+        self.sink.text(self.path, MarkupText(self.text[start:], starts, ends))
 
 
 @dataclass(slots=True)

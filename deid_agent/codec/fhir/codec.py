@@ -42,6 +42,11 @@ class FhirCodec:
         self._max_depth = max_depth
         self._max_values = max_values
 
+    @property
+    def resources(self) -> frozenset[str]:
+        """The types of resources, of all releases that the tables know."""
+        return self._table.resources
+
     def detect(self, raw: bytes) -> bool:
         """True where the first byte that is no white space is ``{``."""
         return _FIRST.match(raw) is not None

@@ -19,12 +19,10 @@ from deid_agent.mapped import MappedText
 from deid_agent.spans import Replacement
 
 # What ends in the end of a comment, a CDATA section or an instruction is no tag: written over, it would end none.
-_MARKUP = (
-    r"""<(/?)([A-Za-z][^\s/<>"'=]*+)((?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+)(?<!--)(?<!\]\])(?<!\?)>"""
-    r"|(&(?:%s))"
-    r"|([ \t\r\n\f]{2,}+|[\t\r\n\f])"
-    r"|<!--|-->|<!\[CDATA\[|\]\]>|<\?%s[ \t\r\n]*+|\?>|%s"
-)
+_TAG = r"""<(/?)([A-Za-z][^\s/<>"'=]*+)((?:"[^"<]*+"|'[^'<]*+'|[^'"<>])*+)(?<!--)(?<!\]\])(?<!\?)>"""
+_NO_TAG = "(?!)()()()"
+_MARKUP = r"%s|(&(?:%s))|([ \t\r\n\f]{2,}+|[\t\r\n\f])|%s"
+_STARTS = r"<!--|<!\[CDATA\[|<\?%s[ \t\r\n]*+|%s"
 _TARGET, _DECLARATION = r"[\w:.-]*+", r"<![A-Za-z][^<>]*+>"
 # A browser takes all else that begins like these for a comment, and people leave names in comments.
 _KNOWN_TARGET = r"(?:(?:xml(?:-stylesheet|:namespace)?|php|import|mso-application)(?![\w:.]))?+"
@@ -34,9 +32,14 @@ _DOCTYPE = (
 )
 _ENTITY = r"\#0{0,16}\d{1,7};|\#[xX]0{0,16}[0-9a-fA-F]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};"
 _LEGACY = "|".join(sorted((name for name in html5 if name[-1] != ";"), key=lambda name: (-len(name), name)))
-_STRICT = re.compile(_MARKUP % (_ENTITY, _TARGET, _DECLARATION))
+_STRICT = re.compile(_MARKUP % (_TAG, _ENTITY, _STARTS % (_TARGET, _DECLARATION)))
+# XML knows no tags in these, only their end: ``<!-- <Okafor> -->`` names somebody.
+_INSIDE = {
+    start: re.compile(_MARKUP % (_NO_TAG, _ENTITY, end))
+    for start, end in (("<!--", "-->"), ("<![CDATA[", r"\]\]>"), ("<?", r"\?>"))
+}
 _WRITTEN = f"{_ENTITY}|\\#0{{0,16}}\\d{{1,7}}|\\#[xX]0{{0,16}}[0-9a-fA-F]{{1,6}}|{_LEGACY}"
-_LENIENT = re.compile(_MARKUP % (_WRITTEN, _KNOWN_TARGET, _DOCTYPE))
+_LENIENT = re.compile(_MARKUP % (_TAG, _WRITTEN, _STARTS % (_KNOWN_TARGET, _DOCTYPE) + r"|-->|\]\]>|\?>"))
 _REFERENCE = re.compile(f"&(?:{_WRITTEN})")
 _JOINT = "\n"  # no entity or white space is read as one
 _ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++))|"[^"]*+"|'[^']*+'""")
@@ -223,7 +226,11 @@ def _loose(value: str, start: int, end: int, element: str) -> Iterator[Attribute
 
 
 def _pieces(value: str, *, lenient: bool) -> Iterator[re.Match[str]]:
-    """The markup of ``value``; inside of scripts and style sheets there is none."""
+    """The markup of ``value``; inside of scripts and style sheets there is none.
+
+    In XML there are no tags in comments, CDATA sections and instructions either. A browser finds the end of a
+    comment in more ways than we know, so on a page (``lenient``) what is a tag there is one everywhere.
+    """
     pattern = _LENIENT if lenient else _STRICT
     at = 0
     while at < len(value):
@@ -233,6 +240,11 @@ def _pieces(value: str, *, lenient: bool) -> Iterator[re.Match[str]]:
             if piece[2] and not piece[1] and (close := _CLOSE.get(piece[2].lower())) and piece[3][-1:] != "/":
                 if found := close.search(value, piece.end()):
                     resume = found.start()
+                break
+            if piece.lastindex is None and not lenient:  # a comment, or the like, begins or ends
+                start = "<?" if piece[0].startswith("<?") else piece[0]
+                pattern = _INSIDE.get(start, _STRICT)
+                resume = piece.end()
                 break
         at = resume
 

@@ -8,7 +8,6 @@ from support.executors import EagerExecutor
 from support.runner_bench import A, B, Bench, virtual
 from support.virtual import pass_time, run_virtual
 
-from deid_agent.agent.audit import NoAudit
 from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.outcomes import DEID_ID
@@ -202,9 +201,3 @@ def test_repr_holds_no_payload() -> None:
         assert "Okonkwo" not in repr((bench.runner, items, bench.audit.entries, bench.cluster.letters(A)))
 
     run_virtual(check)
-
-
-async def test_no_audit_keeps_nothing() -> None:
-    audit = NoAudit()
-    await audit.append([])
-    await audit.close()

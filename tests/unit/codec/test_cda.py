@@ -10,12 +10,13 @@ from typing import cast
 from xml.parsers import expat
 
 import pytest
+from support.edits import apply
 from support.markup import RULES, blanked, cda, document, overwritten, ranges, shape
 
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.context import facts_of
 from deid_agent.errors import ConfigurationError, MessageError
-from deid_agent.sites import Edit, Role, apply
+from deid_agent.sites import Edit, Role
 from deid_agent.spans import Replacement
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/cda/sites.toml").read_text("utf-8"))["case"]
@@ -78,6 +79,30 @@ def test_what_looks_like_a_tag_never_hides_the_end_of_what_it_stands_in(content:
 
     for whole in ("", "x"):
         assert shape(overwritten(document(raw), whole)) == shape(raw.encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<![CDATA[Mrs. <Okafor> came.]]>",
+        "<![CDATA[signed <Dr Ada Okafor>]]>",
+        "<![CDATA[<!Okafor> <?Okafor x?>]]>",
+        "<![CDATA[ --> <Okafor> ]]>",
+        "<!-- <Okafor 447190288> -->x",
+        "<!-- ]]> <!Okafor> <?Okafor x -->x",
+        '<!-- <a "x--> Okafor " ><content>b</content>',
+        "<?pi <Okafor> ?>x",
+        "<paragraph><![CDATA[<script>]]><![CDATA[<Okafor>]]></paragraph>",
+    ],
+)
+@pytest.mark.parametrize("place", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
+def test_words_in_angle_brackets_where_no_tags_are_are_read_and_written_over(content: str, place: str) -> None:
+    raw = f"<section>{place.format(content)}</section>".encode()
+    (message,) = cda().parse(raw)
+
+    assert any("Okafor" in leaf.mapped.text for leaf in cda().leaves(raw))
+    assert b"Okafor" not in overwritten(message, "Eve")
+    assert shape(overwritten(message, "Eve")) == shape(raw)
 
 
 def test_attributes_in_a_block_are_no_identifiers_of_the_document() -> None:

@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from support.edits import apply
 from support.fhir import RULES, codec, parsed
 
 from deid_agent.codec.base import Codec
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, Message, apply
+from deid_agent.sites import Edit, Message
 
 PATIENT = b'{"resourceType":"Patient","id":"p1"}'
 

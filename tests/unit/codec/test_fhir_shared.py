@@ -8,12 +8,13 @@ from typing import cast
 
 import orjson
 import pytest
+from support.edits import apply
 from support.fhir import codec, ranges
 
 from deid_agent.codec.fhir.message import FhirMessage
 from deid_agent.errors import MessageError
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
-from deid_agent.sites import Edit, Kind, apply
+from deid_agent.sites import Edit, Kind
 
 SHARED = os.environ.get("DEID_SHARED")
 pytestmark = pytest.mark.skipif(not SHARED, reason="DEID_SHARED is not set: no folder of real resources to walk")

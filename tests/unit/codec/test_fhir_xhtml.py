@@ -4,10 +4,11 @@ import json
 import time
 
 import pytest
+from support.edits import apply
 from support.fhir import parsed
 
 from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.sites import Edit, Narrative, apply
+from deid_agent.sites import Edit, Narrative
 from deid_agent.spans import Replacement
 
 
@@ -39,7 +40,12 @@ def rewritten(div: str, old: str, new: str, index: int = 0) -> str:
         ("<div>&bogus; &#0; &amp</div>", "&bogus; &#0; &amp\n"),
         ("<div>before<!-- seen by Voss -->after</div>", "before\n seen by Voss \nafter\n"),
         ("<div><![CDATA[Ada]]></div>", "Ada\n"),
+        ("<div><!-- <Dr Ada Okafor> -->x</div>", " <Dr Ada Okafor> \nx\n"),
+        ("<div><!-- <b>Ada</b> ]]> <Okafor --></div>", " <b>Ada</b> ]]> <Okafor \n"),
+        ("<div><![CDATA[<Ada> <!Okafor> --> <?Ada x?>]]></div>", "<Ada> <!Okafor> --> <?Ada x?>\n"),
+        ("<div><?pi <Okafor> ?> x</div>", "<Okafor> \n x\n"),
         ("<div>5 < 6, a<b and <i x='>'>c</i></div>", "5 < 6, a<b and c\n"),
+        ("<div>Ada --> ]]> ?> x</div>", "Ada --> ]]> ?> x\n"),
         ("<div>Ada <b", "Ada <b"),
         ("plain", "plain"),
     ],
@@ -57,6 +63,8 @@ def test_reads(div: str, text: str) -> None:
         ("<div>St. Mary</div>", "St. Mary", "Smith & <Sons>", "<div>Smith &amp; &lt;Sons&gt;</div>"),
         ('<div>Ada\n  "Okafor"</div>', 'Ada "Okafor"', 'Eve "Ruiz"', '<div>Eve "Ruiz"</div>'),
         ("<p>Ada</p><p>Okafor</p>", "Ada\nOkafor", "Eve\nRuiz", "<p>Eve</p><p>Ruiz</p>"),
+        ("<p><!-- <Okafor> -->x</p>", "Okafor", "Ruiz", "<p><!-- <Ruiz> -->x</p>"),
+        ("<p><![CDATA[<Okafor>]]></p>", "<Okafor>", "Ruiz", "<p><![CDATA[Ruiz]]></p>"),
     ],
 )
 def test_writes(div: str, old: str, new: str, expected: str) -> None:

@@ -6,11 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.edits import apply
 from support.hl7 import codec, ranges
 
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.errors import MessageError
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit
 
 SHARED = os.environ.get("DEID_SHARED", "")
 pytestmark = pytest.mark.skipif(not SHARED, reason="DEID_SHARED is not set: no real messages to read")

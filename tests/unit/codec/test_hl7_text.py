@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 import pytest
+from support.edits import apply
 from support.hl7 import MSH, codec, message
 
 from deid_agent.codec.hl7v2.message import Hl7Message
 from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, apply
+from deid_agent.sites import Edit
 from deid_agent.spans import Replacement
 
 

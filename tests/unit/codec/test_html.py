@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.edits import apply
 from support.markup import RULES, html, page
 
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.errors import ConfigurationError, MessageError
-from deid_agent.sites import Edit, Role, apply
+from deid_agent.sites import Edit, Role
 from deid_agent.spans import Replacement
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/html/pages.toml").read_text("utf-8"))["case"]

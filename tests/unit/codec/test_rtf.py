@@ -1,13 +1,14 @@
 """RTF: what is read, what goes, and that an edit never breaks what stands beside it."""
 
 import pytest
+from support.edits import apply
 
 from deid_agent.codec.rtf import RtfCodec
 from deid_agent.codec.rtf.codec import RtfMessage
 from deid_agent.codec.rtf.flow import encode
 from deid_agent.codec.rtf.tokens import tokens
 from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, Role, apply
+from deid_agent.sites import Edit, Role
 from deid_agent.spans import Replacement
 
 CODEC = RtfCodec()

@@ -14,12 +14,10 @@ from deid_agent.crf.characters import (
     Chosen,
     examples,
     lines,
-    sparser,
     windows,
 )
 from deid_agent.crf.columns import View
 from deid_agent.crf.features import Features, templates_of
-from deid_agent.crf.model import Chain
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
@@ -120,13 +118,3 @@ def test_examples_are_windows_around_what_is_phi_and_a_share_of_the_rest() -> No
     assert set(made[1][1]) == {"O"}
     whole = features.of(Characters(view))
     assert np.concatenate([numbers[0] for numbers, _ in made]).tolist()[:17] == whole[0][10:27].tolist()
-
-
-def test_a_sparser_chain_begins_a_span_less_readily() -> None:
-    labels = ("I-AGE", "O")
-    made = Chain(labels, (), np.zeros((1, 2), np.float32), np.zeros(2, np.float32), np.zeros((2, 2), np.float32))
-    found = sparser(made, 1.5)
-    assert found.transitions.tolist() == [[0, 0], [-1.5, 0]]
-    assert made.transitions.tolist() == [[0, 0], [0, 0]]
-    emissions = np.array([[0, 2], [1, 0]], np.float32)
-    assert (made.best(emissions), found.best(emissions)) == (["O", "I-AGE"], ["O", "O"])

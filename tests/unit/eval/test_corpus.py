@@ -8,7 +8,7 @@ from support.corpus_list import LISTED, listing
 
 from deid_agent.context import facts_of_context
 from deid_agent.eval.markup import Note, read_corpus, read_file
-from deid_agent.eval.split import DEV_AUTHORS, FIRST_AUTHORS, Part, folds, in_dev, part
+from deid_agent.eval.split import DEV_AUTHORS, FIRST_AUTHORS, Part, in_dev, part
 
 ROOT = Path(__file__).resolve().parents[3]
 CORPUS = ROOT / "corpus"
@@ -67,13 +67,3 @@ def test_the_split_is_what_the_readme_says(notes: list[Note]) -> None:
     assert (len(first), len(dev & first)) == (240, 27)
     assert (len(dev), sum(in_dev(n.patient) for n in notes)) == (73, 267)
     assert not any(in_dev(f"{author}-{n:02}") for author in ("dm", "dn", "dz", "ea") for n in range(1, 400))
-
-
-def test_each_author_is_held_out_once(notes: list[Note]) -> None:
-    held = []
-    for fold in folds(notes):
-        assert {n.author for n in fold.held_out} == {fold.author}
-        assert fold.author not in {n.author for n in fold.train}
-        assert len(fold.train) + len(fold.held_out) == len(notes)
-        held.append(fold.author)
-    assert sorted(set(held)) == held == sorted({n.author for n in notes})

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from support.annotated import render
 
 from deid_agent.errors import ConfigurationError
 from deid_agent.eval.labels import coarse
 from deid_agent.eval.markup import Note
 from deid_agent.eval.readers import Form, detect, read
-from deid_agent.markup import parse, render
+from deid_agent.markup import parse
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "corpora"
 BRAT, LINES, XML_2006 = CASES / "brat", CASES / "notes.jsonl", CASES / "i2b2-2006.xml"

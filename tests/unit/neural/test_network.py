@@ -9,6 +9,8 @@ from support import tiny_network as tiny
 from deid_agent.neural.inputs import LONGEST, Inputs, sequences
 from deid_agent.neural.network import Dimensions, Layer, Network
 from deid_agent.neural.vectors import Floats
+from deid_agent.train import gradient
+from deid_agent.train.batches import Lesson, batch_of, pieces_of
 from deid_agent.train.settings import NetworkSettings, Without
 
 
@@ -75,14 +77,11 @@ def test_texts_together_are_read_as_each_alone(dimensions: Dimensions) -> None:
 
 
 def test_the_framework_gives_the_same_scores() -> None:
-    gradient = pytest.importorskip("deid_agent.train.gradient")
-    from deid_agent.train.batches import Lesson, batch_of, pieces_of  # noqa: PLC0415
-
     network = tiny.network(vectors=tiny.made_vectors())
     views = [tiny.view(tiny.TEXT), tiny.view("Oslo"), tiny.view("He saw Mr. Adebayo-Ferreira in Oslo " * 20)]
     lessons = [Lesson(network.inputs.read([v]), np.zeros(len(v.words), np.int64), tuple(sequences(v))) for v in views]
     batch = batch_of(lessons, LONGEST, pieces_of(lessons), network.inputs, 0.0, np.random.default_rng(0))
-    found = np.array(gradient.scores(network.weights, batch, network.dimensions, 0.0, None))
+    found = np.array(gradient.scores(dict(network.weights), batch, network.dimensions, 0.0, None))
     row = 0
     for lesson in lessons:
         expected = network.emissions(lesson.reading, lesson.sizes)
@@ -93,9 +92,6 @@ def test_the_framework_gives_the_same_scores() -> None:
 
 
 def test_the_loss_is_that_of_all_sequences_of_labels() -> None:
-    gradient = pytest.importorskip("deid_agent.train.gradient")
-    from deid_agent.train.batches import Lesson, batch_of, pieces_of  # noqa: PLC0415
-
     network = tiny.network()
     view = tiny.view("Oslo was well")
     labels = np.array([0, 2, 1], np.int64)
@@ -108,7 +104,7 @@ def test_the_loss_is_that_of_all_sequences_of_labels() -> None:
     ]  # fmt: skip
     right = told[0, 0] + told[1, 2] + told[2, 1] + moves[0, 2] + moves[2, 1]
     expected = (np.log(np.exp(ways).sum()) - right) / 3
-    found = gradient.loss(network.weights, batch, network.dimensions, 0.0, None)
+    found = gradient.loss(dict(network.weights), batch, network.dimensions, 0.0, None)
     assert float(found) == pytest.approx(expected, abs=1e-4)
 
 

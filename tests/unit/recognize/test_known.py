@@ -114,9 +114,9 @@ def test_two_mentions_are_two_spans() -> None:
     assert found("Quillon came. Quillon left.", *QUILLON) == ["Quillon", "Quillon"]
 
 
-@pytest.mark.parametrize("text", ["b q", "aquillon", "quills", "ama", "B.P. up", "A. B."])
+@pytest.mark.parametrize("text", ["b q", "aquillon", "quills", "B.P. up", "A. B."])
 def test_what_is_not_the_name(text: str) -> None:
-    assert found(text, *QUILLON) == [] or text == "ama"
+    assert found(text, *QUILLON) == []
 
 
 MAY = person("May", "Will")

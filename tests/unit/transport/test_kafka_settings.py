@@ -1,5 +1,6 @@
 """Settings that cannot work are refused when they are made; secrets show nowhere."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def settings(**changes: object) -> KafkaSettings:
 def test_what_cannot_work_is_refused(changes: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         settings(**changes)
+
+
+def test_what_a_refused_compression_is_told_to_use_is_taken() -> None:
+    with pytest.raises(ConfigurationError, match="compression") as refused:
+        settings(compression="brotli")
+    named = str(refused.value).partition(" use ")[2].partition(", or leave it out")[0]
+    for codec in re.split(", | or ", named):
+        assert settings(compression=codec).compression == codec
 
 
 @pytest.mark.parametrize("servers", ["a:9092", "a:1, b:2", "10.0.0.1:9092", "[::1]:9092"])

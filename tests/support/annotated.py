@@ -1,0 +1,16 @@
+"""Annotated text as it is written: the way back from ``deid_agent.markup.parse``."""
+
+from collections.abc import Iterable
+
+from deid_agent.spans import Span
+
+
+def render(text: str, spans: Iterable[Span]) -> str:
+    """``text`` with the markup of disjoint, sorted ``spans`` put in."""
+    out: list[str] = []
+    at = 0
+    for span in spans:
+        out += (text[at : span.start], f"[[{span.type}|", text[span.start : span.end], "]]")
+        at = span.end
+    out.append(text[at:])
+    return "".join(out)
