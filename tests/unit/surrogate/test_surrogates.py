@@ -248,6 +248,8 @@ def test_one_edit(a: str, b: str, near: bool) -> None:
         ("AGE", "90", "90 or older"),
         ("AGE", "ninety-two", "90 or older"),
         ("AGE", "93 months", "93 months"),
+        ("AGE", "92.5", "90 or older"),
+        ("AGE", "92 M", "90 or older"),
         ("STATE", "TX", "TX"),
         ("PATIENT", "Ada", "[**PATIENT**]"),
         ("LOCATION-OTHER", "Ada Park", "[**LOCATION-OTHER**]"),
