@@ -92,7 +92,7 @@ class Replacer:
             days_of = (value for span, value in zip(spans, old, strict=True) if span.type is PhiType.DATE)
             scope = replace(scope, day_first=day_first(days_of, scope.known))
         if not scope.people:
-            scope = replace(scope, people=_people(spans, old))
+            scope = replace(scope, people=_people(spans, old), told=False)
         out: list[str] = []
         start = 0
         for end in range(1, len(spans) + 1):

@@ -39,7 +39,8 @@ class Scope:
 
     ``reference`` is the message's own time: what "3/4" without a year is near to. ``people`` are
     (given, family) names that the message's structured part tells, ``known`` days that it tells. ``day_first`` says
-    that the document writes 3/4 for the third of April (None: not known, read as the fourth of March).
+    that the document writes 3/4 for the third of April (None: not known, read as the fourth of March). ``told`` is
+    false where the people are no more than what whole names of a text seem to say.
     """
 
     document: str = field(repr=False)
@@ -48,6 +49,7 @@ class Scope:
     people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     day_first: bool | None = field(default=None, repr=False)
     known: tuple[date, ...] = field(default=(), repr=False)
+    told: bool = True
 
     @property
     def person(self) -> str:
@@ -185,7 +187,8 @@ class Surrogates:
             return identifier(self._key, value, "username")
         namer = frame.namers.get(type_)
         if namer is None:
-            namer = self._make_namer(type_, self._person(type_, frame.scope), frame.scope.people)
+            scope = frame.scope
+            namer = self._make_namer(type_, self._person(type_, scope), scope.people, told=scope.told)
             frame.namers[type_] = namer
         return namer.name(value, kind)
 
@@ -218,8 +221,10 @@ class Surrogates:
         whole_feed = self._name_scope == "feed" or type_ is PhiType.DOCTOR
         return "feed" if whole_feed else scope.person
 
-    def _make_namer(self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...]) -> Namer:
-        return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR)
+    def _make_namer(
+        self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...], *, told: bool = True
+    ) -> Namer:
+        return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR, told)
 
     def _make_days(self, scope: str) -> int:
         return shift_days(self._key, scope, maximum=self._maximum, weeks=self._weeks)

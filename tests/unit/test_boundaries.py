@@ -55,6 +55,11 @@ CASES = [
     (PhiType.ORGANIZATION, "the <Aldhelm>'s barn", ["Aldhelm"]),
     (PhiType.PATIENT, "Mr <St. Clair>'s wife", ["St. Clair"]),
     (PhiType.PATIENT, "<   >", []),
+    (PhiType.PATIENT, "<Minh Do> lives", ["Minh Do"]),
+    (PhiType.PATIENT, "<Kim Ot> came", ["Kim Ot"]),
+    (PhiType.DOCTOR, "<Ada Okafor, DO>", ["Ada Okafor"]),
+    (PhiType.DOCTOR, "<Ada Okafor d.o.>", ["Ada Okafor"]),
+    (PhiType.DOCTOR, "<Ada Okafor Md>", ["Ada Okafor"]),
 ]
 
 
@@ -77,3 +82,11 @@ def test_a_long_finding_is_read_once(filling: str) -> None:
     text = "A" + filling * (100_000 // len(filling)) + "B"
     for kind in (PhiType.DOCTOR, PhiType.CITY, PhiType.HOSPITAL, PhiType.DATE, PhiType.IDNUM):
         assert all(0 <= s.start < s.end <= len(text) for s in bounded(Span(0, len(text), kind, "case"), text))
+
+
+@pytest.mark.parametrize(("name", "rest"), [("MINH DO", "MINH"), ("Md Rahman", "Rahman"), ("Miss Ann", "Ann")])
+def test_what_the_message_names_loses_no_word_that_is_a_title_or_credential_too(name: str, rest: str) -> None:
+    text = f"{name} lives alone"
+    (known,) = bounded(Span(0, len(name), PhiType.PATIENT, "known:patient-name"), text)
+    (read,) = bounded(Span(0, len(name), PhiType.PATIENT, "crf:token"), text)
+    assert (text[known.start : known.end], text[read.start : read.end]) == (name, rest)
