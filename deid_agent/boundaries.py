@@ -102,7 +102,8 @@ def _parts(span: Span, text: str) -> Iterator[Span]:
 def _is_apart(gap: str, kind: PhiType, before: str) -> bool:
     """An empty line, a tab, a wide gap; for what stands on one line its end too, and for a date whose year is told."""
     breaks = gap.count("\n")
-    ends = kind in _ONE_LINE or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
+    torn = kind is PhiType.SSN and before.endswith("-")
+    ends = (kind in _ONE_LINE and not torn) or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
     return breaks > 1 or (ends if breaks else len(gap) > 1 or gap == "\t")
 
 

@@ -23,10 +23,12 @@ from deid_agent.surrogate.numbers import identifier, social_security
 from deid_agent.surrogate.organizations import organization
 from deid_agent.surrogate.professions import profession
 from deid_agent.surrogate.series import moved
-from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of
+from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of, with_signs_of
+from deid_agent.text import plain
 
 _CACHED = 65_536
 _FEW = 16  # people of a scope that is kept: one of thousands would be hashed whole and held
+_SIGNED = frozenset({PhiType.SSN, PhiType.PHONE, PhiType.FAX})  # read by their dashes and blanks, of whatever kind
 _MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
 
 DateScope = Literal["document", "patient"]
@@ -154,7 +156,10 @@ class Surrogates:
         return out
 
     def _compute(self, type_: PhiType, value: str, kind: Kind, frame: "_Frame") -> str:
-        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, frame)
+        read = plain(value) if type_ in _SIGNED else value
+        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, read, kind, frame)
+        if read != value:
+            new = with_signs_of(value, new)
         if not new.strip() or (type_ not in _MAY_STAY and same(new, value)):
             new = mask(type_)
         return with_breaks_of(value, new)
@@ -174,7 +179,10 @@ class Surrogates:
                 return age(value)
             case PhiCategory.DATE:
                 shift = Shift(self.shift_days(scope), scope.reference, scope.day_first)
-                return shifted(value, shift, self._calendar) or mask(type_)
+                if new := shifted(value, shift, self._calendar):
+                    return new
+                new = shifted(plain(value), shift, self._calendar)
+                return with_signs_of(value, new) if new else mask(type_)
             case PhiCategory.CONTACT:
                 return self._contact(type_, value, self._person(type_, scope))
             case PhiCategory.ID:

@@ -40,6 +40,8 @@ CASES = [
     (PhiType.DATE, "on <March 3, 2071>.", ["March 3, 2071"]),
     (PhiType.DATE, "<15 Aug\n1957>", ["15 Aug\n1957"]),
     (PhiType.MEDICALRECORD, "MRN <4471902\n12>", ["4471902", "12"]),
+    (PhiType.SSN, "SSN <219-09-\r\n9999> on", ["219-09-\r\n9999"]),
+    (PhiType.SSN, "SSN <219-09-9999\n12>", ["219-09-9999", "12"]),
     (PhiType.PHONE, "at <07700\n900162> now", ["07700\n900162"]),
     (PhiType.DOCTOR, "by P. D'Angelo-<Reyes> at", ["P. D'Angelo-Reyes"]),
     (PhiType.DOCTOR, "Pharmacy <Kyung>-ae says", ["Kyung-ae"]),

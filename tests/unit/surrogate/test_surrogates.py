@@ -148,6 +148,34 @@ def test_the_last_four_agree_with_the_whole_number() -> None:
     assert replace(MADE, PhiType.SSN, "xxx-xx-6789") == f"xxx-xx-{whole[-4:]}"
 
 
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        ("SSN", "219-09-9999"),
+        ("SSN", "xxx-xx-1234"),
+        ("PHONE", "740-555-0184"),
+        ("PHONE", "(740) 555-0184 x12"),
+        ("FAX", "+44 20 7946-0418"),
+        ("MEDICALRECORD", "447-19-02"),
+        ("DATE", "03-04-2019"),
+    ],
+)
+@pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2212")
+@pytest.mark.parametrize("blank", " \u00a0\u202f")
+def test_a_number_with_other_dashes_and_blanks_is_the_same_number(
+    type_: str, plain: str, dash: str, blank: str
+) -> None:
+    signs = {ord("-"): dash, ord(" "): blank}
+    expected = replace(MADE, PhiType(type_), plain).translate(signs)
+    assert replace(MADE, PhiType(type_), plain.translate(signs)) == expected
+
+
+def test_a_social_security_number_with_room_around_its_dashes_is_the_same_number() -> None:
+    expected = replace(MADE, PhiType.SSN, "219-09-9999")
+    assert replace(MADE, PhiType.SSN, "219 - 09 - 9999") == expected.replace("-", " - ")
+    assert replace(MADE, PhiType.SSN, "219-09-\r\n9999") == expected[:7] + "\r\n" + expected[7:]
+
+
 def test_a_local_number_agrees_with_its_full_one() -> None:
     full = replace(MADE, PhiType.PHONE, "(617) 253-1000")
     assert replace(MADE, PhiType.FAX, "253-1000") == full[-8:]
