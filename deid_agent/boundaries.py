@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from deid_agent.phi import CATEGORY, PhiCategory, PhiType
-from deid_agent.spans import Span
+from deid_agent.spans import KNOWN, Span
 
 _NAMES = frozenset(t for t, c in CATEGORY.items() if c is PhiCategory.NAME and t is not PhiType.USERNAME)
 _TITLE = re.compile(
@@ -18,9 +18,10 @@ _TITLE = re.compile(
     re.IGNORECASE,
 )
 _POSSESSIVE = re.compile(r"['’][sS]$")
+# Minh Do and Kim Ot are names: what is one too counts in capitals or small letters alone
 _CREDENTIAL = re.compile(
-    r",?\s+(?:m\.?d\.?|d\.?o\.?|r\.?n\.?|ph\.?d\.?|np|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|pt|dpt|ot|otr/l)\.?$",
-    re.IGNORECASE,
+    r",?\s+(?:(?i:m\.?d\.?|r\.?n\.?|ph\.?d\.?|pa-c|crna|mbbs|lcsw|pharmd|frcpc?|frcs|dpt|otr/l)"
+    r"|D\.?O\.?|d\.?o\.|NP|np|PT|pt|OT|ot)\.?$"
 )
 _OUTSIDE = ' \t\r\n,;:[]{}<>"“”|*_=~'
 _ABBREVIATED = re.compile(r"(?:\b[\w]{1,4}|[\w]\.[\w])\.$")
@@ -101,7 +102,8 @@ def _parts(span: Span, text: str) -> Iterator[Span]:
 def _is_apart(gap: str, kind: PhiType, before: str) -> bool:
     """An empty line, a tab, a wide gap; for what stands on one line its end too, and for a date whose year is told."""
     breaks = gap.count("\n")
-    ends = kind in _ONE_LINE or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
+    torn = kind is PhiType.SSN and before.endswith("-")
+    ends = (kind in _ONE_LINE and not torn) or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
     return breaks > 1 or (ends if breaks else len(gap) > 1 or gap == "\t")
 
 
@@ -132,14 +134,15 @@ def mend(span: Span, text: str) -> Span | None:
     """``span`` with the boundaries of the guidelines; ``None`` where no letter or digit is left.
 
     Blanks, brackets and marks at the ends go; of names also titles, credentials and the
-    possessive; a full stop stays only where it ends an abbreviation.
+    possessive; a full stop stays only where it ends an abbreviation. Known PHI keeps what looks like a title or
+    credential: it is found word by word, and MINH DO is a name where the message says so.
     """
     start, end = span.start, span.end
     while start < end:
         inside = text[start:end]
-        cut, drop = _loose_start(span.type, inside), 0
+        cut, drop = _loose_start(span, inside), 0
         if not cut:
-            drop = _loose_end(span.type, inside, text[end : end + 3])
+            drop = _loose_end(span, inside, text[end : end + 3])
         if not cut and not drop:
             break
         start, end = start + cut, end - drop
@@ -150,27 +153,31 @@ def mend(span: Span, text: str) -> Span | None:
     return Span(start, end, span.type, span.source)
 
 
-def _loose_start(kind: PhiType, inside: str) -> int:
+def _loose_start(span: Span, inside: str) -> int:
     """How many characters at the start are outside: blanks, signs, a bracket that nothing closes, titles of names."""
+    kind = span.type
     cut = len(inside) - len(inside.lstrip(_OUTSIDE))
     if inside[cut : cut + 1] == "(" and (")" not in inside or inside.find(")") >= len(inside) - 1):
         return cut + 1
-    if kind in _NAMES and (title := _TITLE.match(inside)):
+    if kind in _NAMES and not span.source.startswith(KNOWN) and (title := _TITLE.match(inside)):
         return max(cut, title.end())
     if CATEGORY[kind] in _COUNTED and _QUOTED.match(inside, cut):
         return cut + 1
     return cut
 
 
-def _loose_end(kind: PhiType, inside: str, rest: str) -> int:
+def _loose_end(span: Span, inside: str, rest: str) -> int:
     """How many characters at the end are outside."""
+    kind = span.type
     drop = len(inside) - len(inside.rstrip(_OUTSIDE))
     if drop:
         return drop
     if inside.endswith(")") and "(" not in inside:
         return 1
-    if kind in _NAMES and (found := _POSSESSIVE.search(inside) or _CREDENTIAL.search(inside)) and found.start():
-        return len(inside) - found.start()
+    if kind in _NAMES:
+        credential = None if span.source.startswith(KNOWN) else _CREDENTIAL.search(inside)
+        if (found := _POSSESSIVE.search(inside) or credential) and found.start():
+            return len(inside) - found.start()
     return 1 if inside.endswith(".") and not _dot_belongs(kind, inside, rest) else 0
 
 

@@ -1,14 +1,14 @@
 """Free text: what is found in it, and what stands in its place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deid_agent.case import Case, Notes
 from deid_agent.changes import Cause
 from deid_agent.errors import MessageError, Reason
 from deid_agent.laps import Laps
 from deid_agent.policy import Policy
-from deid_agent.replacer import Replacer
+from deid_agent.replacer import Replacer, day_first_of
 from deid_agent.sites import Edit
 from deid_agent.spans import Replacement, Span
 from deid_agent.surrogate import Scope
@@ -47,15 +47,18 @@ class Narratives:
             return spans, self._replaced(path, document, spans, scope, notes, causes)
 
     def edits(self, case: Case) -> Asking[list[Edit]]:
-        """The edits of all narratives of a message, which are read together."""
+        """The edits of all narratives of a message, which are read together and agree on the order of day and month."""
         documents = [(n, Document(n.mapped.text, case.facts)) for n in case.message.narratives]
         documents = [(n, document) for n, document in documents if _worth_reading(n.path, document)]
         found = yield from asked([document for _, document in documents], case.laps)
+        texts = [(document.text, spans) for (_, document), spans in zip(documents, found, strict=True)]
+        # A short comment says 03/05 alone; the report beside it tells which of the two is the month.
+        scope = replace(case.scope, day_first=day_first_of(texts, case.scope))
         edits: list[Edit] = []
         for (narrative, document), spans in zip(documents, found, strict=True):
             causes: list[Cause] | None = None if case.page is None else []
             with case.laps.of("surrogate"):
-                replacements = self._replaced(narrative.path, document, spans, case.scope, case.notes, causes)
+                replacements = self._replaced(narrative.path, document, spans, scope, case.notes, causes)
             if case.page is not None:
                 starts, ends = narrative.mapped.starts, narrative.mapped.ends
                 for item, cause in zip(replacements, causes or (), strict=True):

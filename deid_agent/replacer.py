@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from uuid import UUID
@@ -85,14 +85,15 @@ class Replacer:
     def findings(self, text: str, spans: Sequence[Span], methods: Sequence[Method], scope: Scope) -> list[str]:
         """What each finding of one text becomes, in order; days of one expression (March 4-9, 2019) together.
 
-        3/4/2019 is the third of April where the other dates of the text, or the days that the structure tells, say so.
+        3/4/2019 is the third of April where the other dates of the text, or the days that the structure tells, say so;
+        where they say nothing, where ``scope`` does.
         """
         old = [text[span.start : span.end] for span in spans]
-        if scope.day_first is None:
-            days_of = (value for span, value in zip(spans, old, strict=True) if span.type is PhiType.DATE)
-            scope = replace(scope, day_first=day_first(days_of, scope.known))
+        own = day_first_of([(text, spans)], scope)
+        if own is not None:
+            scope = replace(scope, day_first=own)
         if not scope.people:
-            scope = replace(scope, people=_people(spans, old))
+            scope = replace(scope, people=_people(spans, old), told=False)
         out: list[str] = []
         start = 0
         for end in range(1, len(spans) + 1):
@@ -124,6 +125,12 @@ class Replacer:
 
     def _now(self, scope: Scope) -> int:
         return scope.reference.year if scope.reference else self.year
+
+
+def day_first_of(texts: Iterable[tuple[str, Sequence[Span]]], scope: Scope) -> bool | None:
+    """Whether the dates found in these texts put the day before the month; None where nothing says it."""
+    days = (text[s.start : s.end] for text, spans in texts for s in spans if s.type is PhiType.DATE)
+    return day_first(days, scope.known)
 
 
 def _people(spans: Sequence[Span], old: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from deid_agent.boundaries import bounded, mend
 from deid_agent.phi import PhiType
 from deid_agent.ruleset import Ruleset
-from deid_agent.spans import Span, in_order
+from deid_agent.spans import KNOWN, Span, in_order
 from deid_agent.text import Document, glued
 
 
@@ -28,9 +28,6 @@ class Profile(StrEnum):
     BALANCED = "balanced"  # everything kept, vetoes obeyed
     RECALL = "recall"  # everything kept, and vetoed text too where known PHI says it
 
-
-KNOWN = "known:"
-"""Prefix of the source of spans that the message's own structured part names."""
 
 _SOURCE_ORDER = (KNOWN, "crf:", "", "char-crf:", "neural:", "filter:", "lexicon:", "login:", "again:", "weak:")
 """Whose word counts more where two findings overlap; ``""`` stands for pattern rules of high confidence.

@@ -19,6 +19,8 @@ One TOML file is one idea; its stem is its id. Keys:
                        is PHI in 95 of 100 places of the corpus, and stands under recall whatever a model says
     hit, miss          guideline markup; every mark of the rule's type must be found and nothing else
 
+Rules read a text in which every dash up to the en dash is ``-`` and every blank on a line a space.
+
 ``(?&name)`` inside any pattern stands for the fragment ``name`` of
 ``rules/fragments.toml``. Repetition must be bounded (no ``*``, ``+``, ``{n,}``)
 and other groups must not capture: so every match is short and a
@@ -122,7 +124,9 @@ class Rule:
         """Spans in characters, disjoint and in order.
 
         After a refused match the scan goes on one byte further, after an accepted one at the span's end.
+        A dash is a dash and a blank is a blank, of whatever kind (``Document.plain``).
         """
+        doc = doc.plain
         if self.needs and not any(word in doc.lower for word in self.needs):
             return
         data, at = doc.utf8, 0

@@ -9,6 +9,9 @@ from itertools import pairwise
 
 from deid_agent.phi import PhiType
 
+KNOWN = "known:"
+"""Prefix of the source of spans that the message's own structured part names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -12,8 +12,8 @@ from deid_agent.recognize.apart import apart
 from deid_agent.recognize.base import Recognizer
 from deid_agent.recognize.secondpass import SecondPass, Tagged
 from deid_agent.recognize.value import is_value
-from deid_agent.resolve import KNOWN, Resolver
-from deid_agent.spans import Span
+from deid_agent.resolve import Resolver
+from deid_agent.spans import KNOWN, Span
 from deid_agent.text import Document
 
 

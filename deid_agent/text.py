@@ -31,6 +31,15 @@ _WORD = re.compile(r"\S+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _WIDE = re.compile(r"[^\x00-\x7f]")
 
+DASHES = "\u2010\u2011\u2012\u2013\u2212"
+BLANKS = "\u00a0\u202f"
+_PLAIN = str.maketrans(dict.fromkeys(DASHES, "-") | dict.fromkeys(BLANKS, " "))
+
+
+def plain(text: str) -> str:
+    """``text`` with one kind of dash and of blank, and of the same length: what Word writes as what a keyboard does."""
+    return text if text.isascii() else text.translate(_PLAIN)
+
 
 def lowered(text: str) -> str:
     """``text`` in lower case and of the same length, so that offsets hold.
@@ -68,6 +77,12 @@ class Document:
 
     def __len__(self) -> int:
         return len(self.text)
+
+    @cached_property
+    def plain(self) -> "Document":
+        """The same with one kind of dash and of blank, as rules read it; its offsets are those of this one."""
+        text = plain(self.text)
+        return self if text == self.text else Document(text, self.facts)
 
     @cached_property
     def lower(self) -> str:

@@ -187,6 +187,12 @@ def has_letter_and_digit(text: str) -> bool:
     return has_digit(text) and any(c.isalpha() for c in text)
 
 
+def mac(text: str) -> bool:
+    """Six pairs of hexadecimal figures; with dashes and no letter they are a row of numbers."""
+    pairs = text.replace("-", ":").split(":")
+    return len(pairs) == 6 and ("-" not in text or any(c.isalpha() for c in text))
+
+
 CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
         "luhn": luhn,
@@ -213,6 +219,7 @@ CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "postcode": postcode,
         "username": username,
         "street-number": street_number,
+        "mac": mac,
         "letter-and-digit": has_letter_and_digit,
     }
 )

@@ -119,7 +119,8 @@ def _parts(name: str, lists: Words) -> Iterator[str]:
     """Folded words of a name; of ``O'Leary`` and ``Al-Rashid`` also the joined form."""
     for chunk in name.split():
         words = [folded(w) for w in _WORD.findall(chunk)]
-        yield from (w for w in words if w not in lists.titles)
+        # Do, Ma and Pa are family names of Asia: a whole field of two letters is no title
+        yield from (w for w in words if w not in lists.titles or (name == chunk and len(w) == 2))
         if len(words) > 1:
             yield "".join(words)
 

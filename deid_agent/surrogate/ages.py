@@ -4,7 +4,9 @@ import re
 
 OLDEST = 90
 _NUMBER = re.compile(
-    r"(?<![\d.,])\d{2,3}(?![\d.,]*\d)(?!\s*(?:['’]?s\b|m\b|mo|w\b|wk|week|month|d\b|day|h\b|hr|hour|min))", re.I
+    r"(?<![\d.,])\d{2,3}(?:[.,]\d+)?(?![\d.,]*\d)"  # 92.5 is over 89; no version 92.5.1
+    r"(?!\s*(?:['’]?s\b|(?-i:[mwdh])\b|mo|wk|week|month|day|hr|hour|min))",  # 92 m are months, 92 M is a man
+    re.I,
 )
 _ONES = "one|two|three|four|five|six|seven|eight|nine"
 _WORDS = re.compile(
@@ -14,14 +16,18 @@ _WORDS = re.compile(
 
 def age(value: str) -> str:
     """``value`` with every age over 89 years as 90 in the same writing; decades (late 90s) stay."""
-    value = _NUMBER.sub(lambda m: str(OLDEST) if int(m[0]) > OLDEST else m[0], value)
+    value = _NUMBER.sub(lambda m: str(OLDEST) if _years(m) > OLDEST else m[0], value)
     return _WORDS.sub(lambda m: _cased(m[0]), value)
 
 
 def is_over_89(value: str) -> bool:
     """True where an age of 90 or more stands in ``value``."""
-    number = any(int(m[0]) >= OLDEST for m in _NUMBER.finditer(value))
+    number = any(_years(m) >= OLDEST for m in _NUMBER.finditer(value))
     return number or bool(re.search(r"(?i)ninet|hundred|centenarian|\b9\ds\b", value))
+
+
+def _years(found: "re.Match[str]") -> float:
+    return float(found[0].replace(",", "."))
 
 
 def _cased(original: str) -> str:

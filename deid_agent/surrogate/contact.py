@@ -16,7 +16,7 @@ _TOLL_FREE = frozenset(["800", "888", "877", "866", "855", "844", "833"])
 _LONGEST = 100  # longer ones are no number or address: not worth a backtracking search
 _DOMAINS = ("example.com", "example.org", "example.net")
 _MAIL = re.compile(r"(?is)(mailto:)?([^@\s]*)@(\S*)(.*)")
-_URL = re.compile(r"(?is)([a-z][a-z0-9+.\-]*://)?(?:([^@/\s]*)@)?(www\.)?([^/:?#\s]+)(:\d+)?(.*)")
+_URL = re.compile(r"(?is)([a-z][a-z0-9+.\-]*://)?(?:([^@/\s]*)@)?(www\.)?([^/:?#\s]+)(:\d{1,5}(?=[/?#]|\Z))?(.*)")
 _KEPT_ENDING = re.compile(r"(?i)\.(?:html?|php|aspx?|pdf|jpe?g|png|json|xml)(?=$|[?#])")
 _IP4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.]*\d)")
 _IP6 = re.compile(r"(?i)(?<![0-9a-f:])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{2,39}")
@@ -108,21 +108,23 @@ def _last(key: Key, scope: str, digits: str, width: int) -> str:
 
 
 def email(key: Key, value: str) -> str:
-    """A mail address at an example domain; the part before the @ keeps its shape."""
+    """A mail address at an example domain; what stands before the @ and behind the address keeps its shape alone."""
     found = _MAIL.fullmatch(value)
     if not found:
         return identifier(key, value, "email")
     local = identifier(key, found[2], "email")
-    rest = identifier(key, found[4], "email") if "@" in found[4] else found[4]  # another address
+    rest = identifier(key, found[4], "email")  # another address, "or call Ngozi": nobody reads this field again
     return f"{found[1] or ''}{local}@{_host(key, found[3])}{rest}"
 
 
 def url(key: Key, value: str) -> str:
-    """A web address at an example domain: scheme, www, port, depth of the path and file ending stay."""
+    """A web address at an example domain: scheme, the port behind it, www, depth of the path and file ending stay."""
     found = _URL.fullmatch(value)
     if not found:
         return identifier(key, value, "url")
     scheme, user, www, host, port, path = (part or "" for part in found.groups())
+    if not scheme:  # tel:5550184, mrn:4471: this is no port
+        port, path = "", port + path
     user = identifier(key, user, "url") + "@" if user else ""
     new_host = _ip(key, host) if _IP4.fullmatch(host) else _host(key, host)
     return f"{scheme}{user}{www}{new_host}{port}{_path(key, path)}"

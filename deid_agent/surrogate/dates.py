@@ -19,7 +19,7 @@ from deid_agent.surrogate.word_dates import word_date
 _LONGEST = 100
 _LEFT_OUT = re.compile(r"(?=.*0)[0\-/: .T]+|[\-/: .]+|9{8,14}")  # 00000000, 99999999: no date, nothing to hide
 _NUMBERS = re.compile(
-    r"(?P<y>\d{4})(?P<s>[-/]?)(?P<m>\d\d)(?P=s)(?P<d>\d\d)(?:[T ]?\d\d(?::?\d\d)*(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    r"(?P<y>\d{4})(?P<s>[-/]?)(?P<m>\d\d)(?P=s)(?P<d>\d\d)(?:[T ]?\d\d(?::?\d\d)*(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?|Z)?"
     r"|(?P<m2>\d\d?)/(?P<d2>\d\d?)/(?P<y2>\d{4})"
 )
 DEFAULTS = frozenset(

@@ -43,9 +43,11 @@ class Namer:
     domain: str = field(repr=False)
     people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     clinician: bool = False
+    told: bool = True  # by the structure, which has no particle, title or credential for a whole name
     given: frozenset[str] = field(init=False, repr=False)
     family: frozenset[str] = field(init=False, repr=False)
     elided: frozenset[str] = field(init=False, repr=False)  # of the message's people: obrien for O'Brien
+    lone: frozenset[str] = field(init=False, repr=False)  # whole names of theirs: Le is no particle where it is one
     longer: Mapping[str, tuple[str, ...]] = field(
         init=False, repr=False
     )  # names of five letters and more, by the first
@@ -55,6 +57,7 @@ class Namer:
         names = [name for pair in self.people for name in pair]
         elided = frozenset(before + core for name in names for before, core in _tokens(name) if before)
         object.__setattr__(self, "elided", elided)
+        object.__setattr__(self, "lone", self._lone() if self.told else frozenset())
         parts = [(sorted(self._tokens(family)), sorted(self._tokens(given))) for given, family in self.people]
         longer: dict[str, dict[str, None]] = {}
         for token in (token for families, givens in parts for token in (*families, *givens) if len(token) >= 5):
@@ -78,6 +81,12 @@ class Namer:
             out += (value[at : word.start], self._replaced(word.text, role, whole=whole))
             at = word.start + len(word.text)
         return "".join([*out, value[at:]])
+
+    def _lone(self) -> frozenset[str]:
+        """Family names of one word, and given names of one that could be taken for a particle alone."""
+        families = {fold(family) for _, family in self.people if len(words_of(family)) == 1}
+        givens = {fold(given) for given, _ in self.people if len(words_of(given)) == 1}
+        return frozenset((families - self.lists.sets["baby"]) | (givens & self.lists.sets["particles"]))
 
     def _tokens(self, name: str) -> frozenset[str]:
         return frozenset(core if before or not self._is_elided(core) else core[1:] for before, core in _tokens(name))
@@ -137,10 +146,10 @@ class Namer:
         return None
 
     def _names_nobody(self, value: str, words: Sequence[Word], n: int, kind: Kind) -> bool:
-        """True for titles, suffixes, credentials and particles: only beside a word that does name someone."""
+        """True for titles, suffixes, credentials and particles that are no name: only beside a word that is one."""
         word, folded, count = words[n].text, fold(words[n].text), len(words)
         sets = self.lists.sets
-        if count == 1:
+        if count == 1 or folded in self.lone:
             return False
         if folded in sets["baby"] or (n == 0 and folded in sets["titles"] and not self._is_given(folded)):
             return True

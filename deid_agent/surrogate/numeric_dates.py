@@ -1,4 +1,4 @@
-"""Dates in digits: HL7 timestamps, ISO 8601 and FHIR, 3/4/2019, 03-04-19, 4.3.19, 3/4, 3/2019."""
+"""Dates in digits: HL7 timestamps, ISO 8601 and FHIR, 3/4/2019, 03-04-19, 3/4/'19, 4.3.19, 3/4, 3/2019."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -11,14 +11,14 @@ _PLAUSIBLE = range(1800, 2200)
 
 # HL7 v2.5.1 chapter 2A, DTM: YYYY[MM[DD[HH[MM[SS[.S[S[S[S]]]]]]]]][+/-ZZZZ]
 _HL7 = re.compile(r"(\d{4})(\d{2})?(\d{2})?((?:\d{2}){1,3}(?:\.\d+)?)?([+-]\d{4})?")
-# FHIR R4 section 2.24.0.1: date, dateTime and instant; also a space or an hour alone before the time
-_ISO = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2})((?:T|\s+(?=\d)).*)?)?", re.DOTALL)
+# FHIR R4 section 2.24.0.1: date, dateTime and instant; also a space or an hour alone before the time, or Z (xs:date)
+_ISO = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2})((?:T|\s+(?=\d)).*|Z)?)?", re.DOTALL)
 _SEP = r"\s?[/.\-–—]\s?"
 _SEP_OR_SPACE = rf"(?:{_SEP}|\s+)"
 _THREE = re.compile(
-    rf"(\d{{1,4}})({_SEP_OR_SPACE})(\d{{1,2}})({_SEP_OR_SPACE})(\d{{1,4}})(,?\s*(?:T|\s)\s*\d.*)?", re.DOTALL
+    rf"(\d{{1,4}})({_SEP_OR_SPACE})(\d{{1,2}})({_SEP_OR_SPACE}['’]?)(\d{{1,4}})(,?\s*(?:T|\s)\s*\d.*)?", re.DOTALL
 )
-_TWO = re.compile(rf"(\d{{1,4}})({_SEP})(\d{{1,4}})")
+_TWO = re.compile(rf"(\d{{1,4}})({_SEP}['’]?)(\d{{1,4}})")
 _WRITTEN = re.compile(r"(?<![\d/.\-])(\d{1,2})[/.\-](\d{1,2})(?:[/.\-](\d{4}|\d\d))?(?![\d/\-]|\.\d)")
 _SECOND = re.compile(r"\d\s?[/.\-–—]\s?\d{1,2}\s?[/.\-–—]\s?\d\d")  # behind a date that is no time, but a date
 _HAN = re.compile(r"(\d{2,4})(\s*年\s*)(\d{1,2})(\s*月\s*)(?:(\d{1,2})(\s*[日号].*)?)?", re.DOTALL)
@@ -170,7 +170,7 @@ def _two(found: "re.Match[str]", shift: Shift) -> Found | None:
 def _two_orders(a: str, b: str, separator: str, shift: Shift) -> tuple[str, ...]:
     if len(a) == 4:
         return ("ym",)
-    if len(b) == 4:
+    if len(b) == 4 or separator[-1] in "'’":
         return ("my",)
     if len(a) > 2 or len(b) > 2:
         return ()

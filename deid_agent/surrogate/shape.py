@@ -4,6 +4,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from deid_agent.text import plain
+
 _PLAIN = str.maketrans(
     {"đ": "d", "ð": "d", "ł": "l", "ø": "o", "ß": "ss", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h", "ı": "i"}
 )
@@ -66,6 +68,15 @@ def edges(text: str) -> tuple[str, str, str]:
         return text, "", ""
     start = text.index(core)
     return text[:start], core, text[start + len(core) :]
+
+
+def with_signs_of(original: str, text: str) -> str:
+    """``text`` with the dashes and blanks of ``original`` one by one, where it has as many of them."""
+    signs = [c for c in original if plain(c) in "- "]
+    if len(signs) != sum(c in "- " for c in text):
+        return text
+    source = iter(signs)
+    return "".join(next(source) if c in "- " else c for c in text)
 
 
 def flat(text: str) -> str:

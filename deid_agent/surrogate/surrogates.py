@@ -23,10 +23,12 @@ from deid_agent.surrogate.numbers import identifier, social_security
 from deid_agent.surrogate.organizations import organization
 from deid_agent.surrogate.professions import profession
 from deid_agent.surrogate.series import moved
-from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of
+from deid_agent.surrogate.shape import edges, has_content, same, with_breaks_of, with_signs_of
+from deid_agent.text import plain
 
 _CACHED = 65_536
 _FEW = 16  # people of a scope that is kept: one of thousands would be hashed whole and held
+_SIGNED = frozenset({PhiType.SSN, PhiType.PHONE, PhiType.FAX})  # read by their dashes and blanks, of whatever kind
 _MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
 
 DateScope = Literal["document", "patient"]
@@ -39,7 +41,8 @@ class Scope:
 
     ``reference`` is the message's own time: what "3/4" without a year is near to. ``people`` are
     (given, family) names that the message's structured part tells, ``known`` days that it tells. ``day_first`` says
-    that the document writes 3/4 for the third of April (None: not known, read as the fourth of March).
+    that the document writes 3/4 for the third of April (None: not known, read as the fourth of March). ``told`` is
+    false where the people are no more than what whole names of a text seem to say.
     """
 
     document: str = field(repr=False)
@@ -48,6 +51,7 @@ class Scope:
     people: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     day_first: bool | None = field(default=None, repr=False)
     known: tuple[date, ...] = field(default=(), repr=False)
+    told: bool = True
 
     @property
     def person(self) -> str:
@@ -152,7 +156,10 @@ class Surrogates:
         return out
 
     def _compute(self, type_: PhiType, value: str, kind: Kind, frame: "_Frame") -> str:
-        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, value, kind, frame)
+        read = plain(value) if type_ in _SIGNED else value
+        new = mask(type_) if kind is Kind.REDACT else self._surrogate(type_, read, kind, frame)
+        if read != value:
+            new = with_signs_of(value, new)
         if not new.strip() or (type_ not in _MAY_STAY and same(new, value)):
             new = mask(type_)
         return with_breaks_of(value, new)
@@ -172,7 +179,10 @@ class Surrogates:
                 return age(value)
             case PhiCategory.DATE:
                 shift = Shift(self.shift_days(scope), scope.reference, scope.day_first)
-                return shifted(value, shift, self._calendar) or mask(type_)
+                if new := shifted(value, shift, self._calendar):
+                    return new
+                new = shifted(plain(value), shift, self._calendar)
+                return with_signs_of(value, new) if new else mask(type_)
             case PhiCategory.CONTACT:
                 return self._contact(type_, value, self._person(type_, scope))
             case PhiCategory.ID:
@@ -185,7 +195,8 @@ class Surrogates:
             return identifier(self._key, value, "username")
         namer = frame.namers.get(type_)
         if namer is None:
-            namer = self._make_namer(type_, self._person(type_, frame.scope), frame.scope.people)
+            scope = frame.scope
+            namer = self._make_namer(type_, self._person(type_, scope), scope.people, told=scope.told)
             frame.namers[type_] = namer
         return namer.name(value, kind)
 
@@ -218,8 +229,10 @@ class Surrogates:
         whole_feed = self._name_scope == "feed" or type_ is PhiType.DOCTOR
         return "feed" if whole_feed else scope.person
 
-    def _make_namer(self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...]) -> Namer:
-        return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR)
+    def _make_namer(
+        self, type_: PhiType, scope: str, people: tuple[tuple[str, str], ...], *, told: bool = True
+    ) -> Namer:
+        return Namer(self._key, self._lists, f"{type_}:{scope}", people, type_ is PhiType.DOCTOR, told)
 
     def _make_days(self, scope: str) -> int:
         return shift_days(self._key, scope, maximum=self._maximum, weeks=self._weeks)

@@ -24,6 +24,8 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)*\.?)",
     re.IGNORECASE,
 )
+# Aug 19/22, Mar-04-2019; two digits are a year where the same sign stands before the day: Mar-04-19, not Aug 10-12
+_DAY = re.compile(r"\d{1,2}(?=/\d{2,4}\Z|[.\-]\d{4}\Z)|(?<=-)\d{1,2}(?=-\d\d\Z)|(?<=\.)\d{1,2}(?=\.\d\d\Z)")
 _DAY_LETTERS = r"Tu|Th|Sa|Su|[MTWRFS]"
 _LETTERS = re.compile(rf"(?:{_DAY_LETTERS}){{2,}}")
 _APART = re.compile(rf"(?:{_DAY_LETTERS})(?P<mark>[/ ])(?:{_DAY_LETTERS})(?:(?P=mark)(?:{_DAY_LETTERS}))*")
@@ -123,7 +125,7 @@ def _classified(  # noqa: PLR0911 - one arm per form
     match kind:
         case "time":
             return _Token(at, value, "filler")
-        case "cluster" if parts.month and (day := re.match(r"\d{1,2}(?=/\d{2,4}$)", value)):  # Aug 19/22
+        case "cluster" if parts.month and (day := _DAY.match(text, at, found.end())):
             return _number(day[0], at, shift, parts)
         case "cluster":
             parts.cluster = numeric_date(value, shift)

@@ -11,9 +11,9 @@ from deid_agent.eval.markup import Note
 from deid_agent.phi import PhiType
 from deid_agent.recognize import registry
 from deid_agent.recognize.base import Recognizer
-from deid_agent.resolve import KNOWN, Profile, Resolver
+from deid_agent.resolve import Profile, Resolver
 from deid_agent.ruleset import Ruleset
-from deid_agent.spans import Span
+from deid_agent.spans import KNOWN, Span
 from deid_agent.text import Document
 from deid_agent.train.augment import Augmenter
 

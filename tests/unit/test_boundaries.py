@@ -40,6 +40,8 @@ CASES = [
     (PhiType.DATE, "on <March 3, 2071>.", ["March 3, 2071"]),
     (PhiType.DATE, "<15 Aug\n1957>", ["15 Aug\n1957"]),
     (PhiType.MEDICALRECORD, "MRN <4471902\n12>", ["4471902", "12"]),
+    (PhiType.SSN, "SSN <219-09-\r\n9999> on", ["219-09-\r\n9999"]),
+    (PhiType.SSN, "SSN <219-09-9999\n12>", ["219-09-9999", "12"]),
     (PhiType.PHONE, "at <07700\n900162> now", ["07700\n900162"]),
     (PhiType.DOCTOR, "by P. D'Angelo-<Reyes> at", ["P. D'Angelo-Reyes"]),
     (PhiType.DOCTOR, "Pharmacy <Kyung>-ae says", ["Kyung-ae"]),
@@ -55,6 +57,11 @@ CASES = [
     (PhiType.ORGANIZATION, "the <Aldhelm>'s barn", ["Aldhelm"]),
     (PhiType.PATIENT, "Mr <St. Clair>'s wife", ["St. Clair"]),
     (PhiType.PATIENT, "<   >", []),
+    (PhiType.PATIENT, "<Minh Do> lives", ["Minh Do"]),
+    (PhiType.PATIENT, "<Kim Ot> came", ["Kim Ot"]),
+    (PhiType.DOCTOR, "<Ada Okafor, DO>", ["Ada Okafor"]),
+    (PhiType.DOCTOR, "<Ada Okafor d.o.>", ["Ada Okafor"]),
+    (PhiType.DOCTOR, "<Ada Okafor Md>", ["Ada Okafor"]),
 ]
 
 
@@ -77,3 +84,11 @@ def test_a_long_finding_is_read_once(filling: str) -> None:
     text = "A" + filling * (100_000 // len(filling)) + "B"
     for kind in (PhiType.DOCTOR, PhiType.CITY, PhiType.HOSPITAL, PhiType.DATE, PhiType.IDNUM):
         assert all(0 <= s.start < s.end <= len(text) for s in bounded(Span(0, len(text), kind, "case"), text))
+
+
+@pytest.mark.parametrize(("name", "rest"), [("MINH DO", "MINH"), ("Md Rahman", "Rahman"), ("Miss Ann", "Ann")])
+def test_what_the_message_names_loses_no_word_that_is_a_title_or_credential_too(name: str, rest: str) -> None:
+    text = f"{name} lives alone"
+    (known,) = bounded(Span(0, len(name), PhiType.PATIENT, "known:patient-name"), text)
+    (read,) = bounded(Span(0, len(name), PhiType.PATIENT, "crf:token"), text)
+    assert (text[known.start : known.end], text[read.start : read.end]) == (name, rest)

@@ -87,3 +87,16 @@ def test_folding(word: str, plain: str) -> None:
 def test_glued() -> None:
     assert all(map(glued, "aé9\u0301中"))
     assert not any(map(glued, " .-_\n"))
+
+
+@given(ANY | WIDE | st.text("-\u2010\u2011\u2013\u2014\u2212\u00a0\u202f 7a"))
+def test_plain_signs_keep_every_place(text: str) -> None:
+    doc = Document(text)
+    assert len(doc.plain) == len(text)
+    for was, now in zip(text, doc.plain.text, strict=True):
+        assert now == ("-" if was in "\u2010\u2011\u2012\u2013\u2212" else " " if was in "\u00a0\u202f" else was)
+
+
+def test_a_text_of_plain_signs_is_its_own_plain_document() -> None:
+    doc = Document("MRN 447-19-02 \u2014 Ada")
+    assert doc.plain is doc

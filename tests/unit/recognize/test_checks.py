@@ -32,6 +32,7 @@ from deid_agent.recognize.checks import CHECKS
         ("street-number", ["218 Tannery Row"], ["0 Row", "Row"]),
         ("has-digit", ["a1"], ["a", ""]),
         ("letter-and-digit", ["a1"], ["a", "1"]),
+        ("mac", ["00:1B:44:11:3A:B7", "00-1b-44-11-3a-b7", "00:11:22:33:44:55"], ["10-20-30-40-50-60", "00-1B:44"]),
         ("four-digits", ["1-2-3-4"], ["123", "abcd"]),
     ],
 )

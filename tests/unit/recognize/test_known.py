@@ -55,6 +55,12 @@ def test_forms_of_a_name(form: str) -> None:
     assert found(f"then {form}'s chart", *QUILLON) == [form]
 
 
+@pytest.mark.parametrize("family", ["Do", "Le", "Ma", "Pa", "Np"])
+def test_a_family_name_that_is_a_title_or_particle_is_one(family: str) -> None:
+    text = f"{family}, Beatrix. Beatrix {family} came; Mr Quillon, {family} did not"
+    assert found(text, *person(family, "Beatrix")) == [f"{family}, Beatrix. Beatrix {family}"]
+
+
 @pytest.mark.parametrize(
     ("text", "spans"),
     [

@@ -34,6 +34,10 @@ def found(text: str) -> list[str]:
         "140004^Chronic pharyngitis^SCT",
         "26464-8 (LOINC)",
         "urn:oid:2.16.840.1.113883.6.1",
+        "root 2.16.840.1.113883.10.20.22.1.2, codes of 2.16.840.1.113883.3.26.1.1",
+        "SOP class 1.2.840.10008.5.1.4.1.1.2",
+        "IHE 1.3.6.1.4.1.19376.1.2.3 and 2.16.840.1.113762.1.4.1",
+        "section 1.2.3.4.5.6",
         "see http://terminology.hl7.org/CodeSystem/v3-ActCode",
         "system http://snomed.info/sct and http://loinc.org",
         "ENTEROCOCCUS FAECIUM, VRE",
@@ -80,8 +84,19 @@ def test_left_alone(text: str) -> None:
         ("8831207", ["8831207"]),
         ("accession 26464-8", ["26464-8"]),
         ("at http://portal.quenby.example/8831207", ["http://portal.quenby.example/8831207"]),
+        (
+            "Imaging study 1.2.840.113619.2.55.3.604688119.969.1268071029.320 was reviewed.",
+            ["1.2.840.113619.2.55.3.604688119.969.1268071029.320"],
+        ),
+        ("series 1.3.12.2.1107.5.2.32.35162.30000015050317233592200000046", None),
+        ("study 1.3.6.1.4.1.14519.5.2.1.6279.6001.298806137288633453246975630178", None),
+        ("study 2.25.329800735698586629295641978511506172918", None),
+        ("root 2.16.840.1.113883.3.933.2.4471", None),
+        ("UUID 3f2504e0-4f89-41d3-9a0c-0305e82c3301", None),
+        ("MAC 00:1B:44:11:3A:B7", None),
+        ("MAC 00-1B-44-11-3A-B7", None),
         ("by Raymond Stolle, RN-BC", ["Raymond Stolle"]),
     ],
 )
-def test_still_found(text: str, spans: list[str]) -> None:
-    assert found(text) == spans
+def test_still_found(text: str, spans: list[str] | None) -> None:
+    assert found(text) == (spans or [text.split(" ")[1]])

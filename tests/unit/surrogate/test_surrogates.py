@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from support.surrogates import ROOT, SCOPE, SECRET, replace, surrogates
 
-from deid_agent import resources
+from deid_agent import policy, resources
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
+from deid_agent.policy import Method
 from deid_agent.recognize.registry import load_rules
+from deid_agent.replacer import Replacer
 from deid_agent.sites import Kind
+from deid_agent.spans import Span
 from deid_agent.surrogate import Scope, Surrogates
 from deid_agent.surrogate.keyed import Key
 from deid_agent.surrogate.lists import ANY, PARTS, load
@@ -145,6 +148,34 @@ def test_the_last_four_agree_with_the_whole_number() -> None:
     assert replace(MADE, PhiType.SSN, "xxx-xx-6789") == f"xxx-xx-{whole[-4:]}"
 
 
+@pytest.mark.parametrize(
+    ("type_", "plain"),
+    [
+        ("SSN", "219-09-9999"),
+        ("SSN", "xxx-xx-1234"),
+        ("PHONE", "740-555-0184"),
+        ("PHONE", "(740) 555-0184 x12"),
+        ("FAX", "+44 20 7946-0418"),
+        ("MEDICALRECORD", "447-19-02"),
+        ("DATE", "03-04-2019"),
+    ],
+)
+@pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2212")
+@pytest.mark.parametrize("blank", " \u00a0\u202f")
+def test_a_number_with_other_dashes_and_blanks_is_the_same_number(
+    type_: str, plain: str, dash: str, blank: str
+) -> None:
+    signs = {ord("-"): dash, ord(" "): blank}
+    expected = replace(MADE, PhiType(type_), plain).translate(signs)
+    assert replace(MADE, PhiType(type_), plain.translate(signs)) == expected
+
+
+def test_a_social_security_number_with_room_around_its_dashes_is_the_same_number() -> None:
+    expected = replace(MADE, PhiType.SSN, "219-09-9999")
+    assert replace(MADE, PhiType.SSN, "219 - 09 - 9999") == expected.replace("-", " - ")
+    assert replace(MADE, PhiType.SSN, "219-09-\r\n9999") == expected[:7] + "\r\n" + expected[7:]
+
+
 def test_a_local_number_agrees_with_its_full_one() -> None:
     full = replace(MADE, PhiType.PHONE, "(617) 253-1000")
     assert replace(MADE, PhiType.FAX, "253-1000") == full[-8:]
@@ -248,6 +279,8 @@ def test_one_edit(a: str, b: str, near: bool) -> None:
         ("AGE", "90", "90 or older"),
         ("AGE", "ninety-two", "90 or older"),
         ("AGE", "93 months", "93 months"),
+        ("AGE", "92.5", "90 or older"),
+        ("AGE", "92 M", "90 or older"),
         ("STATE", "TX", "TX"),
         ("PATIENT", "Ada", "[**PATIENT**]"),
         ("LOCATION-OTHER", "Ada Park", "[**LOCATION-OTHER**]"),
@@ -313,6 +346,44 @@ def test_a_known_name_is_known_wherever_it_stands() -> None:
     family, given = replace(MADE, PhiType.PATIENT, "Okafor, Ada", scope=scope).split(", ")
     joined = replace(MADE, PhiType.PATIENT, "Okafor, Ada\nOKAFOR", scope=scope)
     assert joined == f"{family}, {given}\n{family.upper()}"
+
+
+@pytest.mark.parametrize(
+    ("family", "given"),
+    [
+        ("Do", "Minh"),
+        ("Le", "Minh Duc"),
+        ("Van", "Sokha"),
+        ("Du", "Wei"),
+        ("Ni", "Hao Ran"),
+        ("Abu", "Kofi"),
+        ("Pa", "Chou"),
+        ("Ma", "Yo"),
+        ("Miss", "Ann"),
+        ("Md", "Rahman"),
+        ("Nguyen", "Van"),
+    ],
+)
+def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: str, given: str) -> None:
+    scope = Scope("d", people=((given, family),))
+    new = replace(MADE, PhiType.PATIENT, family, Kind.FAMILY, scope=scope)
+    first = replace(MADE, PhiType.PATIENT, given, Kind.GIVEN, scope=scope)
+    for written in ("{0} {1}", "{1} {0}", "{0}, {1}"):
+        was, expected = written.format(family, given), written.format(new, first)
+        assert replace(MADE, PhiType.PATIENT, was, scope=scope) == expected
+        assert replace(MADE, PhiType.PATIENT, was.upper(), scope=scope) == expected.upper()
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [("van Berg", "van"), ("Baby Okafor", "Baby"), ("Okafor, MD", "MD"), ("Dr Okafor", "Dr"), ("Okafor MA", "MA")],
+)
+def test_a_word_that_names_nobody_stays_in_a_text_that_tells_no_people(name: str, stays: str) -> None:
+    made = Replacer(policy.load("pseudonymised", ROOT / "rules"), MADE)
+    (new,) = made.findings(name, [Span(0, len(name), PhiType.DOCTOR, "a")], [Method.SURROGATE], Scope("d"))
+    assert stays in re.findall(r"\w+", new)
+    told = Scope("d", people=(("Baby", "Okafor"), ("Jr", "Okafor")))
+    assert replace(MADE, PhiType.PATIENT, "Baby Okafor Jr", scope=told).startswith("Baby ")
 
 
 def test_an_irish_particle_stays_in_field_and_text() -> None:
