@@ -44,7 +44,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     forged = lines[2].replace(b'"topic":"files"', b'"topic":' + json.dumps(CANARY).encode())
     remark = {"path": CANARY, "type": CANARY, "method": CANARY, "source": CANARY, "count": 1}
     forged = forged.replace(b'"remarks":[', b'"remarks":[' + json.dumps(remark).encode() + b",")
-    path.write_bytes(b"".join([*lines, forged]))
+    odd = b'{"kind":"entry","time":"never","offset":9,"outcome":7,"remarks":["x",{"count":"many"}]}\n'
+    path.write_bytes(b"".join([*lines, odd, forged]))
     return file
 
 
@@ -84,6 +85,9 @@ async def test_every_page_shows_what_it_should_and_asks_nobody_else(
                 await seen.page.click(".entry summary")
                 await seen.page.wait_for_selector(".entry table")
                 await seen.page.wait_for_selector("#chain .notice.bad")
+                await seen.page.locator(".entry summary").nth(1).click()
+                await seen.page.wait_for_selector(".entry:nth-child(2) table")
+                assert await seen.page.locator(".entry").count() == 6, "one of another form hides no other"
             if name == "":
                 for folded in await seen.page.query_selector_all("summary"):
                     await folded.click()
