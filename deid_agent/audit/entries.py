@@ -14,6 +14,8 @@ from deid_agent.errors import ConfigurationError
 _SEGMENT, _ENTRY = start_of(Kind.SEGMENT), start_of(Kind.ENTRY)
 _SEVERITY = "http://hl7.org/fhir/issue-severity"
 _LIFECYCLE = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
+_COUNT = 1 << 32
+"""More than any message has places: a sum of forged counts is still a number of JSON."""
 
 Item = Mapping[str, object]
 """Members of an entry; ``build`` is what its segment says, ``place`` is segment and line."""
@@ -58,8 +60,20 @@ def read(folder: Path, choice: Choice | None = None) -> Iterator[Item]:
 
 def counts(item: Item) -> Iterator[tuple[str, int]]:
     """How many values of which type each remark of the entry stands for."""
-    for remark in _remarks(item):
-        yield str(remark.get("type")), int(str(remark.get("count", 0)))
+    for remark in remarks(item):
+        yield str(remark.get("type")), count_of(remark)
+
+
+def remarks(item: Item) -> list[dict[str, object]]:
+    """The remarks of an entry that have the form of one. Others no agent wrote, and ``verify`` tells of their line."""
+    found = item.get("remarks")
+    return [remark for remark in found if isinstance(remark, dict)] if isinstance(found, list) else []
+
+
+def count_of(remark: Mapping[str, object]) -> int:
+    """How many values a remark stands for; 0 where it says nothing that could be true."""
+    count = remark.get("count")
+    return count if type(count) is int and 0 < count <= _COUNT else 0
 
 
 def audit_event(item: Item) -> Mapping[str, object]:
@@ -77,7 +91,7 @@ def audit_event(item: Item) -> Mapping[str, object]:
         for name in ("input_digest", "output_digest", "stage", "where", "replay_of")
         if name in item
     ]
-    for remark in _remarks(item):
+    for remark in remarks(item):
         path, kind, method, source, count = (remark.get(n, "") for n in ("path", "type", "method", "source", "count"))
         details.append(_detail("remark", f"{path}: {kind}, {method} by {source}, {count}"))
     return {
@@ -101,8 +115,3 @@ def audit_event(item: Item) -> Mapping[str, object]:
 
 def _detail(name: str, value: object) -> Mapping[str, object]:
     return {"type": {"text": name}, "valueString": str(value)}
-
-
-def _remarks(item: Item) -> list[dict[str, object]]:
-    remarks = item.get("remarks")
-    return remarks if isinstance(remarks, list) else []

@@ -52,7 +52,7 @@ def routes(views: Views, gate: Gate) -> Sequence[web.RouteDef]:
         web.get(PREFIX, gate.asset(_to(f"{PREFIX}/"))),
         *(web.get(f"{PREFIX}/{name}", gate.page(_html(text))) for name, text in found.pages.items()),
         web.get(f"{PREFIX}/login", gate.asset(_html(found.login))),
-        web.get(f"{PREFIX}/report", gate.page(_report(views.sources))),
+        web.get(f"{PREFIX}/report", gate.once(_report(views.sources), "evaluation")),
         *(web.get(f"{PREFIX}/web/{name}", gate.asset(_file(*file))) for name, file in found.files.items()),
         web.get(f"{api}/session", gate.data(views.session)),
         web.get(f"{api}/overview", gate.data(views.overview)),
@@ -64,6 +64,7 @@ def routes(views: Views, gate: Gate) -> Sequence[web.RouteDef]:
         web.get(f"{api}/about", gate.data(views.about)),
         web.get(f"{api}/playground", gate.data(views.room)),
         web.post(f"{api}/playground", gate.act(views.try_)),
+        web.post(f"{api}/report", gate.act(views.ticket)),
         web.post(f"{api}/login", gate.act(views.login, known=False)),
         web.post(f"{api}/logout", gate.act(views.logout)),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from deid_agent.audit.entries import Choice, counts
+from deid_agent.audit.entries import Choice, count_of, remarks
 from deid_agent.audit.folder import segments
 from deid_agent.audit.lines import Kind, start_of
 from deid_agent.audit.verify import verify
@@ -23,6 +23,10 @@ VERIFIED = 256 << 20
 """Bytes up to which a trail is verified here."""
 _FAULTS = 50
 _SEGMENT, _ENTRY = start_of(Kind.SEGMENT), start_of(Kind.ENTRY)
+
+_TEXTS: tuple[str, ...] = ("topic", "outcome", "reason", "where", "stage", "replay_of")
+_TEXTS += ("input_digest", "output_digest", "chain", "segment")
+_NUMBERS = ("time", "partition", "offset", "attempts", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,20 @@ def _object(line: bytes) -> Mapping[str, object]:
 
 
 def told(entry: Mapping[str, object]) -> dict[str, object]:
-    """An entry as the page shows it."""
-    kept = ("time", "topic", "partition", "offset", "outcome", "reason", "where", "stage", "attempts", "replay_of")
-    more = ("input_digest", "output_digest", "build", "remarks", "segment", "line", "chain")
+    """An entry as the page shows it, of this form whatever was forged: one bad line must not hide fifty good ones."""
+    found = remarks(entry)
     return {
-        **{name: entry[name] for name in (*kept, *more) if name in entry},
-        "replaced": sum(count for _, count in counts(entry)),
+        "outcome": "",
+        **{name: value for name in _TEXTS if isinstance(value := entry.get(name), str)},
+        **{name: value for name in _NUMBERS if isinstance(value := entry.get(name), int | float)},
+        "build": _texts(entry.get("build")),
+        "remarks": [{**_texts(remark), "count": count_of(remark)} for remark in found],
+        "replaced": sum(map(count_of, found)),
     }
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {name: text for name, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
 
 
 def status(folder: Path, public: str) -> dict[str, object]:

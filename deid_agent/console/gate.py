@@ -1,14 +1,12 @@
 """Who may see the console, and which requests are a person's own. Nothing of a request is ever told back or logged.
 
 Stands against: a token that is guessed byte by byte; another page in the operator's browser that sends requests in his
-name (also one of another port of this machine, which browsers call the same site); a name of the outside that is
-made to lead to 127.0.0.1 (DNS rebinding); a frame around our pages.
+name (also one of another port of this machine, which browsers call the same site); a server of another port, which
+gets our cookie; a name of the outside that is made to lead to 127.0.0.1 (DNS rebinding); a frame around our pages.
 """
 
-import hashlib
 import hmac
 import ipaddress
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +16,14 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
+from deid_agent.console.sessions import SESSION_S, Opened, Sessions, digest
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import ConsoleDenied
 
 HEADER = "X-Deid-Console"
 """Every request that does something has it: no form of another page can, without asking us first."""
+PAGE_HEADER = "X-Deid-Page"
+"""The half of a session that is no cookie."""
 PREFIX = "/console"
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -33,8 +34,6 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_SESSION_S = 8 * 3600
-_SESSIONS = 32
 _QUIET_S = 60.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -60,13 +59,13 @@ class Access:
 
 
 class Gate:
-    """Wraps handlers. Sessions live in memory: a restart ends them all."""
+    """Wraps handlers."""
 
     def __init__(self, access: Access, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic) -> None:
         self._access = access
         self._telemetry = telemetry
         self._clock = clock
-        self._sessions: dict[str, float] = {}
+        self._sessions = Sessions(clock)
         self._told_at: dict[str, float] = {}
 
     @property
@@ -80,12 +79,24 @@ class Gate:
         return self._access.write and not self.open
 
     def page(self, handler: Handler) -> Handler:
-        """A page that a person opens; without a session it leads to the login."""
+        """A page that a person opens, and that holds nothing itself; without a session it leads to the login."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self._of_host(request)
-            if not self._known(request):
-                return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{PREFIX}/login"})
+            if not (self._by_token(request) or self._sessions.entered(_cookie_of(request))):
+                return _to("login")
+            return await handler(request)
+
+        return self._told(answer)
+
+    def once(self, handler: Handler, start: str) -> Handler:
+        """A page that holds data itself. No link sends a header: a ticket opens it once, else ``start`` comes."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self._of_host(request)
+            ticket = request.query.get("ticket", "")
+            if not (self._known(request) or self._sessions.spend(_cookie_of(request), ticket)):
+                return _to(start)
             return await handler(request)
 
         return self._told(answer)
@@ -127,30 +138,28 @@ class Gate:
 
         return self._told(answer)
 
-    def login(self, token: str) -> str | None:
+    def login(self, token: str) -> Opened | None:
         """A session for who has the token."""
         if not self._is_token(token):
             self._deny("token")
             return None
-        now = self._clock()
-        self._sessions = {name: end for name, end in self._sessions.items() if end > now}
-        while len(self._sessions) >= _SESSIONS:
-            self._sessions.pop(next(iter(self._sessions)))
-        session = secrets.token_urlsafe(32)
-        self._sessions[_digest(session)] = now + _SESSION_S
-        return session
+        return self._sessions.open()
 
-    def set_cookie(self, request: web.Request, response: web.StreamResponse, session: str) -> None:
-        """The session as a cookie that no script reads and no other site sends."""
+    def set_cookie(self, request: web.Request, response: web.StreamResponse, opened: Opened) -> None:
+        """One half of the session as a cookie that no script reads and no other site sends."""
         secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
         name = _cookie(request)
         response.set_cookie(
-            name, session, max_age=_SESSION_S, path=PREFIX, httponly=True, samesite="Strict", secure=secure
+            name, opened.cookie, max_age=SESSION_S, path=PREFIX, httponly=True, samesite="Strict", secure=secure
         )
+
+    def ticket(self, request: web.Request) -> str:
+        """What opens a page of ``once``; empty where it opens without. Only for a request that was let in."""
+        return self._sessions.ticket(_cookie_of(request))
 
     def logout(self, request: web.Request, response: web.StreamResponse) -> None:
         """End the session of a request."""
-        self._sessions.pop(_digest(request.cookies.get(_cookie(request), "")), None)
+        self._sessions.close(_cookie_of(request))
         response.del_cookie(_cookie(request), path=PREFIX, httponly=True, samesite="Strict")
 
     def _told(self, answer: Handler) -> Handler:
@@ -199,21 +208,25 @@ class Gate:
             raise DeniedError(HTTPStatus.UNAUTHORIZED, "token", "log in, or send Authorization: Bearer and the token")
 
     def _known(self, request: web.Request) -> bool:
-        if self.open:
-            return True
+        page = request.headers.get(PAGE_HEADER, "")
+        return self._by_token(request) or self._sessions.known(_cookie_of(request), page)
+
+    def _by_token(self, request: web.Request) -> bool:
+        """True for the token itself, and where none is asked for."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self._is_token(token.strip())
-        # A digest is looked up, not the session: how long that takes tells nothing of it.
-        return self._sessions.get(_digest(request.cookies.get(_cookie(request), "")), 0.0) > self._clock()
+        return self.open or (scheme.lower() == "bearer" and self._is_token(token.strip()))
 
     def _is_token(self, token: str) -> bool:
         wanted = self._access.token
-        return wanted is not None and hmac.compare_digest(_digest(token), _digest(wanted))
+        return wanted is not None and hmac.compare_digest(digest(token), digest(wanted))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _to(name: str) -> web.Response:
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{PREFIX}/{name}"})
+
+
+def _cookie_of(request: web.Request) -> str:
+    return request.cookies.get(_cookie(request), "")
 
 
 def _cookie(request: web.Request) -> str:

@@ -201,14 +201,18 @@ class Views:
             ) from None
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """A session for a token."""
+        """A session for a token: one half is a cookie, the other one the page keeps."""
         token = (await _object(request)).get("token")
-        session = self.gate.login(token) if isinstance(token, str) else None
-        if session is None:
+        opened = self.gate.login(token) if isinstance(token, str) else None
+        if opened is None:
             return _json({"error": "token", "advice": "this is not the token"}, HTTPStatus.UNAUTHORIZED)
-        response = _json({"ok": True})
-        self.gate.set_cookie(request, response, session)
+        response = _json({"ok": True, "page": opened.page})
+        self.gate.set_cookie(request, response, opened)
         return response
+
+    async def ticket(self, request: web.Request) -> web.StreamResponse:
+        """What the address of the report wants, once; empty where it wants nothing."""
+        return _json({"ticket": self.gate.ticket(request)})
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """End the session."""

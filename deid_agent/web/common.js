@@ -43,14 +43,28 @@ async function answer(response) {
   throw new Refused(response.status, said);
 }
 
-export const get = async (path) => answer(await fetch(`/console/api/${path}`, { cache: "no-store" }));
+// With a token a session is a cookie, which every server of this host gets, and this value, which only our origin has.
+const KEPT = "deid-console";
+
+export const keep = (value) => localStorage.setItem(KEPT, value);
+
+function kept() {
+  try {
+    const value = localStorage.getItem(KEPT);
+    return value ? { "X-Deid-Page": value } : {};
+  } catch {
+    return {}; // switched off, which is as well where no token is asked for
+  }
+}
+
+export const get = async (path) => answer(await fetch(`/console/api/${path}`, { cache: "no-store", headers: kept() }));
 
 export const post = async (path, body) =>
   answer(
     await fetch(`/console/api/${path}`, {
       method: "POST",
       cache: "no-store",
-      headers: { "Content-Type": "application/json", "X-Deid-Console": "1" },
+      headers: { "Content-Type": "application/json", "X-Deid-Console": "1", ...kept() },
       body: JSON.stringify(body),
     }),
   );
@@ -151,6 +165,7 @@ export async function session() {
     leave.hidden = false;
     leave.addEventListener("click", async () => {
       await post("logout", {}).catch(() => {});
+      localStorage.removeItem(KEPT);
       location.assign("/console/login");
     });
   }

@@ -4,6 +4,7 @@ const MEANING = {
   MALFORMED: "not HL7 v2, not JSON, or torn: mend the sender",
   UNSUPPORTED: "a kind that is not supported: route it elsewhere",
   RESOURCE: "larger or deeper than the bounds: raise them, or route it elsewhere",
+  REJECTED: "its receiver does not take it: look at the receiver's log",
   LEAK: "an identifier was still in the output: report it",
   POISON: "the worker died or never returned: report it",
   INTERNAL: "a fault of this program: report it",

@@ -1,10 +1,10 @@
-import { by, post } from "./common.js";
+import { by, keep, post } from "./common.js";
 
 by("login").addEventListener("submit", async (event) => {
   event.preventDefault();
   const field = by("token");
   try {
-    await post("login", { token: field.value });
+    keep((await post("login", { token: field.value })).page);
     location.assign("/console/");
   } catch (problem) {
     field.value = "";

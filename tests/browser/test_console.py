@@ -6,14 +6,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from click.testing import CliRunner
+from playwright.async_api import Page
 from support.browser import Watched, browsing
-from support.consoles import CANARY, OPEN, TOKEN, World, ran, world
+from support.consoles import ACT, CANARY, OPEN, TOKEN, World, ran, world
 
 from deid_agent import key, policy, resources
 from deid_agent.cli import main
 from deid_agent.console.assets import PAGES
-from deid_agent.console.gate import Access
+from deid_agent.console.gate import PAGE_HEADER, Access
 from deid_agent.console.room import Room
 from deid_agent.console.trying import MOST, Trial
 from deid_agent.telemetry import events
@@ -44,7 +46,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     forged = lines[2].replace(b'"topic":"files"', b'"topic":' + json.dumps(CANARY).encode())
     remark = {"path": CANARY, "type": CANARY, "method": CANARY, "source": CANARY, "count": 1}
     forged = forged.replace(b'"remarks":[', b'"remarks":[' + json.dumps(remark).encode() + b",")
-    path.write_bytes(b"".join([*lines, forged]))
+    odd = b'{"kind":"entry","time":"never","offset":9,"outcome":7,"remarks":["x",{"count":"many"}]}\n'
+    path.write_bytes(b"".join([*lines, odd, forged]))
     return file
 
 
@@ -84,6 +87,9 @@ async def test_every_page_shows_what_it_should_and_asks_nobody_else(
                 await seen.page.click(".entry summary")
                 await seen.page.wait_for_selector(".entry table")
                 await seen.page.wait_for_selector("#chain .notice.bad")
+                await seen.page.locator(".entry summary").nth(1).click()
+                await seen.page.wait_for_selector(".entry:nth-child(2) table")
+                assert await seen.page.locator(".entry").count() == 6, "one of another form hides no other"
             if name == "":
                 for folded in await seen.page.query_selector_all("summary"):
                     await folded.click()
@@ -232,6 +238,7 @@ async def test_with_a_token_one_logs_in_puts_a_letter_back_and_logs_out(own: Pat
         assert await seen.width() <= 360
         await page.click("#leave")
         await page.wait_for_url("**/console/login")
+        assert await page.evaluate("localStorage.length") == 0
         await page.goto(f"{shown.base}/console/audit")
         await page.wait_for_url("**/console/login")
     assert len(list((own.parent / "in" / "deid-replay").rglob("*.hl7"))) == 1
@@ -275,6 +282,35 @@ async def test_the_report_of_an_evaluation_works_alone_and_in_the_console(
         assert {url.partition("/console")[0] for url in seen.asked} == {shown.base, report.as_uri()}
 
 
+async def test_with_a_token_the_report_opens_from_its_page_and_from_no_address(
+    file: Path, report: Path, chromium: str
+) -> None:
+    async with world(file, Access(TOKEN), report=report) as shown, browsing(chromium) as seen:
+        page = seen.page
+        await entered(shown, page)
+        seen.said.clear()  # Chromium's advice on login forms
+        await page.goto(f"{shown.base}/console/report")
+        await page.wait_for_url("**/console/evaluation")
+        async with page.context.expect_page() as opening:
+            await page.click("text=Open the report")
+        tab = await opening.value
+        await tab.wait_for_selector("form:visible")
+        assert "DOCTOR: 1 missed, 1 alarm" in await tab.inner_text("main")
+        assert await tab.evaluate("origin") == "null", "it is no page of the console"
+        ground = "getComputedStyle(document.body).backgroundColor"
+        assert await tab.evaluate(ground) == "rgb(245, 247, 249)"
+        await tab.reload()
+        await tab.wait_for_url("**/console/evaluation")
+        assert seen.said == []
+
+
+async def entered(shown: World, page: Page) -> None:
+    await page.goto(f"{shown.base}/console/login")
+    await page.fill("#token", TOKEN)
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector(READY[""])
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     return ran(tmp_path, sealed=False)
@@ -288,3 +324,35 @@ async def test_another_port_of_this_machine_learns_and_does_nothing(file: Path, 
         assert await seen.page.evaluate(read) == "shut"
         form = f"fetch('{shown.base}/console/api/playground', {{method: 'POST', mode: 'no-cors', body: '{{}}'}})"
         assert await seen.page.evaluate(f"{form}.then((a) => a.type, () => 'shut')") == "shut"
+
+
+async def test_a_server_of_another_port_gets_the_cookie_and_nothing_for_it(file: Path, chromium: str) -> None:
+    """It has the browser ask it for an address below the cookie's path. What the pages keep is not sent to it."""
+    met: list[web.BaseRequest] = []
+
+    async def other(request: web.BaseRequest) -> web.Response:
+        met.append(request)
+        return web.Response(text="<script>document.title = localStorage.length</script>", content_type="text/html")
+
+    server = web.ServerRunner(web.Server(other))
+    await server.setup()
+    site = web.TCPSite(server, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with console(file, Access(TOKEN, write=True)) as shown, browsing(chromium) as seen:
+            await entered(shown, seen.page)
+            await seen.page.goto(f"http://127.0.0.1:{server.addresses[0][1]}/console/x")
+            assert await seen.page.title() == "0"
+            stolen = met[0].headers["Cookie"]
+            assert stolen.startswith("deid-console-") and PAGE_HEADER not in met[0].headers
+            for place in ("letters", "audit", "session"):
+                assert (await shown.get(f"api/{place}", Cookie=stolen))[0] == 401
+            body = {"records": ["files/0/2"]}
+            assert (await shown.post("api/replay", body, {"Cookie": stolen} | ACT))[0] == 401
+            await seen.page.goto(f"{shown.base}/console/letters")
+            await seen.page.wait_for_selector(READY["letters"])
+            await seen.page.evaluate("localStorage.clear()")
+            await seen.page.goto(f"{shown.base}/console/audit")
+            await seen.page.wait_for_url("**/console/login")
+    finally:
+        await server.cleanup()

@@ -311,6 +311,19 @@ class TestValues:
         (policy,) = (tree for tree in trees if tree["kind"] == "NetworkPolicy")
         assert policy["spec"]["ingress"] == []
 
+    def test_a_monitor_finds_the_service_and_names_the_job_of_the_alerts(self, tmp_path: Path) -> None:
+        said = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}}
+        trees = self.made(tmp_path, self.MLLP, said)
+        (monitor,) = (tree for tree in trees if tree["kind"] == "ServiceMonitor")
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        (endpoint,) = monitor["spec"]["endpoints"]
+        selector = monitor["spec"]["selector"]["matchLabels"].items()
+        services = [
+            tree for tree in trees if tree["kind"] == "Service" and selector <= tree["metadata"]["labels"].items()
+        ]
+        (scraped,) = (s for s in services if endpoint["port"] in {port["name"] for port in s["spec"]["ports"]})
+        assert scraped["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "deid-agent" != scraped["metadata"]["name"]
+
     def test_certificates_and_addresses(self, tmp_path: Path) -> None:
         said = {
             "secrets/mllpTls/clientCertificates": False,

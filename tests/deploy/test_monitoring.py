@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.chart import CHART, RENDERED
 from support.manifests import DEPLOY, Tree, documents
 
 from deid_agent.errors import Reason
@@ -101,6 +102,17 @@ def test_a_query_asks_for_what_there_is(where: str, query: str) -> None:
 )
 def test_a_query_that_is_wrong_is_found(query: str) -> None:
     assert faults(query) != []
+
+
+def test_the_jobs_that_alerts_name_are_those_that_are_scraped() -> None:
+    """A ServiceMonitor gives the job of the Service's name unless it names a label, and then no alert would fire."""
+    named = {job for rule in RULES for job in re.findall(r'\bjob\s*=~?\s*"([^"]*)"', rule["expr"])}
+    (scrapes,) = documents(DEPLOY / "prometheus" / "prometheus.yaml")
+    assert named == {scrape["job_name"] for scrape in scrapes["scrape_configs"]}
+    monitor = (CHART / "templates" / "servicemonitor.yaml").read_text("utf-8")
+    (label,) = re.findall(r"^  jobLabel: (\S+)$", monitor, re.MULTILINE)
+    services = [tree["metadata"] for path in RENDERED for tree in documents(path) if tree["kind"] == "Service"]
+    assert services and named == {service["labels"][label] for service in services}
 
 
 def test_every_metric_is_on_the_dashboard() -> None:

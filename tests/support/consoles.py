@@ -16,7 +16,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.ports import Partition
 from deid_agent.cli import main, wire
 from deid_agent.console.app import LIMITS, console
-from deid_agent.console.gate import Access
+from deid_agent.console.gate import PAGE_HEADER, Access
 from deid_agent.console.inventory import Running
 from deid_agent.console.room import Room
 from deid_agent.console.views import Sources
@@ -80,6 +80,12 @@ class World:
     async def post(self, path: str, body: object, headers: Mapping[str, str] = ACT) -> tuple[int, Any]:
         async with self.client.post(f"{self.base}/console/{path}", json=body, headers=headers) as answer:
             return answer.status, await _body(answer)
+
+    async def enter(self) -> dict[str, str]:
+        """Log in: the client keeps the cookie as a browser does, and this is the header that the pages send."""
+        status, said = await self.post("api/login", {"token": TOKEN})
+        assert status == 200
+        return {PAGE_HEADER: said["page"]}
 
     async def ended(self, path: str) -> Any:
         """The answer of something that goes on behind, once it is done."""

@@ -80,3 +80,10 @@ def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) ->
     path.write_bytes(whole + b'{"kind":"entry","to\n')
     with pytest.raises(ConfigurationError, match=r"00000001.jsonl:8 cannot be read; verify it"):
         list(read(folder))
+
+
+@pytest.mark.parametrize("forged", ["x", 7, None, {}, ["x", None, 3, []], [{"count": "many"}], [{"count": -1}], [{}]])
+def test_remarks_of_another_form_count_as_none(folder: Path, forged: object) -> None:
+    item = {**next(read(folder)), "remarks": forged}
+    assert sum(count for _, count in counts(item)) == 0
+    AuditEvent.model_validate(audit_event(item))

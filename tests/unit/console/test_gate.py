@@ -3,12 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 from support.consoles import ACT, CANARY, TOKEN, World, world
 
-from deid_agent.console.gate import Access
+from deid_agent.console.gate import PAGE_HEADER, Access
+from deid_agent.console.sessions import Sessions
 
 CLOSED = Access(TOKEN, write=False, loopback=False)
 PLACES = ("api/overview", "api/letters", "api/audit", "api/audit/chain", "api/about", "api/playground", "api/session")
@@ -46,16 +49,89 @@ async def test_the_token_opens_a_session_that_no_script_reads_and_that_ends(clos
     assert (await closed.post("api/login", {"token": 7}))[0] == 401
     assert (await closed.get("api/letters"))[0] == 401
     async with closed.client.post(f"{closed.base}/console/api/login", json={"token": TOKEN}, headers=ACT) as answer:
-        cookie = answer.headers["Set-Cookie"]
-    assert TOKEN not in cookie
+        cookie, page = answer.headers["Set-Cookie"], (await answer.json())["page"]
+    assert TOKEN not in cookie and TOKEN not in page and page not in cookie
     assert all(word in cookie for word in ("HttpOnly", "SameSite=Strict", "Path=/console"))
-    assert (await closed.get("api/letters"))[0] == 200
+    mine = {PAGE_HEADER: page}
+    assert (await closed.get("api/letters", **mine))[0] == 200
     assert (await closed.get(""))[0] == 200
-    kept = {c.key: c.value for c in closed.client.cookie_jar}
-    assert (await closed.post("api/logout", {}))[0] == 200
+    kept = cookies(closed)
+    assert (await closed.post("api/logout", {}, mine | ACT))[0] == 200
     closed.client.cookie_jar.clear()
     closed.client.cookie_jar.update_cookies(kept)
-    assert (await closed.get("api/letters"))[0] == 401, "a stolen session ends with the log out"
+    assert (await closed.get("api/letters", **mine))[0] == 401, "a stolen session ends with the log out"
+
+
+def cookies(console: World) -> dict[str, str]:
+    return {cookie.key: cookie.value for cookie in console.client.cookie_jar}
+
+
+ACTS = ("api/playground", "api/replay", "api/report", "api/logout")
+
+
+async def test_a_stolen_cookie_alone_opens_nothing(plain: Path, tmp_path: Path) -> None:
+    """Every other server of the host gets the cookie; the value that the pages keep for their origin it does not."""
+    report = tmp_path / "report.html"
+    report.write_text(f"<p>{CANARY}</p>")
+    async with world(plain, Access(TOKEN, write=True), report=report) as console:
+        other = await console.enter()
+        mine = await console.enter()
+        stolen = cookies(console)
+        assert len(stolen) == 1 and other != mine
+        async with aiohttp.ClientSession(cookies=stolen, cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
+            thief = replace(console, client=client)
+            for guess in ({}, {PAGE_HEADER: ""}, {PAGE_HEADER: "1"}, {PAGE_HEADER: next(iter(stolen.values()))}, other):
+                for place in PLACES:
+                    status, said = await thief.get(place, **guess)
+                    assert (status, said["error"]) == (401, "token"), place
+                for place in ACTS:
+                    status, said = await thief.post(place, {"records": ["files/0/0"]}, guess | ACT)
+                    assert (status, said["error"]) == (401, "token"), place
+                for place in ("report", "report?ticket=", "report?ticket=x"):
+                    status, said = await thief.get(place, **guess)
+                    assert (status, said) == (303, ""), place
+            assert CANARY in (await thief.get("report", **mine))[1], "with both it is the session"
+        assert (await console.get("api/letters", **mine))[0] == 200, "and it goes on"
+
+
+async def test_a_ticket_opens_the_report_once_and_for_its_own_session_alone(plain: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text(f"<p>{CANARY}</p>")
+    async with world(plain, CLOSED, report=report) as console:
+        mine = await console.enter()
+        ticket = (await console.post("api/report", {}, mine | ACT))[1]["ticket"]
+        of_mine = cookies(console)
+        await console.enter()
+        assert (await console.get(f"report?ticket={ticket}"))[0] == 303, "another session"
+        console.client.cookie_jar.clear()
+        console.client.cookie_jar.update_cookies(of_mine)
+        assert (await console.get("report?ticket=x"))[0] == 303
+        status, page = await console.get(f"report?ticket={ticket}")
+        assert status == 200 and CANARY in page
+        assert (await console.get(f"report?ticket={ticket}"))[0] == 303, "spent"
+        assert (await console.get("report", Authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+def test_a_session_and_its_ticket_end_with_their_time() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    opened = sessions.open()
+    assert not sessions.spend(opened.cookie, "")
+    ticket = sessions.ticket(opened.cookie)
+    now[0] = 61.0
+    assert not sessions.spend(opened.cookie, ticket)
+    assert sessions.known(opened.cookie, opened.page)
+    now[0] = 8 * 3600.0
+    assert not sessions.known(opened.cookie, opened.page) and not sessions.entered(opened.cookie)
+    assert sessions.ticket(opened.cookie) == ""
+    assert opened.page not in repr(sessions.open()) + repr(opened)
+
+
+def test_of_too_many_sessions_the_oldest_ends() -> None:
+    sessions = Sessions(lambda: 1.0)
+    first, *others = [sessions.open() for _ in range(33)]
+    assert not sessions.known(first.cookie, first.page)
+    assert all(sessions.known(each.cookie, each.page) for each in others)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])

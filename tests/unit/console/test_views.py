@@ -143,6 +143,36 @@ def test_pages_of_a_search_leave_out_and_double_nothing(tmp_path: Path, most: in
     assert seen == [n for n in range(209, -1, -1) if n % 3]
 
 
+FORGED = (
+    b'"remarks":["x",null,[]]',
+    b'"remarks":"x"',
+    b'"remarks":[{"type":"DATE","count":"many"},{"type":7,"count":-1}]',
+    b'"remarks":[{"count":18446744073709551615},{"count":18446744073709551615},{"count":1.5}]',
+    b'"remarks":[' + b"[" * 300 + b"]" * 300 + b"]",
+    b'"remarks":[{"path":' + b"[" * 300 + b"]" * 300 + b"}]",
+    b'"remarks":[{"count":true}]',
+    b'"outcome":7,"where":' + b"[" * 300 + b"]" * 300,
+    b'"time":"never","topic":{},"chain":null',
+)
+"""Members that no agent writes. The members before them stand twice then, and the last one counts."""
+
+
+async def test_an_entry_that_was_forged_hides_no_other(own: Path, tmp_path: Path) -> None:
+    path = tmp_path / "audit" / "00000001.jsonl"
+    whole = path.read_bytes()
+    line = b'{"kind":"entry","time":1.5,"topic":"files","partition":0,"offset":9,"outcome":"published",%s}\n'
+    async with world(own) as console:
+        for members in FORGED:
+            path.write_bytes(whole + line % members)
+            status, said = await console.get("api/audit")
+            assert status == 200, members
+            forged, *others = said["entries"]
+            assert [entry["offset"] for entry in others] == [3, 2, 1, 0] and others[2]["replaced"] > 20
+            assert (forged["offset"], type(forged["outcome"]), forged["replaced"]) == (9, str, 0)
+            assert all(isinstance(remark, dict) and remark["count"] == 0 for remark in forged["remarks"])
+        assert not (await console.ended("api/audit/chain"))["found"]["whole"], "and the chain says so"
+
+
 async def test_the_chain_is_verified_and_a_change_found(own: Path, tmp_path: Path) -> None:
     async with world(own) as console:
         found = (await console.ended("api/audit/chain"))["found"]
