@@ -104,6 +104,7 @@ class _Builder:
             vocabularies=listed(uri, "keep"),
             queries={k: leaf(v, "query") for k, v in words(self._conf.get("query", {}), "query").items()},
             inline=frozenset(listed(xhtml, "inline")),
+            tags=frozenset([*listed(xhtml, "inline"), *listed(xhtml, "blocks")]),
             text_attributes=frozenset(listed(xhtml, "text")),
             link_attributes=frozenset(listed(xhtml, "link")),
             guesses=tuple(self._guesses()),

@@ -109,7 +109,7 @@ class Every:
             yield self._narrative(path, value, start, end, role)
             return
         starts, ends = characters(self._raw, start, end, len(value))
-        mapped, attributes = xhtml.read(value, starts, ends, inline=self._table.inline)
+        mapped, attributes = xhtml.read(value, starts, ends, inline=self._table.inline, tags=self._table.tags)
         yield Narrative(path, mapped)
         for found in attributes:
             if found.name.startswith("xmlns") or found.name in {"class", "style"}:

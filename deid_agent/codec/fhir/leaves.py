@@ -211,7 +211,7 @@ def _mark(at: Scalar) -> None:
 
 def _xhtml(at: Scalar) -> None:
     starts, ends = characters(at.sink.raw, at.start, at.end, len(at.value))
-    mapped, attributes = xhtml.read(at.value, starts, ends, inline=at.table.inline)
+    mapped, attributes = xhtml.read(at.value, starts, ends, inline=at.table.inline, tags=at.table.tags)
     if mapped.text.strip():
         at.sink.narratives.append(Narrative(at.path, mapped))
     for found in attributes:

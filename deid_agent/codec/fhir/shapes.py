@@ -81,6 +81,7 @@ class Table:
     vocabularies: tuple[str, ...]
     queries: Mapping[str, Leaf | None]
     inline: frozenset[str]
+    tags: frozenset[str]
     text_attributes: frozenset[str]
     link_attributes: frozenset[str]
     guesses: tuple[Guess, ...]

@@ -105,13 +105,15 @@ def read(
     offset: int = 0,
     inline: frozenset[str] = frozenset(),
     elements: frozenset[str] | None = None,
+    tags: frozenset[str] | None = None,
 ) -> tuple[MarkupText, tuple[Attribute, ...]]:
     """The text of ``value`` and the attributes of its tags.
 
     ``starts[offset + i]`` and ``ends[offset + i]`` say where ``value[i]`` stands in the message. ``elements`` makes
     it HTML as people write it: entities may lack their semicolon, and what is none of these tags
     (``<ada@example.org>``) is text; a name with a colon is a tag of some office program. What a tag holds besides
-    attributes with values comes as attributes without a name.
+    attributes with values comes as attributes without a name. ``tags`` says the same of XML whose tags are known: what
+    is none of them is text, all else is read strictly.
     """
     text: list[str] = []
     stretches: list[tuple[int, int, int]] = []  # in the text, first and last character stood for
@@ -126,7 +128,7 @@ def read(
         if markup in meanings:
             char = meanings[markup]
         else:
-            char = meanings[markup] = _meaning(piece, inline, elements)
+            char = meanings[markup] = _meaning(piece, inline, elements or tags)
         if char is None or (literal and char == " "):
             continue
         start, end = piece.span()

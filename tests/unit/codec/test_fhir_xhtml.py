@@ -47,6 +47,8 @@ def rewritten(div: str, old: str, new: str, index: int = 0) -> str:
         ("<div>5 < 6, a<b and <i x='>'>c</i></div>", "5 < 6, a<b and c\n"),
         ("<div>Ada --> ]]> ?> x</div>", "Ada --> ]]> ?> x\n"),
         ("<div>Ada <b", "Ada <b"),
+        ("<div>signed <Dr Ada Okafor> <Voss> x <xs:any/>y</div>", "signed <Dr Ada Okafor> <Voss> x \ny\n"),
+        ("<DIV>Ada<Hr/>x <STRONG>y</STRONG> <section>z</section></DIV>", "Ada\nx y \nz\n"),
         ("plain", "plain"),
     ],
 )
