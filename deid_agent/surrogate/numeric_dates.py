@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 from deid_agent.surrogate.calendars import Shift, valid
@@ -28,8 +28,8 @@ _HAN = re.compile(r"(\d{2,4})(\s*年\s*)(\d{1,2})(\s*月\s*)(?:(\d{1,2})(\s*[日
 class Found:
     """A shifted date: the text, the day it stands for, and whether year, month and day were all written."""
 
-    text: str
-    day: date
+    text: str = field(repr=False)
+    day: date = field(repr=False)
     whole: bool
 
 
