@@ -18,17 +18,6 @@ OUT = Path(__file__).resolve().parents[1] / "models/README.md"
 HEADER = """\
 # Models
 
-<<<<<<< HEAD
-A model is three files: `<name>.json` says what it is, how it was made and what it scored, `<name>.md` says the same
-for people, `<name>.npz` holds its arrays. The arrays are opened only after their SHA-256 was found to be the one in
-the `.json`, and hold numbers and words, never pickled objects. `deid-agent train` makes them, `make models` all that
-are shipped, with the rules of this tree; those that stand here were made from this corpus with earlier rules, each
-with those whose SHA-256 its page names. [token](token.md) labels tokens by a conditional random field that sees
-words, lists, layout and rules; [network](network.md) does the same by a recurrent network, which reads `vectors.npz`,
-word vectors of 8 bits that `.ci/freeze_vectors.py` made. The default decides by the mean of their probabilities;
-`features` goes without the network, `network` without the field, `union` takes what either finds.
-[ablations.md](ablations.md) tells what each part of the network adds.
-=======
 A model is three files: `<name>.json` says what it is, how it was made and what it scored, `<name>.md` says the same for
 people, `<name>.npz` holds its arrays. The arrays are opened only after their SHA-256 was found to be the one in the
 `.json`, and hold numbers and words, never pickled objects. `deid-agent train` makes them, `make models` all that are
@@ -38,7 +27,6 @@ lists, layout and rules; [network](network.md) does the same by a recurrent netw
 vectors of 8 bits that `.ci/freeze_vectors.py` made. The default decides by the mean of their probabilities; `features`
 goes without the network, `network` without the field, `union` takes what either finds. [ablations.md](ablations.md)
 tells what each part of the network adds.
->>>>>>> recognition-mends
 
 Below is the whole tagger on dev: notes of hands and patients that no model learned from, without any context of a
 message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your
