@@ -33,7 +33,7 @@ from deid_agent.audit.lines import (
     tail_of,
 )
 from deid_agent.audit.verify import Head, head_of
-from deid_agent.audit.walk import Code, Fault, Segment, Walk
+from deid_agent.audit.walk import Code, Fault, Segment, Walk, is_unfinished
 from deid_agent.errors import ConfigurationError, UnsafeError
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import AuditMended, AuditUnsigned
@@ -49,14 +49,17 @@ class TrailSettings:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a trail stands: its last segment with its whole bytes, its place, what is signed of it."""
+    """Where a trail stands: its last segment with its whole bytes, its place, what is signed of it.
+
+    ``unfinished`` is the segment behind it that a crash left without a head: it is to be made again.
+    """
 
     segment: Segment | None = None
     size: int = 0
     place: Place = Place()  # noqa: RUF009 - frozen
     signed: int = 0
     torn: int = 0
-    empty: tuple[Path, ...] = ()
+    unfinished: Path | None = None
 
 
 Appended = tuple[Sequence[Entry], "Future[Sequence[bytes]]"]
@@ -112,8 +115,10 @@ class AuditTrail:
         self._place, self._signed, self._size = standing.place, standing.signed, standing.size
         self._segment = standing.segment
         try:
-            for path in standing.empty:
-                path.unlink()
+            if standing.unfinished is not None:
+                # Should the power go, it must not come back behind entries that it does not follow.
+                standing.unfinished.unlink()
+                sync_folder(self._folder)
             if standing.segment is not None:
                 path = self._folder / segment_name(standing.segment.number)
                 self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -234,8 +239,10 @@ class AuditTrail:
         self._file = os.open(self._folder / segment_name(number), flags, 0o600)
         self._segment = Segment(number, self._signer.public, {"id": self._build_id, **self._build})
         self._size = 0
+        # Its name is durable before the head that speaks of it, and that before the first entry: no crash leaves
+        # a head without its lines, nor an entry in a segment of which the head says nothing.
+        sync_folder(self._folder)
         first = self._link(segment_body(number, self._place, self._signer.public, self._build, now))
-        # Signed before the first entry, and the names are durable: a trail that has one always has a head.
         self._sign(first, now)
         sync_folder(self._folder)
 
@@ -263,46 +270,48 @@ def examine(folder: Path) -> Standing:
     """Where the trail in ``folder`` stands; reads the last segment, writes nothing.
 
     Raises ``ConfigurationError`` where it does not verify: an agent must not sign what somebody else changed.
+    A crash at any moment of a segment's beginning is none of that, and leaves it ``unfinished``.
     """
     try:
         line = read_head(folder)
         found = dict(segments(folder))
-        empty = []
-        while found and _is_empty(path := found[number := max(found)]):
-            empty.append(path)
-            del found[number]
-        if not found:
-            faults = [Fault(Code.TRUNCATED, "signs lines of a trail that is not here", HEAD)] if line else []
-            _refuse(folder, faults)
-            return Standing(empty=tuple(empty))
-        faults = []
+        faults = list[Fault]()
         head = head_of(HEAD, line, faults) if line is not None else None
+        _refuse(folder, faults)
+        last, unfinished = max(found, default=0), None
+        if found and is_unfinished(found[last], head.lines if head else 0):
+            unfinished = found.pop(last)
+        number = max(found, default=0)
+        if unfinished is not None and number != last - 1:
+            why = f"missing: {segment_name(last - 1)}, the last one that was finished: bring it back"
+            _refuse(folder, [Fault(Code.SEGMENT, why, unfinished.name)])
+        if not found:
+            _refuse(folder, [Fault(Code.TRUNCATED, "signs lines of a trail that is not here", HEAD)] if line else [])
+            return Standing(unfinished=unfinished)
         walk = Walk(None if min(found) < number or number > 1 else Place(), wanted=[head.lines] if head else [])
-        size = walk.read(number, path, last=True)
+        size = walk.read(number, found[number], last=unfinished is None)
+        if head is not None and head.lines <= walk.begun and read_head(folder) != line:
+            return examine(folder)  # an agent writes meanwhile: its head was older than what was read then
+        standing = Standing(walk.segment, size, walk.place, walk.signed, walk.torn, unfinished)
+        faults += _against(head, walk, found[number].name)
+        if unfinished is not None:
+            walk.read(last, unfinished, last=True)
     except OSError as error:
         raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
-    faults = walk.faults + faults
-    if head is not None:
-        faults += _against(head, walk, path.name)
-    elif walk.entries or number > 1:
-        faults.append(Fault(Code.HEAD, "is missing", HEAD))
-    _refuse(folder, faults)
-    return Standing(walk.segment, size, walk.place, walk.signed, walk.torn, tuple(empty))
+    _refuse(folder, walk.faults + faults)
+    return standing
 
 
-def _against(head: Head, walk: Walk, name: str) -> Iterator[Fault]:
-    """What is wrong between the head and the last segment. One of an earlier segment is that of a crash between two."""
-    chains = walk.seen.get(head.lines)
-    if head.lines > walk.lines:
+def _against(head: Head | None, walk: Walk, name: str) -> Iterator[Fault]:
+    """What is wrong between the head and the last segment that is finished: it has to sign a line of that."""
+    if head is None:
+        yield Fault(Code.HEAD, "is missing", HEAD)
+    elif head.lines > walk.lines:
         yield Fault(Code.TRUNCATED, f"ends after line {walk.lines} of the trail, {head.lines} are signed", name)
-    elif chains and (head.chain not in chains or not any(is_signed(head.body, key) for key in walk.keys)):
+    elif head.lines <= walk.begun:
+        yield Fault(Code.HEAD, "signs no line of the last segment", HEAD)
+    elif head.chain not in walk.seen.get(head.lines, ()) or not any(is_signed(head.body, key) for key in walk.keys):
         yield Fault(Code.HEAD, "does not sign this trail", HEAD)
-
-
-def _is_empty(path: Path) -> bool:
-    """True for a segment without a whole line: its process was killed while it made it."""
-    with path.open("rb") as file:
-        return not file.readline().endswith(b"\n")
 
 
 def _refuse(folder: Path, faults: Sequence[Fault]) -> None:

@@ -73,11 +73,10 @@ def verify(folder: Path, trusted: Collection[str] | None = None, kept: Path | No
     faults: list[Fault] = []
     try:
         # The heads first: what they sign stood in the trail before.
-        told = [(HEAD, read_head(folder))]
-        if kept is not None:
-            told.append((str(kept), kept.read_bytes()))
+        line = read_head(folder)
+        own = head_of(HEAD, line, faults) if line is not None else None
+        other = head_of(str(kept), kept.read_bytes(), faults) if kept is not None else None
         found = segments(folder)
-        heads = [head for name, line in told if line is not None and (head := head_of(name, line, faults))]
         streams: dict[str, Stream] = {}
 
         def see(fields: Fields, _: Segment) -> None:
@@ -85,22 +84,26 @@ def verify(folder: Path, trusted: Collection[str] | None = None, kept: Path | No
             if isinstance(offset, int):
                 streams.setdefault(f"{topic}/{partition}", Stream()).see(offset)
 
-        walk = Walk(trusted=trusted, wanted=[head.lines for head in heads], entry=see)
-        expected = 1
+        walk = Walk(trusted=trusted, wanted=[head.lines for head in (own, other) if head], entry=see)
+        expected, before = 1, 0
         for number, path in found.items():
             if number != expected:
                 walk.missing(expected, number - 1)
+            before = walk.begun
             walk.read(number, path, last=number == max(found))
             expected = number + 1
+        # An agent signs a head before the first entry of a segment. Where one writes meanwhile this head is an old one.
+        least = (walk.begun if walk.within else before) if read_head(folder) == line else 0
     except OSError as error:
         raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
     faults[:0] = walk.faults
     last = max(found.values(), default=None)
     name = last.name if last else ""
-    faults += [fault for head in heads if (fault := _against(head, walk, name, trusted))]
+    told = [_against(head, walk, name, trusted, over) for head, over in ((own, least), (other, 0)) if head]
+    faults += [fault for fault in told if fault is not None]
     if not found:
         faults.append(Fault(Code.SEGMENT, "the folder holds no segment"))
-    elif told[0][1] is None and (walk.entries or len(found) > 1):
+    elif line is None and (walk.entries or len(found) > 1):
         faults.append(Fault(Code.HEAD, "is missing: whether the end of the trail was cut off cannot be told", HEAD))
     doubts = []
     if walk.unsigned:
@@ -125,8 +128,8 @@ def head_of(name: str, line: bytes, faults: list[Fault]) -> Head | None:
     return Head(name, lines, chain, line[:-2])
 
 
-def _against(head: Head, walk: Walk, last: str, trusted: Collection[str] | None) -> Fault | None:
-    """What is wrong between a head and the trail that was walked."""
+def _against(head: Head, walk: Walk, last: str, trusted: Collection[str] | None, least: int) -> Fault | None:
+    """What is wrong between a head and the trail that was walked. It signs more than ``least`` lines."""
     keys = walk.keys if trusted is None else trusted
     if not any(is_signed(head.body, key) for key in keys):
         return Fault(Code.HEAD, "is not signed by a key of this trail", head.name)
@@ -134,4 +137,6 @@ def _against(head: Head, walk: Walk, last: str, trusted: Collection[str] | None)
         return Fault(Code.TRUNCATED, f"the trail ends after line {walk.lines}, {head.name} signs {head.lines}", last)
     if head.chain not in walk.seen.get(head.lines, ()):
         return Fault(Code.HEAD, f"signs another line {head.lines} than stands in the trail", head.name)
+    if head.lines <= least:
+        return Fault(Code.HEAD, "is too old: it signs no line of the last segment", head.name)
     return None

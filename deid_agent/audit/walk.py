@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 import orjson
@@ -47,7 +48,7 @@ class Code(StrEnum):
     TRUNCATED = "TRUNCATED"
     """The trail ends before what a signed head says stands in it."""
     HEAD = "HEAD"
-    """A head is missing, not signed by a key of this trail, or signs a line that is not the one here."""
+    """A head is missing, not signed by a key of this trail, signs a line that is not the one here, or is too old."""
     UNSIGNED = "UNSIGNED"
     """Entries behind the last checkpoint: chained, but whoever can write can change them."""
     TORN = "TORN"
@@ -108,6 +109,10 @@ class Walk:
         """Lines up to and with that checkpoint."""
         self.torn = 0
         """Bytes of a last line without an end."""
+        self.begun = 0
+        """Lines before the segment that was read last."""
+        self.within = 0
+        """Entries in the segment that was read last."""
         # What the next line may follow from: after a fault both what stood there and what should have.
         self._chains: tuple[bytes, ...] = (before.chain,) if before else ()
         self._before: tuple[bytes, ...] = self._chains
@@ -132,6 +137,7 @@ class Walk:
     def read(self, number: int, path: Path, *, last: bool) -> int:
         """One segment; how many whole bytes it has. Only in the ``last`` one a line without an end may be a crash."""
         self._name, self._line, size = path.name, 0, 0
+        self.begun, self.within = self.lines, 0
         with path.open("rb") as file:
             while line := file.readline():
                 if last and not line.endswith(b"\n"):
@@ -187,6 +193,7 @@ class Walk:
             self._fault(Code.SEGMENT, f"form {_int(fields, 'format')} of the trail: read it with the release it is of")
         public, build = str(fields.get("public_key")), fields.get("build")
         self._count(fields)
+        self.begun = self.lines
         if not is_public_key(public):
             self._fault(Code.KEY, "names no key")
         elif self._trusted is not None and public not in self._trusted:
@@ -198,6 +205,7 @@ class Walk:
 
     def _see_entry(self, line: bytes, *, fits: bool) -> None:
         self.entries += 1
+        self.within += 1
         self.unsigned += 1
         if self._entry is None:
             return
@@ -234,6 +242,18 @@ class Walk:
 
     def _fault(self, code: Code, detail: str, coordinates: str = "") -> None:
         self.faults.append(Fault(code, detail, self._name, self._line, coordinates))
+
+
+def is_unfinished(path: Path, signed: int) -> bool:
+    """True for a segment without an entry, of which a head that signs so many lines signs none.
+
+    A head speaks of a segment before its first entry, so one was to come when a crash did.
+    """
+    with path.open("rb") as file:
+        lines = [line for line in islice(file, 3) if line.endswith(b"\n")]
+    if len(lines) > 2 or not all(line.startswith(_CHECKPOINT) for line in lines[1:]):
+        return False
+    return not lines or signed <= _int(_fields(lines[0]), "lines")
 
 
 def _fields(line: bytes) -> Fields:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from support.trails import OTHER, TRUSTED, entry, written
 
 from deid_agent.audit.lines import START, TAIL, Kind, Place, Signer, chain_of, is_signed, statement, tail_of
-from deid_agent.audit.trail import TrailSettings
+from deid_agent.audit.trail import TrailSettings, examine
 from deid_agent.audit.verify import Report, verify
 from deid_agent.audit.walk import Fault
+from deid_agent.errors import ConfigurationError
 
 ENTRIES = 300
 REMARKS = b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2}]'
@@ -41,8 +42,10 @@ def names() -> list[str]:
     return sorted(name for name in original() if name.endswith(".jsonl"))
 
 
-def looked_at(change: Callable[[Trail], object], *, key: bool = True, kept: bytes | None = None) -> Report:
-    """What verify says of the trail after the change."""
+def looked_at(
+    change: Callable[[Trail], object], *, key: bool = True, kept: bytes | None = None, started: bool | None = None
+) -> Report:
+    """What verify says of the trail after the change; ``started`` is whether an agent goes on with it."""
     with TemporaryDirectory() as where:
         trail = {name: list(lines) for name, lines in original().items()}
         change(trail)
@@ -54,7 +57,17 @@ def looked_at(change: Callable[[Trail], object], *, key: bool = True, kept: byte
         if kept is not None:
             head = Path(where) / "kept.json"
             head.write_bytes(kept)
+        if started is not None:
+            assert started == goes_on(folder)
         return verify(folder, TRUSTED if key else None, head)
+
+
+def goes_on(folder: Path) -> bool:
+    try:
+        examine(folder)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def codes(report: Report) -> set[str]:
@@ -297,6 +310,53 @@ def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data
         assert not faults, "no entry is left that a head would have to stand for; a kept head shows it"
     else:
         assert [str(fault.code) for fault in faults] == ["HEAD"]
+
+
+@often
+@given(st.data())
+def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data: st.DataObject) -> None:
+    """The trail cut anywhere, and any head for it: of any line, unsigned, signed by another key or by a checkpoint."""
+    whole = {name: list(lines) for name, lines in original().items()}
+    name, index = data.draw(lines_of_trail())
+    chains = [line[-67:-3] for each in names() for line in whole[each]]
+    count = data.draw(st.integers(-1, len(chains) + 1))
+    chain = chains[count - 1] if 0 < count <= len(chains) else START
+    body = statement(Kind.HEAD, Place(count, chain), 1)
+    at = data.draw(st.sampled_from(list(checkpoints(whole))))
+    theirs = b',"signature":' + whole[at[0]][at[1]].partition(b',"signature":')[2][:-TAIL]
+    head = data.draw(st.sampled_from([body, OTHER.signed(body), body + theirs])) + b"}\n"
+
+    def forge(trail: Trail) -> None:
+        del trail[name][index + 1 :]
+        for later in names():
+            if later > name:
+                del trail[later]
+        trail["head.json"] = [head]
+
+    report = looked_at(forge, started=False)
+    assert "HEAD" in codes(report)
+
+
+@seldom
+@given(st.data())
+def test_a_head_of_an_earlier_segment_is_too_old_once_the_last_one_has_an_entry(data: st.DataObject) -> None:
+    """Signed by the true key: for a start and for verify alike it is right for a crash before the first entry alone."""
+    from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
+
+    last = names()[-1]
+    name = data.draw(st.sampled_from(names()[:-1]))
+    kept = data.draw(st.integers(1, len(original()[last])))
+    chains = [line[-67:-3] for each in names() if each <= name for line in original()[each]]
+    head = SIGNER.signed(statement(Kind.HEAD, Place(len(chains), chains[-1]), 1)) + b"}\n"
+
+    def crash(trail: Trail) -> None:
+        del trail[last][kept:]
+        trail["head.json"] = [head]
+
+    before_an_entry = kept <= 2 and name == names()[-2]
+    report = looked_at(crash, started=before_an_entry)
+    assert codes(report) == (set() if before_an_entry else {"HEAD"})
+    assert not looked_at(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"
 
 
 @seldom

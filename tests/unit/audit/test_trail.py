@@ -14,6 +14,9 @@ import pytest
 from support.recording import Recording
 from support.trails import BUILD, OTHER, SIGNER, TRUSTED, Clock, entry, kinds, lines, offsets, trail, written
 
+from deid_agent.audit import trail as audit_trail
+from deid_agent.audit import verify as audit_verify
+from deid_agent.audit.lines import TAIL, Kind, Place, chain_of, statement, tail_of
 from deid_agent.audit.trail import TrailSettings, examine
 from deid_agent.audit.verify import verify
 from deid_agent.errors import ConfigurationError, UnsafeError
@@ -335,6 +338,56 @@ def emptied(folder: Path) -> None:
         path.unlink()
 
 
+def forged_head(folder: Path) -> None:
+    (folder / "head.json").write_bytes(b'{"kind":"head","time":0,"lines":0,"head":""}\n')
+
+
+def cut_under_a_forged_head(folder: Path) -> None:
+    cut(folder)
+    forged_head(folder)
+
+
+def cut_to_its_first_checkpoint(folder: Path) -> None:
+    """No entry is left that would need a head: now that of the segment before has to fit."""
+    path = folder / "00000002.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    forged_head(folder)
+
+
+def cut_to_a_head_of_another_key(folder: Path) -> None:
+    cut_to_its_first_checkpoint(folder)
+    lines = (folder / "00000001.jsonl").read_bytes().splitlines()
+    place = Place(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(OTHER.signed(statement(Kind.HEAD, place, 1)) + b"}\n")
+
+
+def rewritten_under_a_forged_head(folder: Path) -> None:
+    """Every outcome behind the first checkpoint, with all chain values; the checkpoints are left out."""
+    path = folder / "00000002.jsonl"
+    kept, rest = (found := path.read_bytes().splitlines(keepends=True))[:2], found[2:]
+    chain = kept[-1][-67:-3]
+    for line in rest:
+        if b'"kind":"entry"' in line:
+            body = line[:-TAIL].replace(b'"outcome":"published"', b'"outcome":"suppressed"')
+            chain = chain_of(chain, body)
+            kept.append(body + tail_of(chain))
+    path.write_bytes(b"".join(kept))
+    forged_head(folder)
+
+
+def head_of_the_segment_before(folder: Path) -> None:
+    """Truly signed: that of an agent which died once it had begun the second segment, without its entries."""
+    lines = (folder / "00000001.jsonl").read_bytes().splitlines()
+    place = Place(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(SIGNER.signed(statement(Kind.HEAD, place, 1)) + b"}\n")
+
+
+def added(folder: Path) -> None:
+    """A segment without an entry, as a crash leaves it, but it follows from nothing."""
+    first, _ = (folder / "00000002.jsonl").read_bytes().split(b"\n", 1)
+    (folder / "00000003.jsonl").write_bytes(first.replace(b'"lines":', b'"lines":9') + b"\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -344,6 +397,13 @@ def emptied(folder: Path) -> None:
         (unsigned_head, "HEAD: does not sign"),
         (cut, "TRUNCATED"),
         (emptied, "TRUNCATED"),
+        (forged_head, "HEAD: signs no line"),
+        (cut_under_a_forged_head, "HEAD: signs no line"),
+        (cut_to_its_first_checkpoint, "HEAD: signs no line"),
+        (cut_to_a_head_of_another_key, "HEAD: does not sign"),
+        (rewritten_under_a_forged_head, "HEAD: signs no line"),
+        (head_of_the_segment_before, "HEAD: signs no line"),
+        (added, "00000003.jsonl:1: CHAIN"),
     ],
 )
 async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
@@ -359,6 +419,45 @@ async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
     assert "move the folder aside" in str(refused.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert verify(folder, TRUSTED).faults
+
+
+async def test_a_head_that_an_agent_writes_meanwhile_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check beside a running agent: between the head and the segments it began another one."""
+    folder = tmp_path / "audit"
+    await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 12, 2)], SMALL)
+    newest = (folder / "head.json").read_bytes()
+    head_of_the_segment_before(folder)
+    older, told = (folder / "head.json").read_bytes(), list[bytes]()
+
+    def read(_: Path) -> bytes:
+        told.append(older if not told else newest)
+        return told[-1]
+
+    for module in (audit_trail, audit_verify):
+        told.clear()
+        monkeypatch.setattr(module, "read_head", read)
+    assert examine(folder).segment is not None
+    told.clear()
+    assert verify(folder, TRUSTED).faults == []
+
+
+async def test_the_segment_before_one_that_was_never_finished_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    await written(folder, [[entry(0)]])
+    first, head = (folder / "00000001.jsonl").read_bytes(), (folder / "head.json").read_bytes()
+    log = trail(folder, build={"version": "2"})
+    await log.append([entry(1)])
+    await log.close()
+    cut_to_its_first_checkpoint(folder)
+    (folder / "head.json").write_bytes(head)
+    (folder / "00000001.jsonl").unlink()
+    with pytest.raises(ConfigurationError, match=r"SEGMENT: missing: 00000001\.jsonl, .*: bring it back"):
+        trail(folder)
+    (folder / "00000001.jsonl").write_bytes(first)
+    await trail(folder).close()
+    assert kinds(folder) == "scec"
 
 
 async def test_earlier_segments_may_be_kept_elsewhere(tmp_path: Path) -> None:
@@ -382,6 +481,7 @@ async def test_earlier_segments_may_be_kept_elsewhere(tmp_path: Path) -> None:
 async def test_a_full_disk_is_unsafe_and_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Recording()
     log = trail(tmp_path / "audit", telemetry=telemetry)
+    await log.append([entry(9)])
     with monkeypatch.context() as patch:
 
         def full(file: int) -> None:

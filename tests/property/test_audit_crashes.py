@@ -1,0 +1,149 @@
+"""Wherever agents die in their audit, one after another: the next start takes the trail, nothing of it is a fault."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.crashes import NEVER, Disk, Lose, dying
+from support.trails import OTHER, SIGNER, TRUSTED, entry, trail
+
+from deid_agent.audit.folder import segments
+from deid_agent.audit.lines import Signer
+from deid_agent.audit.trail import TrailSettings, examine
+from deid_agent.audit.verify import verify
+
+KEYS = frozenset({*TRUSTED, OTHER.public})
+
+
+@dataclass(frozen=True)
+class Life:
+    """One agent from its start to its end; ``left`` calls that change the disk are given to it."""
+
+    batches: int = 2
+    signer: Signer = SIGNER
+    build: str = "1"
+    every: bool = False
+    """Sign every batch, not the first alone."""
+    closes: bool = True
+    size: int = 1100
+    """Bytes that end a segment; below 600 each batch begins one."""
+    left: int = NEVER
+    power: bool = False
+
+
+def everything(_name: str, most: int) -> int:
+    return most
+
+
+def names_of_segments(name: str, most: int) -> int:
+    return most if name.endswith(".jsonl") else 0
+
+
+def lived(folder: Path, life: Life, answered: set[int], lose: Lose = everything) -> Disk:
+    """Live it; ``answered`` gets the offsets that may settle."""
+    signs = TrailSettings(checkpoint_s=0 if life.every else 3600, segment_bytes=life.size)
+    first = max(answered, default=-1) + 1
+    with dying(folder, life.left) as disk:
+        log = trail(folder, signs, signer=life.signer, build={"version": life.build})
+        for offset in range(first, first + life.batches):
+            log._put([[entry(offset)]])
+            answered.add(offset)
+        if life.closes:
+            log._end()
+    if life.power:
+        disk.cut_power(lose)
+    return disk
+
+
+def in_order(folder: Path, answered: set[int]) -> None:
+    """A start takes the trail, verify tells no fault, and what was answered for is there."""
+    if not folder.exists() or not segments(folder):
+        assert not answered
+        return
+    examine(folder)
+    assert verify(folder, KEYS).faults == []
+    whole = [line for path in segments(folder).values() for line in path.read_bytes().split(b"\n")[:-1]]
+    assert answered <= {orjson.loads(line).get("offset") for line in whole}
+
+
+def ends(
+    folder: Path, life: Life, before: Path | None, answered: set[int], lose: Lose = everything
+) -> Iterator[set[int]]:
+    """The life cut off at each of its calls, and at none; what was answered for then. Equal ends come once."""
+    seen, left = set[object](), 0
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        if before is not None and before.exists():
+            shutil.copytree(before, folder)
+        settled = set(answered)
+        disk = lived(folder, replace(life, left=left), settled, lose)
+        files = sorted((path.name, path.read_bytes()) for path in folder.iterdir()) if folder.exists() else []
+        if (end := (tuple(files), frozenset(settled))) not in seen:
+            seen.add(end)
+            yield settled
+        if disk.left:
+            return
+        left += 1
+
+
+def test_two_agents_that_die_anywhere_one_after_the_other(tmp_path: Path) -> None:
+    """Every pair of deaths while segments are begun: the second with the same key and build, or another of either."""
+    one, two, count = tmp_path / "one", tmp_path / "two", 0
+    for first in ends(one, Life(closes=False, size=500), None, set()):
+        in_order(one, first)
+        for build, signer in (("1", SIGNER), ("2", SIGNER), ("1", OTHER)):
+            second = Life(batches=1, build=build, signer=signer, closes=False)
+            for third in ends(two, second, one, first):
+                in_order(two, third)
+                count += 1
+                lived(two, Life(batches=1), third)
+                in_order(two, third)
+    assert count > 500
+
+
+@pytest.mark.parametrize("lose", [everything, names_of_segments])
+def test_the_power_goes_anywhere_while_segments_are_begun(tmp_path: Path, lose: Lose) -> None:
+    for answered in ends(tmp_path / "audit", Life(batches=3, power=True, size=500), None, set(), lose):
+        in_order(tmp_path / "audit", answered)
+
+
+def test_a_segment_that_was_never_finished_does_not_come_back_with_the_power(tmp_path: Path) -> None:
+    """Another build dies while it begins a segment; the one before goes on in its own, then all names unsynced go."""
+    one, two, answered, count = tmp_path / "one", tmp_path / "two", set[int](), 0
+    lived(one, Life(), answered)
+    for left in ends(two, Life(batches=1, build="2", closes=False), one, answered):
+        count += len(segments(two)) == 2
+        lived(two, Life(batches=1, closes=False, power=True, size=5000), left)
+        in_order(two, left)
+    assert count > 5
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    return Life(
+        batches=draw(st.integers(0, 5)),
+        signer=draw(st.sampled_from([SIGNER, SIGNER, OTHER])),
+        build=draw(st.sampled_from("112")),
+        every=draw(st.booleans()),
+        closes=draw(st.booleans()),
+        size=draw(st.sampled_from([500, 1100])),
+        left=draw(st.integers(0, 60)),
+        power=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(lives(), min_size=1, max_size=6), st.data())
+def test_agents_that_die_and_lose_power_one_after_the_other(chain: list[Life], data: st.DataObject) -> None:
+    with TemporaryDirectory() as where:
+        folder, answered = Path(where) / "audit", set[int]()
+        for life in (*chain, Life()):
+            lived(folder, life, answered, lambda _, most: data.draw(st.integers(0, most)))
+            in_order(folder, answered)
+        assert verify(folder, KEYS).doubts == []
