@@ -6,6 +6,7 @@ read ours. They hold coordinates, codes and paths: never a message, a value or a
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deid_agent import __version__
@@ -56,7 +57,7 @@ class LetterLimit:
 
 
 class LetterCount:
-    """Counts the refusals of one partition against a ``LetterLimit``."""
+    """The refusals of one partition up to some record, against a ``LetterLimit``."""
 
     def __init__(self, limit: LetterLimit) -> None:
         self._limit = limit
@@ -64,8 +65,18 @@ class LetterCount:
         self._refused = 0
         self._run = 0
 
-    def see(self, settled: Settled) -> None:
-        """Count one record in offset order; raise ``UnsafeError`` where the limit is passed."""
+    def after(self, records: Iterable[Settled]) -> "LetterCount":
+        """The count behind these, in offset order; raises ``UnsafeError`` where the limit is passed.
+
+        This one stays as it is: what a record comes to can change until it has settled, and it counts once.
+        """
+        count = LetterCount(self._limit)
+        count._recent, count._refused, count._run = self._recent.copy(), self._refused, self._run
+        for settled in records:
+            count._see(settled)
+        return count
+
+    def _see(self, settled: Settled) -> None:
         refused = settled.outcome is Outcome.DEAD_LETTERED
         if len(self._recent) == self._limit.window:
             self._refused -= self._recent[0]

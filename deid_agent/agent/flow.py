@@ -234,8 +234,7 @@ class Flow:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         entries = [entry_of(item, self._results[item.record.coordinates.offset]) for item in batch.records]
-        for item in batch.records:
-            self._letters.see(item)
+        letters = self._letters.after(batch.records)
         lines = await self._in_time("audit", self._out.audit.append(entries))
         batch = replace(batch, records=with_lines(batch.records, lines))
         attempt = 0
@@ -246,11 +245,11 @@ class Flow:
                 break
             except UnwantedError as error:
                 place, settled = self._refuse(batch, error)
+                before, behind = batch.records[:place], batch.records[place + 1 :]
+                letters = self._letters.after((*before, settled, *behind))
                 entry = entry_of(settled, self._results[error.offset])
                 lines = await self._in_time("audit", self._out.audit.append([entry]))
-                (settled,) = with_lines((settled,), lines)
-                records = (*batch.records[:place], settled, *batch.records[place + 1 :])
-                batch = replace(batch, records=records)
+                batch = replace(batch, records=(*before, *with_lines((settled,), lines), *behind))
             except TransientError as error:
                 attempt += 1
                 if isinstance(error, LostError) and self._deadline is not None:
@@ -258,6 +257,7 @@ class Flow:
                 if not await self._wait(attempt, error):
                     return False
         self._ledger.confirm()
+        self._letters = letters
         self._settled_at = loop.time()
         self._account(batch, self._settled_at - begin)
         return True
@@ -270,9 +270,7 @@ class Flow:
                 refusal = Refused(error.reason, "output", "publish", input_digest=done.result.input_digest)
                 completed = Completed(refusal, done.attempts, done.seconds)
                 self._results[error.offset] = completed
-                settled = settled_as(item.record, completed)
-                self._letters.see(settled)
-                return place, settled
+                return place, settled_as(item.record, completed)
         raise error
 
     async def _in_time(self, what: str, work: Awaitable[T]) -> T:

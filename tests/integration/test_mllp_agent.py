@@ -104,6 +104,29 @@ async def test_a_kill_between_taking_and_settling_shows_no_acceptance(tmp_path: 
     assert names(receiver.got) == ["N1"]
 
 
+async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path, receiver: Receiver) -> None:
+    """One message at a time: each is a batch of its own."""
+    letters = {"public_key": str(tmp_path / "letters.key.pub"), "run": 3}
+    receiver.verdicts.extend(["AR"] * 9)
+    agent = MllpProcess(
+        tmp_path,
+        sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}, "dead_letters": letters},
+    )
+    try:
+        peer = await agent.start().peer()
+        for number in range(3):
+            peer.send(note(number))
+            assert await peer.answer() == ("AA", f"N{number}", ""), "it lies among the dead letters"
+        peer.send(note(3))
+        assert await peer.answer() == ("AE", "N3", "STOPPING")
+        assert await asyncio.to_thread(agent.process.wait, 60) == 3
+        await peer.close()
+    finally:
+        agent.end()
+    assert "(4 in a row)" in agent.log.read_text()
+    assert len(list((tmp_path / "dead").glob("*.sealed"))) == 3
+
+
 async def test_nothing_of_a_message_stands_in_answers_logs_audit_or_letters(tmp_path: Path, receiver: Receiver) -> None:
     agent = MllpProcess(
         tmp_path,

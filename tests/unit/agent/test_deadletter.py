@@ -12,7 +12,7 @@ def see(count: LetterCount, letters: str) -> int:
     for number, letter in enumerate(letters):
         outcome = Outcome.DEAD_LETTERED if letter == "x" else Outcome.PUBLISHED
         try:
-            count.see(Settled(Record(AT, b""), outcome))
+            count = count.after([Settled(Record(AT, b""), outcome)])
         except UnsafeError:
             return number
     return len(letters)
@@ -57,6 +57,17 @@ def test_the_ratio_looks_at_the_window_only() -> None:
     assert see(LetterCount(limit), "xx..xx..xx..") == 12
     assert see(LetterCount(limit), "xx..xxx.....") == 6
     assert see(LetterCount(limit), "xxx") == 3
+
+
+def test_records_that_are_counted_again_count_once() -> None:
+    """As a batch is, each time another of its outputs was refused."""
+    fine, refused = (Settled(Record(AT, b""), what) for what in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
+    count = LetterCount(LetterLimit(run=3, ratio=0.5, window=4)).after([refused, fine])
+    for batch in ([fine, fine], [refused, fine], [refused, fine]):
+        behind = count.after(batch)
+    assert see(behind, ".x") == 2
+    assert see(behind, "xx") == 1, "three of the last four"
+    assert see(count, "x..x") == 4
 
 
 @pytest.mark.parametrize("bad", [{"run": 0}, {"window": 0}, {"ratio": 1.5}])

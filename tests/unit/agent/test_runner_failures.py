@@ -1,17 +1,21 @@
 """What fails outside and inside: tried again, refused, or the end of the agent."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.executors import EagerExecutor
 from support.runner_bench import A, Bench, virtual
 from support.virtual import pass_time
 
 from deid_agent.agent.deadletter import LetterLimit
 from deid_agent.agent.flow import RunnerSettings
-from deid_agent.agent.ports import DeadLetter, Record
-from deid_agent.errors import ConfigurationError, OversizeError, Reason, TransientError, UnsafeError
+from deid_agent.agent.ports import DeadLetter, Partition, Record, Settled
+from deid_agent.errors import ConfigurationError, OversizeError, Reason, RejectedError, TransientError, UnsafeError
 from deid_agent.telemetry.events import Retrying
+from deid_agent.transport.memory import MemoryTransport
 
 
 @virtual
@@ -91,6 +95,89 @@ async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
     with pytest.raises(UnsafeError, match="too many records refused at adt/0/3"):
         await bench.start()
     assert bench.offsets() == [0, 1]
+
+
+class Picky(MemoryTransport):
+    """Its receiver takes no output of a payload that begins with ``unwanted``."""
+
+    async def settle(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
+        for item in batch:
+            if item.output is not None and item.output.payload.startswith(b"clean unwanted"):
+                raise RejectedError(item.record.coordinates.offset, "the receiver says no")
+        await super().settle(stream, batch, position)
+
+
+KINDS = {".": b"good", "x": b"bad", "o": b"unwanted"}
+
+
+def settled_of(feed: str, limit: LetterLimit, batch: int) -> tuple[str, str]:
+    """What settled of a feed (``x`` refused by a worker, ``o`` by the receiver), as letters, and why it ended there."""
+    bench, why = Bench(RunnerSettings(letters=limit, batch_records=batch, linger_s=0 if batch == 1 else 0.05)), ""
+
+    @virtual
+    async def run() -> None:
+        nonlocal why
+        bench.transport = Picky(bench.cluster)
+        bench.executor = EagerExecutor()
+        for kind in feed:
+            bench.fill(1, KINDS[kind])
+        try:
+            await bench.start()
+        except UnsafeError as error:
+            why = str(error)
+
+    run()
+    settled = bench.cluster.settled[A]
+    assert [item.outcome == "dead_lettered" for item in settled] == [kind != "." for kind in feed[: len(settled)]]
+    return feed[: len(settled)], why
+
+
+@pytest.mark.parametrize("batch", [1, 7, 200])
+@pytest.mark.parametrize(
+    ("limit", "feed", "at"),
+    [
+        (LetterLimit(run=20, ratio=1.0, window=1000), "o" * 400, 20),
+        (LetterLimit(run=20, ratio=1.0, window=1000), ".." + "ox" * 200, 22),
+        (LetterLimit(run=400, ratio=0.5, window=40), "o" * 400, 39),
+        (LetterLimit(run=400, ratio=0.9, window=40), "o" * 400, 39),
+        (LetterLimit(run=400, ratio=0.5, window=40), "o." * 60 + "oo" * 100, 121),
+    ],
+)
+def test_what_the_receiver_refuses_stops_the_agent_as_soon_as_what_workers_refuse(
+    limit: LetterLimit, feed: str, at: int, batch: int
+) -> None:
+    settled, why = settled_of(feed, limit, batch)
+    assert f"too many records refused at adt/0/{at} (" in why
+    assert at - batch < len(settled) <= at
+    workers, _ = settled_of(feed.replace("o", "x"), limit, 1)
+    assert len(workers) == at, "the same limit"
+
+
+@pytest.mark.parametrize("batch", [1, 7, 200])
+@pytest.mark.parametrize("feed", ["ooo." * 100, "o.x." * 100, "." * 30 + "o" * 20, "o" * 20])
+def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
+    assert settled_of(feed, LetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
+def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
+    feed: str, run: int, ratio: float, batch: int
+) -> None:
+    """Against a count of the feed itself, for which it makes no difference who refuses and when."""
+    settled, why = settled_of(feed, LetterLimit(run, ratio, window=10), batch)
+    refused = [kind != "." for kind in feed]
+    over = (
+        end
+        for end in range(1, len(feed) + 1)
+        if (end > run and all(refused[end - run - 1 : end]))
+        or (end >= 10 and sum(refused[end - 10 : end]) > ratio * 10)
+    )
+    if (first := next(over, None)) is None:
+        assert (settled, why) == (feed, "")
+    else:
+        assert "too many records refused" in why
+        assert first - 1 - batch < len(settled) < first
 
 
 @virtual
