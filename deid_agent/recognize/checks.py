@@ -1,7 +1,7 @@
 """Checks that a rule may ask for by name: check digits and calendars, text in, true or false out.
 
-Pure and total: any text gives an answer, none raises. A check digit proves
-that an unlabelled number is an identifier; a labelled one is never refused for it.
+Pure and total: any text gives an answer, none raises. The check digits are there for rules of one's own, for unlabelled
+numbers; no packaged rule refuses a labelled one for its digit. ``deploy/rules.md`` names all.
 """
 
 import calendar

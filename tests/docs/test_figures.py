@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deid_agent.config import AgentSettings
+from deid_agent.recognize.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = (ROOT / "models" / "README.md").read_text("utf-8")
@@ -53,3 +54,8 @@ def test_what_sizing_and_containers_count_is_there() -> None:
     told = page("deploy/containers.md")
     assert f"the dashboard's {sum(len(panel['targets']) for panel in panels)} queries parse" in told
     assert f"`{page('deploy/prometheus/alerts.yaml').count('- alert:')} rules found`" in told
+
+
+def test_the_page_on_rules_names_every_check() -> None:
+    (told,) = re.findall(r"^Checks: (.*?)\n\n", page("deploy/rules.md"), re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`([\w-]+)`", told)) == set(CHECKS)
