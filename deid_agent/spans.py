@@ -33,10 +33,6 @@ class Span:
     def __len__(self) -> int:
         return self.end - self.start
 
-    def overlaps(self, other: "Span") -> bool:
-        """True where the two share at least one character."""
-        return self.start < other.end and other.start < self.end
-
     def covers(self, other: "Span") -> bool:
         """True where every character of ``other`` lies inside this span."""
         return self.start <= other.start and other.end <= self.end

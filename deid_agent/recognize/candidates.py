@@ -1,11 +1,11 @@
 """Where a person may be named: candidates for the filter, recall first.
 
-Ferrandez 2012 sections 3.2.2 and 3.2.3: what rules, lists of names (a common word only with an initial capital), cues
-and a CRF propose, each candidate with the strategies that made it. How many are wrong does not matter here.
+Ferrandez 2012 sections 3.2.2 and 3.2.3: what rules, lists of names (a common word only with an initial capital) and
+cues propose, each candidate with the strategies that made it. How many are wrong does not matter here.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.crf.columns import View
@@ -74,19 +74,18 @@ class Candidate:
         return tokens[self.first][0], tokens[self.last - 1][1]
 
 
-def candidates(view: View, proposals: Iterable[Span] = ()) -> list[Candidate]:
-    """Every candidate of a document in order, longer first; they overlap.
-
-    ``proposals`` are spans of a model that saw the document; those of persons count. Time is linear in the text.
-    """
+def candidates(view: View) -> list[Candidate]:
+    """Every candidate of a document in order, longer first; they overlap. Time is linear in the text."""
     marks: list[set[str]] = [set() for _ in view.words]
     whole: dict[Range, set[str]] = {}
-    for strategy, span in _proposed(view.first, proposals):
+    for span in view.first:
+        if span.type not in PERSONS:
+            continue
         first, last = _tokens_of(view, span)
         if 0 < last - first <= _LONGEST:
-            whole.setdefault((first, last), set()).add(strategy)
+            whole.setdefault((first, last), set()).add("rule")
         for at in range(first, last):
-            marks[at].add(strategy)
+            marks[at].add("rule")
     _mark_words(view, marks)
     found = {place: frozenset(names) for place, names in whole.items()}
     for first, last in _runs(view, marks):
@@ -94,15 +93,6 @@ def candidates(view: View, proposals: Iterable[Span] = ()) -> list[Candidate]:
             strategies = set().union(*marks[place[0] : place[1]])
             found.setdefault(place, frozenset(f"part:{name}" for name in strategies))
     return [Candidate(a, b, found[a, b]) for a, b in sorted(found, key=lambda p: (p[0], -p[1]))]
-
-
-def _proposed(first: Sequence[Span], proposals: Iterable[Span]) -> Iterator[tuple[str, Span]]:
-    for span in first:
-        if span.type in PERSONS:
-            yield "rule", span
-    for span in proposals:
-        if span.type in PERSONS:
-            yield ("weak" if span.source.endswith("-weak") else "crf"), span
 
 
 def _tokens_of(view: View, span: Span) -> Range:
@@ -182,7 +172,7 @@ def _dotted_pair(view: View, at: int) -> bool:
     return len(words) == 4 and words[1] == words[3] == "." and _initial(words[2]) and not _gap(view, at + 2).strip(" ")
 
 
-_STRONG = frozenset({"rule", "crf", "weak", "list", "again", "cue", "rare", "unknown", "initials"})
+_STRONG = frozenset({"rule", "list", "again", "cue", "rare", "unknown", "initials"})
 
 
 def _runs(view: View, marks: Sequence[set[str]]) -> Iterator[Range]:

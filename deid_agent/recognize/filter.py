@@ -4,15 +4,13 @@ Source: Ferrandez 2012 section 3.2: a machine decides of whole candidates and no
 A second machine tells whether the person is of the care team. The runtime needs no training library.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from deid_agent.crf.columns import View
 from deid_agent.dictionary import Dictionaries
 from deid_agent.phi import PhiType
-from deid_agent.recognize.candidates import PERSONS, Candidate, candidates
+from deid_agent.recognize.candidates import Candidate, candidates
 from deid_agent.recognize.namefeatures import Sight
 from deid_agent.recognize.svm import Ints, Machines, take
 from deid_agent.recognize.tokencrf import Asked
@@ -27,13 +25,6 @@ First = Callable[[Document], Sequence[Span]]
 """The disjoint findings of a first pass."""
 
 
-class Proposer(Protocol):
-    """A model whose names are candidates too, such as ``TokenCrf``."""
-
-    def propose(self, doc: Document, first: Sequence[Span]) -> Iterable[Span]:
-        """Spans of ``doc``, whose first pass found ``first``."""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A candidate with what the machine says of it: the higher, the surer a name. ``row`` are its features."""
@@ -46,14 +37,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class NameFilter:
-    """Names that are missing from the first pass, and names of it that are none.
-
-    ``token`` must be the kind of model that the filter was trained beside, or ``None`` where it was trained without.
-    """
+    """Names of persons, those of the first pass among them."""
 
     model: Machines
     dictionaries: Dictionaries = field(repr=False)
-    token: Proposer | None = field(default=None, repr=False)
     name: str = "name-filter"
 
     def propose(self, doc: Document, first: Sequence[Span]) -> list[Span]:
@@ -75,26 +62,12 @@ class NameFilter:
         """As ``propose`` of each."""
         return [self.propose(doc, first) for doc, first in asked]
 
-    def wrong(self, doc: Document, first: Sequence[Span]) -> list[Span]:
-        """The names of ``first`` that are surely none (threshold ``wrong``), to be vetoed where precision counts.
-
-        A span whose candidates do not even pass the screen is one of them."""
-        limit = self.model.thresholds["wrong"]
-        scores = {(each.start, each.end): each.score for each in self.judge(doc, first)}
-        out = []
-        for span in first:
-            inside = [score for (start, end), score in scores.items() if start < span.end and span.start < end]
-            if span.type in PERSONS and max(inside, default=-math.inf) < limit:
-                out.append(span)
-        return out
-
     def judge(self, doc: Document, first: Sequence[Span]) -> list[Judged]:
         """Every candidate that passes the screen, with its scores."""
         if not doc.tokens:
             return []
-        proposals = self.token.propose(doc, first) if self.token else ()
         view = View(doc, first, self.dictionaries)
-        found = candidates(view, proposals)
+        found = candidates(view)
         rows = rows_of_candidates(self.model, view, found)
         passed = self.model.screen.passes(rows).tolist()
         rows = [row for row, yes in zip(rows, passed, strict=True) if yes]

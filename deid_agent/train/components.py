@@ -58,7 +58,7 @@ def _one(
     schema, settings = recipe.schema, recipe.settings
     match recipe.kind, settings, schema:
         case Kind.FILTER, FilterSettings(), _:
-            return train_filter(examples, None, settings, name=name)
+            return train_filter(examples, settings, name=name)
         case Kind.NETWORK, NetworkSettings(), Schema.IO:
             known = vectors.load(resources.folder("models")) if settings.frozen else None
             return network.fit(name, examples, types, settings, known, progress)

@@ -6,7 +6,7 @@ whole name). They are measured on notes of authors whom the machine has not read
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,16 +22,13 @@ from deid_agent.spans import Span
 from deid_agent.text import Range
 from deid_agent.train.examples import Example
 
-Proposals = Callable[[Example], Iterable[Span]]
-"""What a model that has not read the note says of it."""
-
 _Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
     """``features`` and ``most`` (training candidates) bound the model; ``kept`` is the share of names that pass the
-    screen; ``veto`` is how many of a hundred vetoed names may be names after all."""
+    screen."""
 
     cost: float = 4.0
     gamma: float = 0.025
@@ -41,7 +38,6 @@ class FilterSettings:
     least: int = 4
     most: int = 10_000
     folds: int = 2
-    veto: float = 0.02
     seed: int = 2012
 
 
@@ -54,13 +50,12 @@ class Lesson:
     features: Sequence[frozenset[str]] = field(repr=False)
     right: Sequence[PhiType | None] = field(repr=False)
     gold: Sequence[Span] = field(repr=False)
-    first: Sequence[Span] = field(repr=False)
 
 
-def lesson(example: Example, proposals: Iterable[Span] = ()) -> Lesson:
+def lesson(example: Example) -> Lesson:
     """What one note teaches."""
     view = example.view
-    found = candidates(view, proposals)
+    found = candidates(view)
     sight = Sight.of(view)
     ranges = [candidate.range(view.doc.tokens) for candidate in found]
     gold = example.gold(PERSONS)
@@ -70,7 +65,6 @@ def lesson(example: Example, proposals: Iterable[Span] = ()) -> Lesson:
         [frozenset(sight.features(candidate)) for candidate in found],
         right(ranges, gold),
         gold,
-        [span for span in view.first if span.type in PERSONS],
     )
 
 
@@ -90,7 +84,6 @@ def right(ranges: Sequence[Range], gold: Iterable[Span]) -> list[PhiType | None]
 
 def train_filter(
     examples: Iterable[Example],
-    proposals: Proposals | None = None,
     settings: FilterSettings | None = None,
     *,
     name: str = "names",
@@ -101,7 +94,7 @@ def train_filter(
     Raises ``ConfigurationError`` where the notes name too few persons of both kinds.
     """
     chosen_settings = settings or FilterSettings()
-    lessons = [lesson(example, proposals(example) if proposals else ()) for example in examples]
+    lessons = [lesson(example) for example in examples]
     model = replace(fit(lessons, chosen_settings), name=name)
     thresholds, figures = tuned(lessons, chosen_settings)
     facts = {"candidates": sum(len(each.ranges) for each in lessons), "held_out": figures}
@@ -186,8 +179,7 @@ def judged(model: Machines, each: Lesson) -> list[Judged]:
 def tuned(lessons: Sequence[Lesson], settings: FilterSettings) -> tuple[dict[str, float], dict[str, object]]:
     """Thresholds and what they reach on notes of other authors than those learned from.
 
-    ``likely`` has the best F2 of covered names, ``sure`` the best F1 of exact ones; below ``wrong`` a first-pass name
-    is none.
+    ``likely`` has the best F2 of covered names, ``sure`` the best F1 of exact ones.
     """
     authors = sorted({each.author for each in lessons})
     scored: list[Scored] = []
@@ -198,13 +190,13 @@ def tuned(lessons: Sequence[Lesson], settings: FilterSettings) -> tuple[dict[str
             model = fit(rest, settings)
             scored += [(each, judged(model, each)) for each in lessons if each.author in held]
     if not scored:
-        return {"likely": -0.4, "sure": 0.0, "wrong": -1.0}, {}
+        return {"likely": -0.4, "sure": 0.0}, {}
     steps = [round(step / 20, 2) for step in range(-24, 17)]
     figures = {step: figures_of(scored, step) for step in steps}
     likely = max(steps, key=lambda step: (figures[step]["f2"], -abs(step)))
     sure = max(likely, max(steps, key=lambda step: (figures[step]["exact_f1"], -abs(step))))
     told: dict[str, object] = {"authors": authors, "likely": figures[likely], "sure": figures[sure]}
-    return {"likely": likely, "sure": sure, "wrong": _wrong(scored, steps, settings.veto)}, told
+    return {"likely": likely, "sure": sure}, told
 
 
 def figures_of(scored: Sequence[Scored], least: float) -> dict[str, float]:
@@ -227,17 +219,3 @@ def prf(pairs: Iterable[tuple[Sequence[Span], Sequence[Range]]]) -> dict[str, fl
         "f2": round(5 * p * r / max(1e-9, 4 * p + r), 4),
         "exact_f1": round(2 * exact / max(1, found + gold), 4),
     }
-
-
-def _wrong(scored: Sequence[Scored], steps: Sequence[float], most: float) -> float:
-    """The highest threshold below which at most that share of the vetoed first-pass names are names after all."""
-    best: list[tuple[float, bool]] = []
-    for each, js in scored:
-        for span in each.first:
-            top = max((j.score for j in js if j.start < span.end and span.start < j.end), default=-2.0)
-            best.append((top, any(span.overlaps(name) for name in each.gold)))
-    for step in reversed(steps):
-        vetoed = [true for score, true in best if score < step]
-        if vetoed and sum(vetoed) <= most * len(vetoed):
-            return step
-    return -9.0

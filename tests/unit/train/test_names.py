@@ -81,17 +81,6 @@ def test_nothing_in_nothing(lists: Dictionaries, model: Machines) -> None:
     assert NameFilter(model, lists).propose(Document(""), ()) == []
 
 
-def test_a_name_of_the_first_pass_that_is_none_may_be_vetoed(lists: Dictionaries, model: Machines) -> None:
-    doc = Document("Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed and a Walker given.\n")
-    names = [
-        Span(at, at + len(word), PhiType.DOCTOR, "rule")
-        for word in ("Karen Nowak", "Walker given")
-        if (at := doc.text.index(word)) >= 0
-    ]
-    strict = Machines("", model.vocabulary, model.scales, model.screen, model.machines, {"wrong": 0.0})
-    assert NameFilter(strict, lists).wrong(doc, names) == names[1:]
-
-
 def test_the_system_of_the_paper_finds_names_only(lists: Dictionaries, model: Machines) -> None:
     doc = Document("Seen by Dr. Karen Nowak for follow-up.\n")
     system = FilteredNames(lambda _doc: [Span(0, 4, PhiType.CITY, "rule")], NameFilter(model, lists))
@@ -110,18 +99,6 @@ def test_a_stored_filter_decides_alike(lists: Dictionaries, model: Machines, tmp
     doc = examples(lists)[0].view.doc
     again = NameFilter(load(tmp_path, "names"), lists).judge(doc, ())
     np.testing.assert_allclose([j.score for j in again], [j.score for j in NameFilter(model, lists).judge(doc, ())])
-
-
-def test_proposals_of_a_model_are_candidates(lists: Dictionaries) -> None:
-    seen = []
-
-    def proposals(example: Example) -> list[Span]:
-        seen.append(example.note.id)
-        return [Span(0, 4, PhiType.DOCTOR, "crf:token")]
-
-    model = train_filter(examples(lists), proposals, SMALL)
-    assert len(seen) == 24
-    assert "made=crf" in model.vocabulary
 
 
 def test_too_few_names_are_told(lists: Dictionaries) -> None:
