@@ -71,11 +71,11 @@ async def assert_each_once(world: KafkaWorld, count: int) -> None:
 
 
 async def test_a_stop_settles_what_has_begun_and_ends_with_zero(world: KafkaWorld, make: Make) -> None:
-    await fill(world, 1_000)
-    # What has begun is little, and there is time for it also where others use the machine.
-    agent = make("a", world, agent={"max_in_flight": 64, "drain_s": 60})
+    await fill(world, 400)
+    # So few that all have begun: what waits in a queue is given back after a second, and a machine may be slow.
+    agent = make("a", world, agent={"max_in_flight": 4, "drain_s": 60})
     async with following(world) as seen:
-        for goal in (1, 300, 600):
+        for goal in (1, 100, 200):
             agent.start()
             await until(lambda: agent.owned() == PARTITIONS)
             await seen.reach(lambda goal=goal: len(seen.seen) >= goal)  # type: ignore[misc]
@@ -83,9 +83,9 @@ async def test_a_stop_settles_what_has_begun_and_ends_with_zero(world: KafkaWorl
             assert [line["unsettled"] for line in agent.events("AgentStopped")] == [0]
         agent.start()
         await until(lambda: agent.owned() == PARTITIONS)
-        await seen.reach(lambda: len(seen.seen) >= 1_000)
+        await seen.reach(lambda: len(seen.seen) >= 400)
         assert agent.stop() == 0
-    await assert_each_once(world, 1_000)
+    await assert_each_once(world, 400)
 
 
 async def test_a_stop_while_it_starts_ends_with_zero(world: KafkaWorld, make: Make) -> None:
