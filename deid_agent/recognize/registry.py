@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from deid_agent import ruleset
+from deid_agent import rulefile
 from deid_agent.dictionary import Dictionaries
 from deid_agent.errors import ConfigurationError
 from deid_agent.recognize.base import Recognizer
@@ -40,7 +40,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def load_rules(rules: Path) -> Ruleset:
     """The rule set under ``rules``, with our checks. Raises ``ConfigurationError`` for a bad rule."""
-    return ruleset.load(rules, CHECKS)
+    return rulefile.load(rules, CHECKS)
 
 
 def assemble(rules: Ruleset, system: str) -> tuple[Recognizer, ...]:

@@ -25,6 +25,7 @@ FLOORS = {
     "linear": 1,
     "boundaries": 1,
     "ruleset": 1,
+    "rulefile": 1,
     "lexicon": 1,
     "dictionary": 1,
     "senses": 1,

@@ -9,7 +9,8 @@ from deid_agent.boundaries import mend
 from deid_agent.markup import parse
 from deid_agent.phi import PhiType
 from deid_agent.resolve import Profile, Resolver
-from deid_agent.ruleset import Ruleset, load
+from deid_agent.rulefile import load
+from deid_agent.ruleset import Ruleset
 from deid_agent.spans import Span, is_disjoint
 from deid_agent.text import Document
 

@@ -6,7 +6,8 @@ import pytest
 
 from deid_agent.errors import ConfigurationError
 from deid_agent.phi import PhiType
-from deid_agent.ruleset import WINDOW, Confidence, Rule, Ruleset, check, load
+from deid_agent.rulefile import load
+from deid_agent.ruleset import WINDOW, Confidence, Rule, Ruleset, check
 from deid_agent.text import Document
 
 CHECKS = {"odd": lambda text: int(text) % 2 == 1}
