@@ -1,17 +1,39 @@
-# make demo: set everything up and run the main job.  make test: every test.  make check: format, lint, types.
-# make models: train everything that models/ ships (some minutes of CPU for each).
+# make demo      set everything up and run the sample messages
+# make check     format, lint, types: under a minute
+# make test      the daily loop: all that a change breaks quickly, the broker contract and a browser included
+# make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
+# make models    train everything that models/ ships: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?=
+# Other interpreters for make test-all, as in DEID_TEST_PYTHONS=/usr/bin/python3.12:/usr/bin/python3.13
+DEID_TEST_PYTHONS ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format models lock bench clean
+PYTEST := python -m pytest -n 2 --no-loadscope-reorder
+
+.PHONY: demo test test-all test-pythons check format models lock bench clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/deid-agent demo --out demo-out
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(TESTS)
+	$(BIN)/$(PYTEST) -m "not full" $(TESTS)
+
+test-all: $(VENV)/.ready
+	$(BIN)/$(PYTEST) $(TESTS)
+	@$(MAKE) --no-print-directory test-pythons
+
+# The other Pythons run the quick tests, without those of a broker, a browser, a wheel or a page: these do not depend on the interpreter.
+test-pythons:
+	@for python in $(subst :, ,$(DEID_TEST_PYTHONS)); do \
+	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  if [ "$$version" = "$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')" ]; then continue; fi; \
+	  echo "Python $$version"; \
+	  $(MAKE) --no-print-directory VENV=".venv-$$version" PYTHON="$$python" ".venv-$$version/.ready" || exit 1; \
+	  ".venv-$$version/bin/"$(PYTEST) -q -m "not full and not broker and not wheel" \
+	    --ignore tests/docs --ignore tests/system $(TESTS) || exit 1; \
+	done
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check .

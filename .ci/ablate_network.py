@@ -21,10 +21,10 @@ CRITERIA = (("strict", "strict F1"), ("token", "token F1"), ("binary-hipaa-token
 HEADER = f"""\
 # What each part of the network adds
 
-The ablations of Dernoncourt 2016, sections 3.6 and 3.7, with the paper's own network (`dernoncourt-network`: words and
-characters, no rules, no lists), {EPOCHS} epochs each, scored alone on dev. The shipped network reads more and trains
-longer: its card is [network.md](network.md). Epochs are the same for all, so fewer patients are fewer steps too: the
-curve tells both. In brackets stands what holds the figure with 95 %, patients drawn again.
+The ablations of Dernoncourt 2016, sections 3.6 and 3.7, with the paper's own network (`dernoncourt-network`: words
+and characters, no rules, no lists), {EPOCHS} epochs each, scored alone on dev. The shipped network reads more and
+trains longer: its card is [network.md](network.md). The number of epochs is the same for all, so fewer patients also
+mean fewer steps: the curve shows the effect of both. The 95 % interval in brackets comes from resampling patients.
 Made by `.ci/ablate_network.py`.
 
 | network | strict F1 | token F1 | binary HIPAA token F1 | leaked |

@@ -24,7 +24,7 @@ import symspellpy
 from babel import Locale
 from faker.providers import job, person
 
-from deid_agent.text import folded
+from deid_agent.model.text import fold_accents
 
 HAND = Path(__file__).with_name("dictionary")
 LATIN = re.compile(r"[a-z0-9][a-z0-9 .,'&/+*-]*")
@@ -47,7 +47,7 @@ Terms = set[str]
 
 def clean(term: str) -> str:
     """Folded, straight apostrophes, one blank between words; empty where it cannot be a term."""
-    plain = re.sub(r"\s+", " ", folded(term.replace("’", "'"))).strip(" .,")
+    plain = re.sub(r"\s+", " ", fold_accents(term.replace("’", "'"))).strip(" .,")
     return plain if LATIN.fullmatch(plain) and len(re.findall(r"[a-z0-9]+", plain)) <= WORDS_AT_MOST else ""
 
 

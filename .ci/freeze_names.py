@@ -1,15 +1,18 @@
-"""Writes rules/surrogate/names/*.toml from Faker's provider lists.
+"""Writes rules/surrogate/names/*.toml from Faker's providers: the cache of the default names.
 
-Run by hand, once: the lists are frozen on purpose, because a name's surrogate is an index into them
-and a new Faker must not change last month's surrogates (deploy/decisions/0004-frozen-name-lists.md).
+Run by hand: the lists are frozen on purpose, because a name's surrogate is an index into them, and a new Faker must not
+change last month's surrogates (docs/decisions/0015-names-by-person.md). tests/unit/surrogate/test_providers.py runs it
+with the pinned Faker and compares.
 
-    uv run --with faker python .ci/freeze_names.py rules/surrogate/names
+    python .ci/freeze_names.py rules/surrogate/names
 """
 
 import importlib
 import re
 import sys
 from pathlib import Path
+
+from deid_agent.surrogate.lists import read_elements
 
 LATIN = {
     "en": "en_US en_GB",
@@ -73,8 +76,7 @@ def gather(origin: str, locales: str, part: str) -> list[str]:
             names = (KANA[part],)
         elif origin == "cyrillic" and part == "family":
             names = ("last_names_male",)
-        for name in names:
-            found.update(dict.fromkeys(getattr(provider, name, ())))
+        found.update(dict.fromkeys(read_elements(provider, names)))
     keep = LATIN_ONLY if origin in LATIN else SCRIPT_ONLY
     ok = (n.strip().title() if n.isupper() and n.isascii() else n.strip() for n in found)
     kept = sorted({n for n in ok if (origin not in LATIN and not n.isascii() and " " not in n) or keep.fullmatch(n)})

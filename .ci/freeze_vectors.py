@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deid_agent.neural import vectors
-from deid_agent.text import Document
+from deid_agent.model.text import Document
+from deid_agent.nlp.network_inputs import WordVectors, save_vectors
 
 WORDS, DIMENSIONS = 60_000, 100
 OUT = Path(__file__).resolve().parents[1] / "models"
@@ -33,7 +33,7 @@ def main(path: Path) -> None:
         "words": len(words),
         "dimensions": DIMENSIONS,
     }
-    vectors.save(vectors.Vectors.of(words, table), OUT, card)
+    save_vectors(WordVectors.quantize(words, table), OUT, card)
 
 
 if __name__ == "__main__":

@@ -18,20 +18,21 @@ OUT = Path(__file__).resolve().parents[1] / "models/README.md"
 HEADER = """\
 # Models
 
-A model is three files: `<name>.json` says what it is, how it was made and what it scored, `<name>.md` says the same for
-people, `<name>.npz` holds its arrays. The arrays are opened only after their SHA-256 was found to be the one in the
-`.json`, and hold numbers and words, never pickled objects. `deid-agent train` makes them, `make models` all that are
-shipped, with the rules of this tree; those that stand here were made from this corpus with earlier rules, each with
-those whose SHA-256 its page names. [token](token.md) labels tokens by a conditional random field that sees words,
-lists, layout and rules; [network](network.md) does the same by a recurrent network, which reads `vectors.npz`, word
-vectors of 8 bits that `.ci/freeze_vectors.py` made. The default decides by the mean of their probabilities; `features`
-goes without the network, `network` without the field, `union` takes what either finds. [ablations.md](ablations.md)
-tells what each part of the network adds.
+A model has three files. `<name>.json` holds its schema, how it was trained and its scores, `<name>.md` shows the same
+for people, and `<name>.npz` holds its arrays. The arrays are opened only if their SHA-256 equals the one in the
+`.json`. They hold numbers and words, never pickled objects. `deid-agent train` trains one model and `make models` all
+shipped models, with the rules of this tree. The shipped models were trained on this corpus with earlier rules; the
+page of each gives the SHA-256 of those rules. [token](token.md) labels tokens with a conditional random field over
+words, lists, layout and rules. [network](network.md) labels them with a recurrent network, which reads
+`vectors.npz`, word vectors of 8 bits that `.ci/freeze_vectors.py` made.
+The default system decides by the mean of their probabilities. `features`
+runs without the network, `network` without the field, and `union` takes the findings of both.
+[ablations.md](ablations.md) lists the contribution of each part of the network.
 
-Below is the whole tagger on dev: notes of hands and patients that no model learned from, without any context of a
-message unless it says so. **All notes are synthetic**: this tells how parts compare, not what you will see on your
-records. Annotate some of your own and run `deid-agent eval` before you rely on it. In brackets stands what holds the
-figure with 95 %, patients drawn again. Made by `.ci/system_card.py`, which names the commands.
+The scores below are those of the whole tagger on dev: notes of authors and patients that no model was trained on,
+without the context of a message unless stated. **All notes are synthetic**: the scores compare parts, and do not
+predict the scores on your records. Annotate some of your own and run `deid-agent eval` before you rely on it. The
+95 % interval in brackets comes from resampling patients. Made by `.ci/system_card.py`, which names the commands.
 """
 _TOTALS = (("strict", "strict"), ("token", "token"), ("binary-hipaa-token", "binary HIPAA token"),
            ("binary-covered", "binary HIPAA token, covered by any type"), ("names", "names, covering"))  # fmt: skip
@@ -67,9 +68,10 @@ def ablation(told: dict[str, object]) -> Iterator[str]:
     if not rows:
         return
     names = list(next(iter(rows.values())))
-    yield "\nWhat each part adds: the figure with it less the figure without it. A list is hidden from a model that"
-    yield "learned with it: the figure says how much is made of it, not what a model without it would reach."
-    yield "The network is a voice of `token`: without that both are gone.\n"
+    yield "\nThe contribution of each part is the score with it minus the score without it. The models were trained"
+    yield "with every list and are not retrained without it, so the row of a list shows how much it is used, not the"
+    yield "score of a model without it."
+    yield "The network is a member of the ensemble of `token`: without `token` both are missing.\n"
     yield f"| part | {' | '.join(names)} |\n|---|{'---|' * len(names)}"
     for part, less in rows.items():
         yield f"| {part} | {' | '.join(f'{less[name]:+.4f}' for name in names)} |"

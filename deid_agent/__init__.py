@@ -1,3 +1,26 @@
 """Streaming de-identification of HL7 v2 messages and FHIR resources."""
 
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+
+__all__ = ["__version__", "lazy_names"]
+
 __version__ = "0.1.0"
+
+
+def lazy_names(package: str, names: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
+    """The ``__getattr__`` of ``package``, which imports a name on first use (PEP 562).
+
+    ``names`` lists the names by the module of the package that defines them. Other names are an ``AttributeError``.
+    """
+    module_of = {name: module for module, defined in names.items() for name in defined}
+
+    def import_name(name: str) -> object:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(f"{package}.{module_of[name]}"), name)
+        setattr(sys.modules[package], name, value)  # the next use finds it without this function
+        return value
+
+    return import_name

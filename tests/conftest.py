@@ -1,7 +1,11 @@
-"""The brokers of the tests: one that many share, one of its own for a test that kills it.
+"""Which tests belong to the daily loop, how they are divided between processes, and the broker that they share.
 
-A run whose broker tests were skipped says so loudly at its end, and fails where CI asked for them. Where tests run in
-several processes, a file stays in one of them, and all that wait for a broker or take a page's own ports in the same.
+``make test`` leaves out the tests marked ``full``: those of ``FULL_FOLDERS``, which take minutes (chaos, walks over all
+public messages, fuzzing, wheels, every page in a browser), except for the ones marked ``smoke``; and single tests that
+carry the mark themselves.
+
+A run that skips broker tests ends with a red banner, and fails if ``DEID_REQUIRE_BROKER=1``. With several processes all
+tests of one file run in the same process; so do all tests that share the broker or use the fixed ports of a page.
 """
 
 import os
@@ -14,19 +18,34 @@ from xdist.scheduler import LoadScopeScheduling
 
 REQUIRED = "DEID_REQUIRE_BROKER"
 ONE_BY_ONE = {"broker", "chaos", "docs"}
+FULL_FOLDERS = (
+    "tests/property/fuzz/",
+    "tests/security/chaos/",
+    "tests/system/browser/",
+    "tests/system/messages/",
+    "tests/system/wheel/",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what ``make test`` leaves out."""
+    for item in items:
+        if item.nodeid.startswith(FULL_FOLDERS) and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.full)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist tells no types
-    """Hands out whole files, and those that go one by one as if they were one file."""
+    """Hands out whole files; the files of ``ONE_BY_ONE`` together count as one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "one by one" if file.split("/")[1] in ONE_BY_ONE else file
+        return "one by one" if ONE_BY_ONE & set(file.split("/")) else file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    """For ``-n 2``; xdist's own grouping by marks does nothing under pytest 9."""
+    """Used with ``-n 2``: xdist's own grouping by marks has no effect under pytest 9."""
     return ByFile(config, log)
 
 
@@ -39,13 +58,13 @@ def _skipped(config: pytest.Config) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """``DEID_REQUIRE_BROKER=1``: a broker test that was skipped is a failure of the run."""
+    """With ``DEID_REQUIRE_BROKER=1`` a run that skipped a broker test fails."""
     if os.environ.get(REQUIRED) == "1" and _skipped(session.config) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """One red banner: a green run without these tests proves nothing about Kafka."""
+    """Prints one red banner: a green run without these tests proves nothing about Kafka."""
     if not (reasons := _skipped(config)):
         return
     required = os.environ.get(REQUIRED) == "1"
@@ -65,13 +84,14 @@ def _fresh(folder: pytest.TempPathFactory) -> KafkaBroker:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker that several tests share; use topics and groups of your own."""
+    """A broker that several tests share. Each test uses topics and groups of its own."""
     if running := os.environ.get("DEID_TEST_BROKER"):
         yield Cluster(running)
         return
     try:
         broker = _fresh(tmp_path_factory)
     except NoBroker as reason:
+        # A machine without Java or Maven has no broker; DEID_REQUIRE_BROKER=1, which CI sets, makes the skip a failure.
         pytest.skip(str(reason))
     try:
         yield broker
@@ -81,10 +101,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker for one test alone, which may stop, kill and restart it."""
+    """A broker for one test, which may stop, kill and restart it."""
     try:
         broker = _fresh(tmp_path_factory)
     except NoBroker as reason:
+        # A machine without Java or Maven has no broker; DEID_REQUIRE_BROKER=1, which CI sets, makes the skip a failure.
         pytest.skip(str(reason))
     try:
         yield broker

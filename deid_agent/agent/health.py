@@ -1,4 +1,4 @@
-"""Is the agent alive, and is it doing its work?"""
+"""The health of the agent: whether it is alive, and whether it makes progress."""
 
 import time
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from deid_agent.agent.ports import Partition
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``ok``, and short words for whatever is not."""
+class HealthStatus:
+    """``ok``, and a short code for each reason if it is not."""
 
     ok: bool
     reasons: tuple[str, ...] = ()
@@ -19,15 +19,16 @@ class Verdict:
 class _Progress:
     position: int = -1
     lag: int | None = None
-    since: float = 0.0  # last time it moved or had nothing to do
+    since: float = 0.0  # the last time the position moved or there was nothing to do
 
 
 class Health:
-    """Live: the loop beats. Ready: started, assigned, workers up, positions advancing while lag is above zero.
+    """Liveness and readiness of the agent.
 
-    The last is the only sign of a consumer that is stuck inside its client (aiokafka issue 1154).
-    Beats count from the first one until ``closing``: before and after nobody is there to beat, and a start or a stop
-    may take its time. Reading verdicts from another thread is harmless.
+    Live: the event loop beats. Ready: started, assigned, all workers up, and every position advances while its lag is
+    above zero. The last condition is the only sign of a consumer that is stuck inside its client (aiokafka issue 1154).
+    Beats count from the first one until ``closing``, since starting and stopping may take longer than a beat. Another
+    thread may read the status at any time.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Health:
         self._stopping = False
 
     def beat(self) -> None:
-        """The event loop came round."""
+        """The event loop has run."""
         self._beat_at = self._clock()
 
     def started(self) -> None:
@@ -56,53 +57,53 @@ class Health:
         self._started = True
 
     def workers(self, up: int, wanted: int) -> None:
-        """How many workers are ready, of how many."""
+        """Note how many workers are ready, and how many there should be."""
         self._up, self._wanted = up, wanted
 
     def assigned(self, stream: Partition) -> None:
-        """A partition is ours."""
+        """A partition was assigned."""
         self._progress[stream] = _Progress(since=self._clock())
 
     def revoked(self, stream: Partition) -> None:
-        """A partition is no longer ours."""
+        """A partition was revoked."""
         self._progress.pop(stream, None)
 
     def moved(self, stream: Partition, position: int) -> None:
-        """A partition's position stands here now."""
+        """The position of a partition is now ``position``."""
         if (progress := self._progress.get(stream)) is not None and position != progress.position:
             progress.position, progress.since = position, self._clock()
 
     def lag(self, stream: Partition, lag: int | None) -> None:
-        """How far a partition is behind; None where nobody knows."""
+        """Note the lag of a partition; None if unknown."""
         if (progress := self._progress.get(stream)) is not None:
             if not lag or not progress.lag:
                 progress.since = self._clock()
             progress.lag = lag
 
     def stopping(self) -> None:
-        """The agent drains: alive, but not ready for more."""
+        """The agent drains: it is alive but no longer ready."""
         self._stopping = True
 
     def closing(self) -> None:
-        """All is settled that could be; what remains is closing, without a beat."""
+        """Everything that could be committed is committed. Closing follows, without beats."""
         self._stopping, self._beat_at = True, None
 
-    def live(self) -> Verdict:
-        """False where the loop has not beaten for ``beat_limit_s``."""
+    def live(self) -> HealthStatus:
+        """Not ok if the loop has not beaten for ``beat_limit_s``."""
         late = self._beat_at is not None and self._clock() - self._beat_at > self._beat_limit_s
-        return Verdict(not late, ("loop",) if late else ())
+        return HealthStatus(not late, ("loop",) if late else ())
 
-    def ready(self) -> Verdict:
-        """False with every reason there is."""
+    def ready(self) -> HealthStatus:
+        """Not ok if at least one reason exists; lists all of them."""
         now = self._clock()
         reasons = list(self.live().reasons)
         if self._stopping or not self._started:
-            return Verdict(False, (*reasons, "stopping" if self._stopping else "starting"))
+            return HealthStatus(False, (*reasons, "stopping" if self._stopping else "starting"))
         if not self._progress:
             reasons.append("unassigned")
         if self._up < self._wanted:
             reasons.append("workers")
         for stream, progress in sorted(list(self._progress.items())):
             if progress.lag and now - progress.since > self._stall_limit_s:
-                reasons.append(f"stalled {stream.topic}/{stream.number}")
-        return Verdict(not reasons, tuple(reasons))
+                reasons.append(f"stalled {stream}")
+        return HealthStatus(not reasons, tuple(reasons))

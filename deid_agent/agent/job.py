@@ -1,8 +1,8 @@
-"""What travels between the agent and the code that de-identifies.
+"""The interface between the agent and the code that de-identifies.
 
-The agent knows no HL7 and no PHI: it hands a ``Job`` to a plain callable and gets
-bytes and codes back. A ``Factory`` is picklable (a module-level function or a frozen
-dataclass with ``__call__``); each worker calls it once, so rules and models load once.
+The agent knows no HL7 and no PHI: it passes a ``Job`` to a plain callable and receives bytes and codes. A ``Factory``
+is picklable (a module-level function or a frozen dataclass with ``__call__``). Each worker calls it once, so rules and
+models are loaded once. A ``QueuedJob`` is a record on its way through the executor.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
-from deid_agent.errors import MessageError, Reason
+from deid_agent.model import ConfigurationError, MessageError, Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One record without its position. A ``tombstone`` has no payload: only its key is to be de-identified."""
+    """A record without its position. A ``tombstone`` has no payload: only its key is de-identified."""
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(default=None, repr=False)
@@ -25,11 +25,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """A record free of PHI, key and headers included.
+    """A record free of PHI, including its key and headers.
 
-    ``remarks`` is a JSON array on one line, without an original value; the digests are keyed
-    (an unkeyed digest of an identifier can be searched for). ``found`` counts replaced values by
-    PHI type, ``timings`` are seconds by stage; both go to the metrics.
+    ``remarks`` is a JSON array on one line and contains no original value. The digests are keyed, because an unkeyed
+    digest of an identifier can be found by trying all identifiers. ``found`` counts replaced values by PHI type and
+    ``timings`` are seconds by stage; both go to the metrics. ``unexamined`` counts the values that left unread, by
+    format, path and reason, if the agent keeps a ledger of them.
     """
 
     payload: bytes = field(repr=False)
@@ -40,11 +41,15 @@ class Processed:
     output_digest: str = ""
     found: tuple[tuple[str, int], ...] = ()
     timings: tuple[tuple[str, float], ...] = ()
+    unexamined: tuple[tuple[str, str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that goes to the dead letters. ``where`` is a path or an offset, ``fault`` a class name; no value."""
+    """A record that goes to the dead letters.
+
+    ``where`` is a path or an offset and ``fault`` the name of a class; neither is ever a value of the message.
+    """
 
     reason: Reason
     where: str = ""
@@ -55,7 +60,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """A record that policy says to leave out: it settles without an output."""
+    """A record that the policy leaves out: it is committed without an output."""
 
     input_digest: str = ""
 
@@ -66,91 +71,125 @@ Factory = Callable[[], Process]
 
 
 @runtime_checkable
-class Together(Protocol):
-    """A ``Process`` that does several jobs at once with less work than one by one."""
+class BatchProcess(Protocol):
+    """A ``Process`` that handles several jobs at once with less work than one by one."""
 
     def __call__(self, job: Job) -> Result:
-        """One job, as of any ``Process``."""
+        """Process one job."""
 
-    def together(self, jobs: Sequence[Job]) -> Sequence[tuple[Result, float]]:
-        """The result of each job as ``attempt`` gives it, and the seconds that went into it."""
+    def process_batch(self, jobs: Sequence[Job]) -> Sequence[tuple[Result, float]]:
+        """Return the result of each job, equal to that of ``attempt``, and the seconds spent on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A result with what it took: ``seconds`` of work in the last of ``attempts``."""
+    """A result, the number of ``attempts`` it took, and the ``seconds`` of work in the last attempt."""
 
     result: Result
     attempts: int = 1
     seconds: float = 0.0
 
 
-Done = Callable[[Record, Completed], None]
+ResultCallback = Callable[[Record, Completed], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How long a job and a start may take, and how often a job is tried before it is refused as poison."""
+
+    deadline_s: float = 60.0
+    attempts: int = 2
+    start_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.deadline_s <= 0 or self.attempts < 1 or self.start_timeout_s <= 0:
+            raise ConfigurationError("workers: deadline and start timeout must be above 0, attempts at least 1")
+
+
+@dataclass(slots=True)
+class QueuedJob:
+    """A record that waits for a result: in the queue, at a worker, or at both if that worker is slow.
+
+    ``parked_at`` is the number of the worker in whose socket it waits behind a slow job. The first result counts. An
+    ``isolated`` job was in a batch when its worker died, or was blamed for a death: it goes to a worker that has
+    nothing else, so that a second death can be blamed on it.
+    """
+
+    record: Record = field(repr=False)
+    done: ResultCallback
+    failures: int = 0
+    parked_at: int | None = None
+    isolated: bool = False
+    discarded: bool = False
+    finished: bool = False
+
+    def finish(self, completed: Completed) -> None:
+        """Report the result; only the first call counts."""
+        if not self.finished:
+            self.finished = True
+            self.done(self.record, completed)
 
 
 class Executor(Protocol):
-    """Runs jobs away from the event loop. All methods are called on one loop.
+    """Runs jobs outside the event loop. All methods are called from one loop.
 
-    Guarantees that ``done`` is called once for each submitted record that is not forgotten, whatever the
-    callable does. Records begin in the order of their submission and may finish in any: order per partition
-    and key is kept by the ledger, which alone decides what leaves next.
+    ``done`` is called once for each submitted record that is not forgotten, whatever the callable does. Records begin
+    in the order of submission and may finish in any order. The ledger alone keeps order per partition and key: it
+    decides which record leaves next.
     """
 
     async def start(self) -> None:
-        """Bring the workers up; ``ConfigurationError`` where the factory can't build the callable."""
+        """Start the workers. Raises ``ConfigurationError`` if the factory cannot build the callable."""
 
     async def serve(self) -> None:
-        """Run until cancelled or stopped; ``UnsafeError`` where a worker can't be brought back."""
+        """Run until cancelled or stopped. Raises ``UnsafeError`` if a worker cannot be restarted."""
 
-    def submit(self, record: Record, done: Done) -> None:
-        """Queue a record; ``done`` is called later, from the loop."""
+    def submit(self, record: Record, done: ResultCallback) -> None:
+        """Queue a record. ``done`` is called later, from the loop."""
 
     def recall(self, stream: Partition) -> int | None:
-        """Drop what is queued of this partition and has not begun; the lowest offset dropped, None where none was."""
+        """Drop the queued records of this partition that have not begun; return the lowest offset dropped, or None."""
 
     def forget(self, stream: Partition) -> None:
-        """Drop what is queued of this partition; its ``done`` is not called. A job that has begun may still be done."""
+        """Drop the queued records of this partition without calling ``done``. Jobs that have begun may still finish."""
 
     @property
     def up(self) -> int:
-        """How many workers are ready for work."""
+        """The number of workers that are ready for jobs."""
 
     @property
     def size(self) -> int:
-        """How many workers there should be."""
+        """The configured number of workers."""
 
     @property
     def waiting(self) -> int:
-        """How many records wait for a worker; those at work are left out."""
+        """The number of records that wait for a worker, without those being processed."""
 
     async def stop(self) -> None:
-        """End the workers now, whatever they do; safe to call twice."""
+        """End the workers now, even if they are busy. Safe to call twice."""
 
 
 def job_for(record: Record) -> Job:
-    """The job that a record makes."""
+    """The job for a record."""
     return Job(record.payload, record.key, record.headers, record.tombstone)
 
 
 def attempt(process: Process, job: Job) -> Result:
-    """The callable's result; a ``MessageError`` becomes its reason, whatever else it raises ``INTERNAL``.
-
-    See ``refused``.
-    """
+    """Run the callable and return its result; an exception becomes a ``Refused``, see ``refusal_from_error``."""
     try:
         result = process(job)
     except Exception as error:  # noqa: BLE001 - the boundary: no exception of a message may end a worker
-        return refused(error)
+        return refusal_from_error(error)
     if isinstance(result, Processed | Refused | Suppressed):
         return result
     return Refused(Reason.INTERNAL, fault="NoResult")
 
 
-def refused(error: Exception) -> Refused:
-    """What becomes of a message that met this exception.
+def refusal_from_error(error: Exception) -> Refused:
+    """The refusal of a message whose processing raised this exception.
 
-    The text of an unexpected exception often quotes its input (``KeyError``, ``UnicodeDecodeError``), so
-    none of it is kept.
+    The reason of a ``MessageError`` is kept. Any other exception becomes ``INTERNAL`` with its class name only: its
+    text often quotes the input (``KeyError``, ``UnicodeDecodeError``).
     """
     if isinstance(error, MessageError):
         return Refused(error.reason, error.where)

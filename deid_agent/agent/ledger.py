@@ -1,62 +1,64 @@
-"""Which offsets of one partition are finished, and how far its position may move."""
+"""Tracks which offsets of one partition are finished, and how far its position may move."""
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from itertools import islice
 
-from deid_agent.agent.ports import Partition, Settled
-from deid_agent.errors import UnsafeError
+from deid_agent.agent.ports import FinishedRecord, Partition
+from deid_agent.model import UnsafeError
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Finished records in offset order, and the position behind the last of them."""
+class CommitBatch:
+    """Finished records in offset order, and the position after the last of them."""
 
-    records: tuple[Settled, ...]
+    records: tuple[FinishedRecord, ...]
     position: int
 
 
 class PartitionLedger:
-    """Offsets of one partition during one assignment; silent after ``revoke()``.
+    """The offsets of one partition during one assignment. After ``revoke()`` all calls do nothing.
 
-    Offsets start in increasing order, with gaps where compaction or transaction markers left them, and
-    finish in any order. The position never passes an unfinished record. A book that does not add up (an
-    offset finished twice, or never started) is an ``UnsafeError``.
+    Offsets start in increasing order, with gaps left by compaction and transaction markers, and finish in any order.
+    The position never passes an unfinished record. An offset that finishes twice, or was never started, raises
+    ``UnsafeError``.
     """
 
     def __init__(self, stream: Partition) -> None:
         self.stream = stream
-        self._open: OrderedDict[int, Settled | None] = OrderedDict()  # behind the finished prefix, by offset
-        self._ready: deque[Settled] = deque()  # the finished prefix
-        self._taken: Batch | None = None
+        self._open: OrderedDict[int, FinishedRecord | None] = OrderedDict()  # after the finished prefix, by offset
+        self._ready: deque[FinishedRecord] = deque()  # the finished prefix
+        self._taken: CommitBatch | None = None
         self._last = -1
         self._end: int | None = None
         self._revoked = False
 
     def __repr__(self) -> str:
         state = "revoked" if self._revoked else f"{len(self._open)} open, {len(self._ready)} ready"
-        return f"PartitionLedger({self.stream.topic}/{self.stream.number}: {state})"
+        return f"PartitionLedger({self.stream}: {state})"
 
     def __len__(self) -> int:
-        """Records started and not yet confirmed."""
+        """The number of records that were started and are not yet confirmed."""
         return len(self._open) + len(self._ready) + (len(self._taken.records) if self._taken else 0)
 
     @property
     def ready(self) -> int:
-        """Length of the finished prefix that can be taken."""
+        """The length of the finished prefix that can be taken."""
         return len(self._ready)
 
     def start(self, offset: int) -> None:
-        """A record came. Offsets only ever rise within one assignment."""
+        """Note that a record was delivered. Raises ``UnsafeError`` unless its offset is above all earlier ones."""
         if self._revoked:
             return
         if offset <= self._last:
-            raise UnsafeError(f"{self._at(offset)} came after offset {self._last}: the source goes backwards")
+            raise UnsafeError(
+                f"{self._at(offset)} came after offset {self._last}: offsets of a partition must increase"
+            )
         self._last = offset
         self._open[offset] = None
 
-    def cut(self, offset: int) -> int:
-        """Give up this unfinished record and all behind it, whatever became of them; how many that are."""
+    def abandon_from(self, offset: int) -> int:
+        """Give up this unfinished record and all records after it; return how many were given up."""
         if self._revoked or (self._end is not None and offset >= self._end):
             return 0
         self._end = offset
@@ -65,13 +67,15 @@ class PartitionLedger:
             del self._open[other]
         return len(given_up)
 
-    def settle(self, offset: int, settled: Settled) -> None:
-        """A record is finished. After ``revoke()`` and behind a ``cut()`` nothing happens: the new owner answers."""
+    def finish(self, offset: int, finished: FinishedRecord) -> None:
+        """Note the result of a record. Does nothing after ``revoke()`` or for an abandoned offset: the next owner
+        handles it.
+        """
         if self._revoked or (self._end is not None and offset >= self._end):
             return
-        if self._open.get(offset, settled) is not None or settled.record.coordinates.offset != offset:
+        if self._open.get(offset, finished) is not None or finished.record.coordinates.offset != offset:
             raise UnsafeError(f"{self._at(offset)} was finished twice, or finished but never started")
-        self._open[offset] = settled
+        self._open[offset] = finished
         while self._open:
             first, head = next(iter(self._open.items()))
             if head is None:
@@ -79,19 +83,20 @@ class PartitionLedger:
             self._ready.append(head)
             del self._open[first]
 
-    def take(self, limit: int) -> Batch | None:
-        """Up to ``limit`` records of the finished prefix, in order; None where there are none, or after ``revoke()``.
+    def take_batch(self, limit: int) -> CommitBatch | None:
+        """Return up to ``limit`` records of the finished prefix, in order; None if there are none, or after
+        ``revoke()``.
 
-        One batch is out at a time: it counts as open until ``confirm()``.
+        Only one batch can be taken at a time. It counts as open until ``confirm()``.
         """
         if self._taken is not None:
-            raise UnsafeError(f"{self._at(self._taken.position)}: a batch is still being settled")
+            raise UnsafeError(f"{self._at(self._taken.position)}: the previous batch is not confirmed yet")
         if self._revoked or not self._ready:
             return None
         records = tuple(islice(self._ready, limit))
         for _ in records:
             self._ready.popleft()
-        self._taken = Batch(records, records[-1].record.coordinates.offset + 1)
+        self._taken = CommitBatch(records, records[-1].record.coordinates.offset + 1)
         return self._taken
 
     def confirm(self) -> None:
@@ -99,11 +104,11 @@ class PartitionLedger:
         self._taken = None
 
     def revoke(self) -> None:
-        """The partition is no longer ours: forget everything and stay silent."""
+        """The partition was taken away: forget all records and ignore all later calls."""
         self._revoked = True
         self._open.clear()
         self._ready.clear()
         self._taken = None
 
     def _at(self, offset: int) -> str:
-        return f"{self.stream.topic}/{self.stream.number}/{offset}"
+        return f"{self.stream}/{offset}"

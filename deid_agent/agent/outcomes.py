@@ -1,90 +1,270 @@
-"""What a record comes to: how it settles, what the audit keeps of it, what is told of it. Pure."""
+"""How a record ends: published, suppressed or a dead letter, with its headers, its audit entry and its event.
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import assert_never
+Header names follow Kafka Connect (KIP-298), so that tools for Connect's dead letters can read them. The headers hold
+coordinates, codes and paths, never a message, a value or a stack trace.
 
-from deid_agent import trace
-from deid_agent.agent.audit import Entry
-from deid_agent.agent.deadletter import safe_path
+A replay puts a record back into its input with two headers that name its original coordinates and count its attempts.
+"""
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, assert_never
+
+from deid_agent import __version__
 from deid_agent.agent.job import Completed, Processed, Refused, Suppressed
-from deid_agent.agent.lineage import lineage_of, ours
-from deid_agent.agent.ports import DeadLetter, Outcome, Output, Record, Settled
-from deid_agent.telemetry.events import RecordProcessed
+from deid_agent.agent.ports import AuditEntry, Coordinates, DeadLetter, FinishedRecord, Headers, Outcome, Output, Record
+from deid_agent.model import TRACEPARENT, RecordTime, UnsafeError, read_trace
+from deid_agent.telemetry import RecordProcessed
+
+REPLAY_OF: Final = "deid-replay-of"
+"""Names the original record: its coordinates on replayed inputs and their dead letters, its id on outputs."""
+REPLAY_ATTEMPTS: Final = "deid-replay-attempts"
+"""The number of attempts before the replay; on inputs only."""
+
+_OFFSET = re.compile(rb"0|[1-9][0-9]{0,18}")
+_COUNT = re.compile(rb"[1-9][0-9]{0,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The original coordinates of a record and the attempts before its replay; ``first`` is None for a new record."""
+
+    first: Coordinates | None = None
+    attempts: int = 0
+
+    def headers(self) -> Headers:
+        """The headers that carry the lineage to a dead letter."""
+        return () if self.first is None else ((REPLAY_OF, str(self.first).encode()),)
+
+
+NO_REPLAY: Final = Lineage()
+
+
+def is_replay_header(name: str) -> bool:
+    """True for the name of a header that only a replay may write."""
+    return name.lower() in {REPLAY_OF, REPLAY_ATTEMPTS}
+
+
+def read_lineage(record: Record) -> Lineage:
+    """The lineage that the headers of a record declare.
+
+    Any sender can write a header, and a header may hold PHI. It is therefore accepted only if a replay could have
+    written it: exactly once, in plain digits, for an earlier offset of the record's own partition.
+    """
+    values = _header_values(record.headers, REPLAY_OF)
+    if len(values) != 1:
+        return NO_REPLAY
+    at = record.coordinates
+    before = f"{at.topic}/{at.partition}/".encode()
+    if not values[0].startswith(before):
+        return NO_REPLAY
+    digits = values[0][len(before) :]
+    if not _OFFSET.fullmatch(digits) or int(digits) >= at.offset:
+        return NO_REPLAY
+    counts = _header_values(record.headers, REPLAY_ATTEMPTS)
+    attempts = int(counts[0]) if len(counts) == 1 and _COUNT.fullmatch(counts[0]) else 0
+    return Lineage(Coordinates(at.topic, at.partition, int(digits)), attempts)
+
+
+def replay_headers(record: Record, attempts: int) -> Headers:
+    """The headers of a replayed record: its own, its original coordinates and the attempts so far."""
+    first = read_lineage(record).first or record.coordinates
+    kept = tuple(item for item in record.headers if not is_replay_header(item[0]))
+    return (*kept, (REPLAY_OF, str(first).encode()), (REPLAY_ATTEMPTS, str(max(1, attempts)).encode()))
+
+
+def _header_values(headers: Headers, name: str) -> list[bytes]:
+    return [value for other, value in headers if other == name]
+
+
+_PATH = re.compile(r"[A-Za-z0-9_.:\[\]/ -]{0,128}")
+
+
+def safe_path(where: str) -> str:
+    """``where`` if it has the form of a path or an offset, else an empty string. A value that got into it by mistake
+    stops here.
+    """
+    return where if _PATH.fullmatch(where) else ""
+
+
+def dead_letter_headers(coordinates: Coordinates, dead_letter: DeadLetter, lineage: Lineage = NO_REPLAY) -> Headers:
+    """The headers of a dead letter. Attempts include those before a replay."""
+    values = (
+        ("__connect.errors.topic", coordinates.topic),
+        ("__connect.errors.partition", str(coordinates.partition)),
+        ("__connect.errors.offset", str(coordinates.offset)),
+        ("__connect.errors.stage", dead_letter.stage),
+        ("__connect.errors.exception.class.name", dead_letter.fault or "MessageError"),
+        ("deid.error.code", str(dead_letter.reason)),
+        ("deid.error.where", safe_path(dead_letter.where)),
+        ("deid.attempts", str(lineage.attempts + dead_letter.attempts)),
+        ("deid.version", __version__),
+        *((("traceparent", dead_letter.traceparent),) if dead_letter.traceparent else ()),
+    )
+    return (*((name, value.encode()) for name, value in values), *lineage.headers())
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimit:
+    """The number of refusals in one partition that are still blamed on the messages.
+
+    ``run`` is the number of refusals in a row, ``ratio`` the share of refusals among the last ``window`` records
+    (checked once ``window`` records are finished). Both are the last values that are tolerated.
+    """
+
+    run: int = 500
+    ratio: float = 0.5
+    window: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.run < 1 or self.window < 1 or not 0 <= self.ratio <= 1:
+            raise ValueError("a dead-letter limit needs run >= 1, window >= 1 and 0 <= ratio <= 1")
+
+
+class RefusalCounter:
+    """Counts the refusals of one partition against a ``DeadLetterLimit``."""
+
+    def __init__(self, limit: DeadLetterLimit) -> None:
+        self._limit = limit
+        self._recent: deque[bool] = deque(maxlen=limit.window)
+        self._refused = 0
+        self._run = 0
+
+    def with_records(self, records: Iterable[FinishedRecord]) -> "RefusalCounter":
+        """Return a counter that includes these records, in offset order. Raises ``UnsafeError`` if the limit is
+        exceeded.
+
+        The counter itself does not change: the outcome of a record may change until it is committed, and it counts
+        once.
+        """
+        count = RefusalCounter(self._limit)
+        count._recent, count._refused, count._run = self._recent.copy(), self._refused, self._run
+        for finished in records:
+            count._add(finished)
+        return count
+
+    def _add(self, finished: FinishedRecord) -> None:
+        refused = finished.outcome is Outcome.DEAD_LETTERED
+        if len(self._recent) == self._limit.window:
+            self._refused -= self._recent[0]
+        self._recent.append(refused)
+        self._refused += refused
+        self._run = self._run + 1 if refused else 0
+        over_run = self._run > self._limit.run
+        full = len(self._recent) == self._limit.window
+        over_ratio = full and self._refused > self._limit.ratio * self._limit.window
+        if over_run or over_ratio:
+            count = f"{self._run} in a row" if over_run else f"{self._refused} of the last {self._limit.window}"
+            raise UnsafeError(
+                f"too many records refused at {finished.record.coordinates} ({count}): look at the dead letters, "
+                "fix the configuration or raise the limit, then start again; nothing was lost"
+            )
+
+
+# From here on: pure functions that turn a worker's result into the finished record, the audit entry and the event.
 
 DEID_ID = "deid-id"
-"""Header of every output: ``topic/partition/offset`` of its input, so that a reader can drop a duplicate."""
+"""Header of every output: the id of its input. A reader can use it to drop duplicates."""
 
 
-def trace_of(record: Record) -> str:
-    """The id of the trace that a record belongs to; empty where it tells none."""
-    found = trace.of(record.headers)
+@dataclass(frozen=True, slots=True)
+class OutputMarks:
+    """The id and the time of outputs.
+
+    The id is a keyed digest of the record's coordinates: the same whenever the record is delivered again, and
+    different under every key, so that two feeds of one topic cannot be joined by it. The audit entry has both.
+    """
+
+    secret: bytes = field(repr=False)
+    time: RecordTime = RecordTime.DAY
+
+    def id_of(self, coordinates: Coordinates) -> str:
+        """The id of the record: 128 bits in hex."""
+        secret = hashlib.blake2b(self.secret, person=b"deid-id", digest_size=32).digest()
+        return hashlib.blake2b(str(coordinates).encode(), key=secret, digest_size=16).hexdigest()
+
+
+def trace_id_of(record: Record) -> str:
+    """The id of the trace that a record belongs to; empty if it has no valid ``traceparent`` header."""
+    found = read_trace(record.headers)
     return found.id if found else ""
 
 
 def processed_event(record: Record, completed: Completed, waited: float = 0.0) -> RecordProcessed:
-    """What is told of a record that a worker is done with. ``waited``: seconds for a worker, retries included."""
+    """The event for a record that a worker has finished. ``waited``: seconds before a worker took it, with retries."""
     at, result = str(record.coordinates), completed.result
     timings, found = (result.timings, result.found) if isinstance(result, Processed) else ((), ())
     stages = (("queue", waited), *timings)
-    return RecordProcessed(at, completed.seconds, completed.attempts, stages, found, trace_of(record))
+    return RecordProcessed(at, completed.seconds, completed.attempts, stages, found, trace_id_of(record))
 
 
-def settled_as(record: Record, completed: Completed) -> Settled:
-    """How a record settles, given what the worker made of it.
+def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> FinishedRecord:
+    """The finished record for a worker's result.
 
-    What leaves belongs to the trace that the record came with, below a span of ours: readers see who sent it to them.
+    The id of a replayed record is its own; its output also names the id that the original had. The output belongs to
+    the trace of its record, as a child span of the agent, so that readers can see the sender.
     """
-    known = trace.of(record.headers)
-    traceparent = known.below(str(record.coordinates)).header() if known else b""
+    known = read_trace(record.headers)
+    id_ = marks.id_of(record.coordinates)
+    traceparent = known.child(id_).to_header() if known else b""
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
-            # A policy may let these names through; what a sender wrote under them is dropped all the same.
-            kept = [i for i in headers if i[0] != DEID_ID and i[0].lower() != trace.HEADER and not ours(i[0])]
-            if traceparent and any(name.lower() == trace.HEADER for name, _ in headers):
-                kept.append((trace.HEADER, traceparent))
-            marks = (*lineage_of(record).headers(), (DEID_ID, str(record.coordinates).encode()))
-            return Settled(record, Outcome.PUBLISHED, output=Output(payload, key, (*kept, *marks)))
+            # A policy may let headers with these names through. Values that a sender wrote under them are dropped.
+            kept = [
+                i for i in headers if i[0] != DEID_ID and i[0].lower() != TRACEPARENT and not is_replay_header(i[0])
+            ]
+            if traceparent and any(name.lower() == TRACEPARENT for name, _ in headers):
+                kept.append((TRACEPARENT, traceparent))
+            first = read_lineage(record).first
+            replayed = () if first is None else ((REPLAY_OF, marks.id_of(first).encode()),)
+            named = (*kept, *replayed, (DEID_ID, id_.encode()))
+            output = Output(payload, key, named, marks.time.coarsen(record.timestamp_ms))
+            return FinishedRecord(record, Outcome.PUBLISHED, output=output, id=id_)
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
-            letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
-            return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
+            dead_letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
+            return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=id_)
         case Suppressed():
-            return Settled(record, Outcome.SUPPRESSED)
+            return FinishedRecord(record, Outcome.SUPPRESSED, id=id_)
         case _:
             assert_never(completed.result)
 
 
-def entry_of(settled: Settled, completed: Completed) -> Entry:
-    """What the audit keeps of a settled record."""
-    at, result, letter = settled.record.coordinates, completed.result, settled.letter
-    first = lineage_of(settled.record).first
+def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEntry:
+    """The audit entry of a finished record."""
+    at, result, dead_letter = finished.record.coordinates, completed.result, finished.dead_letter
+    first = read_lineage(finished.record).first
     if isinstance(result, Processed):
-        return Entry(
+        return AuditEntry(
             at,
-            settled.outcome,
+            finished.outcome,
             attempts=completed.attempts,
             input_digest=result.input_digest,
             output_digest=result.output_digest,
             remarks=result.remarks,
             replay_of=first,
+            id=finished.id,
         )
-    if letter is None:
+    if dead_letter is None:
         attempts, digest = completed.attempts, result.input_digest
-        return Entry(at, settled.outcome, attempts=attempts, input_digest=digest, replay_of=first)
-    return Entry(
+        return AuditEntry(at, finished.outcome, attempts=attempts, input_digest=digest, replay_of=first, id=finished.id)
+    return AuditEntry(
         at,
-        settled.outcome,
-        reason=letter.reason,
-        where=letter.where,
-        stage=letter.stage,
-        attempts=letter.attempts,
+        finished.outcome,
+        reason=dead_letter.reason,
+        where=dead_letter.where,
+        stage=dead_letter.stage,
+        attempts=dead_letter.attempts,
         input_digest=result.input_digest,
         replay_of=first,
+        id=finished.id,
     )
 
 
-def with_lines(records: Sequence[Settled], lines: Sequence[bytes]) -> tuple[Settled, ...]:
-    """The records with what the audit wrote of each; a log that keeps nothing wrote nothing."""
+def attach_audit_lines(records: Sequence[FinishedRecord], lines: Sequence[bytes]) -> tuple[FinishedRecord, ...]:
+    """The records with their audit lines; unchanged if the audit log keeps no lines."""
     if not lines:
         return tuple(records)
     return tuple(replace(item, audit=line) for item, line in zip(records, lines, strict=True))

@@ -1,18 +1,21 @@
-"""What the agent needs from the outside: the ports that transports implement.
+"""The values and interfaces that connect the agent to transports and to the audit trail.
 
-A transport brings records in and settles them. ``settle`` is the one place
-where anything leaves: it takes finished records of one partition, in offset
-order and without gaps, and makes outputs, dead letters and the new position
-durable *in that order* (or in one transaction). So order per partition, and
-"no offset moves before the output stands", hold by construction.
+A ``Transport`` delivers records and commits finished ones. Data leaves the agent only through ``Transport.commit``.
+It takes finished records of one partition, in offset order and without gaps, and makes outputs, dead letters and the
+new position durable *in that order* (or in one transaction). This gives order per partition, and guarantees that no
+offset moves before its output is durable.
+
+An ``AuditLog`` takes one ``AuditEntry`` for each record and makes it durable before the record is committed. After a
+crash between the two, the record is delivered and audited again: the last entry for its coordinates counts.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from deid_agent.errors import Reason
+from deid_agent.model import NO_TIME, Reason
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -24,10 +27,13 @@ class Partition:
     topic: str
     number: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Coordinates:
-    """Where a record stands. Topic names are configuration, never PHI."""
+    """The position of a record. Topic names are configuration, never PHI."""
 
     topic: str
     partition: int
@@ -43,10 +49,10 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it came; ``repr`` shows its position only.
+    """One input record, unchanged. ``repr`` shows its position only.
 
-    A ``tombstone`` is a record without a value (it deletes its key in a compacted topic): its payload
-    is empty, nothing is to be de-identified but its key, and PUBLISHED publishes a tombstone again.
+    A ``tombstone`` is a record without a value, which deletes its key in a compacted topic. Its payload is empty,
+    only its key is de-identified, and PUBLISHED publishes a tombstone again.
     """
 
     coordinates: Coordinates
@@ -58,7 +64,7 @@ class Record:
 
 
 class Outcome(StrEnum):
-    """How a record settled; always set explicitly."""
+    """The result of a record. Always set explicitly."""
 
     PUBLISHED = "published"
     DEAD_LETTERED = "dead_lettered"
@@ -67,19 +73,20 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is published in place of a record: already free of PHI."""
+    """The message that is published for a record. Free of PHI. ``timestamp_ms`` is ``NO_TIME`` if it has none."""
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
+    timestamp_ms: int = field(default=NO_TIME, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a record was refused.
+    """The reason why a record was refused.
 
-    ``where`` is a path or an offset, ``fault`` the class name of an exception; never a value. ``traceparent`` is
-    hexadecimal digits and dashes, empty where the record belongs to no trace.
+    ``where`` is a path or an offset and ``fault`` the class name of an exception; neither is ever a value of the
+    message. ``traceparent`` is hexadecimal digits and dashes, empty if the record belongs to no trace.
     """
 
     reason: Reason
@@ -91,73 +98,129 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A finished record: exactly one of ``output`` and ``letter`` unless SUPPRESSED.
+class FinishedRecord:
+    """A record with its result: exactly one of ``output`` and ``dead_letter``, or neither if SUPPRESSED.
 
-    ``audit`` is its line of the audit trail, for a transport that is told to publish it; empty where there is none.
+    ``audit`` is the record's line in the audit trail, for a transport that also publishes the trail. It is empty if
+    the audit log keeps no lines. ``id`` is the ``deid-id`` of the record, see ``OutputMarks``.
     """
 
     record: Record
     outcome: Outcome
     output: Output | None = None
-    letter: DeadLetter | None = None
+    dead_letter: DeadLetter | None = None
     audit: bytes = field(default=b"", repr=False)
+    id: str = ""
 
 
-class Listener(Protocol):
-    """Told by a transport about its assignment; both calls are awaited before the transport goes on."""
+class AssignmentListener(Protocol):
+    """Receives changes of a transport's assignment. The transport awaits each call before it continues."""
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
-        """These partitions are ours from now on."""
+        """These partitions now belong to this agent."""
 
     async def revoked(self, streams: Sequence[Partition]) -> None:
-        """These partitions are about to be taken away: last chance to settle what is finished."""
+        """These partitions are about to be taken away. This is the last chance to commit finished records."""
 
 
 class Transport(Protocol):
-    """Records in, settled records out. Methods are called from one event loop.
+    """Delivers records and commits finished ones. All methods are called from one event loop.
 
-    Every method may raise ``TransientError`` (nothing happened, call again) or
-    ``UnsafeError`` (stop).
+    Every method may raise ``TransientError`` (nothing happened: call again) or ``UnsafeError`` (stop the agent).
     """
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: AssignmentListener) -> None:
         """Connect and take an assignment."""
 
     async def poll(self, limit: int) -> Sequence[Record]:
-        """Up to ``limit`` next records of unpaused partitions, in order per partition.
+        """Return up to ``limit`` next records of unpaused partitions, in order per partition.
 
-        Waits a bounded while (at most a second) and returns nothing where nothing came.
-        Whatever it returns belongs to the assignment that holds when it returns: a record
-        of a partition that was revoked meanwhile is left out, even if it came back since.
+        Waits a bounded time, at most a second, and returns nothing if no record arrives. All returned records belong
+        to the assignment that is valid on return. A record of a partition that was revoked meanwhile is left out,
+        even if the partition was assigned again since.
         """
 
     def pause(self, stream: Partition) -> None:
-        """Deliver nothing more of this partition until ``resume``. Records already polled stay valid."""
+        """Deliver no more records of this partition until ``resume``. Records already polled remain valid."""
 
     def resume(self, stream: Partition) -> None:
         """Undo ``pause``."""
 
-    async def settle(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
-        """Make ``batch`` durable, then move the partition's position to ``position`` (next offset to read).
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
+        """Make ``batch`` durable, then move the partition's position to ``position``, the next offset to read.
 
-        Outputs and dead letters come to stand in the order of ``batch``. After an
-        error nothing of the batch may count as settled: it will be delivered again.
-        ``UnwantedError`` names an output that nobody takes (too large, or rejected); the caller refuses its record and
-        settles again.
+        Outputs and dead letters are written in the order of ``batch``. After an error no record of the batch counts
+        as committed, and all of them are delivered again. ``UndeliverableError`` names an output that the receiver
+        never accepts (too large, or rejected). The caller then refuses that record and commits again.
         """
 
     @property
     def exhausted(self) -> bool:
-        """True where no record will ever come again (a finite folder, a test)."""
+        """True if no record will ever arrive again (a finite folder, a test)."""
 
     async def stop(self) -> None:
-        """Leave the group and close; safe to call twice. Does not settle anything."""
+        """Leave the group and close. Commits nothing. Safe to call twice."""
 
 
 @runtime_checkable
 class KnowsLag(Protocol):
-    """A transport that can tell how far it is behind; health and metrics ask for it where it is there."""
+    """A transport that knows its lag. Health and metrics use it if it is implemented."""
 
     def lag(self, stream: Partition) -> int | None:
-        """Records between the position and the end of the partition; None where unknown. Never blocks."""
+        """Records between the position and the end of the partition; None if unknown. Never blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """The audit information about one record. Contains no value of the message.
+
+    ``remarks`` is a JSON array on one line, as the worker wrote it. For a record that was replayed from the dead
+    letters, ``replay_of`` names its original coordinates.
+    """
+
+    coordinates: Coordinates
+    outcome: Outcome
+    reason: str = ""
+    where: str = ""
+    stage: str = ""
+    attempts: int = 1
+    input_digest: str = ""
+    output_digest: str = ""
+    remarks: bytes = field(default=b"[]", repr=False)
+    replay_of: Coordinates | None = None
+    id: str = ""
+    """The ``deid-id`` of the output, see ``OutputMarks``."""
+
+
+class AuditLog(Protocol):
+    """Stores audit entries."""
+
+    async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
+        """Make the entries durable, in order, and return the line of each without its line end.
+
+        Returns nothing if the log keeps no lines. Raises ``UnsafeError`` if an entry cannot be made durable; its
+        record must not be committed then.
+        """
+
+    async def close(self) -> None:
+        """Close. Safe to call twice."""
+
+
+def cut_torn_line(file: int) -> int:
+    """Truncate an open file after its last line feed and return the number of bytes removed.
+
+    The audit trail and the folder journal call this when they open a file: a crash can leave half a line at its end.
+    """
+    size = os.fstat(file).st_size
+    end = size
+    while end > 0:
+        begin = max(0, end - 65536)
+        at = os.pread(file, end - begin, begin).rfind(b"\n")
+        if at >= 0:
+            end = begin + at + 1
+            break
+        end = begin
+    if end != size:
+        os.ftruncate(file, end)
+        os.fsync(file)
+    return size - end

@@ -1,4 +1,4 @@
-"""Reads a trail line by line and tells what does not fit. Never stops at a fault: the rest is looked at too."""
+"""Reads a trail line by line and collects the faults. It continues after a fault."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -8,21 +8,22 @@ from pathlib import Path
 
 import orjson
 
-from deid_agent.audit.folder import segment_name
-from deid_agent.audit.lines import (
+from deid_agent.audit.storage import (
     FORMAT,
     START,
     TAIL,
-    Kind,
-    Place,
-    chain_of,
+    ChainPosition,
+    LineKind,
+    chain_value,
     is_public_key,
     is_signed,
-    start_of,
-    tail_of,
+    line_end,
+    line_prefix,
+    segment_name,
 )
+from deid_agent.model import counted
 
-_SEGMENT, _ENTRY, _CHECKPOINT = (start_of(kind) for kind in (Kind.SEGMENT, Kind.ENTRY, Kind.CHECKPOINT))
+_SEGMENT, _ENTRY, _CHECKPOINT = (line_prefix(kind) for kind in (LineKind.SEGMENT, LineKind.ENTRY, LineKind.CHECKPOINT))
 
 _REMARKS = b',"remarks":'
 
@@ -30,36 +31,36 @@ Fields = Mapping[str, object]
 """The members of a line."""
 
 
-class Code(StrEnum):
-    """What is wrong; part of the interface."""
+class FaultCode(StrEnum):
+    """The kind of a fault; part of the interface."""
 
     CHAIN = "CHAIN"
-    """A line does not follow from the one before: one of them was changed, or what stood between them."""
+    """A line does not follow the line before: one of them was changed, or lines between them."""
     LINE = "LINE"
-    """A line that follows but is none of a trail."""
+    """A line that is chained but has no known kind."""
     COUNT = "COUNT"
-    """A signed count of lines is not what stands here: lines were dropped or added."""
+    """A signed count of lines differs from the lines present: lines were dropped or added."""
     SIGNATURE = "SIGNATURE"
-    """What stands before a checkpoint is not what was signed."""
+    """The lines before a checkpoint differ from the signed ones."""
     KEY = "KEY"
     """A segment is signed by a key that is not trusted."""
     SEGMENT = "SEGMENT"
-    """A segment is missing, or its first line is that of another."""
+    """A segment is missing, or its first line belongs to another one."""
     TRUNCATED = "TRUNCATED"
-    """The trail ends before what a signed head says stands in it."""
+    """The trail has fewer lines than a signed head states."""
     HEAD = "HEAD"
-    """A head is missing, not signed by a key of this trail, signs a line that is not the one here, or is too old."""
+    """A head is missing, not signed by a key of this trail, signs a different line, or is too old."""
     UNSIGNED = "UNSIGNED"
-    """Entries behind the last checkpoint: chained, but whoever can write can change them."""
+    """Entries after the last checkpoint: they are chained, but anyone who can write the file can change them."""
     TORN = "TORN"
-    """The last line has no end: a crash, or a write that goes on."""
+    """The last line is incomplete: a crash, or a write in progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that does not fit. ``line`` counts from 1 within the segment; coordinates where they are known."""
+class TrailFault:
+    """One fault. ``line`` counts from 1 within the segment; ``coordinates`` is empty if they are unknown."""
 
-    code: Code
+    code: FaultCode
     detail: str
     segment: str = ""
     line: int = 0
@@ -67,53 +68,53 @@ class Fault:
 
     @property
     def where(self) -> str:
-        """Segment and line, as an editor takes them."""
+        """Segment and line as ``file:line``, a form that editors accept."""
         return f"{self.segment}:{self.line}" if self.line else self.segment
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """What the first line of a segment says."""
+class TrailSegment:
+    """The content of the first line of a segment."""
 
     number: int
     public: str
     build: Mapping[str, str]
 
 
-class Walk:
-    """Goes through segments in order; ``faults`` gathers what it meets.
+class TrailWalk:
+    """Reads segments in order and collects ``faults``.
 
-    ``before`` is what stands before the first of them; None takes what that segment itself says. ``trusted`` are
-    the keys that may sign (hex); None trusts what each segment names. ``wanted`` are numbers of lines whose
-    chain values are kept in ``seen``. ``entry`` is told the members of each entry and the segment it stands in.
+    ``before`` is the position before the first of them; with None it is read from that segment. ``trusted`` are the
+    public keys (hex) that may sign; with None the key that each segment names is trusted. ``wanted`` are numbers of
+    lines whose chain values are kept in ``seen``. ``entry`` is called with the members of each entry and its segment.
     """
 
     def __init__(
         self,
-        before: Place | None = Place(),  # noqa: B008 - frozen
+        before: ChainPosition | None = ChainPosition(),  # noqa: B008 - frozen
         *,
         trusted: Collection[str] | None = None,
         wanted: Collection[int] = (),
-        entry: Callable[[Fields, Segment], None] | None = None,
+        entry: Callable[[Fields, TrailSegment], None] | None = None,
     ) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[TrailFault] = []
         self.seen: dict[int, frozenset[bytes]] = {}
         self.keys: set[str] = set()
-        self.segment: Segment | None = None
+        self.segment: TrailSegment | None = None
         self.lines = before.lines if before else 0
         self.entries = 0
         self.checkpoints = 0
         self.unsigned = 0
-        """Entries behind the last checkpoint that is signed well."""
+        """Entries after the last valid checkpoint."""
         self.signed = 0
-        """Lines up to and with that checkpoint."""
+        """Lines up to and including that checkpoint."""
         self.torn = 0
-        """Bytes of a last line without an end."""
+        """Bytes of an incomplete last line."""
         self.begun = 0
-        """Lines before the segment that was read last."""
+        """Lines before the last segment read."""
         self.within = 0
-        """Entries in the segment that was read last."""
-        # What the next line may follow from: after a fault both what stood there and what should have.
+        """Entries in the last segment read."""
+        # Chain values that the next line may follow: after a fault both the recorded and the computed one.
         self._chains: tuple[bytes, ...] = (before.chain,) if before else ()
         self._before: tuple[bytes, ...] = self._chains
         self._adopt = before is None
@@ -124,18 +125,21 @@ class Walk:
         self._line = 0
 
     @property
-    def place(self) -> Place:
-        """Where the walk has come to."""
-        return Place(self.lines, self._chains[0] if self._chains else START)
+    def place(self) -> ChainPosition:
+        """The position after the last line read."""
+        return ChainPosition(self.lines, self._chains[0] if self._chains else START)
 
-    def missing(self, first: int, last: int) -> None:
-        """Segments that are not there; the next one is taken by its word."""
-        what = segment_name(first) if first == last else f"{segment_name(first)} to {segment_name(last)}"
-        self.faults.append(Fault(Code.SEGMENT, f"missing: {what}", segment_name(first)))
+    def report_missing(self, first: int, last: int) -> None:
+        """Record missing segments; the position of the next segment is then read from its first line."""
+        names = segment_name(first) if first == last else f"{segment_name(first)} to {segment_name(last)}"
+        self.faults.append(TrailFault(FaultCode.SEGMENT, f"missing: {names}", segment_name(first)))
         self._adopt = True
 
     def read(self, number: int, path: Path, *, last: bool) -> int:
-        """One segment; how many whole bytes it has. Only in the ``last`` one a line without an end may be a crash."""
+        """Read one segment and return the bytes of its complete lines.
+
+        Only in the ``last`` segment an incomplete line may be due to a crash.
+        """
         self._name, self._line, size = path.name, 0, 0
         self.begun, self.within = self.lines, 0
         with path.open("rb") as file:
@@ -147,7 +151,7 @@ class Walk:
                 size += len(line)
                 self._take(line, number)
         if not self._line and not last:
-            self._fault(Code.SEGMENT, "the segment is empty")
+            self._fault(FaultCode.SEGMENT, "the segment is empty")
         return size
 
     def _take(self, line: bytes, number: int) -> None:
@@ -160,9 +164,9 @@ class Walk:
         if not fits:
             at = _coordinates(_fields(line)) if line.startswith(_ENTRY) else ""
             detail = "does not follow from the line before: changed, moved, or lines between them were added or dropped"
-            self._fault(Code.CHAIN, detail, at)
+            self._fault(FaultCode.CHAIN, detail, at)
         if opening and not line.startswith(_SEGMENT):
-            self._fault(Code.SEGMENT, f"the first line is not that of segment {number}")
+            self._fault(FaultCode.SEGMENT, f"the first line is not that of segment {number}")
         if opening and line.startswith(_SEGMENT):
             self._open(line, number)
         elif line.startswith(_ENTRY):
@@ -170,38 +174,40 @@ class Walk:
         elif line.startswith(_CHECKPOINT):
             self._check(line, body)
         elif fits:
-            self._fault(Code.LINE, "neither an entry nor a checkpoint")
+            self._fault(FaultCode.LINE, "neither an entry nor a checkpoint")
         self.lines += 1
         if self.lines in self._wanted:
             self.seen[self.lines] = frozenset(self._chains)
 
     def _follow(self, body: bytes, tail: bytes) -> bool:
-        """Does the line follow? Moves on to its chain value, or to both values it may have."""
+        """Whether the line follows. Continues with its chain value, or with both possible values if it does not."""
         for before in self._chains:
-            if tail == tail_of(chain := chain_of(before, body)):
+            if tail == line_end(chain := chain_value(before, body)):
                 self._before, self._chains = (before,), (chain,)
                 return True
         self._before = self._chains
-        self._chains = (tail[10:74], *(chain_of(before, body) for before in self._chains[:1]))
+        self._chains = (tail[10:74], *(chain_value(before, body) for before in self._chains[:1]))
         return False
 
     def _open(self, line: bytes, number: int) -> None:
         fields = _fields(line)
         if _int(fields, "segment") != number:
-            self._fault(Code.SEGMENT, f"the first line is not that of segment {number}")
+            self._fault(FaultCode.SEGMENT, f"the first line is not that of segment {number}")
         if _int(fields, "format") != FORMAT:
-            self._fault(Code.SEGMENT, f"form {_int(fields, 'format')} of the trail: read it with the release it is of")
+            self._fault(
+                FaultCode.SEGMENT, f"unknown format {_int(fields, 'format')}: read it with the release that wrote it"
+            )
         public, build = str(fields.get("public_key")), fields.get("build")
         self._count(fields)
         self.begun = self.lines
         if not is_public_key(public):
-            self._fault(Code.KEY, "names no key")
+            self._fault(FaultCode.KEY, "names no key")
         elif self._trusted is not None and public not in self._trusted:
-            self._fault(Code.KEY, f"signed by the key {public}, which is not trusted")
+            self._fault(FaultCode.KEY, f"signed by the key {public}, which is not trusted")
         else:
             self.keys.add(public)
         words = {str(k): str(v) for k, v in build.items()} if isinstance(build, dict) else {}
-        self.segment = Segment(number, public, words)
+        self.segment = TrailSegment(number, public, words)
 
     def _see_entry(self, line: bytes, *, fits: bool) -> None:
         self.entries += 1
@@ -209,12 +215,12 @@ class Walk:
         self.unsigned += 1
         if self._entry is None:
             return
-        # What was replaced is most of a line and says nothing of where it belongs.
+        # The remarks are most of a line and hold no coordinates.
         fields = _fields(line.partition(_REMARKS)[0] + b"}") or _fields(line)
         if fields and self.segment is not None:
             self._entry(fields, self.segment)
         elif fits:
-            self._fault(Code.LINE, "an entry that is no JSON")
+            self._fault(FaultCode.LINE, "an entry that is not JSON")
 
     def _check(self, line: bytes, body: bytes) -> None:
         fields = _fields(line)
@@ -224,30 +230,30 @@ class Walk:
         genuine = is_signed(body, public)
         follows = head in self._before
         if not genuine or not follows:
-            detail = f"what stands behind line {self.signed} of the trail, or this line, is not what was signed"
-            self._fault(Code.SIGNATURE, detail)
-        # One that was signed and does not follow may stand behind dropped lines, or be an old one put in here.
+            detail = f"the lines after line {self.signed} of the trail, or this line, differ from the signed ones"
+            self._fault(FaultCode.SIGNATURE, detail)
+        # A signed checkpoint that does not follow may come after dropped lines, or be an old one inserted here.
         if not genuine or not (follows or _int(fields, "lines") > self.lines):
             return
         self._count(fields)
         self.unsigned, self.signed = 0, self.lines + 1
 
     def _count(self, fields: Fields) -> None:
-        """A line that counts those before it; what follows is counted from there."""
-        told = _int(fields, "lines")
-        if told != self.lines:
-            some = f"{abs(told - self.lines)} lines were {'dropped' if told > self.lines else 'added'}"
-            self._fault(Code.COUNT, f"says {told} lines stand before it, here are {self.lines}: {some}")
-            self.lines = max(told, 0)
+        """Compare the count in a line with the lines read, and continue from its count."""
+        stated = _int(fields, "lines")
+        if stated != self.lines:
+            change = f"{counted(abs(stated - self.lines), 'line')} {'dropped' if stated > self.lines else 'added'}"
+            self._fault(FaultCode.COUNT, f"states {counted(stated, 'line')} before it, found {self.lines}: {change}")
+            self.lines = max(stated, 0)
 
-    def _fault(self, code: Code, detail: str, coordinates: str = "") -> None:
-        self.faults.append(Fault(code, detail, self._name, self._line, coordinates))
+    def _fault(self, code: FaultCode, detail: str, coordinates: str = "") -> None:
+        self.faults.append(TrailFault(code, detail, self._name, self._line, coordinates))
 
 
 def is_unfinished(path: Path, signed: int) -> bool:
-    """True for a segment without an entry, of which a head that signs so many lines signs none.
+    """True for a segment without an entry of which a head with ``signed`` lines signs no line.
 
-    A head speaks of a segment before its first entry, so one was to come when a crash did.
+    A head covers a segment before its first entry is written, so a crash came before that head.
     """
     with path.open("rb") as file:
         lines = [line for line in islice(file, 3) if line.endswith(b"\n")]
@@ -257,7 +263,7 @@ def is_unfinished(path: Path, signed: int) -> bool:
 
 
 def _fields(line: bytes) -> Fields:
-    """The members of a line; none where it is no JSON object."""
+    """The members of a line; empty if it is not a JSON object."""
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,25 +1,31 @@
-"""``deid-agent audit``: is the trail whole, what does it say, who signs it."""
+"""``deid-agent audit``: verify the trail, show and export its entries, print the public key."""
 
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 import orjson
 
-from deid_agent import key as keys
-from deid_agent.agent.ports import Outcome
-from deid_agent.audit.entries import Choice, Item, audit_event, counts, read
-from deid_agent.audit.lines import Signer, is_public_key
-from deid_agent.audit.verify import Report
-from deid_agent.audit.verify import verify as look_at
-from deid_agent.audit.walk import Fault
-from deid_agent.cli.common import Exit, P, guarded, say, shown, warn_of_demo
-from deid_agent.errors import ConfigurationError, Reason
+from deid_agent.agent import Outcome
+from deid_agent.audit import (
+    EntryFilter,
+    Signer,
+    TrailEntry,
+    TrailFault,
+    TrailReport,
+    audit_event,
+    is_public_key,
+    read_entries,
+    value_counts,
+    verify_trail,
+)
+from deid_agent.cli.common import Exit, P, echo_error, handle_errors, printable, refuse_existing, warn_of_demo
+from deid_agent.config import DEMO_KEY, load_key
+from deid_agent.model import ConfigurationError, Reason, counted, format_time
 
 _MOST = 100
-"""Faults that are told to a person: a forged trail has one for each checkpoint."""
+"""Most faults that are printed: a forged trail has one for each checkpoint."""
 
 _FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 _KEY_FILE = click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The agent's secret key.")
@@ -35,55 +41,57 @@ def audit() -> None:
 @click.option("--public-key", "public", metavar="HEX", multiple=True, help="Who may have signed; see `audit key`.")
 @_KEY_FILE
 @click.option("--head", metavar="FILE", type=click.Path(path_type=Path), help="A copy of head.json kept elsewhere.")
-@click.option("--strict", is_flag=True, help="What a crash or a running agent leaves is a fault too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and one of the whole at the end.")
-@guarded
+@click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and a summary line at the end.")
+@handle_errors
 def verify(
     folder: Path, public: tuple[str, ...], key_file: Path | None, head: Path | None, strict: bool, as_json: bool
 ) -> Exit:
-    """Find every entry that was changed, dropped, moved or cut off; exit code 1 where there is one.
+    """Find every entry that was changed, dropped, moved or cut off.
 
-    The keys that may have signed come from --public-key, else from the agent's own secret key (--key-file,
-    DEID_KEY_FILE, DEID_KEY). Without either the keys that the trail names are believed, which shows consistency only.
+    The exit code is 1 if there is a fault. The keys that may have signed come from --public-key, else from the agent's
+    own secret key (--key-file, DEID_KEY_FILE, DEID_KEY). Without either, the keys that the trail names are trusted,
+    which shows consistency only.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"{shown(folder)}: no such folder")
+        raise ConfigurationError(f"{printable(folder)}: no such folder")
     trusted = _trusted(public, key_file)
-    report = look_at(folder, trusted, head)
-    faults = [*report.faults, *(report.doubts if strict else ())]
-    doubts = [] if strict else report.doubts
+    report = verify_trail(folder, trusted, head)
+    faults = [*report.faults, *(report.warnings if strict else ())]
+    warnings = [] if strict else report.warnings
     if as_json:
-        for fault in (*faults, *doubts):
+        for fault in (*faults, *warnings):
             click.echo(orjson.dumps(_fault(fault) | {"fault": fault in faults}))
         click.echo(orjson.dumps(_summary(report, not faults, trusted is not None)))
     else:
         for fault in faults[:_MOST]:
             click.echo(_line(fault))
         if len(faults) > _MOST:
-            click.echo(f"and {len(faults) - _MOST} more faults; --json tells all")
-        for fault in doubts:
-            say(f"deid-agent: warning: {_line(fault)}")
-        _tell(report, not faults)
+            click.echo(f"and {counted(len(faults) - _MOST, 'more fault')}; --json shows all")
+        for fault in warnings:
+            echo_error(f"deid-agent: warning: {_line(fault)}")
+        _print_summary(report, not faults)
         if trusted is None:
-            say("deid-agent: warning: no key was given: nobody changed this without signing anew, no more is shown")
+            echo_error("deid-agent: warning: no key was given: this shows only that changes were signed, not by whom")
     return Exit.REFUSED if faults else Exit.DONE
 
 
 @audit.command()
 @_KEY_FILE
-@click.option("--demo-key", is_flag=True, help="The public demonstration key's.")
-@guarded
+@click.option("--demo-key", is_flag=True, help="Print that of the public demonstration key.")
+@handle_errors
 def key(key_file: Path | None, demo_key: bool) -> None:
-    """Print the public key that the agent signs its audit with; an auditor needs no more to verify it."""
-    secret = keys.DEMO if demo_key else keys.load(key_file)
+    """Print the public key of the agent's audit. An auditor needs only this key to verify it."""
+    secret = DEMO_KEY if demo_key else load_key(key_file)
     warn_of_demo(secret)
     click.echo(Signer(secret.audit_seed).public)
 
 
-def _choosing(command: Callable[P, None]) -> Callable[P, None]:
-    """Options that choose entries."""
+def _filter_options(command: Callable[P, None]) -> Callable[P, None]:
+    """The options that select entries."""
     for option in (
         click.option("--reason", type=click.Choice([reason.value for reason in Reason])),
+        click.option("--id", "deid_id", metavar="HEX", help="The deid-id header of an output."),
         click.option("--outcome", type=click.Choice([outcome.value for outcome in Outcome])),
         click.option("--offset", type=int),
         click.option("--partition", type=int),
@@ -95,48 +103,61 @@ def _choosing(command: Callable[P, None]) -> Callable[P, None]:
 
 @audit.command()
 @_FOLDER
-@_choosing
-@guarded
+@_filter_options
+@handle_errors
 def show(
-    folder: Path, topic: str | None, partition: int | None, offset: int | None, outcome: str | None, reason: str | None
-) -> None:
-    """List entries, one line each: time, coordinates, outcome, values replaced, why and where. Does not verify."""
-    for item in read(_existing(folder), Choice(topic, partition, offset, outcome, reason)):
-        coordinates = f"{item['topic']}/{item['partition']}/{item['offset']}"
-        why = " ".join(str(item[name]) for name in ("reason", "stage", "where") if name in item)
-        recorded = audit_event(item)["recorded"]
-        click.echo(
-            shown(
-                f"{recorded} {coordinates} {item['outcome']} {sum(count for _, count in counts(item))} {why}".rstrip()
-            )
-        )
-
-
-@audit.command()
-@_FOLDER
-@click.option("--form", type=click.Choice(["jsonl", "fhir"]), default="jsonl", show_default=True)
-@click.option("--out", metavar="FILE", type=click.File("wb", lazy=False), default="-", help="- is standard output.")
-@_choosing
-@guarded
-def export(
     folder: Path,
-    form: str,
-    out: BinaryIO,
     topic: str | None,
     partition: int | None,
     offset: int | None,
     outcome: str | None,
     reason: str | None,
+    deid_id: str | None,
 ) -> None:
-    """Write entries as JSON lines with their build, or as FHIR R5 AuditEvent resources (NDJSON). Does not verify."""
-    as_line: Callable[[Item], object] = audit_event if form == "fhir" else dict
-    for item in read(_existing(folder), Choice(topic, partition, offset, outcome, reason)):
-        out.write(orjson.dumps(as_line(item), option=orjson.OPT_APPEND_NEWLINE))
+    """List entries, one line each, without verifying them.
+
+    A line has time, coordinates, outcome, number of replaced values, and for a refusal reason, stage and path.
+    """
+    for item in read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id)):
+        coordinates = f"{item['topic']}/{item['partition']}/{item['offset']}"
+        why = " ".join(str(item[name]) for name in ("reason", "stage", "where") if name in item)
+        recorded = format_time(float(str(item["time"])))
+        values = sum(count for _, count in value_counts(item))
+        click.echo(printable(f"{recorded} {coordinates} {item['outcome']} {values} {why}".rstrip()))
+
+
+@audit.command()
+@_FOLDER
+@click.option("--form", type=click.Choice(["jsonl", "fhir"]), default="jsonl", show_default=True)
+@click.option("--out", metavar="FILE", default="-", help="New file; - is standard output.")
+@_filter_options
+@handle_errors
+def export(
+    folder: Path,
+    form: str,
+    out: str,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    outcome: str | None,
+    reason: str | None,
+    deid_id: str | None,
+) -> None:
+    """Write entries as JSON lines or FHIR AuditEvents, without verifying them.
+
+    JSON lines include the build; AuditEvent resources are FHIR R5 in NDJSON.
+    """
+    refuse_existing("--out", out)
+    as_line: Callable[[TrailEntry], object] = audit_event if form == "fhir" else dict
+    entries = read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id))
+    with click.open_file(out, "wb") as sink:
+        for item in entries:
+            sink.write(orjson.dumps(as_line(item), option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _existing(folder: Path) -> Path:
     if not folder.is_dir():
-        raise ConfigurationError(f"{shown(folder)}: no such folder")
+        raise ConfigurationError(f"{printable(folder)}: no such folder")
     return folder
 
 
@@ -147,14 +168,16 @@ def _trusted(public: Collection[str], key_file: Path | None) -> frozenset[str] |
         return frozenset(text.lower() for text in public)
     if key_file is None and not (os.environ.get("DEID_KEY_FILE") or os.environ.get("DEID_KEY")):
         return None
-    return frozenset({Signer(keys.load(key_file).audit_seed).public})
+    return frozenset({Signer(load_key(key_file).audit_seed).public})
 
 
-def _line(fault: Fault) -> str:
-    return shown(f"{fault.where}: {fault.coordinates + ': ' if fault.coordinates else ''}{fault.code}: {fault.detail}")
+def _line(fault: TrailFault) -> str:
+    return printable(
+        f"{fault.where}: {fault.coordinates + ': ' if fault.coordinates else ''}{fault.code}: {fault.detail}"
+    )
 
 
-def _fault(fault: Fault) -> dict[str, object]:
+def _fault(fault: TrailFault) -> dict[str, object]:
     return {
         "segment": fault.segment,
         "line": fault.line or None,
@@ -164,23 +187,24 @@ def _fault(fault: Fault) -> dict[str, object]:
     }
 
 
-def _tell(report: Report, sound: bool) -> None:
+def _print_summary(report: TrailReport, sound: bool) -> None:
     for name, stream in report.streams.items():
         click.echo(
-            shown(
-                f"{name}: offsets {stream.first} to {stream.last}, {stream.entries} entries, "
-                f"{stream.absent} offsets absent, {stream.repeated} repeated"
+            printable(
+                f"{name}: offsets {stream.first} to {stream.last}, {counted(stream.entries, 'entry', 'entries')}, "
+                f"{counted(stream.absent, 'offset')} absent, {stream.repeated} repeated"
             )
         )
-    if report.keys == [Signer(keys.DEMO.audit_seed).public]:
-        say("deid-agent: warning: signed with the demonstration key: everyone can")
+    if report.keys == [Signer(DEMO_KEY.audit_seed).public]:
+        echo_error("deid-agent: warning: signed with the public demonstration key, which anyone can use")
     click.echo(
-        f"{'sound' if sound else 'NOT SOUND'}: {report.segments} segments, {report.lines} lines, {report.entries} "
-        f"entries, {report.checkpoints} checkpoints, signed by {', '.join(report.keys) or 'nobody'}"
+        f"{'sound' if sound else 'NOT SOUND'}: {counted(report.segments, 'segment')}, {counted(report.lines, 'line')}, "
+        f"{counted(report.entries, 'entry', 'entries')}, {counted(report.checkpoints, 'checkpoint')}, "
+        f"signed by {', '.join(report.keys) or 'nobody'}"
     )
 
 
-def _summary(report: Report, sound: bool, trusted: bool) -> dict[str, object]:
+def _summary(report: TrailReport, sound: bool, trusted: bool) -> dict[str, object]:
     return {
         "sound": sound,
         "key_given": trusted,

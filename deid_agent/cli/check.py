@@ -1,89 +1,100 @@
-"""``deid-agent check``: would ``run`` start? Settings, rules, models, key, policy, folders or broker."""
+"""``deid-agent check``: whether ``run`` would start."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import orjson
 
-from deid_agent import config, resources
-from deid_agent import key as keys
-from deid_agent import policy as policies
-from deid_agent.audit.trail import examine
-from deid_agent.cli.common import Exit, guarded
-from deid_agent.cli.wire import check_folders, check_key, kafka_settings, keeper_of
-from deid_agent.cli.wire_mllp import check_listener, check_receiver
-from deid_agent.config import Settings, TransportKind
-from deid_agent.errors import ConfigurationError
-from deid_agent.recognize import registry
-from deid_agent.transport.kafka_probe import probe, probe_outputs
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.audit import examine_trail
+from deid_agent.cli.common import Exit, handle_errors
+from deid_agent.cli.service import check_folders, check_key, make_sealer
+from deid_agent.cli.service_mllp import check_listener, check_receiver
+from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
+from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
+from deid_agent.pipeline import Method, load_policy
+from deid_agent.recognize import load_rules
+from deid_agent.rules import data_folder, digest_folder
+from deid_agent.transport.kafka import kafka_options, probe_broker, probe_output_times, probe_output_topics
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. ``problem`` is empty where it is in order."""
+    """The result of one check. ``problem`` is empty if the check passed; a ``warning`` does not stop `run`."""
 
     name: str
     shown: str = ""
     problem: str = ""
+    warning: str = ""
 
 
 @click.command()
 @click.option(
     "--config", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The settings to check."
 )
-@click.option("--offline", is_flag=True, help="Leave the broker alone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line per thing that was checked.")
-@guarded
+@click.option("--offline", is_flag=True, help="Do not connect to the broker or the receiver.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per check.")
+@handle_errors
 def check(file: Path, offline: bool, as_json: bool) -> Exit:
-    """Check settings, rules, models, key and broker without taking a message; exit code 2 where `run` would fail."""
-    # The client logs what we report anyway; without a handler Python would print it.
+    """Check whether `run` would start, without taking a message.
+
+    Checks settings, rules, models, key, policy, folders, and the broker or the MLLP receiver. The exit code is 2 if
+    `run` would fail. Lines with `warn` name settings with which `run` starts but gives away more than the policy says.
+    """
+    # The Kafka client logs errors that we report ourselves; without a handler Python would print them.
     logging.getLogger().addHandler(logging.NullHandler())
     code = Exit.DONE
     for finding in _findings(file, offline):
         if finding.problem:
             code = Exit.CONFIGURATION
+        detail = finding.problem or finding.warning or finding.shown
         if as_json:
-            line = {"check": finding.name, "ok": not finding.problem, "detail": finding.problem or finding.shown}
-            click.echo(orjson.dumps(line).decode())
+            line = {"check": finding.name, "ok": not finding.problem, "detail": detail}
+            click.echo(orjson.dumps(line | ({"warning": True} if finding.warning else {})).decode())
         else:
-            mark = "FAIL" if finding.problem else "ok"
-            click.echo(f"{mark:5}{finding.name:14}{finding.problem or finding.shown}".rstrip())
+            mark = "FAIL" if finding.problem else "warn" if finding.warning else "ok"
+            click.echo(f"{mark:5}{finding.name:14}{detail}".rstrip())
     return code
 
 
 def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     try:
-        settings = config.load(file)
+        settings = load_settings(file)
     except ConfigurationError as problem:
         yield Finding("settings", problem=str(problem))
         return
     yield Finding("settings", str(file))
     steps: tuple[tuple[str, Callable[[], str]], ...] = (
         ("rules", lambda: _rules(settings)),
-        ("models", lambda: resources.digest(resources.folder("models", _str(settings.models)))[:16]),
-        ("key", lambda: f"id {check_key(settings, keys.load(settings.key_file)).id}"),
+        ("models", lambda: digest_folder(data_folder("models", _str(settings.models)))[:16]),
+        ("key", lambda: f"id {check_key(settings, load_key(settings.key_file)).id}"),
         ("policy", lambda: _policy(settings)),
+        ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),
         ("recognizers", lambda: _recognizers(settings)),
-        ("dead letters", lambda: _letters(settings)),
+        ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
         yield _try(name, step)
-    kinds = {settings.transport, settings.goes_to}
+    yield from _publish(settings)
+    yield _try("times", lambda: _times(settings))
+    yield from _try_warnings("times", lambda: _dates_and_times(settings))
+    kinds = {settings.transport, settings.destination}
     if TransportKind.KAFKA in kinds:
-        kafka = _try("kafka", lambda: kafka_settings(settings).security_protocol)
+        kafka = _try("kafka", lambda: str(kafka_options(settings).connection()["security_protocol"]))
         yield kafka
         if not offline and not kafka.problem:
             yield from _broker(settings)
+            yield from _try_warnings("times", lambda: _topic_times(settings))
     if settings.transport is TransportKind.MLLP:
         yield _try("mllp", lambda: check_listener(settings))
-    if settings.goes_to is TransportKind.MLLP:
+    if settings.destination is TransportKind.MLLP:
         yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
 
 
@@ -94,31 +105,80 @@ def _try(name: str, step: Callable[[], str]) -> Finding:
         return Finding(name, problem=str(problem))
 
 
+def _try_warnings(name: str, step: Callable[[], list[str]]) -> Iterator[Finding]:
+    """A finding for each warning. A step that cannot be made gives none: the check of its own subject reports why."""
+    with suppress(ConfigurationError, TransientError):
+        yield from (Finding(name, warning=warning) for warning in step())
+
+
+def _times(settings: Settings) -> str:
+    """The time of outputs, and what it lets the readers of a whole topic or folder learn about shifted dates."""
+    policy = load_policy(settings.policy, _rules_folder(settings))
+    time = policy.record_time
+    shifted = policy.date_bounds.shifted
+    ordered = shifted and settings.destination is TransportKind.KAFKA
+    order = "; the order of a live topic shows the shift of events to about a day, births hold" if ordered else ""
+    if settings.destination is TransportKind.MLLP or time is RecordTime.NONE:
+        return f"outputs have no time{order}"
+    shown = f"outputs have the {'time' if time is RecordTime.KEEP else time} of their record"
+    if not shifted:
+        return shown
+    if time is RecordTime.YEAR:
+        return f"{shown}: near the turn of a year an event has fewer candidate days{order}"
+    return f"{shown}: readers of all outputs know the shift of events that exactly; births are not affected"
+
+
+def _dates_and_times(settings: Settings) -> list[str]:
+    """Warnings if outputs have a finer time than the dates in them."""
+    policy = load_policy(settings.policy, _rules_folder(settings))
+    coarse = policy.method(PhiType.DATE, "") in {Method.GENERALIZE, Method.MASK, Method.REDACT}
+    if coarse and policy.record_time not in {RecordTime.YEAR, RecordTime.NONE}:
+        return [f"policy {policy.name} publishes no days, but record.timestamp is {policy.record_time}; set it to year"]
+    return []
+
+
+def _topic_times(settings: Settings) -> list[str]:
+    time = load_policy(settings.policy, _rules_folder(settings)).record_time
+    return asyncio.run(probe_output_times(kafka_options(settings), time))
+
+
 def _str(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
 def _rules_folder(settings: Settings) -> Path:
-    return resources.folder("rules", _str(settings.rules))
+    return data_folder("rules", _str(settings.rules))
 
 
 def _rules(settings: Settings) -> str:
     folder = _rules_folder(settings)
-    loaded = registry.load_rules(folder)
-    return f"{len(loaded.patterns)} patterns, {len(loaded.vetoes)} vetoes, digest {resources.digest(folder)[:16]}"
+    loaded = load_rules(folder)
+    return (
+        f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
+        f"digest {digest_folder(folder)[:16]}"
+    )
 
 
 def _policy(settings: Settings) -> str:
-    policy = policies.load(settings.policy, _rules_folder(settings))
-    return f"{policy.name}, digest {policy.digest[:16]}"
+    policy = load_policy(settings.policy, _rules_folder(settings))
+    names = f", names {policy.names_digest[:16]}" if policy.names_digest else ""
+    return f"{policy.name}, digest {policy.digest[:16]}{names}"
+
+
+def _publish(settings: Settings) -> Iterator[Finding]:
+    """The paths that an allow-list policy publishes. A policy without a list, or one that fails to load, gives none."""
+    with suppress(ConfigurationError):
+        policy = load_policy(settings.policy, _rules_folder(settings))
+        if policy.published is not None:
+            yield Finding("publish", f"only {', '.join(sorted(policy.published.paths))}")
 
 
 def _recognizers(settings: Settings) -> str:
     folder = _rules_folder(settings)
-    Workshop(
+    WorkerFactory(
         rules=folder,
-        key=keys.DEMO,
-        policy=policies.load(settings.policy, folder),
+        key=DEMO_KEY,
+        policy=load_policy(settings.policy, folder),
         system=settings.system,
         profile=settings.profile,
         models=settings.models,
@@ -126,21 +186,21 @@ def _recognizers(settings: Settings) -> str:
     return f"system {settings.system}, profile {settings.profile}"
 
 
-def _letters(settings: Settings) -> str:
-    public = keeper_of(settings, {}).public
+def _dead_letters(settings: Settings) -> str:
+    public = make_sealer(settings, {}).public
     return "in the clear, with all PHI" if public is None else f"sealed to {public.id}"
 
 
 def _console(settings: Settings) -> str:
     who = "open to this machine" if settings.http.token() is None else "with the token"
-    does = "may replay" if settings.http.console_write else "read-only"
-    return f"{settings.http.host}:{settings.http.port}, {who}, {does}"
+    rights = "may replay" if settings.http.console_write else "read-only"
+    return f"{settings.http.host}:{settings.http.port}, {who}, {rights}"
 
 
 def _folders(settings: Settings) -> str:
     check_folders(settings)
     if settings.audit.path.is_dir():
-        examine(settings.audit.path)
+        examine_trail(settings.audit.path)
     ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
     places = [ours.input, ours.output] if ours else []
     if settings.transport is TransportKind.MLLP and settings.mllp is not None:
@@ -150,8 +210,8 @@ def _folders(settings: Settings) -> str:
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
-        ask = probe if settings.transport is TransportKind.KAFKA else probe_outputs
-        problems = asyncio.run(ask(kafka_settings(settings)))
+        ask = probe_broker if settings.transport is TransportKind.KAFKA else probe_output_topics
+        problems = asyncio.run(ask(kafka_options(settings)))
     except ConfigurationError as problem:
         problems = [str(problem)]
     for line in problems:

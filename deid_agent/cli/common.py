@@ -1,4 +1,4 @@
-"""What the commands share: options, exit codes, and how an error reaches a person."""
+"""Shared by the commands: options, exit codes, and the form of errors."""
 
 import sys
 from collections.abc import Callable
@@ -10,13 +10,11 @@ from typing import ParamSpec
 
 import click
 
-from deid_agent import key as keys
-from deid_agent import policy as policies
-from deid_agent import resources
-from deid_agent.agent.faults import leading
-from deid_agent.config import refuse_unknown_variables
-from deid_agent.errors import ConfigurationError, UnsafeError
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config import DEMO_KEY, SecretKey, load_key, refuse_unknown_variables
+from deid_agent.model import ConfigurationError, UnsafeError, leading_error
+from deid_agent.pipeline import load_policy
+from deid_agent.rules import data_folder
 
 P = ParamSpec("P")
 
@@ -27,58 +25,73 @@ class Exit(IntEnum):
     DONE = 0
     REFUSED = 1  # some input was refused; each is named on standard error
     CONFIGURATION = 2  # the call or the configuration is wrong
-    UNSAFE = 3  # the agent stopped because going on was unsafe
+    UNSAFE = 3  # the agent stopped because it was unsafe to continue
 
 
-def say(text: str) -> None:
-    """One line for a person, on standard error."""
+def echo_error(text: str) -> None:
+    """Write one line to standard error."""
     click.echo(text, err=True)
 
 
-def shown(name: str | Path) -> str:
-    """A file name on one line of UTF-8: control characters and bytes that are no text are written as escapes."""
+def printable(name: str | Path) -> str:
+    """A file name as one line of UTF-8; control characters and bytes that are not UTF-8 are escaped."""
     text = str(name).encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def warn_of_demo(key: keys.Key) -> None:
-    """One line where the demonstration key is used."""
+def fault_text(problem: OSError) -> str:
+    """The fault in the words of the operating system; it never contains the name of the file."""
+    return problem.strerror or type(problem).__name__
+
+
+def refuse_existing(option: str, *files: Path | str | None) -> None:
+    """Raise ``ConfigurationError`` if one of ``files`` is a file: the result of another run is not overwritten.
+
+    ``-`` and devices are accepted. Call it before the work, because the file is written at its end.
+    """
+    for path in (Path(file) for file in files if file is not None and str(file) != "-"):
+        if path.is_file():
+            raise ConfigurationError(f"{option} {printable(path)}: exists; remove it, or name a new file")
+
+
+def warn_of_demo(key: SecretKey) -> None:
+    """Write a warning if the key is the demonstration key."""
     if key.demo:
-        say("deid-agent: demonstration key: everyone can reverse this output; never use it on real data")
+        echo_error("deid-agent: demonstration key: everyone can reverse this output; never use it on real data")
 
 
-def guarded(command: Callable[P, Exit | None]) -> Callable[P, None]:
-    """Turn our errors into one line and an exit code; no traceback for what an operator can mend."""
+def handle_errors(command: Callable[P, Exit | None]) -> Callable[P, None]:
+    """Turn errors into one line on standard error and an exit code, without a traceback."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             code = command(*args, **kwargs)
         except ConfigurationError as problem:
-            say(f"deid-agent: {problem}")
+            echo_error(f"deid-agent: {problem}")
             code = Exit.CONFIGURATION
         except UnsafeError as problem:
-            say(f"deid-agent: stopped: {problem}")
+            echo_error(f"deid-agent: stopped: {problem}")
             code = Exit.UNSAFE
         except BrokenPipeError:
-            # The reader went away (`| head`): not our fault, and not a success to rely on.
+            # The reader closed the pipe (`| head`): not an error of ours, but the output is incomplete.
             sys.stderr.close()
             code = Exit.REFUSED
         except OSError as problem:
-            where = shown(problem.filename) if isinstance(problem.filename, str) else "output"
-            say(f"deid-agent: stopped: {where}: {problem.strerror or type(problem).__name__}")
-            _give_up_output()
+            name = printable(problem.filename) if isinstance(problem.filename, str) else "output"
+            echo_error(f"deid-agent: stopped: {name}: {fault_text(problem)}")
+            _discard_output()
             code = Exit.UNSAFE
-        except Exception as problem:  # noqa: BLE001 - a traceback would end with a text that may quote a message
-            say(f"deid-agent: stopped: {leading(problem)}")
+        except Exception as problem:  # noqa: BLE001 - a traceback ends with a text that may quote a message
+            echo_error(f"deid-agent: stopped: {leading_error(problem)}")
             code = Exit.UNSAFE
         sys.exit(code or Exit.DONE)
 
     return run
 
 
-def _give_up_output() -> None:
-    """What standard output could not take is not tried again at the end of the process."""
+def _discard_output() -> None:
+    """Discard output that standard output could not take, so that it is not written again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -89,7 +102,7 @@ def _give_up_output() -> None:
 def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
     """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``.
 
-    Without an option the environment says, as it does for ``run``; the key's own variables are read with the key.
+    An option that is not given is read from the environment, as for ``run``; the variables of the key are read with it.
     """
     for option in (
         click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
@@ -104,7 +117,7 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
             default="recall",
             show_default=True,
             envvar="DEID_PROFILE",
-            help="How findings are weighed.",
+            help="Favours precision or recall.",
         ),
         click.option(
             "--policy",
@@ -119,18 +132,18 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
     return command
 
 
-def workshop(
+def worker_factory(
     *, policy_name: str, profile: str, system: str, key_file: Path | None, demo_key: bool, rules: str | None
-) -> Workshop:
-    """The parts that the options ask for; says so where the demonstration key is used.
+) -> WorkerFactory:
+    """The factory of the options. Warns if the demonstration key is used.
 
-    Raises ``ConfigurationError``, also for a ``DEID_`` variable that nobody knows: a mistyped policy would leak.
+    Raises ``ConfigurationError``, also for an unknown ``DEID_`` variable: a mistyped policy would leak.
     """
     refuse_unknown_variables()
-    folder = resources.folder("rules", rules)
-    policy = policies.load(policy_name, folder)
+    folder = data_folder("rules", rules)
+    policy = load_policy(policy_name, folder)
     if demo_key and key_file:
         raise ConfigurationError("--demo-key and --key-file exclude each other")
-    key = keys.DEMO if demo_key else keys.load(key_file)
+    key = DEMO_KEY if demo_key else load_key(key_file)
     warn_of_demo(key)
-    return Workshop(rules=folder, key=key, policy=policy, system=system, profile=profile)
+    return WorkerFactory(rules=folder, key=key, policy=policy, system=system, profile=profile)

@@ -1,4 +1,4 @@
-"""``deid-agent eval``: scores of a system over an annotated corpus, or of findings that are there already."""
+"""``deid-agent eval``: scores of a system over an annotated corpus, or of existing findings."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,21 +9,38 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent import resources
-from deid_agent.cli.common import Exit, guarded, say, shown
+from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing
 from deid_agent.cli.text import INTRODUCED
 from deid_agent.config import refuse_unknown_variables
-from deid_agent.errors import ConfigurationError
-from deid_agent.eval import tagging
-from deid_agent.eval.labels import coarse
-from deid_agent.eval.lines import read_lines
-from deid_agent.eval.markup import Note
-from deid_agent.eval.page import page
-from deid_agent.eval.readers import Corpus, Form, read
-from deid_agent.eval.report import Benign, Report, as_json, benign, table
-from deid_agent.eval.score import Pair, score
-from deid_agent.eval.split import Part, part
-from deid_agent.markup import Annotated
+from deid_agent.eval import (
+    ABLATED_LIST_PREFIX,
+    Corpus,
+    CorpusFormat,
+    CorpusPart,
+    EvaluatedSystem,
+    EvaluationReport,
+    FactLookup,
+    FalseAlarms,
+    Note,
+    Pair,
+    TaggingRun,
+    count_false_alarms,
+    facts_from_profile,
+    gather_patient_facts,
+    load_system,
+    map_to_2006_types,
+    no_facts,
+    read_annotated,
+    read_json_lines,
+    render_page,
+    report_as_json,
+    run_system,
+    score_notes,
+    score_table,
+    select_part,
+)
+from deid_agent.model import Annotated, ConfigurationError
+from deid_agent.rules import data_folder
 
 
 @click.command("eval")
@@ -32,7 +49,9 @@ from deid_agent.markup import Annotated
     "--gold", metavar="FILE", type=click.Path(path_type=Path), help="Annotations to compare with; no tagger runs."
 )
 @click.option("--pred", metavar="FILE", type=click.Path(path_type=Path), help="Findings as JSON lines, by id.")
-@click.option("--format", "form", type=click.Choice([f.value for f in Form]), help="Form of CORPUS or of --gold.")
+@click.option(
+    "--format", "format_name", type=click.Choice([f.value for f in CorpusFormat]), help="Format of CORPUS or of --gold."
+)
 @click.option("--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Which recognizers run.")
 @click.option(
     "--profile",
@@ -40,11 +59,11 @@ from deid_agent.markup import Annotated
     default="recall",
     show_default=True,
     envvar="DEID_PROFILE",
-    help="How findings are weighed.",
+    help="Favours precision or recall.",
 )
 @click.option(
     "--split",
-    type=click.Choice([p.value for p in Part]),
+    type=click.Choice([p.value for p in CorpusPart]),
     default="all",
     show_default=True,
     help="Part of our own corpus.",
@@ -55,25 +74,25 @@ from deid_agent.markup import Annotated
     type=click.Choice(["none", "profile"]),
     default="none",
     show_default=True,
-    help="What is known beforehand: nothing, or the corpus's profile of the patient, as a message would say it.",
+    help="Facts known beforehand: none, or the corpus's profile of the patient, as in a message.",
 )
-@click.option("--by-patient", is_flag=True, help="Notes of one patient share what they know; tags twice.")
+@click.option("--by-patient", is_flag=True, help="Notes of one patient share facts; tags twice.")
 @click.option(
-    "--benign", "clean", metavar="DIR", type=click.Path(path_type=Path), help="Text without PHI: counts alarms."
+    "--benign", "clean", metavar="DIR", type=click.Path(path_type=Path), help="Text without PHI, to count false alarms."
 )
-@click.option("--ablate", is_flag=True, help="What each recognizer of the system adds.")
+@click.option("--ablate", is_flag=True, help="Score the system without each of its recognizers.")
 @click.option("--json", "json_file", metavar="FILE", help="Write everything as JSON; - is standard output.")
 @click.option(
     "--html", "html_file", metavar="FILE", help="Write a page with every mistake in its context. It holds text."
 )
 @click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
 @click.option("--models", metavar="DIR", envvar="DEID_MODELS", help="Models folder in place of the packaged one.")
-@guarded
+@handle_errors
 def evaluate(
     corpus: Path | None,
     gold: Path | None,
     pred: Path | None,
-    form: str | None,
+    format_name: str | None,
     system: str,
     profile: str,
     split: str,
@@ -87,54 +106,60 @@ def evaluate(
     rules: str | None,
     models: str | None,
 ) -> Exit:
-    """Score a system over an annotated corpus, or findings against annotations.
+    """Score a system over an annotated corpus.
 
     CORPUS is a folder of ours, of i2b2 2014 XML or of brat, or a file of i2b2 2006 XML or JSON lines. With --gold and
     --pred no tagger runs: both may be JSON lines {"id", "text"?, "spans"}, and --gold any corpus.
     """
     if (corpus is None) == (gold is None) or (gold is None) != (pred is None):
         raise ConfigurationError("give either CORPUS, or --gold and --pred")
-    chosen = Form(form) if form else None
+    refuse_existing("--json", json_file)
+    refuse_existing("--html", html_file)
+    chosen = CorpusFormat(format_name) if format_name else None
     about: dict[str, object] = {"split": split, "authors": authors}
     if gold is not None and pred is not None:
         if clean or ablate or by_patient or context != "none":
             raise ConfigurationError("--benign, --ablate, --by-patient and --context run a tagger: give CORPUS")
         notes = _notes(gold, chosen, split, authors)
         pairs, complete = _paired(notes, pred)
-        about |= {"gold": str(gold), "pred": str(pred), "form": notes.form.value}
-        report = Report(about, score(_alike(pairs, notes.form)), authors=notes.form is Form.MARKUP)
+        about |= {"gold": str(gold), "pred": str(pred), "form": notes.format.value}
+        report = EvaluationReport(
+            about, score_notes(_match_types(pairs, notes.format)), authors=notes.format is CorpusFormat.MARKUP
+        )
         _write(report, json_file, html_file)
         return Exit.DONE if complete else Exit.REFUSED
     refuse_unknown_variables()
-    tagger = tagging.load(resources.folder("rules", rules), resources.folder("models", models), system, profile)
+    tagger = load_system(data_folder("rules", rules), data_folder("models", models), system, profile)
     notes = _notes(corpus or Path(), chosen, split, authors)
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)
-    about |= {"corpus": str(corpus), "form": notes.form.value, "system": system, "profile": profile}
+    about |= {"corpus": str(corpus), "form": notes.format.value, "system": system, "profile": profile}
     about |= {
         "context": context,
         "by_patient": by_patient,
-        "parts": [part for part in tagger.without if not part.startswith(tagging.LIST)],
+        "parts": [part for part in tagger.without if not part.startswith(ABLATED_LIST_PREFIX)],
     }
-    report = Report(
+    report = EvaluationReport(
         about,
-        score(_alike(done.pairs, notes.form)),
-        {name: score(_alike(pairs, notes.form)) for name, pairs in done.without.items()},
+        score_notes(_match_types(done.pairs, notes.format)),
+        {name: score_notes(_match_types(pairs, notes.format)) for name, pairs in done.without.items()},
         alarms,
-        authors=notes.form is Form.MARKUP,
+        authors=notes.format is CorpusFormat.MARKUP,
     )
     _write(report, json_file, html_file)
     return Exit.DONE
 
 
-def _notes(path: Path, form: Form | None, split: str, authors: str | None) -> Corpus:
-    """The notes that were asked for. Raises ``ConfigurationError`` where none is left."""
-    corpus = read(path, form)
+def _notes(path: Path, corpus_format: CorpusFormat | None, split: str, authors: str | None) -> Corpus:
+    """The selected notes. Raises ``ConfigurationError`` if there is none."""
+    corpus = read_annotated(path, corpus_format)
     for remark in corpus.remarks:
-        say(remark)
-    if (split != Part.ALL or authors) and corpus.form is not Form.MARKUP:
-        raise ConfigurationError(f"--split and --authors are of our own corpus; {path} has the form {corpus.form}")
-    notes = part(corpus.notes, Part(split))
+        echo_error(remark)
+    if (split != CorpusPart.ALL or authors) and corpus.format is not CorpusFormat.MARKUP:
+        raise ConfigurationError(
+            f"--split and --authors need a corpus in the project's markup; {path} is {corpus.format}"
+        )
+    notes = select_part(corpus.notes, CorpusPart(split))
     wanted = {name.strip() for name in authors.split(",")} if authors else set()
     if unknown := wanted - {note.author for note in corpus.notes}:
         raise ConfigurationError(f"--authors {','.join(sorted(unknown))}: {path} has no such prefix")
@@ -144,30 +169,30 @@ def _notes(path: Path, form: Form | None, split: str, authors: str | None) -> Co
     return replace(corpus, notes=tuple(notes))
 
 
-def _run(corpus: Corpus, tagger: tagging.System, context: str, by_patient: bool, ablate: bool) -> tagging.Run:
-    facts: tagging.Facts = tagging.profile_known if context == "profile" else tagging.nothing_known
+def _run(corpus: Corpus, tagger: EvaluatedSystem, context: str, by_patient: bool, ablate: bool) -> TaggingRun:
+    lookup: FactLookup = facts_from_profile if context == "profile" else no_facts
     if by_patient:
         with _progress(corpus.notes, "reading") as notes:
-            facts = tagging.patient_known(tagger, notes, facts, INTRODUCED)
+            lookup = gather_patient_facts(tagger, notes, lookup, INTRODUCED)
     with _progress(corpus.notes, "tagging") as notes:
-        return tagging.run(tagger, notes, facts, ablate=ablate)
+        return run_system(tagger, notes, lookup, ablate=ablate)
 
 
-def _benign(path: Path, tagger: tagging.System) -> Benign:
-    """Alarms in the texts of a folder (plain text, JSON lines) or file; spans that lines may have are not looked at."""
+def _benign(path: Path, tagger: EvaluatedSystem) -> FalseAlarms:
+    """Count false alarms in the texts of a folder (plain text, JSON lines) or file; spans in the lines are ignored."""
     if not path.exists():
         raise ConfigurationError(f"--benign {path}: no such file or folder")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     clean: list[Note] = []
     for file in files:
         if file.suffix in {".jsonl", ".ndjson"}:
-            clean += read_lines(file, bound=False, annotated=False)
+            clean += read_json_lines(file, check_bounds=False, annotated=False)
         elif file.suffix == ".txt":
             clean.append(Note(file.stem, "", "", file.stem, Annotated(_decoded(file), ()), {}))
     if not clean:
         raise ConfigurationError(f"--benign {path}: holds no *.txt and no *.jsonl")
     with _progress(clean, "text without PHI") as notes:
-        return benign(tagging.run(tagger, notes, tagging.nothing_known).pairs)
+        return count_false_alarms(run_system(tagger, notes, no_facts).pairs)
 
 
 def _decoded(path: Path) -> str:
@@ -178,30 +203,30 @@ def _decoded(path: Path) -> str:
 
 
 def _paired(gold: Corpus, pred: Path) -> tuple[list[Pair], bool]:
-    """Gold with the findings of the same id; False where one side lacks a note of the other, which is told."""
-    found = {note.id: note.annotated.spans for note in read_lines(pred, bound=False)}
+    """Gold notes with the findings of the same id; False if one side lacks a note of the other, which is reported."""
+    found = {note.id: note.annotated.spans for note in read_json_lines(pred, check_bounds=False)}
     for note in gold.notes:
         end = max((span.end for span in found.get(note.id, ())), default=0)
         if note.annotated.text and end > len(note.annotated.text):
-            raise ConfigurationError(f"{pred}: {shown(note.id)}: a span ends at {end}, behind the gold's text")
+            raise ConfigurationError(f"{pred}: {printable(note.id)}: a span ends at {end}, after the gold text's end")
     ids = {note.id for note in gold.notes}
     for missing in sorted(ids - set(found)):
-        say(f"{pred}: {shown(missing)}: not there; counted as nothing found")
+        echo_error(f"{pred}: {printable(missing)}: missing; counted as no findings")
     for strange in sorted(set(found) - ids):
-        say(f"{pred}: {shown(strange)}: not among the gold notes; not counted")
+        echo_error(f"{pred}: {printable(strange)}: not among the gold notes; not counted")
     return [Pair(note, found.get(note.id, ())) for note in gold.notes], ids == set(found)
 
 
-def _alike(pairs: Iterable[Pair], form: Form) -> list[Pair]:
-    """Findings in the types of the annotations: those of 2006 are coarse."""
-    if form is not Form.I2B2_2006:
+def _match_types(pairs: Iterable[Pair], corpus_format: CorpusFormat) -> list[Pair]:
+    """Return the findings under the types of the annotations: a corpus of 2006 has eight."""
+    if corpus_format is not CorpusFormat.I2B2_2006:
         return list(pairs)
-    return [Pair(pair.note, coarse(pair.found)) for pair in pairs]
+    return [Pair(pair.note, map_to_2006_types(pair.found)) for pair in pairs]
 
 
 @contextmanager
 def _progress(notes: Sequence[Note], label: str) -> Iterator[Iterable[Note]]:
-    """A bar on a terminal, on standard error; elsewhere nothing."""
+    """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield notes
         return
@@ -209,14 +234,14 @@ def _progress(notes: Sequence[Note], label: str) -> Iterator[Iterable[Note]]:
         yield bar
 
 
-def _write(report: Report, json_file: str | None, html_file: str | None) -> None:
+def _write(report: EvaluationReport, json_file: str | None, html_file: str | None) -> None:
     if json_file is not None:
-        data = orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2) + b"\n"
+        data = orjson.dumps(report_as_json(report), option=orjson.OPT_INDENT_2) + b"\n"
         if json_file == "-":
             sys.stdout.buffer.write(data)
         else:
             Path(json_file).write_bytes(data)
     if html_file is not None:
-        Path(html_file).write_text(page(report), "utf-8")
+        Path(html_file).write_text(render_page(report), "utf-8")
     if json_file != "-":
-        click.echo(table(report), nl=False)
+        click.echo(score_table(report), nl=False)

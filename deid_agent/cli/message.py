@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -11,17 +12,26 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.cli.common import Exit, guarded, say, shown, tagging_options, workshop
-from deid_agent.deidentify import Deidentified, Deidentifier
-from deid_agent.errors import ConfigurationError, MessageError, Reason
-from deid_agent.transport.folders import Skipped, walk
-from deid_agent.validation import Validator
-from deid_agent.wiring import remark_dict
+from deid_agent.app import remark_dict
+from deid_agent.cli.common import (
+    Exit,
+    echo_error,
+    fault_text,
+    handle_errors,
+    printable,
+    refuse_existing,
+    tagging_options,
+    worker_factory,
+)
+from deid_agent.cli.unexamined_file import render_ledger
+from deid_agent.model import ConfigurationError, MessageError, Reason, counted
+from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Validator
+from deid_agent.transport.folder import Skipped, walk_files
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A message and the relative name under which its output goes; ``skipped`` says why it is none."""
+    """A message and the relative name of its output. ``skipped`` is the reason if it is not a file."""
 
     name: str
     path: Path | None = field(repr=False)
@@ -33,19 +43,31 @@ class _Input:
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[FILE|DIR...|-]")
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Write under the same relative names here.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write to this folder under the same names.",
+)
 @click.option(
     "--remarks", metavar="FILE", type=click.Path(path_type=Path), help="One JSON line per message; - with --out."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the remarks lines to standard output; needs --out.")
+@click.option(
+    "--unexamined",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Count the values that leave unchanged and unread, by path (CSV).",
+)
 @click.option("--validate", is_flag=True, help="Refuse outputs that hl7apy or fhir.resources find less valid.")
 @tagging_options
-@guarded
+@handle_errors
 def message(
     sources: tuple[str, ...],
     out: Path | None,
     remarks: Path | None,
     as_json: bool,
+    unexamined: Path | None,
     validate: bool,
     policy_name: str,
     profile: str,
@@ -54,36 +76,51 @@ def message(
     demo_key: bool,
     rules: str | None,
 ) -> Exit:
-    """De-identify HL7 v2 messages and FHIR resources; the kind is detected.
+    """De-identify HL7 v2 messages and FHIR resources.
 
-    A message that cannot be understood is named on standard error, gives no output and makes the exit code 1. So
-    does what lies in a folder and is no file (folders that cannot be read, links that lead to no file, pipes);
-    hidden files are passed over.
+    The format is detected. A message that cannot be parsed is named on standard error, gives no output and makes the
+    exit code 1. So does an entry of a folder that is not a file (an unreadable folder, a broken link, a pipe). Hidden
+    files are ignored.
     """
     if remarks is not None and str(remarks) == "-":
         as_json, remarks = True, None
     if as_json and out is None:
         raise ConfigurationError("--json writes to standard output: send the messages elsewhere with --out DIR")
+    refuse_existing("--remarks", remarks)
+    refuse_existing("--unexamined", unexamined)
     inputs = list(_inputs(sources or ("-",)))
+    if not inputs:
+        echo_error(f"deid-agent: no message in {', '.join(map(printable, sources))}: hidden files are ignored")
+        return Exit.DONE
     if out is None and (count := sum(not item.skipped for item in inputs)) > 1:
-        raise ConfigurationError(f"{count} messages for one standard output: name a folder with --out DIR")
+        raise ConfigurationError(f"{counted(count, 'message')} for one standard output: name a folder with --out DIR")
     _check_names(inputs, out)
-    parts = workshop(
+    parts = worker_factory(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     )
     deidentifier = parts.deidentifier()
     validator = Validator() if validate else None
     code = Exit.DONE
+    unread: UnexaminedCounts | None = None if unexamined is None else Counter()
     with _report(remarks, as_json) as report, _progress(inputs) as bar:
         if out is not None:
             _prepare(out, parts.key.demo)
         for item in bar:
-            line = _one(item, out, deidentifier, validator, parts.max_bytes)
+            line = _one(item, out, deidentifier, validator, parts.max_bytes, unread)
             if line["outcome"] != "published":
                 code = Exit.REFUSED
             report.write(orjson.dumps(line) + b"\n")
-            report.flush()  # a full disk shows here, and not first when all is done
+            report.flush()  # so that a full disk stops the command here, not at the end
+    if unexamined is not None and unread is not None:
+        _write_unexamined(unexamined, unread)
     return code
+
+
+def _write_unexamined(path: Path, counts: UnexaminedCounts) -> None:
+    try:
+        path.write_text(render_ledger(counts), "utf-8")
+    except OSError as problem:
+        raise ConfigurationError(f"--unexamined {path}: cannot be written ({fault_text(problem)})") from None
 
 
 def _inputs(sources: Iterable[str]) -> Iterator[_Input]:
@@ -97,15 +134,15 @@ def _inputs(sources: Iterable[str]) -> Iterator[_Input]:
             elif path.is_file():
                 yield _Input(path.name, path)
             else:
-                raise ConfigurationError(f"{shown(source)}: no such file or folder")
+                raise ConfigurationError(f"{printable(source)}: no such file or folder; correct the path")
         except OSError as problem:
-            raise ConfigurationError(f"{shown(source)}: cannot be read ({type(problem).__name__})") from None
+            raise ConfigurationError(f"{printable(source)}: cannot be read ({fault_text(problem)})") from None
 
 
 def _below(folder: Path) -> list[_Input]:
-    """Everything in a folder by name: files, links to files, and what is neither."""
+    """The entries of a folder by name: files, links to files, and skipped entries."""
     skipped: dict[bytes, Skipped] = {}
-    found = {os.fsdecode(name): "" for name, _ in walk(folder, skipped.__setitem__)}
+    found = {os.fsdecode(name): "" for name, _ in walk_files(folder, skipped.__setitem__)}
     for raw, why in skipped.items():
         name = os.fsdecode(raw)
         found[name] = "" if why is Skipped.LINK and (folder / name).is_file() else why.value
@@ -113,7 +150,7 @@ def _below(folder: Path) -> list[_Input]:
 
 
 def _check_names(inputs: Iterable[_Input], out: Path | None) -> None:
-    """Two inputs of one name would overwrite each other's output, an input its own."""
+    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite its input."""
     if out is None:
         return
     seen: set[str] = set()
@@ -121,7 +158,7 @@ def _check_names(inputs: Iterable[_Input], out: Path | None) -> None:
         if item.skipped:
             continue
         if item.name in seen:
-            raise ConfigurationError(f"two inputs are named {shown(item.name)}: run them with two --out folders")
+            raise ConfigurationError(f"two inputs are named {printable(item.name)}: run them with two --out folders")
         seen.add(item.name)
         if item.path is not None and item.path.resolve() == (out / item.name).resolve():
             raise ConfigurationError(f"--out {out}: would overwrite its own input")
@@ -133,17 +170,17 @@ def _prepare(out: Path, demo: bool) -> None:
         if demo:
             (out / "DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
     except OSError as problem:
-        raise ConfigurationError(f"--out {out}: cannot be written ({type(problem).__name__})") from None
+        raise ConfigurationError(f"--out {out}: cannot be written ({fault_text(problem)})") from None
 
 
 def _report(remarks: Path | None, as_json: bool) -> AbstractContextManager[BinaryIO]:
-    """Where the remarks lines go: a file, standard output (left open), or nowhere."""
+    """The output for remarks: a file, standard output (not closed), or the null device."""
     if remarks is None:
         return nullcontext(sys.stdout.buffer) if as_json else Path(os.devnull).open("wb")
     try:
         return remarks.open("wb")
     except OSError as problem:
-        raise ConfigurationError(f"--remarks {remarks}: cannot be written ({type(problem).__name__})") from None
+        raise ConfigurationError(f"--remarks {remarks}: cannot be written ({fault_text(problem)})") from None
 
 
 def _progress(inputs: list[_Input]) -> "click._termui_impl.ProgressBar[_Input]":
@@ -152,28 +189,35 @@ def _progress(inputs: list[_Input]) -> "click._termui_impl.ProgressBar[_Input]":
 
 
 def _one(
-    item: _Input, out: Path | None, deidentifier: Deidentifier, validator: Validator | None, max_bytes: int
+    item: _Input,
+    out: Path | None,
+    deidentifier: Deidentifier,
+    validator: Validator | None,
+    max_bytes: int,
+    unread: UnexaminedCounts | None,
 ) -> dict[str, object]:
-    """One message through; what is said of it in the remarks file."""
+    """De-identify and write one message. Returns its line for the remarks file."""
     name = item.name.encode("utf-8", "backslashreplace").decode("utf-8")
     if item.skipped:
-        say(f"{shown(item.name)}: skipped: {item.skipped}")
+        echo_error(f"{printable(item.name)}: skipped: {item.skipped}")
         return {"file": name, "outcome": "skipped", "reason": item.skipped, "remarks": []}
     try:
         payload = item.read()
         if len(payload) > max_bytes:
-            raise MessageError(Reason.RESOURCE, "payload", f"over {max_bytes} bytes")
+            raise MessageError(Reason.RESOURCE, "payload", f"over {counted(max_bytes, 'byte')}")
         done = deidentifier.message(payload)
         if validator is not None:
             validator.check(payload, done.payload)
         _write(done, item, out)
+        if unread is not None:
+            unread.update(deidentifier.count_unexamined(payload))
     except MessageError as problem:
-        say(f"{shown(item.name)}: {problem}")
+        echo_error(f"{printable(item.name)}: {problem}")
         return {"file": name, "outcome": "dead_lettered", "reason": problem.reason.value, "remarks": []}
     except OSError as problem:
         if out is None and item.path is None:
             raise
-        say(f"{shown(item.name)}: cannot be read or written ({problem.strerror or type(problem).__name__})")
+        echo_error(f"{printable(item.name)}: cannot be read or written ({fault_text(problem)})")
         return {"file": name, "outcome": "dead_lettered", "reason": Reason.RESOURCE.value, "remarks": []}
     return {"file": name, "outcome": "published", "remarks": [remark_dict(remark) for remark in done.remarks]}
 
@@ -185,7 +229,7 @@ def _write(done: Deidentified, item: _Input, out: Path | None) -> None:
         return
     target = out / ("message" if item.path is None else item.name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A reader of the folder never sees half a message.
+    # A reader of the folder never sees an incomplete message.
     partial = target.with_name(f".{target.name}.part")
     try:
         partial.write_bytes(done.payload)

@@ -13,14 +13,31 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.cli.common import Exit, guarded, say, shown, tagging_options, workshop
-from deid_agent.context import facts_of_context, together
-from deid_agent.deidentify import DeidentifiedText, Deidentifier
-from deid_agent.errors import ConfigurationError, MessageError, Reason
-from deid_agent.phi import PhiType
-from deid_agent.sites import Fact, Kind, Subject
+from deid_agent.cli.common import (
+    Exit,
+    echo_error,
+    fault_text,
+    handle_errors,
+    printable,
+    tagging_options,
+    worker_factory,
+)
+from deid_agent.model import (
+    ConfigurationError,
+    Fact,
+    MessageError,
+    PhiType,
+    Reason,
+    Source,
+    SourceKind,
+    Subject,
+    ValueKind,
+)
+from deid_agent.pipeline import DeidentifiedText, Deidentifier, facts_from_context, unite_facts
 
-INTRODUCED = frozenset({"patient-label", "patient-title", "doctor-label", "doctor-title"})
+INTRODUCED = frozenset(
+    Source(SourceKind.RULE, id_) for id_ in ("patient-label", "patient-title", "doctor-label", "doctor-title")
+)
 """Rules whose names are sure enough to be looked for in other notes of the same patient."""
 
 
@@ -29,9 +46,9 @@ INTRODUCED = frozenset({"patient-label", "patient-title", "doctor-label", "docto
 @click.option("--jsonl", is_flag=True, help='Lines {"id", "text", "context"?} in, {"id", "text", "spans"} out.')
 @click.option("--json", "as_json", is_flag=True, help="Write the JSON line form for plain notes too.")
 @click.option("--spans-only", is_flag=True, help="Leave the sanitized text out of JSON lines.")
-@click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share what they know; reads twice.')
+@click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share facts; reads twice.')
 @tagging_options
-@guarded
+@handle_errors
 def text(
     files: tuple[str, ...],
     jsonl: bool,
@@ -47,14 +64,15 @@ def text(
 ) -> Exit:
     """De-identify notes.
 
-    FILE is a note (or JSON lines with --jsonl); - or none is standard input. Spans are half-open character
-    offsets in the note as it came. Members of a line that are not named here are left out of the output.
+    FILE is a note (or JSON lines with --jsonl); - or no FILE is standard input. Spans are half-open character offsets
+    in the original note. Other members of an input line are not copied to the output.
     """
     if by_patient and not jsonl:
         raise ConfigurationError("--by-patient reads patient_id from lines: give it with --jsonl")
-    deidentifier = workshop(
+    _check_inputs(files)
+    deidentifier = worker_factory(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
-    ).deidentifier()
+    ).deidentifier(notes_only=True)
     refused = False
     with ExitStack() as stack:
         sources = [_Source(name, _spooled(stack) if by_patient and name == "-" else None) for name in files or ("-",)]
@@ -66,39 +84,54 @@ def text(
                 else:
                     refused |= _note(source, deidentifier, as_json or spans_only, spans_only, len(sources) > 1)
             except _UnreadableError as problem:
-                say(f"{shown(source.name)}: cannot be read ({problem})")
+                echo_error(f"{printable(source.name)}: cannot be read ({problem})")
                 refused = True
     return Exit.REFUSED if refused else Exit.DONE
 
 
+def _check_inputs(files: Iterable[str]) -> None:
+    """Raise ``ConfigurationError`` for a missing file or a folder, before anything is written."""
+    for name in files:
+        if name == "-":
+            continue
+        path = Path(name)
+        try:
+            if path.is_dir():
+                raise ConfigurationError(f"{printable(name)}: is a folder; name the files in it")
+            if not path.exists():
+                raise ConfigurationError(f"{printable(name)}: no such file; correct the path")
+        except OSError as problem:
+            raise ConfigurationError(f"{printable(name)}: cannot be read ({fault_text(problem)})") from None
+
+
 class _UnreadableError(Exception):
-    """An input cannot be read; told apart from an output that cannot be written."""
+    """An input cannot be read, as opposed to an output that cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file, standard input, or what was kept of standard input to be read twice."""
+    """A file, standard input, or a copy of standard input that can be read twice."""
 
     name: str
     kept: BinaryIO | None = field(default=None, repr=False)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Numbered lines from the beginning."""
+        """The lines with their numbers, from 1."""
         try:
             with self._opened() as stream:
                 for number, line in enumerate(stream, 1):
-                    # Some tools put a byte order mark before UTF-8; readers of JSON may pass it (RFC 8259 section 8.1).
+                    # Some tools write a byte order mark before UTF-8; parsers may ignore it (RFC 8259 section 8.1).
                     yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         except OSError as problem:
-            raise _UnreadableError(type(problem).__name__) from None
+            raise _UnreadableError(fault_text(problem)) from None
 
     def read(self) -> bytes:
-        """All of it."""
+        """The whole content."""
         try:
             with self._opened() as stream:
                 return stream.read()
         except OSError as problem:
-            raise _UnreadableError(type(problem).__name__) from None
+            raise _UnreadableError(fault_text(problem)) from None
 
     def _opened(self) -> AbstractContextManager[BinaryIO]:
         if self.kept is not None:
@@ -108,25 +141,25 @@ class _Source:
 
 
 def _spooled(stack: ExitStack) -> BinaryIO:
-    """Standard input on disk: a file without a name that only we can read (mode 0600), gone when we are."""
+    """A copy of standard input in an unnamed file (mode 0600), which is removed when the process ends."""
     kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     shutil.copyfileobj(sys.stdin.buffer, kept)
     return kept
 
 
 def _note(source: _Source, deidentifier: Deidentifier, as_json: bool, spans_only: bool, several: bool) -> bool:
-    """One plain note; True where it was refused."""
+    """De-identify one plain note. Returns True if it was refused."""
     data = source.read()
     try:
         note = data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        say(f"{shown(source.name)}: byte {problem.start}: not UTF-8; convert the note first")
+        echo_error(f"{printable(source.name)}: byte {problem.start}: not UTF-8; convert the note first")
         return True
     document = "" if source.name == "-" else Path(source.name).name
     try:
         done = deidentifier.text(note, document=document)
     except MessageError as problem:
-        say(f"{shown(source.name)}: {problem}")
+        echo_error(f"{printable(source.name)}: {problem}")
         return True
     name = source.name.encode("utf-8", "backslashreplace").decode("utf-8")
     out = _line(name, done, spans_only) if as_json else done.text.encode("utf-8")
@@ -137,18 +170,18 @@ def _note(source: _Source, deidentifier: Deidentifier, as_json: bool, spans_only
 def _lines(
     source: _Source, deidentifier: Deidentifier, spans_only: bool, known: Mapping[str, tuple[Fact, ...]]
 ) -> bool:
-    """JSON lines; a line that is refused is named by its number and gives no output line."""
+    """De-identify JSON lines. A refused line gives no output and is reported by its number. True if there is one."""
     refused = False
     for number, line in source.lines():
         if not line.strip():
             continue
         try:
             note = _read(line)
-            facts = facts_of_context(note.context)
+            facts = facts_from_context(note.context)
             facts = known.get(note.patient or "", facts)
             done = deidentifier.text(note.text, facts=facts, document=note.id, patient=note.patient)
         except MessageError as problem:
-            say(f"{shown(source.name)}: line {number}: {problem}")
+            echo_error(f"{printable(source.name)}: line {number}: {problem}")
             refused = True
             continue
         _write(_line(note.id, done, spans_only))
@@ -156,9 +189,9 @@ def _lines(
 
 
 def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> dict[str, tuple[Fact, ...]]:
-    """All that the lines say of each patient: every context, and the names that a note introduces beyond doubt.
+    """The facts about each patient: from every context, and the names that a note introduces with high confidence.
 
-    Inputs and lines that cannot be read are passed over: the second reading tells them.
+    Inputs and lines that cannot be read are skipped here; the second reading reports them.
     """
     contexts: dict[str, dict[tuple[Fact, ...], None]] = {}
     for source in sources:
@@ -168,17 +201,17 @@ def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> dict[st
                     note = _read(line)
                     if note.patient:
                         of_patient = contexts.setdefault(note.patient, {})
-                        of_patient[facts_of_context(note.context)] = None
+                        of_patient[facts_from_context(note.context)] = None
                         of_patient |= dict.fromkeys(_introduced(note, deidentifier))
-    return {patient: together(facts) for patient, facts in contexts.items()}
+    return {patient: unite_facts(facts) for patient, facts in contexts.items()}
 
 
 def _introduced(note: "_Line", deidentifier: Deidentifier) -> Iterator[tuple[Fact, ...]]:
-    """Names with a title or a label before them, each as the facts of one person."""
+    """Names after a title or a label, each as the facts of one person."""
     for span in deidentifier.text(note.text, document=note.id).spans:
         if span.source in INTRODUCED:
             subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
-            yield (Fact(span.type, Kind.NAME, subject, "note", note.text[span.start : span.end]),)
+            yield (Fact(span.type, ValueKind.NAME, subject, "note", note.text[span.start : span.end]),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +232,9 @@ def _read(line: bytes) -> _Line:
     if not isinstance(data, dict):
         raise MessageError(Reason.MALFORMED, "line", "not an object")
     for member in ("id", "text"):
-        if not isinstance(data.get(member), str):
+        if member not in data:
+            raise MessageError(Reason.MALFORMED, member, "is missing; each line needs id and text")
+        if not isinstance(data[member], str):
             raise MessageError(Reason.MALFORMED, member, "must be a string")
     context, patient = data.get("context"), data.get("patient_id")
     context = {} if context is None else context
@@ -211,7 +246,7 @@ def _read(line: bytes) -> _Line:
 
 
 def _line(id_: str, done: DeidentifiedText, spans_only: bool) -> bytes:
-    spans = [{"start": s.start, "end": s.end, "type": s.type.value, "source": s.source} for s in done.spans]
+    spans = [{"start": s.start, "end": s.end, "type": s.type.value, "source": str(s.source)} for s in done.spans]
     body = {"id": id_, "spans": spans} if spans_only else {"id": id_, "text": done.text, "spans": spans}
     return orjson.dumps(body) + b"\n"
 

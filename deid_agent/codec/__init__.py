@@ -1,1 +1,31 @@
-"""Message formats: bytes to sites, narratives and attachments, byte ranges kept."""
+"""Message formats: each codec turns bytes into sites, narratives and attachments with their byte ranges.
+
+A codec (``base.Codec``) guarantees three things. It never serializes a message again: each site, narrative and
+attachment names a byte range, no two share a byte, and all other bytes are left unchanged. It never drops a value: one
+that does not have the form of its type becomes free text. It raises ``MessageError`` and nothing else.
+
+The packages ``hl7v2``, ``fhir``, ``cda`` and ``rtf`` have one shape. Start with ``codec.py``, the entry point. Next are
+the reader or walk (one pass over a message), the table (rule files as checked values), the sink (the results), and the
+values or treatments (how one value is read). ``markup`` is the common base of HTML, XHTML and C-CDA.
+
+To change how a field or element is read, edit ``rules/hl7/segments.toml``, ``rules/fhir/types.toml`` or
+``rules/cda/elements.toml``. A new HL7 action is a member of ``hl7v2.table.Hl7Kind``, classified in ``hl7v2/values.py``.
+A new FHIR treatment is an entry of ``HANDLERS`` in ``fhir/treatments.py`` and of ``fhir/table.py``; for C-CDA it is a
+member of ``cda.table.CdaAction`` and an entry of ``HANDLERS`` in ``cda/values.py``.
+"""
+
+from deid_agent.codec.base import Codec, PlainMessage, PlainText, TableCodec
+from deid_agent.codec.charsets import encode_text
+from deid_agent.codec.html import HtmlCodec
+from deid_agent.codec.pdf import is_pdf, read_pdf_text
+
+__all__ = [
+    "Codec",
+    "HtmlCodec",
+    "PlainMessage",
+    "PlainText",
+    "TableCodec",
+    "encode_text",
+    "is_pdf",
+    "read_pdf_text",
+]

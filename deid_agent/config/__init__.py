@@ -1,32 +1,80 @@
-"""One frozen ``Settings`` from flags, environment and a TOML file, in that order of precedence.
+"""Settings as one frozen ``Settings``, and the secret key.
 
-Unknown keys are errors, in the file and in the environment: a mistyped
-``DEID_POLCY`` that silently ran the default policy would leak.
+Options take precedence over the environment, which takes precedence over the TOML file. Unknown keys are errors, in the
+file and in the environment. The names that need pydantic are imported when they are first used: commands that read no
+settings file start without it.
 """
 
-from deid_agent.config.agent import AgentSettings, AuditSettings, DeadLetterSettings
-from deid_agent.config.directory import DirectorySettings
-from deid_agent.config.http import HttpSettings
-from deid_agent.config.kafka import DeliveryKind, KafkaSettings
-from deid_agent.config.loading import load, refuse_unknown_variables
-from deid_agent.config.mllp import MllpOutSettings, MllpSettings
-from deid_agent.config.settings import Settings, TransportKind
-from deid_agent.config.shown import Told, told
+from typing import TYPE_CHECKING
+
+from deid_agent import lazy_names
+from deid_agent.config.environment import RENAMED, limit_blas_threads, refuse_unknown_variables, variable_name
+from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret_file
+
+if TYPE_CHECKING:
+    from deid_agent.config.service import (
+        AgentSettings,
+        AuditSettings,
+        DeadLetterSettings,
+        HttpSettings,
+        ShownSetting,
+        shown_settings,
+    )
+    from deid_agent.config.settings import Settings, TransportKind, load_settings
+    from deid_agent.config.transports import (
+        Delivery,
+        DirectorySettings,
+        FailureReply,
+        KafkaSettings,
+        MllpOutSettings,
+        MllpSettings,
+    )
 
 __all__ = [
+    "DEMO_KEY",
+    "RENAMED",
     "AgentSettings",
     "AuditSettings",
     "DeadLetterSettings",
-    "DeliveryKind",
+    "Delivery",
     "DirectorySettings",
+    "FailureReply",
     "HttpSettings",
     "KafkaSettings",
     "MllpOutSettings",
     "MllpSettings",
+    "SecretKey",
     "Settings",
-    "Told",
+    "ShownSetting",
     "TransportKind",
-    "load",
+    "limit_blas_threads",
+    "load_key",
+    "load_settings",
+    "read_secret_file",
     "refuse_unknown_variables",
-    "told",
+    "shown_settings",
+    "variable_name",
 ]
+
+_LAZY = {
+    "service": (
+        "AgentSettings",
+        "AuditSettings",
+        "DeadLetterSettings",
+        "HttpSettings",
+        "ShownSetting",
+        "shown_settings",
+    ),
+    "settings": ("Settings", "TransportKind", "load_settings"),
+    "transports": (
+        "Delivery",
+        "DirectorySettings",
+        "FailureReply",
+        "KafkaSettings",
+        "MllpOutSettings",
+        "MllpSettings",
+    ),
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _LAZY)

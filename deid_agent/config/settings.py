@@ -1,22 +1,37 @@
-"""One frozen ``Settings`` of all sections, and what must hold between them."""
+"""All sections as one frozen ``Settings``, the rules between sections, and loading."""
 
+import json
+import os
+import tomllib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
-from deid_agent.config.agent import AgentSettings, AuditSettings, DeadLetterSettings
-from deid_agent.config.directory import DirectorySettings
-from deid_agent.config.http import HttpSettings
-from deid_agent.config.kafka import KafkaSettings
-from deid_agent.config.mllp import MllpOutSettings, MllpSettings
-
-PREFIX = "DEID_"
+from deid_agent.config.environment import (
+    PREFIX,
+    RENAMED,
+    refuse_unknown_variables,
+    variable_at,
+    variables_below,
+)
+from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
+from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
+from deid_agent.model import ConfigurationError
 
 
 class TransportKind(StrEnum):
-    """Where messages come from and go to."""
+    """Sources of messages and destinations of outputs."""
 
     KAFKA = "kafka"
     DIRECTORY = "directory"
@@ -24,7 +39,7 @@ class TransportKind(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Everything that an operator can set. Plain values go down to the parts; nobody else reads the environment."""
+    """All settings of an operator. Only this class and the key loader read the environment."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -34,10 +49,10 @@ class Settings(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    transport: TransportKind = Field(description="where messages come from: kafka, directory or mllp")
+    transport: TransportKind = Field(description="source of messages: kafka, directory or mllp")
     output: TransportKind | None = Field(
         default=None,
-        description="where outputs go, as transport if nothing is said; kafka to mllp, mllp to kafka or directory",
+        description="destination of outputs if it differs from transport: kafka to mllp, mllp to kafka or directory",
     )
     policy: str = Field(default="pseudonymised", description="a shipped profile or a policy file")
     profile: str = Field(default="recall", description="precision, balanced or recall")
@@ -56,22 +71,31 @@ class Settings(BaseSettings):
     audit: AuditSettings
     http: HttpSettings = HttpSettings()
 
-    @model_validator(mode="after")
-    def _transport_is_set(self) -> "Settings":
-        if getattr(self, self.transport.value) is None:
-            raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
-        if self.audit.topic is not None and self.transport is not TransportKind.KAFKA:
-            raise ValueError("audit.topic is a topic of Kafka: take it away, or set the transport to kafka")
-        return self
-
     @property
-    def goes_to(self) -> TransportKind:
-        """Where outputs go."""
+    def destination(self) -> TransportKind:
+        """The destination of outputs: ``output``, else ``transport``."""
         return self.output or self.transport
 
     @model_validator(mode="after")
-    def _outputs_have_a_place(self) -> "Settings":
-        match self.transport, self.goes_to:
+    def _check_source(self) -> Self:
+        if getattr(self, self.transport.value) is None:
+            raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
+        return self
+
+    @model_validator(mode="after")
+    def _check_audit_topic(self) -> Self:
+        topic, kafka = self.audit.topic, self.kafka
+        if topic is None:
+            return self
+        if self.transport is not TransportKind.KAFKA or kafka is None:
+            raise ValueError("audit.topic is a topic of Kafka: remove it, or set the transport to kafka")
+        if topic in {*kafka.routes, *kafka.routes.values(), *map(kafka.dead_letter_topic, kafka.routes)}:
+            raise ValueError("audit.topic: kafka.routes use this topic for messages; name another one")
+        return self
+
+    @model_validator(mode="after")
+    def _check_destination(self) -> Self:
+        match self.transport, self.destination:
             case TransportKind.KAFKA | TransportKind.MLLP, TransportKind.MLLP:
                 if self.mllp_out is None:
                     raise ValueError("outputs go to mllp but there is no [mllp_out] section: name the receiver there")
@@ -79,7 +103,7 @@ class Settings(BaseSettings):
                     raise ValueError('kafka.routes: outputs go to mllp: write "input topic" = "" for each')
             case TransportKind.MLLP, TransportKind.KAFKA:
                 if self.kafka is None or set(self.kafka.routes) != {"mllp"} or not self.kafka.routes["mllp"]:
-                    raise ValueError('kafka.routes: write "mllp" = "output topic", for what comes over MLLP')
+                    raise ValueError('kafka.routes: write "mllp" = "output topic", for the messages from MLLP')
             case TransportKind.MLLP, TransportKind.DIRECTORY:
                 if self.mllp is None or self.mllp.output is None:
                     raise ValueError("outputs go to a folder: name it in mllp.output")
@@ -90,11 +114,87 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _letters_are_decided(self) -> "Settings":
-        letters = self.dead_letters
-        if letters.plain == (letters.public_key is not None):
+    def _check_dead_letters(self) -> Self:
+        dead_letters = self.dead_letters
+        if dead_letters.plain == (dead_letters.public_key is not None):
             raise ValueError(
-                "dead_letters: say one of public_key (make a pair with: deid-agent letters keygen --out letters.key; "
-                "name letters.key.pub) and plain = true (dead letters hold PHI, and lie there in the clear)"
+                "dead_letters: set exactly one of public_key (make a pair with: deid-agent dead-letters keygen --out "
+                "dead-letters.key; name dead-letters.key.pub) and plain = true (dead letters hold PHI, in the clear)"
             )
         return self
+
+
+def load_settings(path: Path, overrides: Mapping[str, object] | None = None) -> Settings:
+    """The settings of the TOML file at ``path``, under the environment, under ``overrides``.
+
+    ``overrides`` are command line options; ``None`` means unset. Raises ``ConfigurationError`` with one line that names
+    the file or the environment variable, the setting and the fault. It never shows a value.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"configuration {path}: no such file")
+    refuse_unknown_variables()
+    flags = {key: value for key, value in (overrides or {}).items() if value is not None}
+
+    class FromFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic-settings names the four)
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+
+    try:
+        return FromFile(**flags)  # type: ignore[arg-type]  # the model checks the flags
+    except ValidationError as problem:
+        raise ConfigurationError(_first_fault(problem, path)) from None
+    except SettingsError as problem:
+        raise ConfigurationError(_undecoded_variable(problem)) from None
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigurationError(f"configuration {path}: not TOML: {problem}") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigurationError(f"configuration {path}: cannot be read ({type(problem).__name__})") from None
+
+
+def _first_fault(problem: ValidationError, path: Path) -> str:
+    """The first fault as ``origin: section.key: fault``, and the number of further ones."""
+    errors = problem.errors(include_input=False, include_url=False, include_context=False)
+    first = errors[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        text = f"renamed; write {RENAMED[name]}" if name in RENAMED else "unknown setting"
+    elif first["type"] == "missing":
+        text = "is required"
+    else:
+        text = first["msg"].removeprefix("Value error, ")
+    if name and not text.startswith(f"{name}."):
+        text = f"{name}: {text}"
+    return f"{_origin(first['loc'], text, path)}: {text}" + (
+        f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    )
+
+
+def _origin(place: tuple[str | int, ...], text: str, path: Path) -> str:
+    """The variable that holds the wrong value; else the file, with the variables that take part in a wrong combination.
+
+    A fault of the whole settings has no place of its own: its text names the settings.
+    """
+    if (variable := variable_at(place, EnvSettingsSource(Settings)())) is not None:
+        return f"environment variable {variable}"
+    below = variables_below(place)
+    if not place:
+        below = [name for name in below if name.removeprefix(PREFIX).lower().replace("__", ".") in text]
+    return f"configuration {path}" + (f" with {', '.join(below)} from the environment" if below else "")
+
+
+def _undecoded_variable(problem: SettingsError) -> str:
+    """The fault of a variable that must hold JSON and does not."""
+    fault = problem.__cause__
+    if not isinstance(fault, json.JSONDecodeError):
+        return "environment: a variable that begins with DEID_ cannot be read; write the setting in the file instead"
+    # The error of pydantic-settings names the section only. Its cause holds the text that is no JSON.
+    names = [name for name in variables_below(()) if os.environ[name] == fault.doc]
+    return f"environment variable {' or '.join(names)}: not JSON at character {fault.pos + 1}: {fault.msg}"

@@ -1,1 +1,51 @@
-"""Scores and corpora: built on top of everything, imported by the command line and by tests only."""
+"""Reads annotated corpora and scores a system over them. Only the command line, training and tests import this."""
+
+from deid_agent.eval.counts import Criterion
+from deid_agent.eval.markup import CorpusPart, Note, map_to_2006_types, select_part
+from deid_agent.eval.page import render_page
+from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
+from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
+from deid_agent.eval.score import Figure, Pair, Prf, Scores, score_notes
+from deid_agent.eval.tagging import (
+    ABLATED_LIST_PREFIX,
+    EvaluatedSystem,
+    FactLookup,
+    TaggingRun,
+    facts_from_profile,
+    gather_patient_facts,
+    load_system,
+    no_facts,
+    run_system,
+)
+
+__all__ = [
+    "ABLATED_LIST_PREFIX",
+    "Corpus",
+    "CorpusFormat",
+    "CorpusPart",
+    "Criterion",
+    "EvaluatedSystem",
+    "EvaluationReport",
+    "FactLookup",
+    "FalseAlarms",
+    "Figure",
+    "Note",
+    "Pair",
+    "Prf",
+    "Scores",
+    "TaggingRun",
+    "count_false_alarms",
+    "facts_from_profile",
+    "gather_patient_facts",
+    "load_system",
+    "map_to_2006_types",
+    "no_facts",
+    "read_annotated",
+    "read_json_lines",
+    "render_page",
+    "report_as_json",
+    "run_system",
+    "score_notes",
+    "score_table",
+    "select_part",
+]

@@ -1,18 +1,19 @@
-"""What one note adds to every criterion, as plain counts: all scores are ratios of their sums.
+"""Counts for one note under every criterion. All scores are ratios of sums of these counts.
 
-Each criterion is four numbers: found that is right, found, gold that is found, gold. Sources:
+Each criterion has four counts: correct findings, findings, gold spans that were found, gold spans. Sources:
 
-- token, strict, relaxed, and their HIPAA forms: the evaluation script of the 2014 i2b2/UTHealth task
+- token, strict, relaxed, and their HIPAA variants: the evaluation script of the 2014 i2b2/UTHealth task
   (github.com/kotfic/i2b2_evaluation_scripts, ``classes.py``; Stubbs, Kotfila & Uzuner 2015, "Automated systems for the
-  de-identification of longitudinal clinical narratives"). A token is a run of letters and digits inside of a span, with
-  the span's type; relaxed lets the end differ by two characters. Letters beyond ASCII are letters here.
-- HIPAA types: the list of that script's README. (Its code misses IDNUM by a stray blank; the README has it, and so
-  have we.)
-- binary HIPAA token: the same script without types, after leaving out what is not a HIPAA type on either side;
-  Dernoncourt 2016, Table 3. ``binary-covered`` asks less: was the token of a HIPAA type found as anything, and is a
-  token that was found any PHI; this is what taggers without types can be compared by.
-- names: Ferrandez 2012, section 4.2: a name of a person counts where one finding covers all of it; F2.
-- leaked: a span of which a word is not covered as a whole, whatever covers the rest.
+  de-identification of longitudinal clinical narratives"). A token is a run of letters and digits within a span, with
+  the span's type; relaxed allows the end to differ by two characters. Unlike in the script, letters beyond ASCII count
+  as letters.
+- HIPAA types: the list in that script's README. Its code misses IDNUM because of a stray blank; this module follows the
+  README.
+- binary HIPAA token: the same script without types, after dropping spans of types outside HIPAA on both sides;
+  Dernoncourt 2016, Table 3. ``binary-covered`` is less strict: a gold token of a HIPAA type counts as found under any
+  type, and a found token is correct if it is PHI of any type. It allows comparison with taggers that assign no types.
+- names: Ferrandez 2012, section 4.2: the name of a person counts as found if one finding covers all of it; F2.
+- leaked: a span with a word that is not covered completely, even if the other words are.
 """
 
 import re
@@ -20,12 +21,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deid_agent.phi import PhiType
-from deid_agent.spans import Span
+from deid_agent.model import ANNOTATION, PhiType, Span
 
 
 class Criterion(StrEnum):
-    """What may be scored; the values name it in reports."""
+    """The criteria, by their names in reports."""
 
     STRICT = "strict"
     RELAXED = "relaxed"
@@ -40,7 +40,7 @@ class Criterion(StrEnum):
 
     @property
     def beta(self) -> int:
-        """How much more recall counts than precision."""
+        """The weight of recall relative to precision in the F score."""
         return 2 if self is Criterion.NAMES else 1
 
 
@@ -57,7 +57,7 @@ NOT_HIPAA = frozenset(
         PhiType.IPADDRESS,
     }
 )
-"""Types that a strict reading of HIPAA leaves alone; all others are on the list of the 2014 script."""
+"""Types that a strict reading of HIPAA does not include; all others are on the list of the 2014 script."""
 PERSONS = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 NEEDS_TEXT = frozenset(
     {
@@ -68,17 +68,18 @@ NEEDS_TEXT = frozenset(
         Criterion.BINARY_COVERED,
     }
 )
-SLACK = 2
-"""Characters by which the end may differ under the relaxed criteria."""
+RELAXED_TOLERANCE = 2
+"""The number of characters by which the end may differ under the relaxed criteria."""
 
-Four = tuple[int, int, int, int]
-Place = tuple[int, int]
+CriterionCounts = tuple[int, int, int, int]
+"""Correct findings, findings, gold spans that were found, gold spans."""
+Range = tuple[int, int]
 _WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(slots=True)
 class TypeCounts:
-    """Sums of one type of one note."""
+    """Counts for one type in one note: spans, their tokens, and leaked gold spans."""
 
     right: int = 0
     found: int = 0
@@ -90,7 +91,7 @@ class TypeCounts:
     leaked: int = 0
 
     def row(self) -> tuple[int, ...]:
-        """The numbers in the order of the fields."""
+        """Return the counts in the order of the fields."""
         return (
             self.right,
             self.found,
@@ -103,52 +104,52 @@ class TypeCounts:
         )
 
 
-TYPE_COLUMNS = len(TypeCounts().row())
+TYPE_COUNTS = len(TypeCounts().row())
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """One note: four numbers per criterion, sums per type, and the words of its text."""
+class NoteCounts:
+    """The counts of one note: four for each criterion, those of each type, and the number of words of its text."""
 
-    criteria: dict[Criterion, Four]
+    criteria: dict[Criterion, CriterionCounts]
     types: dict[PhiType, TypeCounts]
     words: int
 
 
-def count(text: str, gold: Sequence[Span], found: Sequence[Span]) -> Counted:
-    """Both sides may hold spans in any order, and several of one place and type count once.
+def count_note(text: str, gold: Sequence[Span], found: Sequence[Span]) -> NoteCounts:
+    """Count one note. Spans may be in any order; spans with the same offsets and type count once.
 
-    Without a text every criterion that needs one stays at zero.
+    Without a text, every criterion that needs one has zero counts.
     """
-    gold_tokens, found_tokens = _tokens(text, gold), _tokens(text, found)
-    gold_hipaa, found_hipaa = _hipaa(gold), _hipaa(found)
+    gold_tokens, found_tokens = _find_tokens(text, gold), _find_tokens(text, found)
+    gold_hipaa, found_hipaa = _keep_hipaa(gold), _keep_hipaa(found)
     gold_hipaa_tokens = {t for t in gold_tokens if t[0] not in NOT_HIPAA}
     found_hipaa_tokens = {t for t in found_tokens if t[0] not in NOT_HIPAA}
-    covered, wanted = Cover(text, found), Cover(text, gold)
-    hipaa_places, found_places = _places(gold_hipaa_tokens), _places(found_tokens)
-    criteria: dict[Criterion, Four] = {
-        Criterion.STRICT: _same(_keys(gold), _keys(found)),
-        Criterion.RELAXED: _relaxed(gold, found),
-        Criterion.TOKEN: _same(gold_tokens, found_tokens),
-        Criterion.HIPAA_STRICT: _same(_keys(gold_hipaa), _keys(found_hipaa)),
-        Criterion.HIPAA_RELAXED: _relaxed(gold_hipaa, found_hipaa),
-        Criterion.HIPAA_TOKEN: _same(gold_hipaa_tokens, found_hipaa_tokens),
-        Criterion.BINARY_TOKEN: _same(_places(gold_tokens), found_places),
-        Criterion.BINARY_HIPAA_TOKEN: _same(hipaa_places, _places(found_hipaa_tokens)),
+    covered, annotated = Coverage(text, found), Coverage(text, gold)
+    hipaa_ranges, found_ranges = _ranges(gold_hipaa_tokens), _ranges(found_tokens)
+    criteria: dict[Criterion, CriterionCounts] = {
+        Criterion.STRICT: _count_exact(_keys(gold), _keys(found)),
+        Criterion.RELAXED: _count_relaxed(gold, found),
+        Criterion.TOKEN: _count_exact(gold_tokens, found_tokens),
+        Criterion.HIPAA_STRICT: _count_exact(_keys(gold_hipaa), _keys(found_hipaa)),
+        Criterion.HIPAA_RELAXED: _count_relaxed(gold_hipaa, found_hipaa),
+        Criterion.HIPAA_TOKEN: _count_exact(gold_hipaa_tokens, found_hipaa_tokens),
+        Criterion.BINARY_TOKEN: _count_exact(_ranges(gold_tokens), found_ranges),
+        Criterion.BINARY_HIPAA_TOKEN: _count_exact(hipaa_ranges, _ranges(found_hipaa_tokens)),
         Criterion.BINARY_COVERED: (
-            sum(wanted.holds(*place) for place in found_places),
-            len(found_places),
-            sum(covered.holds(*place) for place in hipaa_places),
-            len(hipaa_places),
+            sum(annotated.contains(*bounds) for bounds in found_ranges),
+            len(found_ranges),
+            sum(covered.contains(*bounds) for bounds in hipaa_ranges),
+            len(hipaa_ranges),
         ),
-        Criterion.NAMES: _names(gold, found),
+        Criterion.NAMES: _count_names(gold, found),
     }
-    types = _by_type(text, gold, found, gold_tokens, found_tokens, covered)
-    return Counted(criteria, types, len(text.split()))
+    types = _count_types(text, gold, found, gold_tokens, found_tokens, covered)
+    return NoteCounts(criteria, types, len(text.split()))
 
 
-class Cover:
-    """Which characters of a text some span covers."""
+class Coverage:
+    """The characters of a text that at least one span covers."""
 
     __slots__ = ("_flags",)
 
@@ -157,52 +158,52 @@ class Cover:
         for span in spans:
             self._flags[span.start : span.end] = b"\1" * len(span)
 
-    def holds(self, start: int, end: int) -> bool:
-        """True where every character of the range is covered."""
+    def contains(self, start: int, end: int) -> bool:
+        """Whether every character of the range is covered."""
         return self._flags.find(0, start, end) < 0
 
 
-def leaks(text: str, span: Span, covered: Cover) -> bool:
-    """True where a word of the gold span, or a span without words, is not covered as a whole."""
+def is_leaked(text: str, span: Span, covered: Coverage) -> bool:
+    """Whether any word of the gold span is not covered completely. A span without words is checked as one word."""
     words = list(_WORD.finditer(text, span.start, span.end))
     if not words:
-        return not covered.holds(span.start, span.end)
-    return not all(covered.holds(*word.span()) for word in words)
+        return not covered.contains(span.start, span.end)
+    return not all(covered.contains(*word.span()) for word in words)
 
 
-def _by_type(
+def _count_types(
     text: str,
     gold: Sequence[Span],
     found: Sequence[Span],
     gold_tokens: set[tuple[PhiType, int, int]],
     found_tokens: set[tuple[PhiType, int, int]],
-    covered: Cover,
+    covered: Coverage,
 ) -> dict[PhiType, TypeCounts]:
     out: dict[PhiType, TypeCounts] = {}
 
-    def of(kind: PhiType) -> TypeCounts:
+    def counts_of(kind: PhiType) -> TypeCounts:
         return out.setdefault(kind, TypeCounts())
 
-    wanted, had = _keys(gold), _keys(found)
-    for key in wanted:
-        of(key[0]).gold += 1
-        of(key[0]).right += key in had
-    for key in had:
-        of(key[0]).found += 1
+    gold_keys, found_keys = _keys(gold), _keys(found)
+    for key in gold_keys:
+        counts_of(key[0]).gold += 1
+        counts_of(key[0]).right += key in found_keys
+    for key in found_keys:
+        counts_of(key[0]).found += 1
     for token in gold_tokens:
-        counts = of(token[0])
+        counts = counts_of(token[0])
         counts.token_gold += 1
         counts.token_right += token in found_tokens
-        counts.token_covered += covered.holds(token[1], token[2])
+        counts.token_covered += covered.contains(token[1], token[2])
     for token in found_tokens:
-        of(token[0]).token_found += 1
+        counts_of(token[0]).token_found += 1
     if text:
-        for kind, start, end in wanted:
-            of(kind).leaked += leaks(text, Span(start, end, kind, ""), covered)
+        for kind, start, end in gold_keys:
+            counts_of(kind).leaked += is_leaked(text, Span(start, end, kind, ANNOTATION), covered)
     return out
 
 
-def _tokens(text: str, spans: Iterable[Span]) -> set[tuple[PhiType, int, int]]:
+def _find_tokens(text: str, spans: Iterable[Span]) -> set[tuple[PhiType, int, int]]:
     return {(s.type, m.start(), m.end()) for s in spans for m in _WORD.finditer(text, s.start, s.end)}
 
 
@@ -210,31 +211,36 @@ def _keys(spans: Iterable[Span]) -> set[tuple[PhiType, int, int]]:
     return {(s.type, s.start, s.end) for s in spans}
 
 
-def _places(tokens: Iterable[tuple[PhiType, int, int]]) -> set[Place]:
+def _ranges(tokens: Iterable[tuple[PhiType, int, int]]) -> set[Range]:
     return {(start, end) for _, start, end in tokens}
 
 
-def _hipaa(spans: Iterable[Span]) -> list[Span]:
+def _keep_hipaa(spans: Iterable[Span]) -> list[Span]:
     return [s for s in spans if s.type not in NOT_HIPAA]
 
 
-def _same(gold: set[tuple[PhiType, int, int]] | set[Place], found: set[tuple[PhiType, int, int]] | set[Place]) -> Four:
+def _count_exact(
+    gold: set[tuple[PhiType, int, int]] | set[Range], found: set[tuple[PhiType, int, int]] | set[Range]
+) -> CriterionCounts:
     both = len(gold & found)
     return both, len(found), both, len(gold)
 
 
-def _relaxed(gold: Sequence[Span], found: Sequence[Span]) -> Four:
-    wanted, had = _keys(gold), _keys(found)
-    return _near(had, wanted), len(had), _near(wanted, had), len(wanted)
+def _count_relaxed(gold: Sequence[Span], found: Sequence[Span]) -> CriterionCounts:
+    gold_keys, found_keys = _keys(gold), _keys(found)
+    recalled = _count_matches(gold_keys, found_keys)
+    return _count_matches(found_keys, gold_keys), len(found_keys), recalled, len(gold_keys)
 
 
-def _near(some: set[tuple[PhiType, int, int]], others: set[tuple[PhiType, int, int]]) -> int:
-    return sum(any((t, a, b + d) in others for d in range(-SLACK, SLACK + 1)) for t, a, b in some)
+def _count_matches(keys: set[tuple[PhiType, int, int]], others: set[tuple[PhiType, int, int]]) -> int:
+    return sum(
+        any((t, a, b + d) in others for d in range(-RELAXED_TOLERANCE, RELAXED_TOLERANCE + 1)) for t, a, b in keys
+    )
 
 
-def _names(gold: Sequence[Span], found: Sequence[Span]) -> Four:
-    wanted = [s for s in gold if s.type in PERSONS]
-    had = [s for s in found if s.type in PERSONS]
-    right = sum(any(f.covers(g) for g in wanted) for f in had)
-    recalled = sum(any(f.covers(g) for f in had) for g in wanted)
-    return right, len(had), recalled, len(wanted)
+def _count_names(gold: Sequence[Span], found: Sequence[Span]) -> CriterionCounts:
+    gold_names = [s for s in gold if s.type in PERSONS]
+    found_names = [s for s in found if s.type in PERSONS]
+    right = sum(any(f.covers(g) for g in gold_names) for f in found_names)
+    recalled = sum(any(f.covers(g) for f in found_names) for g in gold_names)
+    return right, len(found_names), recalled, len(gold_names)

@@ -1,74 +1,42 @@
-"""Scores as one self-contained page: no other host, no script needed; a small one filters the list of mistakes.
+"""Writes scores as one self-contained HTML page.
 
-The page shows text of the notes around every mistake, so it is as confidential as they are. Everything is escaped.
+The page loads nothing from another host. It works without its script, which only filters the list of mistakes. It shows
+text of the notes around every mistake, so it is as confidential as the notes. All text is escaped.
 """
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from importlib import resources as packaged
 from itertools import groupby, pairwise
 
 from deid_agent.eval.counts import Criterion
-from deid_agent.eval.mistakes import Fault, Mistake, SourceCounts, by_source, confusion, mistakes
-from deid_agent.eval.report import Report
+from deid_agent.eval.mistakes import (
+    Mistake,
+    MistakeKind,
+    SourceCounts,
+    count_by_source,
+    count_confusions,
+    find_mistakes,
+)
+from deid_agent.eval.report import EvaluationReport
 from deid_agent.eval.score import Figure, Scores, TypeScore
-from deid_agent.phi import PhiType
-from deid_agent.spans import Span
+from deid_agent.model import PhiType, Span
+from deid_agent.web import report_policy, report_script, report_style
 
-_AROUND = 60
-_STYLE = """
-body{margin:0 auto;max-width:76rem;padding:1.2rem 1rem 3rem}
-h2{margin:2rem 0 .5rem}
-td:not(:first-child),th:not(:first-child){text-align:right;white-space:nowrap}
-details.t{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.2rem .8rem;margin:.5rem 0}
-details.t>summary{font-weight:600;color:var(--ink)}
-.m{border-top:1px solid var(--line);padding:.45rem 0;content-visibility:auto;contain-intrinsic-size:auto 3rem}
-.m p{margin:0;font:13px/1.6 var(--mono);white-space:pre-wrap;overflow-wrap:anywhere;max-width:none}
-.m .l{color:var(--bad)}
-.g,.f{border-radius:3px;padding:.05rem .15rem}
-.g{background:var(--gold)}.f{background:var(--found)}.g.f{background:var(--both)}
-.g{text-decoration:underline solid 2px}.f{text-decoration:underline dotted 2px}
-.g.f{text-decoration:underline double 2px}
-form{position:sticky;top:0;background:var(--ground);padding:.5rem 0;display:flex;gap:.5rem;flex-wrap:wrap}
-"""
-_SCRIPT = """
-const f=document.forms[0],all=[...document.querySelectorAll('.m')];f.hidden=false;
-f.oninput=()=>{const t=f.t.value.toLowerCase();for(const m of all)m.hidden=
-!!((f.k.value&&m.dataset.k!==f.k.value)||(f.n.value&&m.dataset.n!==f.n.value)||
-(t&&!m.textContent.toLowerCase().includes(t)));
-for(const d of document.querySelectorAll('details.t'))d.hidden=!d.querySelector('.m:not([hidden])')};
-f.onsubmit=()=>false;
-"""
+_CONTEXT_CHARACTERS = 60
 
 
-def style() -> str:
-    """The console's own colours, type and tables, and what this page adds."""
-    return (packaged.files("deid_agent") / "web" / "base.css").read_text("utf-8") + _STYLE
-
-
-def policy() -> str:
-    """What a browser may do with the page: our style and our script by their digests, and nothing else."""
-    return f"default-src 'none'; style-src {_digest(style())}; script-src {_digest(_SCRIPT)}; base-uri 'none'"
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def page(report: Report) -> str:
-    """The whole document."""
+def render_page(report: EvaluationReport) -> str:
+    """Return the page as an HTML document."""
     return "".join(_page(report))
 
 
-def _page(report: Report) -> Iterator[str]:
+def _page(report: EvaluationReport) -> Iterator[str]:
     scores = report.scores
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
-        f"<title>Evaluation · deid-agent</title><style>{style()}</style></head><body><main><h1>Evaluation</h1>"
+        f'<meta http-equiv="Content-Security-Policy" content="{report_policy()}">'
+        f"<title>Evaluation · deid-agent</title><style>{report_style()}</style></head><body><main><h1>Evaluation</h1>"
     )
     yield _about(report)
     yield "<h2>Totals</h2>" + _totals(report)
@@ -79,29 +47,31 @@ def _page(report: Report) -> Iterator[str]:
     yield "<h2>Kinds of notes</h2>" + _groups(scores, scores.groups(lambda note: note.kind))
     if report.authors:
         yield "<h2>Authors</h2>" + _groups(scores, scores.groups(lambda note: note.author))
-    yield "<h2>Components</h2>" + _sources(by_source(report.pairs, whole=False))
-    yield "<h2>Rules and sources</h2>" + _folded(_sources(by_source(report.pairs, whole=True)), "all")
-    yield "<h2>What was taken for what</h2>" + _folded(_confusion(report), "annotated by found")
+    yield "<h2>Components</h2>" + _sources(count_by_source(report.pairs, whole=False))
+    yield "<h2>Rules and sources</h2>" + _fold(_sources(count_by_source(report.pairs, whole=True)), "all")
+    yield "<h2>What was taken for what</h2>" + _fold(_confusion(report), "annotated by found")
     yield "<h2>Every mistake</h2>"
     yield from _mistakes(report)
-    yield f"</main><script>{_SCRIPT}</script></body></html>\n"
+    yield f"</main><script>{report_script()}</script></body></html>\n"
 
 
-def _words(value: object) -> str:
+def _format_setting(value: object) -> str:
     return " + ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _about(report: Report) -> str:
-    said = ", ".join(f"{key}: {_words(value)}" for key, value in report.about.items() if value not in (None, False, ""))
+def _about(report: EvaluationReport) -> str:
+    settings = ", ".join(
+        f"{key}: {_format_setting(value)}" for key, value in report.about.items() if value not in (None, False, "")
+    )
     size = f"{len(report.pairs)} notes of {len({p.note.patient for p in report.pairs})} patients"
     words = f", {report.scores.words} words" if report.scores.with_text else ""
     return (
-        f"<p>{escape(said)}<br>{size}{words}.</p>"
+        f"<p>{escape(settings)}<br>{size}{words}.</p>"
         "<p>Intervals hold the figure with 95 %, by resampling patients. This page holds text of the notes.</p>"
     )
 
 
-def _totals(report: Report) -> str:
+def _totals(report: EvaluationReport) -> str:
     scores = report.scores
     rows = []
     for criterion in scores.applicable():
@@ -112,13 +82,13 @@ def _totals(report: Report) -> str:
     out = _table(["criterion", "P", "R", "F", "macro P", "R", "F"], rows)
     if scores.with_text:
         out += f"<p>Leaked spans: {_cell(scores.leaked(), 100)} %.</p>"
-    if report.benign is not None:
-        one = report.benign
+    if report.false_alarms is not None:
+        one = report.false_alarms
         out += (
             f"<p>Text without PHI: {one.per_thousand:.2f} false alarms per 1,000 words "
             f"({one.alarms - one.ages} in {one.words} words, {one.ages} ages apart).</p>"
         )
-        out += _folded(_table(["source", "alarms"], [[escape(k), str(n)] for k, n in one.sources.items()]), "by source")
+        out += _fold(_table(["source", "alarms"], [[escape(k), str(n)] for k, n in one.sources.items()]), "by source")
     return out
 
 
@@ -143,10 +113,10 @@ def _groups(scores: Scores, groups: Mapping[str, Sequence[bool]]) -> str:
         rows.append((strict.f.value, [*row, f"{100 * scores.leaked(only).value:.1f}" if scores.with_text else ""]))
     head = ["group", "notes", "gold", "P", "R", "F1", "names F2", "leaked %"]
     worst_first = [row for _, row in sorted(rows, key=lambda r: (r[0], r[1]))]
-    return _folded(_table(head, worst_first), f"{len(rows)}, worst first")
+    return _fold(_table(head, worst_first), f"{len(rows)}, worst first")
 
 
-def _ablation(report: Report) -> str:
+def _ablation(report: EvaluationReport) -> str:
     rows = []
     for part, less in report.without.items():
         row = [escape(part)]
@@ -164,8 +134,8 @@ def _sources(counts: Mapping[str, SourceCounts]) -> str:
     return _table(["source", "found", "right", "partly", "alarms", "share right"], rows)
 
 
-def _confusion(report: Report) -> str:
-    grid = confusion(report.pairs)
+def _confusion(report: EvaluationReport) -> str:
+    grid = count_confusions(report.pairs)
     columns = [t for t in (*PhiType, None) if any(row[t] for row in grid.values())]
     rows = []
     for gold in (*PhiType, None):
@@ -175,13 +145,15 @@ def _confusion(report: Report) -> str:
     return _table(["annotated", *(t.value if t else "(nothing)" for t in columns)], rows)
 
 
-def _mistakes(report: Report) -> Iterator[str]:
-    found = sorted(mistakes(report.pairs), key=lambda m: (list(PhiType).index(m.type), list(Fault).index(m.fault)))
+def _mistakes(report: EvaluationReport) -> Iterator[str]:
+    found = sorted(
+        find_mistakes(report.pairs), key=lambda m: (list(PhiType).index(m.type), list(MistakeKind).index(m.kind))
+    )
     kinds = sorted({m.note.kind for m in found} - {""})
     yield (
         '<form hidden><input name="t" type="search" placeholder="text, note, rule" aria-label="text, note or rule">'
         '<select name="k" aria-label="fault"><option value="">every fault</option>'
-        + "".join(f"<option>{fault}</option>" for fault in Fault)
+        + "".join(f"<option>{fault}</option>" for fault in MistakeKind)
         + '</select><select name="n" aria-label="kind of note"><option value="">every kind of note</option>'
         + "".join(f"<option>{escape(kind)}</option>" for kind in kinds)
         + "</select></form>"
@@ -189,42 +161,44 @@ def _mistakes(report: Report) -> Iterator[str]:
     )
     for kind, of_type in groupby(found, key=lambda m: m.type):
         group = list(of_type)
-        by_fault = ", ".join(f"{n} {fault}" for fault in Fault if (n := sum(m.fault is fault for m in group)))
+        by_fault = ", ".join(f"{n} {fault}" for fault in MistakeKind if (n := sum(m.kind is fault for m in group)))
         yield f'<details class="t"><summary>{kind.value}: {by_fault}</summary>'
         yield from map(_mistake, group)
         yield "</details>"
 
 
 def _mistake(one: Mistake) -> str:
-    took = ""
-    if one.fault is Fault.TYPE and one.found is not None:
-        took = f" taken for {one.found.type.value}"
-    source = f" by {escape(one.found.source)}" if one.found is not None and one.found.source else ""
+    mistaken_type = ""
+    if one.kind is MistakeKind.TYPE and one.found is not None:
+        mistaken_type = f" taken for {one.found.type.value}"
+    source = f" by {escape(str(one.found.source))}" if one.found is not None and str(one.found.source) else ""
     leak = ' <b class="l">leaks</b>' if one.leaks else ""
     note = f"{escape(one.note.id)} at {one.span.start}"
     return (
-        f'<div class="m" data-k="{one.fault}" data-n="{escape(one.note.kind)}"><b>{one.fault}</b>{took}{source}{leak} '
-        f"<small>{note}</small><p>{_context(one)}</p></div>"
+        f'<div class="m" data-k="{one.kind}" data-n="{escape(one.note.kind)}"><b>{one.kind}</b>'
+        f"{mistaken_type}{source}{leak} <small>{note}</small><p>{_context(one)}</p></div>"
     )
 
 
 def _context(one: Mistake) -> str:
-    """The text around, with what was annotated and what was found marked."""
+    """Return the text around the mistake, with the annotation and the finding marked."""
     text = one.note.annotated.text
     if not text:
         return ""
     spans = [span for span in (one.gold, one.found) if span is not None]
-    start = max(0, min(s.start for s in spans) - _AROUND)
-    end = min(len(text), max(s.end for s in spans) + _AROUND)
+    start = max(0, min(s.start for s in spans) - _CONTEXT_CHARACTERS)
+    end = min(len(text), max(s.end for s in spans) + _CONTEXT_CHARACTERS)
     cuts = sorted({start, end, *(at for s in spans for at in (s.start, s.end) if start < at < end)})
-    return "".join(_marked(escape(text[a:b]), _inside(one.gold, a), _inside(one.found, a)) for a, b in pairwise(cuts))
+    return "".join(
+        _mark(escape(text[a:b]), _is_inside(one.gold, a), _is_inside(one.found, a)) for a, b in pairwise(cuts)
+    )
 
 
-def _inside(span: Span | None, at: int) -> bool:
+def _is_inside(span: Span | None, at: int) -> bool:
     return span is not None and span.start <= at < span.end
 
 
-def _marked(text: str, gold: bool, found: bool) -> str:
+def _mark(text: str, gold: bool, found: bool) -> str:
     names = " ".join(name for name, on in (("g", gold), ("f", found)) if on)
     return f'<span class="{names}">{text}</span>' if names else text
 
@@ -236,11 +210,11 @@ def _cell(one: Figure, scale: float = 1) -> str:
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Cells are HTML already; the head is ours."""
+    """Return a table. ``head`` and the cells are HTML: the caller escapes them."""
     top = "".join(f'<th scope="col">{name}</th>' for name in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _folded(inside: str, summary: str) -> str:
+def _fold(inside: str, summary: str) -> str:
     return f"<details><summary>{summary}</summary>{inside}</details>"

@@ -1,13 +1,12 @@
-"""Scores as one JSON object and as a table for a terminal. Neither holds text of a note."""
+"""Writes scores as a JSON object and as a table for a terminal. Neither contains text of a note."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.eval.counts import Criterion
-from deid_agent.eval.mistakes import Mistake, SourceCounts, by_source, confusion, mistakes
+from deid_agent.eval.mistakes import Mistake, SourceCounts, count_by_source, count_confusions, find_mistakes
 from deid_agent.eval.score import Figure, Pair, Prf, Scores, TypeScore
-from deid_agent.phi import PhiType
-from deid_agent.spans import Span
+from deid_agent.model import PhiType, Span
 
 Json = dict[str, object]
 _GROUPED = (
@@ -20,8 +19,8 @@ _GROUPED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Benign:
-    """Findings on text without PHI, each of them a false alarm (ages of such notes are true ones)."""
+class FalseAlarms:
+    """The findings in texts without PHI. Each is a false alarm, except that ages in such texts are real ages."""
 
     notes: int
     words: int
@@ -31,35 +30,35 @@ class Benign:
 
     @property
     def per_thousand(self) -> float:
-        """False alarms per 1,000 words, ages apart."""
+        """False alarms per 1,000 words, without ages."""
         return 1000 * (self.alarms - self.ages) / self.words if self.words else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All that one run says."""
+class EvaluationReport:
+    """The settings and scores of one run. ``without`` holds the scores of the ablated systems, by part name."""
 
     about: Mapping[str, object]
     scores: Scores = field(repr=False)
     without: Mapping[str, Scores] = field(default_factory=dict, repr=False)
-    benign: Benign | None = None
+    false_alarms: FalseAlarms | None = None
     authors: bool = False
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Notes with what was found in them."""
+        """The notes with their findings."""
         return self.scores.pairs
 
 
-def benign(pairs: Sequence[Pair]) -> Benign:
-    """Count the alarms of notes without PHI."""
+def count_false_alarms(pairs: Sequence[Pair]) -> FalseAlarms:
+    """Count the findings in notes without PHI, by source."""
     sources: dict[str, int] = {}
     for pair in pairs:
         for span in pair.found:
             if span.type is not PhiType.AGE:
-                sources[span.source] = sources.get(span.source, 0) + 1
+                sources[str(span.source)] = sources.get(str(span.source), 0) + 1
     ages = sum(span.type is PhiType.AGE for pair in pairs for span in pair.found)
-    return Benign(
+    return FalseAlarms(
         notes=len(pairs),
         words=sum(len(pair.note.annotated.text.split()) for pair in pairs),
         alarms=sum(len(pair.found) for pair in pairs),
@@ -68,8 +67,8 @@ def benign(pairs: Sequence[Pair]) -> Benign:
     )
 
 
-def as_json(report: Report) -> Json:
-    """Everything, as plain values. Places of mistakes are offsets."""
+def report_as_json(report: EvaluationReport) -> Json:
+    """Return the report as plain JSON values. A mistake is given by the offsets of its spans."""
     scores = report.scores
     out: Json = {
         **report.about,
@@ -89,18 +88,18 @@ def as_json(report: Report) -> Json:
         "types": {kind.value: _type(one, scores.with_text) for kind, one in scores.by_type().items()},
         "categories": {kind.value: _type(one, scores.with_text) for kind, one in scores.by_category().items()},
         "kinds": _groups(scores, scores.groups(lambda note: note.kind)),
-        "components": _sources(by_source(report.pairs, whole=False)),
-        "sources": _sources(by_source(report.pairs, whole=True)),
+        "components": _sources(count_by_source(report.pairs, whole=False)),
+        "sources": _sources(count_by_source(report.pairs, whole=True)),
         "confusion": {
             _label(gold): {_label(found): n for found, n in row.most_common()}
-            for gold, row in confusion(report.pairs).items()
+            for gold, row in count_confusions(report.pairs).items()
         },
-        "mistakes": [_mistake(m) for m in mistakes(report.pairs)],
+        "mistakes": [_mistake(m) for m in find_mistakes(report.pairs)],
     }
     if report.authors:
         out["authors"] = _groups(scores, scores.groups(lambda note: note.author))
-    if report.benign is not None:
-        one = report.benign
+    if report.false_alarms is not None:
+        one = report.false_alarms
         out["benign"] = {
             "notes": one.notes,
             "words": one.words,
@@ -114,32 +113,35 @@ def as_json(report: Report) -> Json:
     return out
 
 
-def table(report: Report) -> str:
-    """Types under the strict criterion, then the totals with their intervals."""
+def score_table(report: EvaluationReport) -> str:
+    """Return a table: types under the strict criterion, then the totals with their intervals."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: EvaluationReport) -> Iterator[str]:
     scores = report.scores
     texts = scores.with_text
     yield f"{'type':15}{'gold':>7}{'found':>7}{'P':>7}{'R':>7}{'F1':>7}" + (
         f"{'covered':>9}{'leaked':>8}" if texts else ""
     )
     for kind, one in scores.by_type().items():
-        line = f"{kind:15}{one.gold:7}{one.found:7}{_three(one.strict)}"
+        line = f"{kind:15}{one.gold:7}{one.found:7}{_format_prf(one.strict)}"
         yield line + (f"{one.covered.value:9.3f}{one.leaks:8}" if texts else "")
     yield ""
     yield f"{'criterion':20}{'P':>7}{'R':>7}{'F':>7}   {'95 % of F':15}{'macro P':>9}{'R':>7}{'F':>7}"
     for criterion in scores.applicable():
         micro, macro = scores.prf(criterion), scores.prf(criterion, macro=True)
         name = criterion.value + (" (F2)" if criterion.beta == 2 else "")
-        yield f"{name:20}{_three(micro)}   {_interval(micro.f):15}{macro.precision.value:9.3f}" + _two(macro)
+        yield (
+            f"{name:20}{_format_prf(micro)}   {_format_interval(micro.f):15}{macro.precision.value:9.3f}"
+            + _format_recall_and_f(macro)
+        )
     if texts:
         leaked = scores.leaked()
         spans = sum(t.leaks for t in scores.by_type().values())
         yield f"leaked spans: {spans}, {100 * leaked.value:.1f} % ({100 * leaked.low:.1f} to {100 * leaked.high:.1f})"
-    if report.benign is not None:
-        clean = report.benign
+    if report.false_alarms is not None:
+        clean = report.false_alarms
         yield (
             f"text without PHI: {clean.per_thousand:.2f} false alarms per 1,000 words "
             f"({clean.alarms - clean.ages} in {clean.words} words; {clean.ages} ages apart)"
@@ -164,7 +166,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _ablated(whole: Scores, less: Scores) -> dict[str, float]:
-    """What is lost without the part: positive where it helps, of leaks negative."""
+    """Return the loss without the part: positive if the part helps, but negative for leaks."""
 
     def drop(criterion: Criterion) -> float:
         return whole.prf(criterion).f.value - less.prf(criterion).f.value
@@ -179,15 +181,15 @@ def _ablated(whole: Scores, less: Scores) -> dict[str, float]:
     }
 
 
-def _three(one: Prf) -> str:
-    return f"{one.precision.value:7.3f}{_two(one)}"
+def _format_prf(one: Prf) -> str:
+    return f"{one.precision.value:7.3f}{_format_recall_and_f(one)}"
 
 
-def _two(one: Prf) -> str:
+def _format_recall_and_f(one: Prf) -> str:
     return f"{one.recall.value:7.3f}{one.f.value:7.3f}"
 
 
-def _interval(one: Figure) -> str:
+def _format_interval(one: Figure) -> str:
     return f"{one.low:.3f} to {one.high:.3f}"
 
 
@@ -233,10 +235,10 @@ def _sources(counts: Mapping[str, SourceCounts]) -> Json:
 def _mistake(one: Mistake) -> Json:
     return {
         "note": one.note.id,
-        "fault": one.fault.value,
+        "fault": one.kind.value,
         "leaks": one.leaks,
-        "gold": _place(one.gold),
-        "found": _place(one.found),
+        "gold": _span_offsets(one.gold),
+        "found": _span_offsets(one.found),
     }
 
 
@@ -244,7 +246,7 @@ def _label(kind: PhiType | None) -> str:
     return kind.value if kind is not None else "-"
 
 
-def _place(span: Span | None) -> Json | None:
+def _span_offsets(span: Span | None) -> Json | None:
     if span is None:
         return None
-    return {"start": span.start, "end": span.end, "type": span.type.value, "source": span.source}
+    return {"start": span.start, "end": span.end, "type": span.type.value, "source": str(span.source)}

@@ -1,7 +1,7 @@
-"""Sums of counts to precision, recall and F, with intervals by resampling patients.
+"""Computes precision, recall and F from the counts of notes, with intervals from resampling patients.
 
-A resample draws as many patients as there are, with replacement, and sums their counts; the interval is what holds the
-middle 95 % of the figures of 1,000 resamples. Patients and not notes are drawn, for notes of one patient share names.
+A resample draws as many patients as there are, with replacement, and sums their counts. The interval holds the middle
+95 % of the figures of 1,000 resamples. Patients are drawn, and not notes, because notes of one patient share names.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.eval.counts import NEEDS_TEXT, TYPE_COLUMNS, Counted, Criterion, count
+from deid_agent.eval.counts import NEEDS_TEXT, TYPE_COUNTS, Criterion, NoteCounts, count_note
 from deid_agent.eval.markup import Note
-from deid_agent.phi import CATEGORY, PhiCategory, PhiType
-from deid_agent.spans import Span
+from deid_agent.model import CATEGORY, PhiCategory, PhiType, Span
 
 RESAMPLES = 1000
 SEED = 20140
@@ -24,7 +23,7 @@ _TYPES = tuple(PhiType)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A note and what was found in it."""
+    """A note and the findings in it."""
 
     note: Note
     found: tuple[Span, ...]
@@ -32,7 +31,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A ratio and the interval that holds it with 95 %."""
+    """A ratio and its 95 % interval."""
 
     value: float
     low: float
@@ -41,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Prf:
-    """Precision, recall and their weighted harmonic mean, with the four sums that they are made of."""
+    """Precision, recall and their weighted harmonic mean, with the four sums that they are computed from."""
 
     precision: Figure
     recall: Figure
@@ -52,7 +51,7 @@ class Prf:
 
 @dataclass(frozen=True, slots=True)
 class TypeScore:
-    """One type or category: spans under the strict criterion, tokens, and what leaks."""
+    """The score of a type or category: spans under the strict criterion, tokens, and leaked spans."""
 
     strict: Prf
     token: Prf
@@ -65,32 +64,32 @@ class TypeScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Counts of every note, ready to be summed over any group of them."""
+    """The counts of every note, which its methods sum over all notes or any group of them."""
 
     pairs: tuple[Pair, ...] = field(repr=False)
     with_text: bool
     criteria: Numbers = field(repr=False)
-    """Notes by criteria by four."""
+    """Shape: notes, criteria, 4."""
     macro: Numbers = field(repr=False)
-    """The same shape: precision of the note and 1, recall of the note and 1; zeros where there was nothing to do."""
+    """Same shape: the note's precision and 1, its recall and 1. A pair is zeros if the note has nothing to count."""
     types: Numbers = field(repr=False)
-    """Notes by types by the columns of ``TypeCounts``."""
+    """Shape: notes, types, fields of ``TypeCounts``."""
     words: int
     _weights: Numbers = field(repr=False)
-    """Resamples by notes: how often the note's patient was drawn; the first row is all ones."""
+    """Shape: resamples + 1, notes. How often the note's patient was drawn; the first row is all ones."""
 
     def prf(self, criterion: Criterion, *, macro: bool = False, only: Sequence[bool] | None = None) -> Prf:
-        """One criterion over all notes, or over those that ``only`` marks."""
+        """Return the score of one criterion over all notes, or over those that ``only`` marks."""
         table = (self.macro if macro else self.criteria)[:, _CRITERIA.index(criterion), :]
         return _prf(self._sums(table, only), criterion.beta)
 
     def leaked(self, only: Sequence[bool] | None = None) -> Figure:
-        """Leaked spans as a share of gold ones."""
+        """Return the share of gold spans that leak."""
         sums = self._sums(self.types.sum(axis=1), only)
         return _ratio(sums[:, 7], sums[:, 2])
 
     def type_score(self, types: Iterable[PhiType]) -> TypeScore:
-        """One type, or several as one: a span is right under its own type only."""
+        """Return the score of one type or of several together. A span is right only if its type is exactly right."""
         chosen = [_TYPES.index(kind) for kind in types]
         sums = self._sums(self.types[:, chosen, :].sum(axis=1), None)
         return TypeScore(
@@ -104,21 +103,21 @@ class Scores:
         )
 
     def by_type(self) -> dict[PhiType, TypeScore]:
-        """Every type that was annotated or found, in the order of the label set."""
+        """Return the score of every type that was annotated or found, in the order of ``PhiType``."""
         seen = self.types[:, :, 1:3].sum(axis=(0, 2)) > 0
-        return {kind: self.type_score([kind]) for kind, there in zip(_TYPES, seen, strict=True) if there}
+        return {kind: self.type_score([kind]) for kind, present in zip(_TYPES, seen, strict=True) if present}
 
     def by_category(self) -> dict[PhiCategory, TypeScore]:
-        """The same by category."""
+        """Return the score of every category that was annotated or found, in the order of ``PhiCategory``."""
         out = {c: self.type_score(t for t in _TYPES if CATEGORY[t] is c) for c in PhiCategory}
         return {c: score for c, score in out.items() if score.gold or score.found}
 
     def applicable(self) -> tuple[Criterion, ...]:
-        """The criteria that can be told: without texts only those of spans."""
+        """Return the criteria that can be computed: without texts, only those that compare spans."""
         return tuple(c for c in _CRITERIA if self.with_text or c not in NEEDS_TEXT)
 
     def groups(self, key: Callable[[Note], str]) -> Mapping[str, list[bool]]:
-        """Notes by what ``key`` says of them, as marks for ``only``; empty keys are left out."""
+        """Group notes by ``key``: marks for ``only`` by key, sorted. Notes with an empty key are in no group."""
         names = [key(pair.note) for pair in self.pairs]
         return {name: [n == name for n in names] for name in sorted(set(names) - {""})}
 
@@ -127,55 +126,59 @@ class Scores:
         return self._weights[:, marks] @ table[marks]
 
 
-def score(pairs: Iterable[Pair], *, resamples: int = RESAMPLES, seed: int = SEED) -> Scores:
-    """Count every note. The result depends neither on the order of notes nor on that of their spans."""
-    done = tuple(sorted(pairs, key=lambda p: (p.note.patient, p.note.id)))
-    counted = [count(p.note.annotated.text, p.note.annotated.spans, p.found) for p in done]
-    shape = (len(done), len(_CRITERIA), 4)
+def score_notes(pairs: Iterable[Pair], *, resamples: int = RESAMPLES, seed: int = SEED) -> Scores:
+    """Count every note. The result does not depend on the order of the notes or of their spans."""
+    ordered = tuple(sorted(pairs, key=lambda p: (p.note.patient, p.note.id)))
+    counted = [count_note(p.note.annotated.text, p.note.annotated.spans, p.found) for p in ordered]
+    shape = (len(ordered), len(_CRITERIA), 4)
     criteria = np.array([[c.criteria[k] for k in _CRITERIA] for c in counted], dtype=np.float64).reshape(shape)
     return Scores(
-        pairs=done,
-        with_text=all(p.note.annotated.text or not (p.note.annotated.spans or p.found) for p in done),
+        pairs=ordered,
+        with_text=all(p.note.annotated.text or not (p.note.annotated.spans or p.found) for p in ordered),
         criteria=criteria,
-        macro=_per_note(criteria),
-        types=_types(counted),
+        macro=_score_notes_alone(criteria),
+        types=_type_counts(counted),
         words=sum(c.words for c in counted),
-        _weights=_drawn([p.note.patient or p.note.id for p in done], resamples, seed),
+        _weights=_draw_patients([p.note.patient or p.note.id for p in ordered], resamples, seed),
     )
 
 
-def _types(counted: Sequence[Counted]) -> Numbers:
-    out = np.zeros((len(counted), len(_TYPES), TYPE_COLUMNS))
+def _type_counts(counted: Sequence[NoteCounts]) -> Numbers:
+    out = np.zeros((len(counted), len(_TYPES), TYPE_COUNTS))
     for at, one in enumerate(counted):
         for kind, sums in one.types.items():
             out[at, _TYPES.index(kind)] = sums.row()
     return out
 
 
-def _per_note(criteria: Numbers) -> Numbers:
-    """Precision and recall of each note. The script of 2014 counts a note without a span on either side as 0 and 0;
-    there every note has some. Here such a note has nothing to say and is left out of the mean."""
-    there = ((criteria[:, :, 1] + criteria[:, :, 3]) > 0).astype(np.float64)
+def _score_notes_alone(criteria: Numbers) -> Numbers:
+    """Return the precision and recall of each note, in the shape of ``Scores.macro``.
+
+    The 2014 script counts a note without spans on either side as 0 and 0; every note of its corpus has some. Here such
+    a note is left out of the mean.
+    """
+    counted = ((criteria[:, :, 1] + criteria[:, :, 3]) > 0).astype(np.float64)
     precision = criteria[:, :, 0] / np.maximum(criteria[:, :, 1], 1)
     recall = criteria[:, :, 2] / np.maximum(criteria[:, :, 3], 1)
-    wanted = there.copy()  # of HIPAA types alone, while what was found are all types
+    # For binary-covered the gold tokens are of HIPAA types only, but the found tokens are of all types.
+    has_gold = counted.copy()
     covered = _CRITERIA.index(Criterion.BINARY_COVERED)
-    wanted[:, covered] = criteria[:, covered, 3] > 0
-    return np.stack([precision, there, recall, wanted], axis=2)
+    has_gold[:, covered] = criteria[:, covered, 3] > 0
+    return np.stack([precision, counted, recall, has_gold], axis=2)
 
 
-def _drawn(patients: Sequence[str], resamples: int, seed: int) -> Numbers:
+def _draw_patients(patients: Sequence[str], resamples: int, seed: int) -> Numbers:
     names = sorted(set(patients))
     if not names:
         return np.ones((resamples + 1, 0))
     draws = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=resamples)
     weights = np.vstack([np.ones((1, len(names))), draws])
-    place = {name: at for at, name in enumerate(names)}
-    return weights[:, [place[p] for p in patients]]
+    column = {name: at for at, name in enumerate(names)}
+    return weights[:, [column[p] for p in patients]]
 
 
-def _ratio(above: Numbers, below: Numbers) -> Figure:
-    return _figure(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
+def _ratio(numerator: Numbers, denominator: Numbers) -> Figure:
+    return _figure(np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0))
 
 
 def _figure(values: Numbers) -> Figure:
@@ -184,10 +187,10 @@ def _figure(values: Numbers) -> Figure:
 
 
 def _prf(sums: Numbers, beta: int) -> Prf:
-    """``sums`` is resamples by four; what has nothing below is 0, as in the script of 2014."""
+    """Compute a score from sums of shape (resamples + 1, 4). As in the 2014 script, a ratio with denominator 0 is 0."""
     p = np.divide(sums[:, 0], sums[:, 1], out=np.zeros(len(sums)), where=sums[:, 1] > 0)
     r = np.divide(sums[:, 2], sums[:, 3], out=np.zeros(len(sums)), where=sums[:, 3] > 0)
-    below = beta**2 * p + r
-    f = np.divide((1 + beta**2) * p * r, below, out=np.zeros(len(sums)), where=below > 0)
+    denominator = beta**2 * p + r
+    f = np.divide((1 + beta**2) * p * r, denominator, out=np.zeros(len(sums)), where=denominator > 0)
     a, b, c, d = (float(n) for n in sums[0])
     return Prf(_figure(p), _figure(r), _figure(f), beta, (a, b, c, d))

@@ -1,53 +1,228 @@
-"""The recognizer sets that configuration may name. A new kind is one module, its test and one line here."""
+"""The recognizers, and the named systems that combine them with models.
 
-from collections.abc import Callable, Mapping
+To add a recognizer:
+
+1. Write a class with the interface of ``Recognizer``. Give its spans ``Source(SourceKind.CUSTOM, "<name>")`` and
+   declare that source in ``sources``. With the default ``SourceTraits()`` its spans remain beside those of the models
+   and under every profile.
+2. Add one entry to ``RECOGNIZERS`` below. The recognizer then runs in every recognizer set, and so in every system that
+   uses recognizers; list the sets in the entry to restrict it.
+3. Add a class to ``tests/contract/test_recognizers.py`` that inherits the contract.
+
+``CONTRIBUTING.md`` has the tests to extend. No other module of the package needs a change.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import assert_never
 
-from deid_agent import rulefile
-from deid_agent.dictionary import Dictionaries
-from deid_agent.errors import ConfigurationError
-from deid_agent.recognize.base import Recognizer
-from deid_agent.recognize.checks import CHECKS
-from deid_agent.recognize.dictionaries import DictionaryRecognizer
-from deid_agent.recognize.known import KnownRecognizer
-from deid_agent.recognize.knownnames import Words
-from deid_agent.recognize.logins import LoginRecognizer
-from deid_agent.recognize.pattern import PatternRecognizer
-from deid_agent.ruleset import Ruleset
-
-_KINDS: Mapping[str, Callable[[Ruleset], Recognizer]] = MappingProxyType(
-    {
-        "known": lambda rules: KnownRecognizer(Words.of(rules.lexicons)),
-        "patterns": lambda rules: PatternRecognizer(rules.patterns),
-        "dictionary": lambda rules: DictionaryRecognizer(Dictionaries.load(rules.folder)),
-        "logins": lambda rules: LoginRecognizer(rules.lexicons["common"]),
-    }
+from deid_agent.model import BesideModels, Confidence, ConfigurationError, Document, Source, SourceTraits, Span
+from deid_agent.nlp import (
+    LOW_CONFIDENCE,
+    LOW_CONFIDENCE_NAME,
+    CharacterCrf,
+    FilteredNames,
+    GatedCrf,
+    NameFilter,
+    NetworkTagger,
+    TokenCrf,
+    load_crf,
+    load_network,
+    load_svm,
 )
+from deid_agent.recognize.consistency import ConsistencyPass
+from deid_agent.recognize.known_people import NameLexicons
+from deid_agent.recognize.known_phi import KnownRecognizer
+from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
+from deid_agent.recognize.resolve import Profile, Resolver
+from deid_agent.recognize.tagger import Model, Recognizer, Tagger
+from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset
 
-SYSTEMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "default": ("known", "patterns", "logins"),
-        "none": (),
-        "patterns": ("patterns",),
-        "known": ("known",),
-        "dictionary": ("dictionary",),
-        "patterns-dictionary": ("patterns", "dictionary"),
-    }
-)
-"""Names a user may choose and the recognizers that each switches on, in order."""
+
+@dataclass(frozen=True, slots=True)
+class PatternRecognizer:
+    """All pattern rules of a rule set, in the order of their ids.
+
+    Source: Dehghan 2015 section 2.2, Liu 2015 table 2 (orthographic, lexical and context conditions for each type).
+    """
+
+    rules: tuple[Rule, ...] = field(repr=False)
+    name: str = "patterns"
+
+    @property
+    def sources(self) -> Mapping[Source, SourceTraits]:
+        """One source for each rule."""
+        return {rule.source: rule.traits for rule in self.rules}
+
+    def recognize(self, doc: Document) -> Iterator[Span]:
+        """The spans of each rule; two rules may propose the same text."""
+        for rule in self.rules:
+            for start, end in rule.find(doc):
+                yield Span(start, end, rule.types[0], rule.source)
+
+
+RECOGNIZER_SETS = ("default", "none", "patterns", "known", "dictionary", "patterns-dictionary")
+"""The names of recognizer sets. ``none`` has no recognizers."""
+_EVERY_SET = frozenset(RECOGNIZER_SETS) - {"none"}
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredRecognizer:
+    """How to build a recognizer, and the sets that it belongs to."""
+
+    build: Callable[[Ruleset], Recognizer]
+    sets: frozenset[str] = _EVERY_SET
+
+
+RECOGNIZERS: dict[str, RegisteredRecognizer] = {
+    "known": RegisteredRecognizer(
+        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons)), frozenset({"default", "known"})
+    ),
+    "patterns": RegisteredRecognizer(
+        lambda rules: PatternRecognizer(rules.patterns), frozenset({"default", "patterns", "patterns-dictionary"})
+    ),
+    "dictionary": RegisteredRecognizer(
+        lambda rules: DictionaryRecognizer(Dictionaries.load(rules.folder)),
+        frozenset({"dictionary", "patterns-dictionary"}),
+    ),
+    "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
+}
+"""Every recognizer by name, in the order in which they run."""
 
 
 def load_rules(rules: Path) -> Ruleset:
-    """The rule set under ``rules``, with our checks. Raises ``ConfigurationError`` for a bad rule."""
-    return rulefile.load(rules, CHECKS)
+    """The rule set in folder ``rules`` with the built-in checks. Raises ``ConfigurationError`` for an invalid rule."""
+    return load_ruleset(rules, CHECKS)
 
 
-def assemble(rules: Ruleset, system: str) -> tuple[Recognizer, ...]:
-    """The recognizers of ``system`` over a loaded rule set.
+def assemble_recognizers(rules: Ruleset, name: str) -> tuple[Recognizer, ...]:
+    """The recognizers of the recognizer set ``name`` over a loaded rule set.
 
-    Raises ``ConfigurationError`` listing the names for an unknown one.
+    Raises ``ConfigurationError`` with the names of all sets if there is no such set.
     """
-    if system not in SYSTEMS:
-        raise ConfigurationError(f"unknown recognizer system {system}: one of {', '.join(SYSTEMS)}")
-    return tuple(_KINDS[kind](rules) for kind in SYSTEMS[system])
+    if name not in RECOGNIZER_SETS:
+        raise ConfigurationError(f"unknown recognizer system {name}: one of {', '.join(RECOGNIZER_SETS)}")
+    return tuple(each.build(rules) for each in RECOGNIZERS.values() if name in each.sets)
+
+
+class ModelRole(StrEnum):
+    """The part that a model of the models folder has in a system."""
+
+    TOKEN = "token"  # noqa: S105 - a word, not a secret
+    CHARACTER = "character"
+    UNCERTAIN_LINES = "uncertain-lines"  # the character model, for lines in which the token model before it is unsure
+    NAMES = "names"  # the name filter, in addition to the other models
+    NETWORK = "network"  # the recurrent network, in addition to the other models
+    AVERAGE = "average"  # the recurrent network, averaged with the token model before it
+    FILTER = "filter"  # the name filter decides about the names of the recognizers; their other spans are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class TaggerSystem:
+    """A recognizer set, models (file names in the models folder) with their roles, and the stages after them.
+
+    ``models_decide``: the models were trained on the recognizers' spans and overrule them, see ``Tagger``.
+    """
+
+    recognizers: str
+    models: tuple[tuple[str, ModelRole], ...] = ()
+    consistency: bool = False
+    models_decide: bool = False
+
+
+_TOKEN = ("token", ModelRole.TOKEN)
+_NETWORK = ("network", ModelRole.NETWORK)
+_AVERAGED_NETWORK = ("network", ModelRole.AVERAGE)
+_CHARACTER = ("character", ModelRole.UNCERTAIN_LINES)
+_NAMES = ("names", ModelRole.NAMES)
+_HYBRID = TaggerSystem("default", (_TOKEN, _AVERAGED_NETWORK), consistency=True, models_decide=True)
+
+SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
+    {
+        "default": _HYBRID,
+        "hybrid": _HYBRID,
+        "features": TaggerSystem("default", (_TOKEN,), consistency=True, models_decide=True),
+        "network": TaggerSystem("default", (_NETWORK,), consistency=True, models_decide=True),
+        "union": TaggerSystem("default", (_TOKEN, _NETWORK), consistency=True, models_decide=True),
+        "token": TaggerSystem("default", (_TOKEN,), models_decide=True),
+        "thorough": TaggerSystem("default", (_TOKEN, _CHARACTER, _NAMES), consistency=True, models_decide=True),
+        "rules": TaggerSystem("default", consistency=True),
+        "rules-once": TaggerSystem("default"),
+        "dehghan2015": TaggerSystem("patterns-dictionary", (("dehghan-token", ModelRole.TOKEN),), consistency=True),
+        "zuccon2014": TaggerSystem("patterns", (("zuccon-token", ModelRole.TOKEN),)),
+        "liu2015": TaggerSystem("patterns", (("liu-character", ModelRole.CHARACTER), ("liu-token", ModelRole.TOKEN))),
+        "dernoncourt2016": TaggerSystem("none", (("dernoncourt-network", ModelRole.NETWORK),)),
+        "ferrandez2012": TaggerSystem("patterns-dictionary", (("names", ModelRole.FILTER),)),
+        **{name: TaggerSystem(name) for name in RECOGNIZER_SETS if name != "default"},
+    }
+)
+"""The systems that configuration may name: the product's own and the published ones."""
+
+_LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.15})
+"""The probability of PHI from which a token is proposed even if its likeliest label is no PHI."""
+
+
+def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
+    """The tagger of system ``name`` with all its lists and models loaded.
+
+    Raises ``ConfigurationError`` with all names for an unknown system, or with the model that is missing or changed.
+    """
+    system = SYSTEMS.get(name)
+    if system is None:
+        raise ConfigurationError(f"unknown recognizer system {name}: one of {', '.join(SYSTEMS)}")
+    recognizers = assemble_recognizers(rules, system.recognizers)
+    low = frozenset(
+        source
+        for recognizer in recognizers
+        for source, traits in recognizer.sources.items()
+        if traits.confidence is Confidence.LOW
+    )
+    resolver = Resolver(profile, rules, low)
+    if not system.models and not system.consistency:
+        return Tagger(recognizers, resolver)
+    lists = Dictionaries.load(rules.folder)
+    least = _LEAST[profile] if system.models_decide else 1.0
+    loaded: list[Model] = []
+    for model, role in system.models:
+        match role:
+            case ModelRole.TOKEN:
+                loaded.append(TokenCrf(load_crf(models, model), lists, least))
+            case ModelRole.NETWORK:
+                loaded.append(NetworkTagger(load_network(models, model), lists, least))
+            case ModelRole.AVERAGE:
+                token, network = _token_model(loaded), NetworkTagger(load_network(models, model), lists)
+                loaded[-1] = replace(token, ensemble=(*token.ensemble, network))
+            case ModelRole.CHARACTER:
+                loaded.append(CharacterCrf(load_crf(models, model), lists))
+            case ModelRole.UNCERTAIN_LINES:
+                loaded[-1] = GatedCrf(_token_model(loaded), CharacterCrf(load_crf(models, model), lists))
+            case ModelRole.NAMES:
+                loaded.append(NameFilter(load_svm(models, model), lists))
+            case ModelRole.FILTER:
+                recognizers = _filter_names(recognizers, resolver, NameFilter(load_svm(models, model), lists))
+            case unknown:
+                assert_never(unknown)
+    consistency = ConsistencyPass(lists, low | {LOW_CONFIDENCE, LOW_CONFIDENCE_NAME}) if system.consistency else None
+    return Tagger(recognizers, resolver, tuple(loaded), consistency, system.models_decide)
+
+
+def _token_model(loaded: list[Model]) -> TokenCrf:
+    """The last loaded model, which must be a token model."""
+    if not loaded or not isinstance(loaded[-1], TokenCrf):
+        raise ConfigurationError("a model that refines the token model must follow it in the system's list of models")
+    return loaded[-1]
+
+
+def _filter_names(recognizers: tuple[Recognizer, ...], resolver: Resolver, names: NameFilter) -> tuple[Recognizer, ...]:
+    """The name filter in place of the recognizers whose spans it has learned to judge; the others remain."""
+    others = tuple(each for each in recognizers if _remains_beside_models(each))
+    judged = tuple(each for each in recognizers if not _remains_beside_models(each))
+    return (FilteredNames(Tagger(judged, resolver).find, names), *others)
+
+
+def _remains_beside_models(recognizer: Recognizer) -> bool:
+    traits = recognizer.sources.values()
+    return not traits or any(each.beside_models is BesideModels.ALWAYS for each in traits)

@@ -1,5 +1,27 @@
-"""Realistic replacements: same shape, stable in their scope, made from one secret and nothing else."""
+"""Surrogates: realistic replacements of the same shape, stable within their scope, derived from one secret only."""
 
-from deid_agent.surrogate.surrogates import DateScope, Scope, Surrogates
+from deid_agent.surrogate.calendars import ADULT_BIRTH_DAYS, ADULT_DAYS, DateShifts, birth_offsets, event_bases
+from deid_agent.surrogate.dates import connects_days
+from deid_agent.surrogate.lists import pin_names
+from deid_agent.surrogate.methods import Period, coarsen_date, generalize, mask
+from deid_agent.surrogate.numeric_dates import detect_day_first
+from deid_agent.surrogate.people import NamedPerson, Scope
+from deid_agent.surrogate.surrogates import Surrogates
 
-__all__ = ["DateScope", "Scope", "Surrogates"]
+__all__ = [
+    "ADULT_BIRTH_DAYS",
+    "ADULT_DAYS",
+    "DateShifts",
+    "NamedPerson",
+    "Period",
+    "Scope",
+    "Surrogates",
+    "birth_offsets",
+    "coarsen_date",
+    "connects_days",
+    "detect_day_first",
+    "event_bases",
+    "generalize",
+    "mask",
+    "pin_names",
+]

@@ -1,9 +1,8 @@
 """Keyed choice: digests, indices and permutations from one secret.
 
-Everything a surrogate depends on goes through ``Key.digest``: BLAKE2b in keyed
-mode (RFC 7693, section 2.9), the parts length-prefixed, so that no two lists of
-parts give one message. No state, no random source, no ``hash()``: the same on
-every machine and Python version.
+Every surrogate is derived with ``KeyedHash.digest``: BLAKE2b in keyed mode (RFC 7693, section 2.9). The parts are
+length-prefixed, so that two lists of parts never give the same message. There is no state, no random source and no
+``hash()``: results are the same on every machine and Python version.
 """
 
 from dataclasses import dataclass, field
@@ -11,14 +10,14 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import gcd, isqrt
 
-from deid_agent.errors import ConfigurationError
+from deid_agent.model import ConfigurationError
 
 _ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A secret of any length, never shown. Raises ``ConfigurationError`` where it is empty."""
+class KeyedHash:
+    """A secret of any length, hidden in ``repr``. Raises ``ConfigurationError`` for an empty secret."""
 
     secret: bytes = field(repr=False)
 
@@ -28,7 +27,7 @@ class Key:
         object.__setattr__(self, "secret", blake2b(self.secret, person=b"deid-surrogate").digest())
 
     def digest(self, *parts: str) -> bytes:
-        """32 bytes that only the secret's owner can compute from ``parts``."""
+        """32 bytes that only the owner of the secret can compute from ``parts``."""
         message = b"".join(b"%d:%b" % (len(p), p) for p in (_bytes(part) for part in parts))
         return blake2b(message, key=self.secret, digest_size=32).digest()
 
@@ -41,7 +40,7 @@ class Key:
         return self.number(*parts) % size
 
     def permutation(self, size: int, tweak: str) -> "Permutation":
-        """The permutation of [0, size) that belongs to ``tweak``."""
+        """The permutation of [0, size) for ``tweak``."""
         return _permutation(self, size, tweak)
 
 
@@ -49,19 +48,18 @@ class Key:
 class Permutation:
     """A keyed permutation of [0, size) that is one single cycle.
 
-    p is a generalised Feistel network over [0, rows * columns) with cycle walking
-    (Black & Rogaway 2002, sections 4 and 5): each round adds a keyed function of one half to the
-    other, which can be subtracted again, so p is a bijection; walking out-of-range
-    values on until they are in range keeps it one on [0, size).
+    p is a generalised Feistel network over [0, rows * columns) with cycle walking (Black & Rogaway 2002, sections 4
+    and 5). Each round adds a keyed function of one half to the other half and can be undone by subtraction, so p is a
+    bijection. Values out of range are mapped again until they are in range, so p is also a bijection of [0, size).
 
-    What ids go through is q(x) = p^-1(p(x) + step mod size), with gcd(step, size) = 1.
-    q is p's conjugate of a rotation, hence a bijection. The rotation is one cycle of length
-    ``size``, so q is one too: no x maps to itself (size > 1), and from any x the walk x, q(x), q(q(x)), ...
-    meets every value. So for any subset S with two or more values, "walk on until in S
-    again" is a bijection of S without fixed points: that is how checksums, leading zeros and hexadecimal are kept.
+    Identifiers are mapped by q(x) = p^-1(p(x) + step mod size), with gcd(step, size) = 1. q is a conjugate of a
+    rotation by p, hence a bijection. The rotation is one cycle of length ``size``, so q is one cycle too: no x maps to
+    itself (size > 1), and the walk x, q(x), q(q(x)), ... visits every value. Therefore, for any subset S of two or
+    more values, "apply q until the value is in S again" is a bijection of S without fixed points. This preserves
+    checksums, leading zeros and hexadecimal form.
     """
 
-    key: Key = field(repr=False)
+    key: KeyedHash = field(repr=False)
     size: int
     tweak: str
     rows: int
@@ -70,7 +68,7 @@ class Permutation:
     round_keys: tuple[bytes, ...] = field(repr=False)
 
     def next(self, x: int) -> int:
-        """q(x), for x in [0, size); differs from x where size > 1."""
+        """q(x), for x in [0, size); differs from x if size > 1."""
         return self._backward((self._forward(x) + self.step) % self.size)
 
     def _forward(self, x: int) -> int:
@@ -99,13 +97,13 @@ class Permutation:
 
 
 def _round(key: bytes, half: int) -> int:
-    """512 bits for one half; callers keep halves below 256 bits, so that the reduction shows no bias."""
+    """512 bits for one half. Callers keep halves below 256 bits, so that the reduction has no measurable bias."""
     message = half.to_bytes((half.bit_length() + 7) // 8 or 1, "big")
     return int.from_bytes(blake2b(message, key=key, digest_size=64).digest(), "big")
 
 
 @lru_cache(maxsize=4096)
-def _permutation(key: Key, size: int, tweak: str) -> Permutation:
+def _permutation(key: KeyedHash, size: int, tweak: str) -> Permutation:
     if size < 1:
         raise ValueError("a permutation needs at least one value")
     columns = isqrt(size - 1) + 1
@@ -118,5 +116,5 @@ def _permutation(key: Key, size: int, tweak: str) -> Permutation:
 
 
 def _bytes(part: str) -> bytes:
-    """UTF-8 that takes lone surrogates too: no string may raise."""
+    """UTF-8 that also encodes lone surrogates, so that no string raises."""
     return part.encode("utf-8", "surrogatepass")

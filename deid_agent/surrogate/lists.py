@@ -1,39 +1,45 @@
-"""The word lists that surrogates are drawn from: ``rules/surrogate``, read once, frozen.
+"""The word lists that surrogates are drawn from, and names in scripts other than Latin.
 
-A surrogate is an index into these lists, so a changed list changes surrogates:
-``Lists.digest`` belongs into the configuration digest of the audit.
+The default names are the files of ``rules/surrogate/names``: a frozen copy of what Faker's providers hold. A policy may
+name other Faker locales or providers, which are read when the policy is loaded (docs/decisions/0015). A surrogate is an
+index into these lists, so a changed list changes surrogates. ``SurrogateLists.digest`` identifies them.
 """
 
+import importlib
+import pkgutil
+import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from deid_agent.errors import ConfigurationError
-from deid_agent.surrogate.shape import fold
+from deid_agent.model import ConfigurationError
+from deid_agent.surrogate.keyed import KeyedHash
+from deid_agent.surrogate.shape import fold, match_case
 
 PARTS = ("female", "male", "family")
 ANY = "any"  # the pool of all origins in Latin letters together
+SITE = "site"  # the pool of the locales and providers that the policy names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """Names of one origin and part. ``by_letter`` is empty for scripts other than Latin."""
+    """Names of one origin and part, also by first letter. ``by_letter`` is empty for scripts other than Latin."""
 
     words: tuple[str, ...]
     by_letter: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lists:
-    """All lists; two objects are equal only where they are one.
+class SurrogateLists:
+    """All lists. Objects compare by identity.
 
-    ``pools`` is keyed by origin and part, without names that are ordinary words; ``origin_of`` by part and folded
-    name, with them. Of the other files, texts became ``sets`` of words, arrays ``phrases`` in their order, tables
-    ``tables``.
+    ``pools`` has the names by origin and part, without names that are ordinary words. ``origin_of`` has the origin by
+    part and folded name, ordinary words included. From the other files, texts are ``sets`` of words, arrays are
+    ``phrases`` in their order, and tables are ``tables``.
     """
 
     pools: Mapping[tuple[str, str], Pool] = field(repr=False)
@@ -42,15 +48,20 @@ class Lists:
     phrases: Mapping[str, tuple[str, ...]] = field(repr=False)
     tables: Mapping[str, Mapping[str, str]] = field(repr=False)
     digest: str
+    names_digest: str = ""
+    """SHA-256 (hex) of the names of the policy's locales and providers; empty if it names none."""
 
     def has(self, part: str, folded: str) -> bool:
-        """True where a name stands in some list of that part."""
+        """True if some list of that part has the name."""
         return (part, folded) in self.origin_of
 
 
 @lru_cache(maxsize=4)
-def load(rules: Path) -> Lists:
-    """The lists under ``rules/surrogate``. Raises ``ConfigurationError`` naming the file that is missing or wrong."""
+def load_lists(rules: Path, locales: tuple[str, ...] = (), providers: tuple[str, ...] = ()) -> SurrogateLists:
+    """The lists in ``rules/surrogate``, with the names of Faker ``locales`` and ``providers`` instead if there are any.
+
+    Raises ``ConfigurationError`` with the file that is missing or invalid, and for an unknown locale or provider.
+    """
     folder = rules / "surrogate"
     digest = sha256()
     sets: dict[str, frozenset[str]] = {}
@@ -72,30 +83,38 @@ def load(rules: Path) -> Lists:
         data = _read(path, digest.update)
         latin = data.get("script") == "latin"
         for part in PARTS:
-            words = tuple(_words(path, data, part))
+            words = tuple(_read_words(path, data, part))
             drawn = tuple(word for word in words if fold(word) not in ordinary) if latin else words
             pools[path.stem, part] = Pool(drawn, _by_letter(drawn) if latin else MappingProxyType({}))
             for word in words:
                 origins.setdefault((part, fold(word)), []).append(path.stem)
     if not pools:
-        raise ConfigurationError(f"{folder / 'names'} holds no surrogate lists of names: point rules to a whole folder")
+        raise ConfigurationError(
+            f"{folder / 'names'} has no lists of names for surrogates: point rules to the packaged folder"
+        )
     if not sets:
-        raise ConfigurationError(f"{folder} holds no surrogate lists: point rules to the packaged folder")
-    _add_any(pools)
-    return Lists(
+        raise ConfigurationError(f"{folder} has no lists for surrogates: point rules to the packaged folder")
+    _add_common_pools(pools)
+    names_digest = _add_provider_pools(pools, locales, providers, ordinary) if locales or providers else ""
+    digest.update(names_digest.encode())
+    return SurrogateLists(
         MappingProxyType(pools),
-        MappingProxyType({name: _chief(name[0], found) for name, found in origins.items()}),
+        MappingProxyType({name: _main_origin(found) for name, found in origins.items()}),
         MappingProxyType(sets),
         MappingProxyType(phrases),
         MappingProxyType(tables),
         digest.hexdigest(),
+        names_digest,
     )
 
 
-def _chief(part: str, origins: list[str]) -> str:
-    """The origin that a name of several counts as; American family names include Spanish and Vietnamese ones."""
-    first = ("vi", "es", "en") if part == "family" else ("en",)
-    return next((origin for origin in first if origin in origins), origins[0])
+def _main_origin(origins: list[str]) -> str:
+    """The origin of a name that several have: "en" if it is one of them.
+
+    American family names include the frequent Spanish and Vietnamese names. If Nguyen became another Vietnamese name, a
+    reader would guess it from its surrogate in four of ten cases.
+    """
+    return "en" if "en" in origins else origins[0]
 
 
 def _read(path: Path, note: Callable[[bytes], None]) -> dict[str, object]:
@@ -108,7 +127,7 @@ def _read(path: Path, note: Callable[[bytes], None]) -> dict[str, object]:
     return data
 
 
-def _words(path: Path, data: Mapping[str, object], part: str) -> list[str]:
+def _read_words(path: Path, data: Mapping[str, object], part: str) -> list[str]:
     value = data.get(part)
     if not isinstance(value, str) or not value.split():
         raise ConfigurationError(f"{path}: {part} must be a text of names: restore the packaged file")
@@ -122,8 +141,186 @@ def _by_letter(words: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({letter: tuple(found) for letter, found in letters.items()})
 
 
-def _add_any(pools: dict[tuple[str, str], Pool]) -> None:
+def _add_common_pools(pools: dict[tuple[str, str], Pool]) -> None:
     for part in PARTS:
         merged = (pool.words for (_, p), pool in sorted(pools.items()) if p == part and pool.by_letter)
         words = tuple(sorted({word for pool in merged for word in pool}))
         pools[ANY, part] = Pool(words, _by_letter(words))
+
+
+# Names of Faker's providers
+
+_ELEMENTS = {
+    "female": ("first_names_female",),
+    "male": ("first_names_male",),
+    "family": ("last_names", "last_names_male", "unisex_last_names"),
+}
+_UNISEX = ("first_names",)
+_METHODS = {"female": "first_name_female", "male": "first_name_male", "family": "last_name"}
+_DRAWS = 4096
+_LOCALE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
+_LATIN_WORD = re.compile(r"[^\W\d_]{2,}")
+_FEWEST = 20
+
+
+def _add_provider_pools(
+    pools: dict[tuple[str, str], Pool], locales: Sequence[str], providers: Sequence[str], ordinary: frozenset[str]
+) -> str:
+    """Add the names of locales and providers; their digest. Names in another script replace the pool of that script."""
+    digest = sha256()
+    classes = [(f"locale {name}", _load_locale(name)) for name in locales]
+    classes += [(f"provider {name}", _load_provider(name)) for name in providers]
+    for part in PARTS:
+        found = {word for name, provider in classes for word in _names_of(name, provider, part)}
+        by_script: dict[str | None, list[str]] = {}
+        for word in sorted(found):
+            by_script.setdefault(detect_script(word), []).append(word)
+        digest.update(f"{part}:{' '.join(sorted(found))}\n".encode())
+        for script, words in by_script.items():
+            if script is None:
+                kept = tuple(word for word in words if _LATIN_WORD.fullmatch(word) and fold(word) not in ordinary)
+                pools[SITE, part] = Pool(kept, _by_letter(kept))
+            else:
+                pools[script, part] = Pool(tuple(words), MappingProxyType({}))
+    return digest.hexdigest()
+
+
+def pin_names(rules: Path, locales: tuple[str, ...], providers: tuple[str, ...], expected: str) -> str:
+    """The digest of the names of locales and providers; empty if there are none.
+
+    Raises ``ConfigurationError`` as ``load_lists``, and if the digest does not begin with ``expected``.
+    """
+    digest = load_lists(rules, locales, providers).names_digest if locales or providers else ""
+    if not digest.startswith(expected):
+        raise ConfigurationError(
+            f"[surrogates] digest: the names of these locales and providers have the digest {digest[:16]}, so names "
+            "would not join with those published before; install the former release of Faker or of the provider, or "
+            "accept the new names with this digest"
+        )
+    return digest
+
+
+def _load_locale(locale: str) -> type:
+    """Faker's provider of names of a locale."""
+    package = importlib.import_module("faker.providers.person")
+    if _LOCALE.fullmatch(locale) and any(module.name == locale for module in pkgutil.iter_modules(package.__path__)):
+        provider: type = importlib.import_module(f"faker.providers.person.{locale}").Provider
+        return provider
+    known = ", ".join(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
+    raise ConfigurationError(f"[surrogates] locales: Faker has no names of {locale!r}; use one of {known}")
+
+
+def _load_provider(name: str) -> type:
+    """The class that ``package.module:Class`` names."""
+    module, _, attribute = name.partition(":")
+    advice = "write package.module:Class, and install the package beside deid-agent (PYTHONPATH for a single file)"
+    try:
+        found = getattr(importlib.import_module(module), attribute) if module and attribute else None
+    except (ImportError, AttributeError) as fault:
+        raise ConfigurationError(f"[surrogates] providers: {name!r}: {fault}; {advice}") from None
+    if not isinstance(found, type):
+        raise ConfigurationError(f"[surrogates] providers: {name!r} is no class; {advice}")
+    return found
+
+
+def _names_of(name: str, provider: type, part: str) -> frozenset[str]:
+    """The names of one part. Raises ``ConfigurationError`` if there are too few to hide anyone among them."""
+    raw = read_elements(provider, _ELEMENTS[part]) or (() if part == "family" else read_elements(provider, _UNISEX))
+    words = clean_names(raw or _draw_names(provider, _METHODS[part]))
+    if len(words) < _FEWEST:
+        attributes = " or ".join((_ELEMENTS[part][0], f"{_METHODS[part]}()"))
+        raise ConfigurationError(
+            f"[surrogates] {name}: {len(words)} names of one word for {part}; give at least {_FEWEST} in {attributes}"
+        )
+    return words
+
+
+def read_elements(provider: type, attributes: Iterable[str]) -> tuple[str, ...]:
+    """The elements of a Faker provider in these attributes, weights ignored, without those of Faker's base class."""
+    found: dict[str, None] = {}
+    for attribute in attributes:
+        owners = (vars(owner) for owner in provider.__mro__ if owner.__module__ != "faker.providers.person")
+        found.update(dict.fromkeys(next((own[attribute] for own in owners if attribute in own), ())))
+    return tuple(found)
+
+
+def clean_names(names: Iterable[str]) -> frozenset[str]:
+    """The names that are one word, in title case."""
+    stripped = (name.strip().title() if name.isupper() and name.isascii() else name.strip() for name in names)
+    return frozenset(name for name in stripped if name and len(name.split()) == 1 and name[0].isalpha())
+
+
+def _draw_names(provider: type, method: str) -> list[str]:
+    """The names that a method gives in 4,096 draws with a fixed seed, which is no secret."""
+    generator = importlib.import_module("faker.generator").Generator()
+    generator.seed_instance(0)
+    draw = getattr(provider(generator), method, None)
+    return [str(draw()) for _ in range(_DRAWS)] if draw is not None else []
+
+
+# Names in scripts other than Latin
+
+_RANGES = (
+    ("greek", 0x0370, 0x03FF),
+    ("cyrillic", 0x0400, 0x052F),
+    ("armenian", 0x0530, 0x058F),
+    ("hebrew", 0x0590, 0x05FF),
+    ("arabic", 0x0600, 0x077F),
+    ("devanagari", 0x0900, 0x097F),
+    ("bengali", 0x0980, 0x09FF),
+    ("gujarati", 0x0A80, 0x0AFF),
+    ("tamil", 0x0B80, 0x0BFF),
+    ("thai", 0x0E00, 0x0E7F),
+    ("georgian", 0x10A0, 0x10FF),
+    ("hangul", 0x1100, 0x11FF),
+    ("kana", 0x3040, 0x30FF),
+    ("han", 0x3400, 0x9FFF),
+    ("hangul", 0xAC00, 0xD7AF),
+)
+
+
+def detect_script(word: str) -> str | None:
+    """The script of the word's first letter; None for Latin and for scripts without a list."""
+    point = ord(word[0]) if word else 0
+    if point < 0x0370:
+        return None
+    return next((name for name, first, last in _RANGES if first <= point <= last), None)
+
+
+def replace_script_word(
+    key: KeyedHash, lists: SurrogateLists, domain: str, script: str, word: str, part: str, sex: str = ""
+) -> str:
+    """A name in that script. ``part`` is family, given, or whole (family and given name without a space).
+
+    ``sex`` is female, male or empty; then the given name decides.
+    """
+    if part == "whole" and script in ("han", "hangul") and len(word) > 1:
+        double = len(word) > 2 and lists.has("family", fold(word[:2]))
+        cut = 2 if double else 1
+        family = _draw_script_word(key, lists, domain, script, "family", word[:cut])
+        return family + _draw_script_word(
+            key, lists, domain, script, sex or _gender(key, lists, domain, word[cut:]), word[cut:]
+        )
+    if part == "whole":
+        part = "family" if lists.has("family", fold(word)) else "given"
+    gender = part if part == "family" else sex or _gender(key, lists, domain, word)
+    return _draw_script_word(key, lists, domain, script, gender, word)
+
+
+def _gender(key: KeyedHash, lists: SurrogateLists, domain: str, word: str) -> str:
+    folded = fold(word)
+    female, male = lists.has("female", folded), lists.has("male", folded)
+    if female != male:
+        return "female" if female else "male"
+    return ("female", "male")[key.index(2, domain, "gender", folded)]
+
+
+@lru_cache(maxsize=8192)
+def _draw_script_word(key: KeyedHash, lists: SurrogateLists, domain: str, script: str, part: str, word: str) -> str:
+    pool = lists.pools[script, part].words
+    folded = fold(word)
+    alike = [name for name in pool if len(name) == len(word)]
+    choice = alike if len(alike) > 1 else list(pool)
+    at = key.index(len(choice), domain, part, folded)
+    new = choice[at]
+    return match_case(word, new if fold(new) != folded else choice[(at + 1) % len(choice)])

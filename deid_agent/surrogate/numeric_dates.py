@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 
-from deid_agent.surrogate.calendars import Shift, valid
+from deid_agent.surrogate.calendars import Shift, make_date
 
 _PLAUSIBLE = range(1800, 2200)
 
@@ -20,24 +20,24 @@ _THREE = re.compile(
 )
 _TWO = re.compile(rf"(\d{{1,4}})({_SEP}['’]?)(\d{{1,4}})")
 _WRITTEN = re.compile(r"(?<![\d/.\-])(\d{1,2})[/.\-](\d{1,2})(?:[/.\-](\d{4}|\d\d))?(?![\d/\-]|\.\d)")
-_SECOND = re.compile(r"\d\s?[/.\-–—]\s?\d{1,2}\s?[/.\-–—]\s?\d\d")  # behind a date that is no time, but a date
+_SECOND = re.compile(r"\d\s?[/.\-–—]\s?\d{1,2}\s?[/.\-–—]\s?\d\d")  # after a date: a second date, not a time
 _HAN = re.compile(r"(\d{2,4})(\s*年\s*)(\d{1,2})(\s*月\s*)(?:(\d{1,2})(\s*[日号].*)?)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A shifted date: the text, the day it stands for, and whether year, month and day were all written."""
+class FoundDate:
+    """A shifted date: its text, its day, and ``whole``: the text has year, month and day."""
 
     text: str = field(repr=False)
     day: date = field(repr=False)
     whole: bool
 
 
-def day_first(values: Iterable[str], known: Collection[date] = ()) -> bool | None:
-    """Whether these dates of one document put the day before the month; None where nothing says it.
+def detect_day_first(values: Iterable[str], known: Collection[date] = ()) -> bool | None:
+    """True if these dates of one document put the day before the month; None if they leave it open.
 
-    Asked in this order: days with a year that can be read one way only (23/01/2018), those that are a ``known`` day
-    in one reading alone, those without a year (23/1). More votes win.
+    The majority decides: first among dates with a year that have one reading only (23/01/2018), then among those that
+    are a ``known`` day in one reading only, then among dates without a year (23/1).
     """
     votes = [0, 0, 0]
     for found in (found for value in values for found in _WRITTEN.finditer(value)):
@@ -53,8 +53,8 @@ def day_first(values: Iterable[str], known: Collection[date] = ()) -> bool | Non
     return deciding > 0 if deciding else None
 
 
-def numeric_date(text: str, shift: Shift) -> Found | None:
-    """``text`` with its date shifted, in its own form; None where it is no date in digits."""
+def shift_numeric_date(text: str, shift: Shift) -> FoundDate | None:
+    """The date shifted in its own form; None if ``text`` is not a date in digits."""
     if not text[:1].isdecimal() or not text[:1].isascii():
         return None
     if len(text) == 6 and text.isdigit():
@@ -65,27 +65,27 @@ def numeric_date(text: str, shift: Shift) -> Found | None:
     return next((read(found, shift) for form, read in forms if (found := form.fullmatch(text))), None)
 
 
-def _compact(found: "re.Match[str]", shift: Shift) -> Found | None:
-    """HL7: precision and time as they were; a day that does not exist loses precision, not type."""
+def _compact(found: "re.Match[str]", shift: Shift) -> FoundDate | None:
+    """An HL7 date with its precision and time. A day that does not exist is left out, so that the type stays valid."""
     year, month, day = (int(part) if part else None for part in found.group(1, 2, 3))
     tail = (found[4] or "") + (found[5] or "")
     if year is None or not 1 <= year <= 9999 or (tail and not (month and day)):
         return None
     if len(found[0]) in (4, 8) and year not in _PLAUSIBLE and _packed(found[0], shift):
         return None
-    if month and day and (whole := valid(year, month, day)):
-        new = shift.of(whole)
-        return Found(f"{new.year:04d}{new.month:02d}{new.day:02d}{tail}", new, True)
+    if month and day and (whole := make_date(year, month, day)):
+        new = shift.move(whole)
+        return FoundDate(f"{new.year:04d}{new.month:02d}{new.day:02d}{tail}", new, True)
     month = month if month in range(1, 13) else None
-    base = shift.within(year, month) if month or year in _PLAUSIBLE else None
+    base = shift.representative_day(year, month) if month or year in _PLAUSIBLE else None
     if base is None:
         return None
-    new = shift.of(base)
-    return Found(f"{new.year:04d}" + (f"{new.month:02d}" if month else ""), new, False)
+    new = shift.move(base)
+    return FoundDate(f"{new.year:04d}" + (f"{new.month:02d}" if month else ""), new, False)
 
 
-def _packed(text: str, shift: Shift) -> Found | None:
-    """Digits alone: MMDDYYYY, DDMMYYYY, YYYYMM, MMDDYY, DDMMYY, YYMMDD, MMDD."""
+def _packed(text: str, shift: Shift) -> FoundDate | None:
+    """Digits only: MMDDYYYY, DDMMYYYY, YYYYMM, MMDDYY, DDMMYY, YYMMDD, MMDD."""
     orders = {8: ("mdY", "dmY"), 6: ("Ym", "mdy", "dmy", "ymd"), 4: ("md",)}.get(len(text), ())
     for order in orders:
         parts: dict[str, int] = {}
@@ -98,72 +98,72 @@ def _packed(text: str, shift: Shift) -> Found | None:
         if new is None:
             continue
         written = {"Y": f"{new.year:04d}", "y": f"{new.year % 100:02d}", "m": f"{new.month:02d}", "d": f"{new.day:02d}"}
-        return Found("".join(written[mark] for mark in order), new, order not in ("Ym", "md"))
+        return FoundDate("".join(written[mark] for mark in order), new, order not in ("Ym", "md"))
     return None
 
 
 def _packed_day(parts: dict[str, int], shift: Shift) -> date | None:
     year = parts["Y"] if "Y" in parts else shift.full_year(parts["y"]) if "y" in parts else None
     if year is None:
-        day = shift.near(parts["m"], parts["d"])
+        day = shift.nearest(parts["m"], parts["d"])
     elif "Y" in parts and year not in _PLAUSIBLE:
         day = None
     elif "d" in parts:
-        day = valid(year, parts["m"], parts["d"])
+        day = make_date(year, parts["m"], parts["d"])
     else:
-        day = shift.within(year, parts["m"]) if 1 <= parts["m"] <= 12 else None
-    return shift.of(day) if day else None
+        day = shift.representative_day(year, parts["m"]) if 1 <= parts["m"] <= 12 else None
+    return shift.move(day) if day else None
 
 
-def _iso(found: "re.Match[str]", shift: Shift) -> Found | None:
+def _iso(found: "re.Match[str]", shift: Shift) -> FoundDate | None:
     year, month = int(found[1]), int(found[2])
     if not (1 <= year <= 9999 and 1 <= month <= 12) or _SECOND.search(found[4] or ""):
         return None
-    whole = valid(year, month, int(found[3])) if found[3] else None
+    whole = make_date(year, month, int(found[3])) if found[3] else None
     if whole:
-        new = shift.of(whole)
-        return Found(f"{new.isoformat()}{found[4] or ''}", new, True)
-    base = shift.within(year, month)
+        new = shift.move(whole)
+        return FoundDate(f"{new.isoformat()}{found[4] or ''}", new, True)
+    base = shift.representative_day(year, month)
     if base is None:
         return None
-    new = shift.of(base)
-    return Found(f"{new.year:04d}-{new.month:02d}", new, False)
+    new = shift.move(base)
+    return FoundDate(f"{new.year:04d}-{new.month:02d}", new, False)
 
 
-def _three(found: "re.Match[str]", shift: Shift) -> Found | None:
+def _three(found: "re.Match[str]", shift: Shift) -> FoundDate | None:
     a, b, c = found[1], found[3], found[5]
     if _SECOND.search(found[6] or ""):
         return None
     if len(a) >= 3 or (int(a) > 31 and len(c) <= 2):
         order = "ymd"
-        day = valid(_year(a, shift), int(b), int(c))
+        day = make_date(_year(a, shift), int(b), int(c))
     elif len(c) in (2, 4):
         year = _year(c, shift)
         order = _order(int(a), int(b), found[2], shift) + "y"
         month, number = (int(a), int(b)) if order[0] == "m" else (int(b), int(a))
-        day = valid(year, month, number)
+        day = make_date(year, month, number)
     else:
         return None
     if day is None:
         return None
-    new = shift.of(day)
+    new = shift.move(day)
     written = _written(order, (a, b, c), new)
-    return Found("".join((written[0], found[2], written[1], found[4], written[2], found[6] or "")), new, True)
+    return FoundDate("".join((written[0], found[2], written[1], found[4], written[2], found[6] or "")), new, True)
 
 
-def _two(found: "re.Match[str]", shift: Shift) -> Found | None:
+def _two(found: "re.Match[str]", shift: Shift) -> FoundDate | None:
     a, b = found[1], found[3]
     for order in _two_orders(a, b, found[2], shift):
         parts = dict(zip(order, (a, b), strict=True))
         if "y" in parts:
             month = int(parts["m"])
-            day = shift.within(_year(parts["y"], shift), month) if 1 <= month <= 12 else None
+            day = shift.representative_day(_year(parts["y"], shift), month) if 1 <= month <= 12 else None
         else:
-            day = shift.near(int(parts["m"]), int(parts["d"]))
+            day = shift.nearest(int(parts["m"]), int(parts["d"]))
         if day:
-            new = shift.of(day)
+            new = shift.move(day)
             written = _written(order, (a, b), new)
-            return Found(written[0] + found[2] + written[1], new, False)
+            return FoundDate(written[0] + found[2] + written[1], new, False)
     return None
 
 
@@ -179,7 +179,7 @@ def _two_orders(a: str, b: str, separator: str, shift: Shift) -> tuple[str, ...]
 
 
 def _order(a: int, b: int, separator: str, shift: Shift) -> str:
-    """Day or month first: by the numbers, then by what the document is known to do, then by the separator."""
+    """Day or month first: by the numbers, then by the order of the document, then by the separator."""
     if a > 12 or b > 12:
         return "dm" if a > 12 else "md"
     if shift.day_first is not None:
@@ -192,7 +192,7 @@ def _year(text: str, shift: Shift) -> int:
 
 
 def _written(order: str, originals: tuple[str, ...], new: date) -> list[str]:
-    """The parts of ``new`` in the widths of the originals: 3/14 stays unpadded, 03/04 padded."""
+    """The parts of ``new`` in the widths of the originals: padded like 03/04 or unpadded like 3/14."""
     small = [text for mark, text in zip(order, originals, strict=True) if mark in "md"]
     padded = all(len(text) == 2 for text in small)
     width = "02d" if padded else "d"
@@ -205,13 +205,13 @@ def _written(order: str, originals: tuple[str, ...], new: date) -> list[str]:
     return out
 
 
-def _han(found: "re.Match[str]", shift: Shift) -> Found | None:
+def _han(found: "re.Match[str]", shift: Shift) -> FoundDate | None:
     year, month = _year(found[1], shift), int(found[3])
-    whole = valid(year, month, int(found[5])) if found[5] else None
-    base = whole or (shift.within(year, month) if not found[5] and 1 <= month <= 12 else None)
+    whole = make_date(year, month, int(found[5])) if found[5] else None
+    base = whole or (shift.representative_day(year, month) if not found[5] and 1 <= month <= 12 else None)
     if base is None:
         return None
-    new = shift.of(base)
+    new = shift.move(base)
     written = f"{new.year % 100:02d}" if len(found[1]) == 2 else f"{new.year:04d}"
     tail = f"{new.day}{found[6] or ''}" if found[5] else ""
-    return Found(f"{written}{found[2]}{new.month}{found[4]}{tail}", new, bool(found[5]))
+    return FoundDate(f"{written}{found[2]}{new.month}{found[4]}{tail}", new, bool(found[5]))

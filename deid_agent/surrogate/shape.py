@@ -1,10 +1,11 @@
-"""What every surrogate keeps of its original: letter case, edges, line breaks."""
+"""The shape that a surrogate takes over from its original: letter case, outer white space, dashes, line breaks."""
 
 import re
 import unicodedata
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from deid_agent.text import plain
+from deid_agent.model import normalize_dashes
 
 _PLAIN = str.maketrans(
     {"đ": "d", "ð": "d", "ł": "l", "ø": "o", "ß": "ss", "æ": "ae", "œ": "oe", "þ": "th", "ħ": "h", "ı": "i"}
@@ -15,7 +16,7 @@ _BREAK = re.compile(r"[^\S\r\n]*(?:\r\n|\r|\n)\s*")
 
 @lru_cache(maxsize=65_536)
 def fold(text: str) -> str:
-    """Lower-case letters and digits of ``text`` without accents: two spellings of one value fold alike."""
+    """The letters and digits of ``text`` in lower case without accents. Two spellings of one value fold to one text."""
     if text.isascii():
         return _PUNCTUATION.sub("", text.lower())
     decomposed = unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN)
@@ -23,25 +24,25 @@ def fold(text: str) -> str:
 
 
 def _is_vowel_sign(char: str) -> bool:
-    """Marks that are part of a word in Indic and Thai scripts; Latin accents and Arabic vowel points are not."""
+    """True for marks that are a part of the word (Indic and Thai scripts); Latin accents and Arabic vowels are not."""
     return char > "\u0900" and unicodedata.category(char) in ("Mc", "Mn")
 
 
 def has_content(text: str) -> bool:
-    """True where something in ``text`` could name anyone: more than white space and ASCII punctuation."""
+    """True if ``text`` has more than white space and ASCII punctuation, so that it can identify someone."""
     return any(c.isalnum() or (not c.isascii() and not c.isspace()) for c in text)
 
 
-def same(a: str, b: str) -> bool:
-    """True where the two say the same thing (case, accents, punctuation and spacing aside)."""
+def is_same_text(a: str, b: str) -> bool:
+    """True if the two texts differ at most in case, accents, punctuation and spacing."""
     left, right = fold(a), fold(b)
     return left == right if left or right else a.split() == b.split()
 
 
-def in_case_of(original: str, word: str) -> str:
-    """``word`` in the letters of ``original``: OKAFOR gives ABCDE, okafor gives abcde.
+def match_case(original: str, word: str) -> str:
+    """``word`` in the letter case of ``original``: ABCDE for OKAFOR, abcde for okafor.
 
-    Accents go where the original has none like them: an ASCII or Latin-1 message could not carry the surrogate.
+    If ``original`` is ASCII or Latin-1, so is the result: a message in that charset could not hold other letters.
     """
     limit = 128 if original.isascii() else 256 if max(original) < "\u0100" else 0
     if limit and any(ord(c) >= limit for c in word):
@@ -61,8 +62,8 @@ def _unaccented(char: str) -> str:
     return base if base.isascii() else ""
 
 
-def edges(text: str) -> tuple[str, str, str]:
-    """Leading white space, the value, trailing white space."""
+def split_edges(text: str) -> tuple[str, str, str]:
+    """Split ``text`` into leading white space, value and trailing white space."""
     core = text.strip()
     if not core:
         return text, "", ""
@@ -70,30 +71,30 @@ def edges(text: str) -> tuple[str, str, str]:
     return text[:start], core, text[start + len(core) :]
 
 
-def with_signs_of(original: str, text: str) -> str:
-    """``text`` with the dashes and blanks of ``original`` one by one, where it has as many of them."""
-    signs = [c for c in original if plain(c) in "- "]
+def restore_dashes(original: str, text: str) -> str:
+    """``text`` with the kinds of dash and blank of ``original``, one by one; unchanged if their numbers differ."""
+    signs = [c for c in original if normalize_dashes(c) in "- "]
     if len(signs) != sum(c in "- " for c in text):
         return text
     source = iter(signs)
     return "".join(next(source) if c in "- " else c for c in text)
 
 
-def flat(text: str) -> str:
+def join_lines(text: str) -> str:
     """``text`` on one line."""
     return _BREAK.sub(" ", text)
 
 
-def with_breaks_of(original: str, text: str) -> str:
-    """``text`` with the line breaks of ``original``, at about the same places.
+def restore_line_breaks(original: str, text: str) -> str:
+    """``text`` with the line breaks of ``original``, at about the same positions.
 
-    Spaces become breaks where there are enough of them; what is left over goes to the end.
-    A text that has as many breaks already is returned as it is.
+    Spaces become line breaks. Breaks without a space go to the end. A text with the same number of breaks is returned
+    unchanged.
     """
     breaks = [(m.start() / len(original), m.group()) for m in _BREAK.finditer(original)]
     if len(breaks) == len(_BREAK.findall(text)):
         return text
-    text = flat(text)
+    text = join_lines(text)
     gaps = [i for i, c in enumerate(text) if c == " "]
     places: dict[int, str] = {}
     tail = ""
@@ -104,3 +105,29 @@ def with_breaks_of(original: str, text: str) -> str:
         else:
             tail += mark
     return "".join(places.get(i, c) for i, c in enumerate(text)) + tail
+
+
+# Words of a value: letters with their marks, and apostrophes between letters.
+
+_LETTER = r"(?:[^\W\d_]|[\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff\u0e00-\u0e7f])"
+_WORD = re.compile(rf"{_LETTER}+(?:['’ʻʼ`]{_LETTER}+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word and its start. ``joined``: by a hyphen to the word before. ``quoted``: like a nickname."""
+
+    text: str = field(repr=False)
+    start: int
+    joined: bool
+    quoted: bool
+
+
+def split_words(value: str) -> list[Word]:
+    """The words of ``value`` in order, without digits and punctuation."""
+    out: list[Word] = []
+    for found in _WORD.finditer(value):
+        before = value[found.start() - 1] if found.start() else ""
+        joined = bool(out) and before in "-‐‑–" and found.start() - 1 == out[-1].start + len(out[-1].text)
+        out.append(Word(found[0], found.start(), joined, before != "" and before in "\"'“‘(«"))
+    return out

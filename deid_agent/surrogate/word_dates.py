@@ -1,16 +1,25 @@
 """Dates with words: March 4th, 2019; Tues 6/5; the 4th; '98; late 60s; spring of 2014; Thanksgiving; MWF.
 
-The value is read as tokens, each with a role; the parts give one day, the day is shifted, and each
-token is written again in its own style. What stands between the tokens stays.
+The value is read as tokens, each with a role. The parts give one day, the day is shifted, and each token is written
+again in its own style. The text between the tokens is unchanged.
 """
 
 import re
 from dataclasses import dataclass, field
 from datetime import date
 
-from deid_agent.surrogate.calendars import Calendar, Shift, Style, day_of_year, valid
-from deid_agent.surrogate.names import one_edit_apart
-from deid_agent.surrogate.numeric_dates import Found, numeric_date
+from deid_agent.surrogate.calendars import (
+    Calendar,
+    Shift,
+    Style,
+    day_of_year,
+    format_day,
+    format_weekday,
+    format_word,
+    make_date,
+)
+from deid_agent.surrogate.numeric_dates import FoundDate, shift_numeric_date
+from deid_agent.surrogate.people import one_edit_apart
 from deid_agent.surrogate.shape import fold
 
 _TOKEN = re.compile(
@@ -24,7 +33,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)*\.?)",
     re.IGNORECASE,
 )
-# Aug 19/22, Mar-04-2019; two digits are a year where the same sign stands before the day: Mar-04-19, not Aug 10-12
+# Aug 19/22, Mar-04-2019; two digits are a year if the same sign precedes the day: Mar-04-19, not Aug 10-12
 _DAY = re.compile(r"\d{1,2}(?=/\d{2,4}\Z|[.\-]\d{4}\Z)|(?<=-)\d{1,2}(?=-\d\d\Z)|(?<=\.)\d{1,2}(?=\.\d\d\Z)")
 _DAY_LETTERS = r"Tu|Th|Sa|Su|[MTWRFS]"
 _LETTERS = re.compile(rf"(?:{_DAY_LETTERS}){{2,}}")
@@ -36,7 +45,7 @@ _QUALIFIERS = {"early": 5, "mid": 15, "late": 25}
 
 @dataclass(slots=True)
 class _Parts:
-    """What the tokens of one value say."""
+    """The parts of a date that the tokens of one value state."""
 
     year: int | None = None
     month: int | None = None
@@ -47,7 +56,7 @@ class _Parts:
     decade: int | None = None
     weekday: int | None = None
     qualifier: str | None = None
-    cluster: Found | None = None
+    cluster: FoundDate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +68,8 @@ class _Token:
     glued: bool = False
 
 
-def word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
-    """``text`` with its date shifted, in its own form and language; None where it is no date."""
+def shift_word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
+    """The date shifted in its own form and language; None if ``text`` is not a date."""
     if _LETTERS.fullmatch(text):
         return _clinic_days(text, shift)
     if len(text) > 2 and text.islower() and re.fullmatch("[mtwfs]+", text):  # mwf
@@ -73,8 +82,8 @@ def word_date(text: str, shift: Shift, calendar: Calendar) -> str | None:
     tokens = _read(text, shift, calendar, parts)
     if tokens is None or not any(t.role != "filler" for t in tokens):
         return None
-    base, known = _base(parts, shift)
-    new = parts.cluster.day if parts.cluster else shift.of(base) if base else None
+    base, known = _find_base_day(parts, shift)
+    new = parts.cluster.day if parts.cluster else shift.move(base) if base else None
     if new is None and (parts.weekday is None or parts.day or parts.month):
         return None
     out: list[str] = []
@@ -96,7 +105,7 @@ def _clinic_days(text: str, shift: Shift) -> str:
 
 
 def _read(text: str, shift: Shift, calendar: Calendar, parts: _Parts) -> list[_Token] | None:
-    """The tokens, with what they say in ``parts``; None where a word is not one of dates."""
+    """The tokens; sets ``parts``. None if a word does not belong to dates."""
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -110,7 +119,7 @@ def _read(text: str, shift: Shift, calendar: Calendar, parts: _Parts) -> list[_T
         if not found:
             at += 1
             continue
-        token = _classified(found, text, shift, calendar, parts)
+        token = _classify_token(found, text, shift, calendar, parts)
         if token is None:
             return None
         tokens.append(token)
@@ -118,7 +127,7 @@ def _read(text: str, shift: Shift, calendar: Calendar, parts: _Parts) -> list[_T
     return tokens
 
 
-def _classified(  # noqa: PLR0911 - one arm per form
+def _classify_token(  # noqa: PLR0911 - one arm per form
     found: "re.Match[str]", text: str, shift: Shift, calendar: Calendar, parts: _Parts
 ) -> _Token | None:
     kind, value, at = found.lastgroup or "", found[0], found.start()
@@ -128,7 +137,7 @@ def _classified(  # noqa: PLR0911 - one arm per form
         case "cluster" if parts.month and (day := _DAY.match(text, at, found.end())):
             return _number(day[0], at, shift, parts)
         case "cluster":
-            parts.cluster = numeric_date(value, shift)
+            parts.cluster = shift_numeric_date(value, shift)
             return _Token(at, value, kind) if parts.cluster else None
         case "decade":
             digits = int(re.sub(r"\D", "", value))
@@ -164,18 +173,18 @@ def _number(value: str, at: int, shift: Shift, parts: _Parts) -> _Token | None:
 
 def _word(value: str, at: int, text: str, calendar: Calendar, parts: _Parts) -> _Token | None:
     word = fold(value)
-    if len(word) <= 2 and word in calendar.fillers and len(text) > len(value):  # T alone is a Tuesday
+    if len(word) <= 2 and word in calendar.fillers and len(text) > len(value):  # a single T is a Tuesday
         return _Token(at, value, "filler")
     if ordinal := _ordinal(value, text[at + len(value) :], calendar):
         follows = re.match(r"\W+([^\W\d_]+)", text[at + len(ordinal) :])
-        if follows and fold(follows[1]) in calendar.weekdays:  # "first Friday of March" names no day of the month
+        if follows and fold(follows[1]) in calendar.weekdays:  # "first Friday of March" has no day of the month
             return _Token(at, value, "filler")
         parts.day = calendar.ordinals[ordinal.lower()]
         return _Token(at, ordinal, "ordinal")
     return (
         _calendar_word(value, word, at, at > 0 and not text[at - 1].isspace(), calendar, parts)
         or (_Token(at, value, "filler") if word in calendar.fillers else None)
-        or _misspelt(value, word, at, calendar, parts)
+        or _read_misspelt(value, word, at, calendar, parts)
     )
 
 
@@ -199,8 +208,8 @@ def _calendar_word(value: str, word: str, at: int, glued: bool, calendar: Calend
     return None
 
 
-def _misspelt(value: str, word: str, at: int, calendar: Calendar, parts: _Parts) -> _Token | None:
-    """Marhc, Septmber, Thrus: one typing error away from exactly one calendar word."""
+def _read_misspelt(value: str, word: str, at: int, calendar: Calendar, parts: _Parts) -> _Token | None:
+    """A word one typing error away from exactly one calendar word: Marhc, Septmber, Thrus."""
     if len(word) < 4:
         return None
     for forms, role in ((calendar.months, "month"), (calendar.weekdays, "weekday")):
@@ -216,40 +225,42 @@ def _misspelt(value: str, word: str, at: int, calendar: Calendar, parts: _Parts)
 
 
 def _ordinal(value: str, rest: str, calendar: Calendar) -> str | None:
-    """``third``, or the whole of ``twenty-first`` where it begins here."""
+    """``third``, or the whole of a ``twenty-first`` that begins here."""
     tied = re.match(r"-[^\W\d_]+", rest)
     if tied and (value + tied[0]).lower() in calendar.ordinals:
         return value + tied[0]
     return value if value.lower() in calendar.ordinals else None
 
 
-def _base(parts: _Parts, shift: Shift) -> tuple[date | None, bool]:  # noqa: PLR0911 - most precise first
-    """The day that stands for the whole value, and whether year, month and day are all known."""
+def _find_base_day(parts: _Parts, shift: Shift) -> tuple[date | None, bool]:  # noqa: PLR0911 - most precise first
+    """The day of the value, and True if year, month and day are all known."""
     year, qualifier = parts.year, _QUALIFIERS.get(parts.qualifier or "", 15)
     if parts.cluster:
         return None, parts.cluster.whole
     if parts.month and parts.day:
         if year:
-            return valid(year, parts.month, parts.day), True
-        return shift.near(parts.month, parts.day), False
+            return make_date(year, parts.month, parts.day), True
+        return shift.nearest(parts.month, parts.day), False
     if parts.month and year and not parts.qualifier:
-        return shift.within(year, parts.month), False
-    if middle := _middle(parts, qualifier):
+        return shift.representative_day(year, parts.month), False
+    if middle := _find_middle(parts, qualifier):
         month, day = middle
-        return (valid(year, month, min(day, 28) if month == 2 else day) if year else shift.near(month, day)), False
+        return (
+            make_date(year, month, min(day, 28) if month == 2 else day) if year else shift.nearest(month, day)
+        ), False
     if year:
         early = {"early": (2, 15), "mid": (7, 2), "late": (11, 15)}
-        return (valid(year, *early[parts.qualifier]) if parts.qualifier else shift.within(year)), False
+        return (make_date(year, *early[parts.qualifier]) if parts.qualifier else shift.representative_day(year)), False
     if parts.day:
         reference = shift.reference or date(2001, 1, 1)
-        return valid(reference.year, reference.month, parts.day) or valid(reference.year, 1, parts.day), False
+        return make_date(reference.year, reference.month, parts.day) or make_date(reference.year, 1, parts.day), False
     if parts.decade:
         return date(parts.decade + {"early": 1, "late": 8}.get(parts.qualifier or "", 5), 7, 2), False
     return None, False
 
 
-def _middle(parts: _Parts, qualifier: int) -> tuple[int, int] | None:
-    """Month and day that stand for a month, holiday, season or quarter."""
+def _find_middle(parts: _Parts, qualifier: int) -> tuple[int, int] | None:
+    """Month and day for a month, holiday, season or quarter."""
     if parts.month:
         return parts.month, qualifier
     if parts.holiday:
@@ -271,75 +282,60 @@ def _write(  # noqa: PLR0911, PLR0912 - one arm per role
         plural = (
             "s" if folded not in calendar.weekdays and folded[:-1] in calendar.weekdays and folded[-1] == "s" else ""
         )
-        return word_like(text, calendar.written(style, place) + plural)
+        return format_word(text, calendar.name_at(style, place) + plural)
     if new is None:
         return text
     match token.role:
         case "month" if style:
             short = len(text) == 3 and (text.isupper() or token.glued)  # May is its own short form
             style = Style("months_en2", 1, style.place) if short and style.form == 0 else style
-            return word_like(text, calendar.written(style, new.month - 1))
+            return format_word(text, calendar.name_at(style, new.month - 1))
         case "day":
-            return day_like(text, new.day)
+            return format_day(text, new.day)
         case "ordinal":
-            return word_like(text, next(word for word, day in calendar.ordinals.items() if day == new.day))
+            return format_word(text, next(word for word, day in calendar.ordinals.items() if day == new.day))
         case "year":
             digits = text.lstrip("'’")
             return text[: -len(digits)] + (f"{new.year:04d}" if len(digits) == 4 else f"{new.year % 100:02d}")
         case "cluster":
             return parts.cluster.text if parts.cluster else text
         case "season":
-            return _season(text, new, calendar, told=bool(parts.year or parts.qualifier))
+            return _season(text, new, calendar, dated=bool(parts.year or parts.qualifier))
         case "holiday":
             return _holiday(text, parts, new, calendar)
         case "quarter":
             return f"{text[0]}{(new.month + 2) // 3}"
         case "qualifier":
-            return word_like(text, _qualifier(parts, new))
+            return format_word(text, _qualifier(parts, new))
         case "decade":
             return _decade(text, new.year // 10 * 10, calendar)
         case _:
             return text
 
 
-def day_like(text: str, day: int) -> str:
-    digits = re.match(r"\d+", text)
-    tail = text[digits.end() :] if digits else ""
-    if tail.lower() in ("st", "nd", "rd", "th"):
-        suffix = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-        return f"{day}{suffix.upper() if tail.isupper() else suffix}"
-    tail = "" if tail.lower() == "er" and day != 1 else tail  # French: 1er août, 2 août
-    return f"{day:02d}{tail}" if text.startswith("0") else f"{day}{tail}"
-
-
-def _season(text: str, new: date, calendar: Calendar, *, told: bool) -> str:
-    """The season; autumn where neither a year nor "early" tells it from what patients do."""
+def _season(text: str, new: date, calendar: Calendar, *, dated: bool) -> str:
+    """The season. It is autumn, not fall, if neither a year nor "early" distinguishes it from a fall of the patient."""
     names = [name for name, place in calendar.seasons.items() if place == new.month % 12 // 3]
-    autumn = "autumn" in text.lower() or not (told or "fall" in text.lower())
+    autumn = "autumn" in text.lower() or not (dated or "fall" in text.lower())
     wanted = [name for name in names if name.endswith("s") == fold(text).endswith("s")]
-    return word_like(text, wanted[-1] if autumn else wanted[0])
+    return format_word(text, wanted[-1] if autumn else wanted[0])
 
 
 def _holiday(text: str, parts: _Parts, new: date, calendar: Calendar) -> str:
-    """The best-known holiday near the shifted date, another than the original; with its date beside it the weekday.
+    """A well-known holiday near the shifted date, never the original; the weekday if the value has a date too.
 
-    "Labor Day, 9/13/2018" would say that 9/13 stands for a holiday, which leaves a score of shifts to try.
+    "Labor Day, 9/13/2018" would reveal that 9/13 replaces a holiday, which leaves about twenty possible shifts.
     """
     if parts.cluster or parts.day:
-        return weekday_like(text, new, calendar)
+        return format_weekday(text, new, calendar)
     day, old = new.timetuple().tm_yday, day_of_year(parts.holiday or "01-01")
     others = [(name, place) for name, place in calendar.targets if place != old and fold(name) != fold(text)]
     name = min(others, key=lambda item: min(abs(item[1] - day), 366 - abs(item[1] - day)))[0]
-    return word_like(text, name)
-
-
-def weekday_like(text: str, day: date, calendar: Calendar) -> str:
-    """The weekday of ``day`` in the case of ``text``."""
-    return word_like(text, calendar.names["weekdays_en"][day.weekday()].split("|")[0])
+    return format_word(text, name)
 
 
 def _qualifier(parts: _Parts, new: date) -> str:
-    """early, mid or late, of the month where the value names one, else of the year."""
+    """early, mid or late in the month if the value has one, else in the year."""
     if parts.season is not None or parts.decade is not None:
         return parts.qualifier or ""
     place = (new.day - 1) // 10 if parts.month else (new.month - 1) // 4
@@ -349,18 +345,6 @@ def _qualifier(parts: _Parts, new: date) -> str:
 def _decade(text: str, decade: int, calendar: Calendar) -> str:
     digits = re.search(r"\d+", text)
     if digits is None:
-        return word_like(text, next((w for w, place in calendar.decades.items() if place == decade % 100), text))
+        return format_word(text, next((w for w, place in calendar.decades.items() if place == decade % 100), text))
     written = f"{decade:04d}" if len(digits[0]) == 4 else f"{decade % 100:02d}"
     return text[: digits.start()] + written + text[digits.end() :]
-
-
-def word_like(original: str, word: str) -> str:
-    """``word`` in the case of ``original``, with its full stop."""
-    core = original.rstrip(".")
-    if core.isupper() and len(core) > 1:
-        word = word.upper()
-    elif core.islower():
-        word = word.lower()
-    else:
-        word = word[:1].upper() + word[1:]
-    return word + original[len(core) :]

@@ -1,4 +1,4 @@
-"""The events of the agent. A field is a code, a count, a duration or a coordinate; nothing else is ever logged."""
+"""The typed events of the agent. Fields are codes, counts, durations and coordinates; nothing else is logged."""
 
 import logging
 from collections.abc import Iterable
@@ -13,22 +13,22 @@ _OUTCOMES = ("published", "suppressed", "dead_lettered")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base: its fields are the log line, ``samples`` its metrics, its class name the event's name."""
+    """Base class. The class name and the fields form the log line; ``samples`` are the changes of metrics."""
 
     level: ClassVar[int] = logging.INFO
 
     def samples(self) -> Iterable[Sample]:
-        """Changes of metrics that this event stands for."""
+        """The changes of metrics that this event causes."""
         return ()
 
-    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
-        """Gauges that say nothing any more from this event on."""
+    def removed(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+        """The gauges that have no value from this event on."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Built(Event):
-    """What is about to run: the version, and digests of rules, models and policy."""
+    """The agent is about to start. Holds the version and the digests of rules, models and policy."""
 
     version: str
     rules: str
@@ -41,15 +41,23 @@ class Built(Event):
 
 @dataclass(frozen=True, slots=True)
 class Listening(Event):
-    """The operator's pages are served here."""
+    """The HTTP server listens on this address."""
 
     host: str
     port: int
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerNotWritten(Event):
+    """The file of ``audit.unexamined`` could not be written; the next interval tries again."""
+
+    level: ClassVar[int] = logging.WARNING
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsoleDenied(Event):
-    """A request to the console was not answered; ``why`` is one of its own words. Each is told once a minute."""
+    """The console refused a request. ``why`` is a code of the console; each code is logged once a minute at most."""
 
     level: ClassVar[int] = logging.WARNING
     why: str
@@ -57,7 +65,7 @@ class ConsoleDenied(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleReplayed(Event):
-    """Somebody with the token put dead letters back."""
+    """An operator replayed dead letters in the console."""
 
     level: ClassVar[int] = logging.WARNING
     done: int
@@ -66,7 +74,7 @@ class ConsoleReplayed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Uncaught(Event):
-    """An exception that nobody caught: where it surfaced, its class and line, never its text."""
+    """An exception that no handler caught. ``error`` holds its class and line, never its text."""
 
     level: ClassVar[int] = logging.ERROR
     source: str
@@ -75,7 +83,7 @@ class Uncaught(Event):
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted(Event):
-    """Workers are up and the transport has started."""
+    """The workers are running and the transport has started."""
 
     version: str
     workers: int
@@ -83,15 +91,15 @@ class AgentStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class AgentStopped(Event):
-    """The agent has ended by itself or on request; ``cause`` is a word."""
+    """The agent has stopped, by itself or on request. ``cause`` is a code."""
 
     cause: str
-    unsettled: int
+    unfinished: int
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFailed(Event):
-    """The agent stops with an error; ``error`` is its class (and place where it was unexpected)."""
+    """The agent stops with an error. ``error`` is its class, and its source line if the error was not expected."""
 
     level: ClassVar[int] = logging.ERROR
     error: str
@@ -99,33 +107,33 @@ class AgentFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned(Event):
-    """Partitions became ours."""
+    """Partitions were assigned to this agent."""
 
     streams: tuple[str, ...]
 
     def samples(self) -> Iterable[Sample]:
-        for topic in sorted({_apart(stream)[0] for stream in self.streams}):
+        for topic in sorted({_split_stream(stream)[0] for stream in self.streams}):
             yield from (Sample(metrics.MESSAGES, 0, (topic, outcome)) for outcome in _OUTCOMES)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked(Event):
-    """Partitions were taken away; ``unsettled`` records go to the next owner."""
+    """Partitions were revoked. The next owner processes their ``unfinished`` records again."""
 
     streams: tuple[str, ...]
-    unsettled: int
+    unfinished: int
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.REBALANCES)
 
-    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+    def removed(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
         for stream in self.streams:
-            yield from ((metric, _apart(stream)) for metric in (metrics.LAG, metrics.INFLIGHT))
+            yield from ((metric, _split_stream(stream)) for metric in (metrics.LAG, metrics.INFLIGHT))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordProcessed(Event):
-    """A worker is done with a record. Logged in debugging only. ``trace`` is the trace id that it came with."""
+    """A worker has finished a record. Logged at debug level. ``trace`` is the trace id from the record's headers."""
 
     level: ClassVar[int] = logging.DEBUG
     coordinates: str
@@ -144,8 +152,8 @@ class RecordProcessed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSettled(Event):
-    """A record's outcome is durable, ``seconds`` after the worker was done with it. Logged in debugging only."""
+class RecordFinished(Event):
+    """The outcome of a record is durable, ``seconds`` after the worker finished it. Logged at debug level."""
 
     level: ClassVar[int] = logging.DEBUG
     coordinates: str
@@ -154,12 +162,12 @@ class RecordSettled(Event):
     trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.STAGE_SECONDS, self.seconds, ("settle",))
+        yield Sample(metrics.STAGE_SECONDS, self.seconds, ("commit",))
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSettled(Event):
-    """A partition's position has moved."""
+class BatchCommitted(Event):
+    """A batch was committed and the position of its partition advanced."""
 
     level: ClassVar[int] = logging.DEBUG
     topic: str
@@ -171,7 +179,7 @@ class BatchSettled(Event):
     seconds: float
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.SETTLE_SECONDS, self.seconds)
+        yield Sample(metrics.COMMIT_SECONDS, self.seconds)
         for outcome in _OUTCOMES:
             if count := getattr(self, outcome):
                 yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
@@ -179,7 +187,7 @@ class BatchSettled(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordDeadLettered(Event):
-    """A record was refused and stands among the dead letters."""
+    """A record was refused and written to the dead letters."""
 
     level: ClassVar[int] = logging.WARNING
     coordinates: str
@@ -191,12 +199,12 @@ class RecordDeadLettered(Event):
     trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.LETTERS, 1, (self.code,))
+        yield Sample(metrics.DEAD_LETTERS, 1, (self.code,))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStale(Event):
-    """A record of a partition that is not ours was left to its owner."""
+    """A record was skipped because its partition is no longer assigned to this agent; the owner processes it."""
 
     level: ClassVar[int] = logging.WARNING
     coordinates: str
@@ -204,7 +212,10 @@ class RecordStale(Event):
 
 @dataclass(frozen=True, slots=True)
 class Retrying(Event):
-    """The outside failed for a while; nothing was settled and nothing is lost. ``why`` names it and what to mend."""
+    """An external system failed and the operation is retried. Nothing was committed and nothing is lost.
+
+    ``why`` names the system and the remedy.
+    """
 
     level: ClassVar[int] = logging.WARNING
     operation: str
@@ -217,10 +228,10 @@ class Retrying(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRestarted(Event):
-    """A worker died or passed its deadline; ``job`` tells the record that it had."""
+    """A worker died or passed its deadline. ``coordinates`` name the record that it was processing."""
 
     level: ClassVar[int] = logging.WARNING
-    lane: int
+    worker: int
     cause: str
     coordinates: str
 
@@ -229,21 +240,8 @@ class WorkerRestarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionAborted(Event):
-    """A transaction was given up; its producer is made anew."""
-
-    level: ClassVar[int] = logging.WARNING
-    topic: str
-    partition: int
-    error: str
-
-    def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.TXN_ABORTS)
-
-
-@dataclass(frozen=True, slots=True)
 class Gauged(Event):
-    """State of one partition, told regularly."""
+    """The state of one partition, emitted periodically. ``lag`` is None if it is unknown."""
 
     level: ClassVar[int] = logging.DEBUG
     topic: str
@@ -257,14 +255,14 @@ class Gauged(Event):
         if self.lag is not None:
             yield Sample(metrics.LAG, self.lag, labels)
 
-    def gone(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
+    def removed(self) -> Iterable[tuple[Metric, tuple[str, ...]]]:
         if self.lag is None:
             yield metrics.LAG, (self.topic, str(self.partition))
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten(Event):
-    """State of the agent as a whole, told regularly."""
+class HealthReported(Event):
+    """The state of the whole agent, emitted periodically."""
 
     level: ClassVar[int] = logging.DEBUG
     ready: bool
@@ -280,8 +278,8 @@ class Beaten(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditMended(Event):
-    """A line that a crash had torn was cut off the audit trail; its records were never settled."""
+class AuditRepaired(Event):
+    """An incomplete line, left by a crash, was removed from the audit trail. Its records were never committed."""
 
     level: ClassVar[int] = logging.WARNING
     bytes: int
@@ -289,86 +287,13 @@ class AuditMended(Event):
 
 @dataclass(frozen=True, slots=True)
 class AuditUnsigned(Event):
-    """The audit trail was closed with so many lines that no checkpoint signs yet; the next start signs them."""
+    """The audit trail was closed with this many lines that no checkpoint signs. The next start signs them."""
 
     level: ClassVar[int] = logging.ERROR
     lines: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileUnreadable(Event):
-    """A file could not be read and comes again at the next start; its name may be PHI, so it is not told."""
-
-    level: ClassVar[int] = logging.ERROR
-    coordinates: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class FilesSkipped(Event):
-    """What a folder holds beside messages: folders that cannot be read, links, special files. Names are not told."""
-
-    level: ClassVar[int] = logging.WARNING
-    folders: int
-    links: int
-    special: int
-
-
-@dataclass(frozen=True, slots=True)
-class MllpListening(Event):
-    """Messages are taken here."""
-
-    host: str
-    port: int
-    tls: bool
-
-    def samples(self) -> Iterable[Sample]:
-        yield from (Sample(metrics.MLLP_FAULTS, 0, (code,)) for code in metrics.MLLP_FAULT_CODES)
-        yield from (Sample(metrics.MLLP_ANSWERS, 0, (code,)) for code in metrics.MLLP_ANSWER_CODES)
-
-
-@dataclass(frozen=True, slots=True)
-class MllpConnections(Event):
-    """How many senders are connected."""
-
-    level: ClassVar[int] = logging.DEBUG
-    open: int
-
-    def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.MLLP_CONNECTIONS, self.open)
-
-
-@dataclass(frozen=True, slots=True)
-class MllpFault(Event):
-    """Something came that is no message, or a connection was turned away; ``code`` says what, ``lane`` where."""
-
-    level: ClassVar[int] = logging.WARNING
-    lane: int
-    code: str
-
-    def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.MLLP_FAULTS, 1, (self.code,))
-
-
-@dataclass(frozen=True, slots=True)
-class MllpFaultAgain(MllpFault):
-    """One more of a kind that was told a moment ago: a scanner could fill the log."""
-
-    level: ClassVar[int] = logging.DEBUG
-
-
-@dataclass(frozen=True, slots=True)
-class MllpAnswered(Event):
-    """A sender was told what became of its message; ``code`` is MSA-1, or "none" where it asked to hear nothing."""
-
-    level: ClassVar[int] = logging.DEBUG
-    code: str
-
-    def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.MLLP_ANSWERS, 1, (self.code,))
-
-
-def _apart(stream: str) -> tuple[str, str]:
-    """``topic/partition`` as its two labels."""
+def _split_stream(stream: str) -> tuple[str, str]:
+    """Split ``topic/partition`` into its two labels."""
     topic, _, number = stream.rpartition("/")
     return topic, number

@@ -1,27 +1,34 @@
-"""Every metric by name, and the registry that keeps their values in memory."""
+"""The list of all metrics, and the private registry that holds their values."""
 
-from bisect import bisect_left
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from deid_agent.errors import Reason
+from deid_agent.model import Reason
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
+
+EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of ``Registry.exposition``."""
 
 
 class MetricKind(StrEnum):
-    """How a metric's samples add up."""
+    """How the samples of a metric combine: they add up, replace each other, or are counted by bucket."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One line of the list; ``labels`` are codes, topics and stages, never values of a message.
+    """The definition of one metric. Labels are codes, topics and stages, never values from a message.
 
-    ``known`` are the labels that stand at 0 from the start: a counter that first appears at 1 has no rise that an
-    alert could see.
+    ``known`` lists label values that are exposed at 0 from the start. A counter that first appears at 1 shows no
+    increase, so an alert on its rate would miss the first occurrence. Metrics without labels always start at 0.
     """
 
     name: str
@@ -31,37 +38,53 @@ class Metric:
     known: tuple[tuple[str, ...], ...] = ()
 
 
-MESSAGES = Metric("deid_messages_total", MetricKind.COUNTER, ("topic", "outcome"), "Records settled, by outcome.")
+MESSAGES = Metric("deid_messages_total", MetricKind.COUNTER, ("topic", "outcome"), "Records committed, by outcome.")
 PROCESS_SECONDS = Metric(
-    "deid_process_duration_seconds", MetricKind.HISTOGRAM, (), "Work on one record inside a worker."
+    "deid_process_duration_seconds", MetricKind.HISTOGRAM, (), "Processing time of one record in a worker."
 )
-STAGE_SECONDS = Metric("deid_stage_duration_seconds", MetricKind.HISTOGRAM, ("stage",), "Work on one record, by stage.")
-LAG = Metric("deid_consumer_lag", MetricKind.GAUGE, ("topic", "partition"), "Records between the position and the end.")
-INFLIGHT = Metric("deid_inflight", MetricKind.GAUGE, ("topic", "partition"), "Records taken and not yet settled.")
-LETTERS = Metric(
+STAGE_SECONDS = Metric(
+    "deid_stage_duration_seconds", MetricKind.HISTOGRAM, ("stage",), "Processing time of one record, by stage."
+)
+LAG = Metric(
+    "deid_consumer_lag",
+    MetricKind.GAUGE,
+    ("topic", "partition"),
+    "Records between the committed position and the end of the partition.",
+)
+INFLIGHT = Metric("deid_inflight", MetricKind.GAUGE, ("topic", "partition"), "Records read and not yet committed.")
+DEAD_LETTERS = Metric(
     "deid_dlq_total", MetricKind.COUNTER, ("code",), "Dead letters, by reason.", tuple((str(code),) for code in Reason)
 )
-PHI = Metric("deid_phi_total", MetricKind.COUNTER, ("type",), "Values replaced, by type of PHI.")
+PHI = Metric("deid_phi_total", MetricKind.COUNTER, ("type",), "Values replaced, by PHI type.")
 RESTARTS = Metric(
-    "deid_worker_restarts_total", MetricKind.COUNTER, (), "Workers killed or lost and started again.", ((),)
+    "deid_worker_restarts_total", MetricKind.COUNTER, (), "Workers restarted after they died or passed their deadline."
 )
-REBALANCES = Metric("deid_rebalances_total", MetricKind.COUNTER, (), "Assignments taken away.", ((),))
-TXN_ABORTS = Metric(
-    "deid_txn_aborts_total", MetricKind.COUNTER, (), "Transactions that were given up and made anew.", ((),)
-)
-SETTLE_SECONDS = Metric(
-    "deid_settle_duration_seconds", MetricKind.HISTOGRAM, (), "One batch: audit, outputs, dead letters and position."
+REBALANCES = Metric("deid_rebalances_total", MetricKind.COUNTER, (), "Times that partitions were revoked.")
+TXN_ABORTS = Metric("deid_txn_aborts_total", MetricKind.COUNTER, (), "Kafka transactions aborted.")
+COMMIT_SECONDS = Metric(
+    "deid_commit_duration_seconds",
+    MetricKind.HISTOGRAM,
+    (),
+    "Time to commit one batch: audit, outputs, dead letters and position.",
 )
 QUEUE = Metric("deid_queue_depth", MetricKind.GAUGE, (), "Records waiting for a worker.")
 WORKERS = Metric("deid_workers", MetricKind.GAUGE, ("state",), "Worker processes: up, and wanted.")
-READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 where /readyz says yes, else 0.", ((),))
+READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 if /readyz reports ready, else 0.")
 BUILD = Metric(
-    "deid_build_info", MetricKind.GAUGE, ("version", "rules", "models", "policy"), "Always 1; what runs, by digest."
+    "deid_build_info",
+    MetricKind.GAUGE,
+    ("version", "rules", "models", "policy"),
+    "Always 1. The labels hold the version and the digests of rules, models and policy.",
 )
 MLLP_CONNECTIONS = Metric("deid_mllp_connections", MetricKind.GAUGE, (), "Senders connected over MLLP.")
-MLLP_ANSWERS = Metric("deid_mllp_answers_total", MetricKind.COUNTER, ("code",), "Answers to senders, by MSA-1.")
+MLLP_ANSWERS = Metric(
+    "deid_mllp_answers_total", MetricKind.COUNTER, ("code",), "Acknowledgments sent to MLLP senders, by MSA-1."
+)
 MLLP_FAULTS = Metric(
-    "deid_mllp_faults_total", MetricKind.COUNTER, ("code",), "What came over MLLP and was no message, by reason."
+    "deid_mllp_faults_total",
+    MetricKind.COUNTER,
+    ("code",),
+    "MLLP input that was not a message, and connections refused, by reason.",
 )
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
@@ -72,12 +95,12 @@ METRICS: tuple[Metric, ...] = (
     STAGE_SECONDS,
     LAG,
     INFLIGHT,
-    LETTERS,
+    DEAD_LETTERS,
     PHI,
     RESTARTS,
     REBALANCES,
     TXN_ABORTS,
-    SETTLE_SECONDS,
+    COMMIT_SECONDS,
     QUEUE,
     WORKERS,
     READY,
@@ -86,15 +109,15 @@ METRICS: tuple[Metric, ...] = (
     MLLP_ANSWERS,
     MLLP_FAULTS,
 )
-"""All there are; the documentation includes this list."""
+"""Every metric of the agent, in the order of the reference documentation."""
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of histogram buckets, in seconds; the last bucket is open."""
+"""Upper bounds of the histogram buckets in seconds. One more bucket, without a bound, follows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A change of one metric: added to a counter, put into a gauge, observed by a histogram."""
+    """A change of one metric: an increment of a counter, the new value of a gauge, an observation of a histogram."""
 
     metric: Metric
     value: float = 1.0
@@ -102,56 +125,114 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Histogram:
-    """Observations by bucket; ``counts`` has one more entry than ``BUCKETS_S``."""
+class HistogramValue:
+    """Observations by bucket. ``counts`` has one entry for each bound of ``BUCKETS_S``, and one more."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     sum: float = 0.0
 
     @property
     def count(self) -> int:
+        """The number of observations."""
         return sum(self.counts)
 
 
 class Registry:
-    """Values of all metrics. One thread writes; reading from another may see a sample late, never torn."""
+    """The metrics of ``METRICS`` as ``prometheus_client`` objects.
+
+    They belong to a private ``CollectorRegistry``: the process-wide default registry of the library also holds
+    metrics about the Python process, which are not exposed.
+    """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[Metric, tuple[str, ...]], float] = {
-            (metric, labels): 0.0 for metric in METRICS for labels in metric.known
-        }
-        self._histograms: dict[tuple[Metric, tuple[str, ...]], Histogram] = {}
+        # Imported here because the library takes 60 ms to load. Worker processes and the commands that only transform
+        # a text import this module and never make a registry.
+        # With one of these variables the library writes label values to files of that folder, and fails without it.
+        for variable in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+            os.environ.pop(variable, None)
+        import prometheus_client as library  # noqa: PLC0415
+
+        # Otherwise each counter and histogram gets a second series with the time of its creation.
+        library.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation here
+        self._collectors = library.CollectorRegistry(auto_describe=False)
+        self._write_exposition = library.generate_latest
+        self._families: dict[Metric, Counter | Gauge | Histogram] = {}
+        self._updates: dict[tuple[Metric, tuple[str, ...]], Callable[[float], None]] = {}
+        for metric in METRICS:
+            name, text, labels = metric.name, metric.help, metric.labels
+            match metric.kind:
+                case MetricKind.COUNTER:
+                    self._families[metric] = library.Counter(name, text, labels, registry=self._collectors)
+                case MetricKind.GAUGE:
+                    self._families[metric] = library.Gauge(name, text, labels, registry=self._collectors)
+                case MetricKind.HISTOGRAM:
+                    self._families[metric] = library.Histogram(
+                        name, text, labels, registry=self._collectors, buckets=BUCKETS_S
+                    )
+            for known in metric.known:
+                self._update_of(metric, known)
 
     def add(self, sample: Sample) -> None:
-        """Apply one sample. ``ValueError`` where its labels are not those of the metric."""
-        if len(sample.labels) != len(sample.metric.labels):
-            raise ValueError(f"{sample.metric.name} takes labels {sample.metric.labels}")
-        key = (sample.metric, sample.labels)
-        match sample.metric.kind:
-            case MetricKind.COUNTER:
-                self._numbers[key] = self._numbers.get(key, 0.0) + sample.value
-            case MetricKind.GAUGE:
-                self._numbers[key] = sample.value
-            case MetricKind.HISTOGRAM:
-                histogram = self._histograms.setdefault(key, Histogram())
-                histogram.counts[bisect_left(BUCKETS_S, sample.value)] += 1
-                histogram.sum += sample.value
+        """Apply one sample. Raises ``ValueError`` if its labels are not those of the metric."""
+        # The lookup of a series by its labels takes a lock and several checks, so its update method is kept.
+        update = self._updates.get((sample.metric, sample.labels)) or self._update_of(sample.metric, sample.labels)
+        update(sample.value)
 
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Let one gauge go: of a partition that has another owner a last value would stand, and alarm, for ever."""
-        self._numbers.pop((metric, labels), None)
+        """Remove one gauge. The last value of a revoked partition would otherwise be exposed, and alarm, for ever."""
+        if self._updates.pop((metric, labels), None) is not None:
+            self._families[metric].remove(*labels)
 
     def value(self, metric: Metric, *labels: str) -> float:
-        """A counter or gauge; 0.0 before its first sample."""
-        return self._numbers.get((metric, labels), 0.0)
+        """The value of a counter or gauge; 0.0 before its first sample."""
+        return self._collectors.get_sample_value(metric.name, dict(zip(metric.labels, labels, strict=True))) or 0.0
 
-    def histogram(self, metric: Metric, *labels: str) -> Histogram:
-        """A histogram; empty before its first sample."""
-        return self._histograms.get((metric, labels), Histogram())
+    def histogram(self, metric: Metric, *labels: str) -> HistogramValue:
+        """The value of a histogram; empty before its first sample."""
+        return self._read_histograms(metric).get(labels, HistogramValue())
 
-    def collect(self) -> Iterator[tuple[Metric, tuple[str, ...], float | Histogram]]:
-        """Everything there is, in the order of ``METRICS``: what an exporter walks."""
-        values: dict[tuple[Metric, tuple[str, ...]], float | Histogram] = {**self._numbers, **self._histograms}
+    def collect(self) -> Iterator[tuple[Metric, tuple[str, ...], float | HistogramValue]]:
+        """Yield every series with its value, in the order of ``METRICS`` and then of its labels."""
         for metric in METRICS:
-            for key in sorted((k for k in values if k[0] == metric), key=lambda k: k[1]):
-                yield metric, key[1], values[key]
+            values: Mapping[tuple[str, ...], float | HistogramValue]
+            if metric.kind is MetricKind.HISTOGRAM:
+                values = self._read_histograms(metric)
+            else:
+                values = {labels: value for _, labels, value in self._read(metric)}
+            for labels in sorted(values):
+                yield metric, labels, values[labels]
+
+    def exposition(self) -> bytes:
+        """All metrics in the Prometheus text format 0.0.4."""
+        return self._write_exposition(self._collectors)
+
+    def _update_of(self, metric: Metric, labels: tuple[str, ...]) -> Callable[[float], None]:
+        """The method that applies a value to one series. The series is created if it does not exist."""
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.name} takes labels {metric.labels}")
+        family = self._families[metric]
+        series: object = family.labels(*labels) if labels else family
+        update: Callable[[float], None] = getattr(series, _UPDATES[metric.kind])
+        self._updates[metric, labels] = update
+        return update
+
+    def _read(self, metric: Metric) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        """The samples of a metric: the suffix of the name or the bucket's bound, the label values, the value."""
+        for family in self._families[metric].collect():
+            for sample in family.samples:
+                labels = tuple(sample.labels[name] for name in metric.labels)
+                yield sample.labels.get("le", sample.name.removeprefix(metric.name)), labels, sample.value
+
+    def _read_histograms(self, metric: Metric) -> dict[tuple[str, ...], HistogramValue]:
+        """The series of a histogram. The buckets of the library are cumulative and in ascending order."""
+        found: dict[tuple[str, ...], HistogramValue] = {}
+        for part, labels, value in self._read(metric):
+            histogram = found.setdefault(labels, HistogramValue(counts=[]))
+            if part == "_sum":
+                histogram.sum = value
+            elif part != "_count":
+                histogram.counts.append(int(value) - histogram.count)
+        return found
+
+
+_UPDATES = {MetricKind.COUNTER: "inc", MetricKind.GAUGE: "set", MetricKind.HISTOGRAM: "observe"}

@@ -1,1 +1,43 @@
-"""Training of the components that learn: from annotated notes to ``models/``, used by the command line alone."""
+"""Training of the components that learn: from annotated notes to ``models/``. Only the command line imports it.
+
+The training libraries are imported when a training starts, not with this package.
+"""
+
+from deid_agent.train.augment import Augmenter
+from deid_agent.train.card import CardFacts, TrainedModel, model_card, open_store
+from deid_agent.train.components import tag_with_component, train_component
+from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
+from deid_agent.train.examples import Example, ExampleReader
+from deid_agent.train.recipes import (
+    SHIPPED,
+    ComponentKind,
+    NetworkAblation,
+    NetworkSettings,
+    Recipe,
+    TrainingExtra,
+    find_recipe,
+    require_extra,
+)
+
+__all__ = [
+    "SHIPPED",
+    "Augmenter",
+    "CardFacts",
+    "ComponentKind",
+    "CrfSettings",
+    "Example",
+    "ExampleReader",
+    "NetworkAblation",
+    "NetworkSettings",
+    "Progress",
+    "Recipe",
+    "TrainedModel",
+    "TrainingExtra",
+    "find_recipe",
+    "ignore_progress",
+    "model_card",
+    "open_store",
+    "require_extra",
+    "tag_with_component",
+    "train_component",
+]

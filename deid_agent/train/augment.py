@@ -1,6 +1,6 @@
-"""New notes from annotated ones: other surrogates in the annotated places, and noise as real records have it.
+"""Synthetic copies of annotated notes: other surrogates in the annotated places, and noise as in real records.
 
-Annotations follow every change exactly. The same note, seed and number give the same new note.
+Annotations follow every change exactly. The same note, seed and copy number give the same copy.
 """
 
 import random
@@ -13,72 +13,66 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from deid_agent import policy
-from deid_agent.context import days_of
-from deid_agent.eval.markup import Note
-from deid_agent.eval.tagging import profile_known
-from deid_agent.markup import Annotated
-from deid_agent.policy import Method
-from deid_agent.replacer import Replacer
-from deid_agent.spans import Replacement, Span, is_disjoint, splice
-from deid_agent.surrogate import Scope, Surrogates
-from deid_agent.surrogate.methods import mask
-from deid_agent.text import lowered
+from deid_agent.eval import Note, facts_from_profile
+from deid_agent.model import Annotated, Replacement, Span, is_disjoint, lower_keeping_length, splice
+from deid_agent.pipeline import Method, Replacer, find_days, load_policy
+from deid_agent.surrogate import Scope, Surrogates, mask
 
-_YEAR = 2020  # stands for "today", which would differ from day to day
+_YEAR = 2020  # a fixed current year: the real one would change the copies from year to year
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLANK = re.compile(r"(?<=\S) (?=\S)")
 _BREAK = re.compile(r"(?<=[^\s:])\n(?=[^\W\d_])")
-_SEEN: Mapping[str, str] = MappingProxyType(
+_CONFUSIONS: Mapping[str, str] = MappingProxyType(
     {"0": "O", "O": "0", "1": "l", "l": "1", "I": "l", "5": "S", "S": "5", "8": "B", "B": "8", "rn": "m", "m": "rn"}
     | {"cl": "d", "ii": "u", "vv": "w", "h": "b", "e": "c", ",": "."}
 )
-"""What optical character recognition takes one sign for."""
-_CONFUSED = re.compile("|".join(sorted(map(re.escape, _SEEN), key=len, reverse=True)))
+"""Characters that optical character recognition confuses, each with its replacement."""
+_CONFUSED = re.compile("|".join(sorted(map(re.escape, _CONFUSIONS), key=len, reverse=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Shares from 0 to 1: of notes all in capitals or small letters; of words, signs, blanks and line ends changed.
+    """Probabilities from 0 to 1. All zeros: no noise.
 
-    ``typing`` and ``seen`` (recognition errors) and ``moved`` (line ends) and ``glued`` (missing blanks) hold for one
-    place each. All zeros: no noise.
+    ``upper`` and ``lower`` apply to a whole note, which is converted to capitals or to lower case. ``typing`` (typing
+    errors) applies to each word, ``ocr`` (recognition errors) to each confusable character, ``line_breaks`` (a blank
+    for a line break and the reverse) to each break and blank, ``missing_blanks`` to each blank.
     """
 
     upper: float = 0.0
     lower: float = 0.0
     typing: float = 0.0
-    seen: float = 0.0
-    moved: float = 0.0
-    glued: float = 0.0
+    ocr: float = 0.0
+    line_breaks: float = 0.0
+    missing_blanks: float = 0.0
 
 
 class Augmenter:
-    """Makes new notes. Loads the rules' word lists once; a secret made of the seed gives each round its surrogates."""
+    """Makes synthetic copies of notes. Loads the word lists once; each copy number has its own surrogate secret."""
 
     def __init__(self, rules: Path, seed: int, noise: Noise) -> None:
         self._rules, self._seed, self._noise = rules, seed, noise
-        self._policy = policy.load("pseudonymised", rules)
+        self._policy = load_policy("pseudonymised", rules)
         self._replacer = lru_cache(maxsize=None)(self._make_replacer)
 
-    def again(self, note: Note, number: int) -> Note:
-        """The ``number``-th new note of ``note``. One whose annotations overlap comes back as it is."""
+    def make_copy(self, note: Note, number: int) -> Note:
+        """Copy ``number`` of ``note``. Returns ``note`` itself if its annotations overlap."""
         if not is_disjoint(note.annotated.spans):
             return note
         rng = random.Random(f"{self._seed}:{number}:{note.id}")  # noqa: S311 - noise, no secret
-        return replace(note, annotated=noisy(self._resampled(note, number), self._noise, rng))
+        return replace(note, annotated=add_noise(self._replace_values(note, number), self._noise, rng))
 
-    def _resampled(self, note: Note, number: int) -> Annotated:
+    def _replace_values(self, note: Note, number: int) -> Annotated:
         text, spans = note.annotated.text, note.annotated.spans
-        scope = Scope(note.id, note.patient, known=days_of(profile_known(note)))
+        scope = Scope(note.id, note.patient, known=find_days(facts_from_profile(note)))
         methods = [Method.SURROGATE] * len(spans)
-        values = self._replacer(number).findings(text, spans, methods, scope)
-        return edited(
+        values = self._replacer(number).replace_findings(text, spans, methods, scope)
+        return apply_edits(
             note.annotated,
             (
                 Replacement(span.start, span.end, new)
                 for span, new in zip(spans, values, strict=True)
-                if mask(span.type) not in new  # a value that nobody can read stays as it is
+                if mask(span.type) not in new  # a value that cannot be parsed is unchanged
             ),
         )
 
@@ -87,49 +81,49 @@ class Augmenter:
         return Replacer(self._policy, Surrogates(secret, rules=self._rules), year=_YEAR)
 
 
-def edited(annotated: Annotated, edits: Iterable[Replacement]) -> Annotated:
-    """The text with its edits made and the spans where their texts then lie; a span of which nothing stays is gone.
+def apply_edits(annotated: Annotated, edits: Iterable[Replacement]) -> Annotated:
+    """The edited text with the spans at their new positions. A span that becomes empty is removed.
 
-    An edit that lies partly in a span, and one that is empty, are left out. Raises ``ValueError`` where edits overlap.
+    Edits that are empty or lie partly in a span are ignored. Raises ``ValueError`` if edits overlap.
     """
     text, spans = annotated.text, annotated.spans
     edges = sorted({edge for span in spans for edge in (span.start, span.end)})
-    kept, ends, moved = [], [0], [0]
+    kept, ends, shifts = [], [0], [0]
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         at = bisect_right(edges, edit.start)
         if edit.start < edit.end and (at == len(edges) or edges[at] >= edit.end):
             kept.append(edit)
             ends.append(edit.end)
-            moved.append(moved[-1] + len(edit.text) - (edit.end - edit.start))
+            shifts.append(shifts[-1] + len(edit.text) - (edit.end - edit.start))
 
-    def place(edge: int) -> int:
-        return edge + moved[bisect_right(ends, edge) - 1]
+    def move(edge: int) -> int:
+        return edge + shifts[bisect_right(ends, edge) - 1]
 
-    places = ((span, place(span.start), place(span.end)) for span in spans)
-    found = tuple(Span(start, end, span.type, span.source) for span, start, end in places if start < end)
+    moved = ((span, move(span.start), move(span.end)) for span in spans)
+    found = tuple(Span(start, end, span.type, span.source) for span, start, end in moved if start < end)
     return Annotated(splice(text, kept), found)
 
 
-def noisy(annotated: Annotated, noise: Noise, rng: random.Random) -> Annotated:
-    """The note as a hasty hand, a scanner or another system would have left it."""
-    for share, edits in (
-        (noise.typing, _typing),
-        (noise.seen, _seen),
-        (noise.moved, _moved),
-        (noise.glued, _glued),
+def add_noise(annotated: Annotated, noise: Noise, rng: random.Random) -> Annotated:
+    """The note with the errors of hasty typing, of a scanner or of another system."""
+    for share, find_edits in (
+        (noise.typing, _typing_errors),
+        (noise.ocr, _recognition_errors),
+        (noise.line_breaks, _moved_line_breaks),
+        (noise.missing_blanks, _missing_blanks),
     ):
         if share:
-            annotated = edited(annotated, edits(annotated.text, share, rng))
+            annotated = apply_edits(annotated, find_edits(annotated.text, share, rng))
     draw = rng.random()
     if draw < noise.upper:
-        return Annotated("".join(_upper(c) for c in annotated.text), annotated.spans)
+        return Annotated("".join(_upper_keeping_length(c) for c in annotated.text), annotated.spans)
     if draw < noise.upper + noise.lower:
-        return Annotated(lowered(annotated.text), annotated.spans)
+        return Annotated(lower_keeping_length(annotated.text), annotated.spans)
     return annotated
 
 
-def _typing(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
-    """Two letters change places, one is missing or stands twice."""
+def _typing_errors(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
+    """Two characters are swapped, or one is missing or doubled."""
     for word in _WORD.finditer(text):
         if rng.random() < share:
             at = rng.randrange(word.start() + 1, word.end() - 1)
@@ -137,22 +131,22 @@ def _typing(text: str, share: float, rng: random.Random) -> Iterator[Replacement
             yield Replacement(at, at + 2, rng.choice((b + a, b, a + a + b)))
 
 
-def _seen(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
+def _recognition_errors(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
     for sign in _CONFUSED.finditer(text):
         if rng.random() < share:
-            yield Replacement(sign.start(), sign.end(), _SEEN[sign.group()])
+            yield Replacement(sign.start(), sign.end(), _CONFUSIONS[sign.group()])
 
 
-def _moved(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
-    """Lines end at other places: a blank becomes a line end, a line end inside of a paragraph a blank."""
+def _moved_line_breaks(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
+    """A blank becomes a line break, a line break inside a paragraph becomes a blank."""
     for pattern, new in ((_BLANK, "\n"), (_BREAK, " ")):
-        for place in pattern.finditer(text):
+        for match in pattern.finditer(text):
             if rng.random() < share:
-                yield Replacement(place.start(), place.end(), new)
+                yield Replacement(match.start(), match.end(), new)
 
 
-def _glued(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
-    """A blank is missing, where the tokenizer still sees two tokens: half a token is never annotated."""
+def _missing_blanks(text: str, share: float, rng: random.Random) -> Iterator[Replacement]:
+    """A blank is removed if the tokenizer still finds two tokens: an annotation never covers part of a token."""
     for blank in _BLANK.finditer(text):
         a, b = text[blank.start() - 1], text[blank.end()]
         one = (a.isalpha() and b.isalpha()) or (a.isdigit() and b.isdigit())
@@ -160,7 +154,7 @@ def _glued(text: str, share: float, rng: random.Random) -> Iterator[Replacement]
             yield Replacement(blank.start(), blank.end(), "")
 
 
-def _upper(char: str) -> str:
-    """In capitals where that is one character: offsets hold."""
+def _upper_keeping_length(char: str) -> str:
+    """``char`` as a capital, unchanged if the capital is more than one character: offsets stay valid."""
     up = char.upper()
     return up if len(up) == 1 else char

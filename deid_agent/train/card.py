@@ -1,28 +1,49 @@
-"""What is told of a trained model: as data in its manifest, and as a page for people beside it."""
+"""The card of a trained model, as data in its manifest and as a Markdown page, and the folder that models are saved in.
+
+A model is written beside its final place first and then renamed, so the folder never holds half a model.
+"""
 
 import hashlib
+import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from deid_agent import __version__, resources
-from deid_agent.eval.counts import Criterion
-from deid_agent.eval.markup import Note
-from deid_agent.eval.score import Figure, Prf, Scores
-from deid_agent.train.recipes import Kind, Recipe
-from deid_agent.train.settings import NetworkSettings
+from deid_agent import __version__
+from deid_agent.eval import Criterion, Figure, Note, Prf, Scores
+from deid_agent.model import UnsafeError
+from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, SvmModel, save_crf, save_network, save_svm
+from deid_agent.rules import data_folder, digest_folder
+from deid_agent.train.recipes import ComponentKind, NetworkSettings, Recipe
 
 Json = dict[str, object]
-_TOLD = (Criterion.STRICT, Criterion.TOKEN, Criterion.BINARY_TOKEN, Criterion.BINARY_HIPAA_TOKEN)
+TrainedModel = CrfModel | SvmModel | NetworkModel
+_CRITERIA = (Criterion.STRICT, Criterion.TOKEN, Criterion.BINARY_TOKEN, Criterion.BINARY_HIPAA_TOKEN)
 _LIBRARIES = ("python-crfsuite", "scikit-learn", "numpy")
-_NEURAL = ("jax", "optax", "numpy")
+_NETWORK_LIBRARIES = ("jax", "optax", "numpy")
+_STORED_KEYS = {
+    "feature": "column",
+    "features": "columns",
+    "published_vectors": "frozen",
+    "held_out": "held",
+    "unknown_share": "unknown",
+    "least_word": "word",
+    "least_value": "value",
+    "ocr": "seen",
+    "line_breaks": "moved",
+    "missing_blanks": "glued",
+}
+"""The keys in manifests of the settings of networks and of noise whose field has another name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Where a model comes from. ``tested`` says in words which notes ``scores`` are of."""
+class CardFacts:
+    """How a model was trained and scored. ``tested`` describes the notes that ``scores`` belong to."""
 
     recipe: Recipe
     notes: Sequence[Note] = field(repr=False)
@@ -33,8 +54,41 @@ class Told:
     scores: Scores | None = field(default=None, repr=False)
 
 
-def digest(notes: Iterable[Note]) -> str:
-    """SHA-256 (hex) over ids, texts and annotations: one number that names what was learned from."""
+def model_card(facts: CardFacts) -> Json:
+    """The card as plain JSON values. The same training gives the same card."""
+    recipe = facts.recipe
+    is_network = isinstance(recipe.settings, NetworkSettings)
+    return {
+        "about": recipe.description,
+        "kind": recipe.kind.value,
+        "families": list(recipe.families),
+        "recognizers": recipe.recognizers,
+        "types": [kind.value for kind in recipe.types],
+        "settings": _stored(asdict(recipe.settings)) if is_network else asdict(recipe.settings),
+        "augment": {"times": recipe.augment, **_stored(asdict(recipe.noise))},
+        "seed": recipe.settings.seed if isinstance(recipe.settings, NetworkSettings) else facts.seed,
+        "corpus": {
+            "sha256": digest_notes(facts.notes),
+            "notes": len(facts.notes),
+            "patients": len({note.patient for note in facts.notes}),
+            "new_notes": facts.new_notes,
+            "annotations": sum(len(note.annotated.spans) for note in facts.notes),
+        },
+        "rules": digest_folder(facts.rules),
+        "versions": {
+            "deid-agent": __version__,
+            "python": platform.python_version(),
+            **{
+                name: version(name)
+                for name in (_NETWORK_LIBRARIES if recipe.kind is ComponentKind.NETWORK else _LIBRARIES)
+            },
+        },
+        "scores": _scores(facts.tested, facts.scores) if facts.scores is not None else None,
+    }
+
+
+def digest_notes(notes: Iterable[Note]) -> str:
+    """SHA-256 (hex) of the ids, patients, texts and annotations: identifies the notes that a model learned from."""
     total = hashlib.sha256()
     for note in notes:
         spans = ",".join(f"{s.start}-{s.end}-{s.type}" for s in note.annotated.spans)
@@ -44,32 +98,11 @@ def digest(notes: Iterable[Note]) -> str:
     return total.hexdigest()
 
 
-def card(told: Told) -> Json:
-    """The card as plain values; the same training gives the same."""
-    recipe = told.recipe
+def _stored(settings: Mapping[str, object]) -> Json:
+    """``settings`` with the keys of manifests, nested settings too."""
     return {
-        "about": recipe.says,
-        "kind": recipe.kind.value,
-        "families": list(recipe.families),
-        "recognizers": recipe.recognizers,
-        "types": [kind.value for kind in recipe.types],
-        "settings": asdict(recipe.settings),
-        "augment": {"times": recipe.augment, **asdict(recipe.noise)},
-        "seed": recipe.settings.seed if isinstance(recipe.settings, NetworkSettings) else told.seed,
-        "corpus": {
-            "sha256": digest(told.notes),
-            "notes": len(told.notes),
-            "patients": len({note.patient for note in told.notes}),
-            "new_notes": told.new_notes,
-            "annotations": sum(len(note.annotated.spans) for note in told.notes),
-        },
-        "rules": resources.digest(told.rules),
-        "versions": {
-            "deid-agent": __version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in (_NEURAL if recipe.kind is Kind.NETWORK else _LIBRARIES)},
-        },
-        "scores": _scores(told.tested, told.scores) if told.scores is not None else None,
+        _STORED_KEYS.get(key, key): _stored(value) if isinstance(value, dict) else value
+        for key, value in settings.items()
     }
 
 
@@ -79,8 +112,8 @@ def _scores(tested: str, scores: Scores) -> Json:
         "of": tested,
         "notes": len(notes),
         "patients": len({note.patient for note in notes}),
-        "sha256": digest(notes),
-        **{criterion.value: _prf(scores.prf(criterion)) for criterion in _TOLD},
+        "sha256": digest_notes(notes),
+        **{criterion.value: _prf(scores.prf(criterion)) for criterion in _CRITERIA},
         "leaked": _figure(scores.leaked()),
         "types": {
             kind.value: {"gold": one.gold, **_prf(one.strict)} for kind, one in scores.by_type().items() if one.gold
@@ -93,56 +126,56 @@ def _prf(one: Prf) -> Json:
 
 
 def _figure(one: Figure) -> list[float]:
-    """The figure and the two ends of what holds it with 95 %."""
+    """The figure and the ends of its 95 % interval."""
     return [round(one.value, 4), round(one.low, 4), round(one.high, 4)]
 
 
-def page(manifest: Mapping[str, object]) -> str:
-    """A manifest for people, in Markdown."""
-    corpus, settings, versions = (_part(manifest, name) for name in ("corpus", "settings", "versions"))
+def render_card(manifest: Mapping[str, object]) -> str:
+    """A manifest as a Markdown page."""
+    corpus, settings, versions = (_mapping(manifest, name) for name in ("corpus", "settings", "versions"))
     labels, templates = manifest.get("labels"), manifest.get("templates")
     lines = [
         f"# {manifest.get('name')}",
         "",
-        f"{manifest.get('about')}. Written by `deid-agent train`; the numbers below stand in the `.json` too.",
+        f"{manifest.get('about')}. Written by `deid-agent train`; the `.json` file contains the same numbers.",
         "",
-        "| | |",
+        "| Name | Value |",
         "|---|---|",
         *(
             [
-                f"| schema | {manifest.get('schema')}, {len(labels)} labels |",
-                f"| features | {len(templates)} templates of {', '.join(map(str, _list(manifest, 'families')))} |",
+                f"| Schema | {manifest.get('schema')}, {len(labels)} labels |",
+                f"| Features | {len(templates)} templates of {', '.join(map(str, _list(manifest, 'families')))} |",
             ]
             if isinstance(labels, list) and isinstance(templates, list)
             else []
         ),
-        *_layers(manifest),
-        f"| sees findings of | {manifest.get('recognizers') or 'nothing: the text alone'} |",
-        f"| trained on | {corpus.get('notes')} notes of {corpus.get('patients')} patients with "
-        f"{corpus.get('annotations')} annotations, and {corpus.get('new_notes')} notes made from them |",
-        f"| corpus | SHA-256 `{corpus.get('sha256')}` |",
-        f"| rules | SHA-256 `{manifest.get('rules')}` |",
-        f"| settings | {_plain(settings)}, seed {manifest.get('seed')} |",
-        f"| made with | {', '.join(f'{k} {v}' for k, v in versions.items())} |",
-        f"| arrays | SHA-256 `{manifest.get('sha256')}` |",
+        *_network_rows(manifest),
+        f"| First pass | {manifest.get('recognizers') or 'none: the model sees the text only'} |",
+        f"| Training data | {corpus.get('notes')} notes of {corpus.get('patients')} patients with "
+        f"{corpus.get('annotations')} annotations, and {corpus.get('new_notes')} synthetic copies |",
+        f"| Corpus | SHA-256 `{corpus.get('sha256')}` |",
+        f"| Rules | SHA-256 `{manifest.get('rules')}` |",
+        f"| Settings | {_plain(settings)}, seed {manifest.get('seed')} |",
+        f"| Versions | {', '.join(f'{k} {v}' for k, v in versions.items())} |",
+        f"| Arrays | SHA-256 `{manifest.get('sha256')}` |",
         "",
     ]
-    scores = _part(manifest, "scores")
+    scores = _mapping(manifest, "scores")
     if not scores:
         return "\n".join([*lines, "Not scored: no note was held out.", ""])
     lines += [
-        f"The model alone, without the rules' own findings, on {scores.get('of')}: {scores.get('notes')} notes of "
-        f"{scores.get('patients')} patients. In brackets what holds the figure with 95 % (patients drawn again).",
+        f"The model alone, without the spans of the rules, on {scores.get('of')}: {scores.get('notes')} notes of "
+        f"{scores.get('patients')} patients. The 95 % interval in brackets comes from resampling patients.",
         "",
-        "| criterion | precision | recall | F1 |",
+        "| Criterion | Precision | Recall | F1 |",
         "|---|---|---|---|",
-        *(_row(criterion.value, _part(scores, criterion.value)) for criterion in _TOLD),
+        *(_row(criterion.value, _mapping(scores, criterion.value)) for criterion in _CRITERIA),
         "",
-        f"Leaked (a word of the annotation is uncovered): {_shown(scores.get('leaked'))} of the annotations.",
+        f"Leaked (a word of the annotation is not covered): {_interval(scores.get('leaked'))} of the annotations.",
         "",
-        "| type | precision | recall | F1 |",
+        "| Type | Precision | Recall | F1 |",
         "|---|---|---|---|",
-        *(_row(name, _part(_part(scores, "types"), name)) for name in _part(scores, "types")),
+        *(_row(name, _mapping(_mapping(scores, "types"), name)) for name in _mapping(scores, "types")),
         "",
     ]
     return "\n".join(lines)
@@ -152,36 +185,111 @@ def _plain(settings: Mapping[str, object]) -> str:
     return ", ".join(f"{k} {v}" for k, v in settings.items() if not isinstance(v, list | dict) and k != "seed")
 
 
-def _layers(manifest: Mapping[str, object]) -> list[str]:
-    """What a network is made of, and how it came about."""
-    dimensions, epochs = _part(manifest, "dimensions"), _list(manifest, "epochs")
+def _network_rows(manifest: Mapping[str, object]) -> list[str]:
+    """The layers of a network and its training; nothing for other models."""
+    dimensions, epochs = _mapping(manifest, "dimensions"), _list(manifest, "epochs")
     if not dimensions:
         return []
+    names = {stored: name for name, stored in _STORED_KEYS.items()}
+    widths = ", ".join(f"{names.get(key, key)} {width}" for key, width in dimensions.items())
+    features = ", ".join(map(str, _list(manifest, "columns"))) or "none: words and characters only"
     best = max((float(one["held_out_f1"]) for one in epochs if isinstance(one, dict)), default=0.0)
     return [
-        f"| layers | {', '.join(f'{k} {v}' for k, v in dimensions.items())} |",
-        f"| columns | {', '.join(map(str, _list(manifest, 'columns'))) or 'none: words and characters alone'} |",
-        f"| stopped by | {manifest.get('held_out_notes')} notes of other patients of the same part: "
+        f"| Layers | {widths} |",
+        f"| Features | {features} |",
+        f"| Stopped by | the score on {manifest.get('held_out_notes')} training notes of held-out patients: "
         f"F1 {best:.3f} of tokens with a label, after {len(epochs)} epochs |",
     ]
 
 
 def _row(name: str, figures: Mapping[str, object]) -> str:
-    return f"| {name} | " + " | ".join(_shown(figures.get(part)) for part in ("precision", "recall", "f")) + " |"
+    return f"| {name} | " + " | ".join(_interval(figures.get(part)) for part in ("precision", "recall", "f")) + " |"
 
 
-def _shown(figure: object) -> str:
+def _interval(figure: object) -> str:
     if not isinstance(figure, list) or len(figure) != 3:
         return "-"
     value, low, high = (float(part) for part in figure)
     return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _part(of: Mapping[str, object], name: str) -> Mapping[str, object]:
-    found = of.get(name)
+def _mapping(parent: Mapping[str, object], name: str) -> Mapping[str, object]:
+    found = parent.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _list(of: Mapping[str, object], name: str) -> list[object]:
-    found = of.get(name)
+def _list(parent: Mapping[str, object], name: str) -> list[object]:
+    found = parent.get(name)
     return found if isinstance(found, list) else []
+
+
+class ModelStore:
+    """A folder of models. Files are written to the temporary folder ``staging`` and then renamed."""
+
+    def __init__(self, folder: Path, staging: Path) -> None:
+        self._folder, self._staging = folder, staging
+
+    def save(self, models: Sequence[TrainedModel], card: Mapping[str, object]) -> list[Path]:
+        """Write ``.npz``, ``.json`` and ``.md`` of each model. Returns the paths of the manifests.
+
+        The word vectors of a network are copied too. The array file is replaced first: a reader in between finds a
+        digest that does not match, never half a model. Raises ``UnsafeError`` if the disk is full; no model of the
+        folder has changed then.
+        """
+        with _convert_disk_errors(self._folder):
+            for model in models:
+                _write_model(model, card, self._staging)
+                manifest = json.loads((self._staging / f"{model.name}.json").read_text("utf-8"))
+                (self._staging / f"{model.name}.md").write_text(render_card(manifest), "utf-8")
+            needs_vectors = any(isinstance(m, NetworkModel) and m.network.encoder.vectors is not None for m in models)
+            names = [f"{model.name}.{ending}" for model in models for ending in ("npz", "json", "md")]
+            for name in (*(self._copy_vectors() if needs_vectors else ()), *names):
+                (self._staging / name).replace(self._folder / name)
+        return [self._folder / f"{model.name}.json" for model in models]
+
+    def _copy_vectors(self) -> list[str]:
+        """Copy the word vectors from the packaged models, unless this is their folder. Returns the file names."""
+        packaged = data_folder("models")
+        if packaged.resolve() == self._folder.resolve():
+            return []
+        names = [f"{VECTORS_NAME}.{ending}" for ending in ("npz", "json")]
+        for name in names:
+            shutil.copyfile(packaged / name, self._staging / name)
+        return names
+
+
+@contextmanager
+def open_store(folder: Path) -> Iterator[ModelStore]:
+    """The store of ``folder``, which is created if it is missing.
+
+    Raises ``UnsafeError`` if the folder is not writable, so open the store before a training and not after it.
+    """
+    with _convert_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".train-", dir=folder))
+    try:
+        yield ModelStore(folder, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _write_model(model: TrainedModel, card: Mapping[str, object], folder: Path) -> None:
+    match model:
+        case CrfModel():
+            save_crf(replace(model, card=card), folder)
+        case SvmModel():
+            save_svm(replace(model, card={**model.card, **card}), folder)
+        case NetworkModel():
+            save_network(replace(model, card={**model.card, **card}), folder)
+
+
+@contextmanager
+def _convert_disk_errors(folder: Path) -> Iterator[None]:
+    """Raise ``UnsafeError`` with the reason and the remedy instead of ``OSError``."""
+    try:
+        yield
+    except OSError as fault:
+        reason = fault.strerror or type(fault).__name__
+        raise UnsafeError(
+            f"{folder}: {reason}: no model was changed; free space, or name another folder with --out"
+        ) from None

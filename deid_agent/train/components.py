@@ -1,112 +1,129 @@
-"""From examples to models, kind by kind."""
+"""Training and application of a component of any kind."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from deid_agent import resources
-from deid_agent.crf import characters
-from deid_agent.crf.bundle import Bundle
-from deid_agent.crf.characters import CHARACTER_FAMILIES, Characters
-from deid_agent.crf.columns import Ints, View
-from deid_agent.crf.features import Features, templates_of
-from deid_agent.crf.labels import Schema
-from deid_agent.crf.model import pieces
-from deid_agent.crf.train import Progress, Settings, fit, silent
-from deid_agent.errors import ConfigurationError
-from deid_agent.eval.score import Pair
-from deid_agent.neural import vectors
-from deid_agent.neural.bundle import NetworkBundle
-from deid_agent.phi import PhiType
-from deid_agent.recognize.charcrf import CharacterCrf
-from deid_agent.recognize.filter import NameFilter
-from deid_agent.recognize.network import NetworkTagger
-from deid_agent.recognize.svm import Machines
-from deid_agent.recognize.tokencrf import TokenCrf
-from deid_agent.resolve import Resolver
-from deid_agent.tagger import Model
-from deid_agent.train import network
-from deid_agent.train.examples import Example, Reader
-from deid_agent.train.names import FilterSettings, train_filter
-from deid_agent.train.recipes import Kind, Recipe
-from deid_agent.train.settings import NetworkSettings
-from deid_agent.train.store import Trained
+from deid_agent.eval import Pair
+from deid_agent.model import ConfigurationError, PhiType
+from deid_agent.nlp import (
+    CHARACTER_FAMILIES,
+    CharacterCrf,
+    CharacterFeatures,
+    CrfModel,
+    FeatureExtractor,
+    Ints,
+    NameFilter,
+    NetworkModel,
+    NetworkTagger,
+    Schema,
+    SvmModel,
+    TokenCrf,
+    TokenFeatures,
+    build_character_examples,
+    load_vectors,
+    select_templates,
+    split_sequence,
+)
+from deid_agent.recognize import Model, Resolver
+from deid_agent.rules import data_folder
+from deid_agent.train.card import TrainedModel
+from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
+from deid_agent.train.examples import Example, ExampleReader
+from deid_agent.train.name_filter_trainer import FilterSettings, train_filter
+from deid_agent.train.recipes import ComponentKind, NetworkSettings, Recipe
 
 
-def train(
-    name: str, recipe: Recipe, examples: Sequence[Example], progress: Progress = silent, *, per_type: bool = False
-) -> tuple[Trained, ...]:
+def train_component(
+    name: str,
+    recipe: Recipe,
+    examples: Sequence[Example],
+    progress: Progress = ignore_progress,
+    *,
+    per_type: bool = False,
+) -> tuple[TrainedModel, ...]:
     """One model, or with ``per_type`` one for each type (Dehghan 2015 section 2.3), named ``<name>-<type>``.
 
-    The same examples in the same order give the same models. Raises ``ConfigurationError`` where there is nothing to
-    learn.
+    The same examples in the same order give the same models. Raises ``ConfigurationError`` if there is nothing to
+    learn, or if the component cannot be trained for each type.
     """
     seen = {span.type for example in examples for span in example.note.annotated.spans}
     types = [kind for kind in recipe.types or PhiType if kind in seen]
     if not types:
-        raise ConfigurationError(f"{name}: no note has an annotation to learn from: give an annotated corpus")
+        raise ConfigurationError(f"{name}: no note has an annotation to learn from: use an annotated corpus")
     if not per_type:
-        return (_one(name, recipe, examples, types, progress),)
-    if recipe.kind in {Kind.FILTER, Kind.NETWORK}:
-        raise ConfigurationError(f"{name}: a {recipe.kind} is one model for all types: leave out --per-type")
-    return tuple(_one(f"{name}-{kind.lower()}", recipe, examples, [kind], progress) for kind in types)
+        return (_train_model(name, recipe, examples, types, progress),)
+    if recipe.kind in {ComponentKind.FILTER, ComponentKind.NETWORK}:
+        raise ConfigurationError(f"{name}: a {recipe.kind} is one model for all types: remove --per-type")
+    return tuple(_train_model(f"{name}-{kind.lower()}", recipe, examples, [kind], progress) for kind in types)
 
 
-def _one(
+def _train_model(
     name: str, recipe: Recipe, examples: Sequence[Example], types: Sequence[PhiType], progress: Progress
-) -> Trained:
-    units: Iterable[tuple[Sequence[Ints], Sequence[str]]]
+) -> TrainedModel:
+    chains: Iterable[tuple[Sequence[Ints], Sequence[str]]]
     schema, settings = recipe.schema, recipe.settings
     match recipe.kind, settings, schema:
-        case Kind.FILTER, FilterSettings(), _:
+        case ComponentKind.FILTER, FilterSettings(), _:
             return train_filter(examples, settings, name=name)
-        case Kind.NETWORK, NetworkSettings(), Schema.IO:
-            known = vectors.load(resources.folder("models")) if settings.frozen else None
-            return network.fit(name, examples, types, settings, known, progress)
-        case Kind.TOKEN, Settings(), Schema():
-            templates = (*templates_of(recipe.families), *recipe.templates)
-            features = Features.learn(templates, (example.view for example in examples))
-            units = (chain for e in examples for chain in _chains(features.of(e.view), e.labels(schema, types), e.view))
-        case Kind.CHARACTER, Settings(), Schema():
-            templates = (*templates_of(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
-            features = Features.learn(templates, (Characters(e.view) for e in examples if e.view.words))
-            views = ((e.view, e.gold(types)) for e in examples)
-            units = characters.examples(views, features, around=recipe.around, share=recipe.share)
+        case ComponentKind.NETWORK, NetworkSettings(), Schema.IO:
+            from deid_agent.train.network_trainer import train_network  # noqa: PLC0415 - imports JAX
+
+            vectors = load_vectors(data_folder("models")) if settings.published_vectors else None
+            return train_network(name, examples, types, settings, vectors, progress)
+        case ComponentKind.TOKEN, CrfSettings(), Schema():
+            templates = (*select_templates(recipe.families), *recipe.templates)
+            extractor = FeatureExtractor.learn(templates, (example.tokens for example in examples))
+            chains = (
+                chain
+                for e in examples
+                for chain in _split_chains(extractor.extract(e.tokens), e.labels(schema, types), e.tokens)
+            )
+        case ComponentKind.CHARACTER, CrfSettings(), Schema():
+            templates = (*select_templates(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
+            documents = (CharacterFeatures(e.tokens) for e in examples if e.tokens.words)
+            extractor = FeatureExtractor.learn(templates, documents)
+            annotated = ((e.tokens, e.gold(types)) for e in examples)
+            chains = build_character_examples(annotated, extractor, around=recipe.around, share=recipe.share)
         case _:
-            raise ConfigurationError(f"recipe {name}: its settings or schema are those of another kind")
-    return Bundle(name, schema, features, fit(features, units, settings, progress))
+            raise ConfigurationError(f"recipe {name}: the settings or the schema do not fit a {recipe.kind} component")
+    return CrfModel(name, schema, extractor, train_crf(extractor, chains, settings, progress))
 
 
-def _chains(
-    features: Sequence[Ints], labels: Sequence[str], view: View
+def _split_chains(
+    features: Sequence[Ints], labels: Sequence[str], tokens: TokenFeatures
 ) -> Iterator[tuple[Sequence[Ints], Sequence[str]]]:
-    """A note as the chains that the model will read it in: its paragraphs."""
+    """The chains that the model will read a note in: its paragraphs."""
     start = 0
-    for size in pieces(len(labels), view.paragraphs()):
+    for size in split_sequence(len(labels), tokens.paragraph_starts()):
         own = slice(start, start := start + size)
-        yield [column[own] for column in features], labels[own]
+        yield [numbers[own] for numbers in features], labels[own]
 
 
-def tagged(
-    recipe: Recipe, trained: Sequence[Trained], reader: Reader, examples: Sequence[Example], resolver: Resolver
+def tag_with_component(
+    recipe: Recipe,
+    trained: Sequence[TrainedModel],
+    reader: ExampleReader,
+    examples: Sequence[Example],
+    resolver: Resolver,
 ) -> list[Pair]:
-    """What the models alone find in notes, without what the first pass found."""
-    models = [_model(recipe, each, reader) for each in trained]
+    """The spans that the models alone find in the notes, without those of the first pass."""
+    models = [_build_tagger(recipe, each, reader) for each in trained]
     pairs = []
     for example in examples:
-        doc, first = example.view.doc, example.view.first
-        found = [span for model in models for span in model.propose_all([(doc, first)])[0]]
+        doc, first_pass = example.tokens.doc, example.tokens.first_pass
+        found = [span for model in models for span in model.propose_all([(doc, first_pass)])[0]]
         pairs.append(Pair(example.note, tuple(resolver.resolve(found, doc))))
     return pairs
 
 
-def _model(recipe: Recipe, trained: Trained, reader: Reader) -> Model:
+def _build_tagger(recipe: Recipe, trained: TrainedModel, reader: ExampleReader) -> Model:
     match trained:
-        case Machines():
+        case SvmModel():
             return NameFilter(trained, reader.dictionaries)
-        case NetworkBundle():
+        case NetworkModel():
             return NetworkTagger(trained, reader.dictionaries, 1.0)
-        case Bundle():
-            if recipe.kind is Kind.CHARACTER:
+        case CrfModel():
+            if recipe.kind is ComponentKind.CHARACTER:
                 return CharacterCrf(trained, reader.dictionaries)
             return TokenCrf(trained, reader.dictionaries, 1.0)
         case unknown:

@@ -1,4 +1,4 @@
-// What the pages share. Text only ever becomes a text node: nothing that a server or a message says is read as markup.
+// Functions that the pages share. Text from the server only becomes text nodes, so it is never parsed as markup.
 
 export function el(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -16,7 +16,7 @@ export function svg(name, attributes = {}, ...children) {
 
 function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "on") for (const [event, heard] of Object.entries(value)) node.addEventListener(event, heard);
+    if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
   }
@@ -29,48 +29,50 @@ export function show(place, ...children) {
 }
 
 export class Refused extends Error {
-  constructor(status, said) {
-    super(said.advice || `the agent answered ${status}`);
+  constructor(status, body) {
+    super(body.advice || `the agent responded with status ${status}`);
     this.status = status;
-    this.why = said.error || "";
+    this.code = body.error || "";
   }
 }
 
-async function answer(response) {
-  const said = await response.json().catch(() => ({}));
-  if (response.ok) return said;
+async function read(response) {
+  const body = await response.json().catch(() => ({}));
+  if (response.ok) return body;
   if (response.status === 401 && !location.pathname.endsWith("/login")) location.assign("/console/login");
-  throw new Refused(response.status, said);
+  throw new Refused(response.status, body);
 }
 
-// With a token a session is a cookie, which every server of this host gets, and this value, which only our origin has.
-const KEPT = "deid-console";
+// If a token is required, a session has two keys: a cookie, which the browser sends to every port of this host, and this
+// value, which only pages of our origin can read.
+const STORAGE_KEY = "deid-console";
 
-export const keep = (value) => localStorage.setItem(KEPT, value);
+export const storePageKey = (value) => localStorage.setItem(STORAGE_KEY, value);
 
-function kept() {
+function pageKeyHeader() {
   try {
-    const value = localStorage.getItem(KEPT);
+    const value = localStorage.getItem(STORAGE_KEY);
     return value ? { "X-Deid-Page": value } : {};
   } catch {
-    return {}; // switched off, which is as well where no token is asked for
+    return {}; // storage is disabled; without a token it is not needed
   }
 }
 
-export const get = async (path) => answer(await fetch(`/console/api/${path}`, { cache: "no-store", headers: kept() }));
+export const get = async (path) => read(await fetch(`/console/api/${path}`, { cache: "no-store", headers: pageKeyHeader() }));
 
 export const post = async (path, body) =>
-  answer(
+  read(
     await fetch(`/console/api/${path}`, {
       method: "POST",
       cache: "no-store",
-      headers: { "Content-Type": "application/json", "X-Deid-Console": "1", ...kept() },
+      headers: { "Content-Type": "application/json", "X-Deid-Console": "1", ...pageKeyHeader() },
       body: JSON.stringify(body),
     }),
   );
 
-// Calls `look` now and every few seconds while the page is seen; what goes wrong is told once, and the next look goes on.
-export function poll(look, seconds) {
+// Calls `load` now and then at this interval while the page is visible. An error is shown until the next call succeeds.
+// Returns a function that calls `load` at once.
+export function poll(load, seconds) {
   let timer = 0;
   let at = 0;
   const turn = async () => {
@@ -78,10 +80,10 @@ export function poll(look, seconds) {
     const mine = ++at;
     if (!document.hidden) {
       try {
-        await look();
-        trouble("");
+        await load();
+        showError("");
       } catch (problem) {
-        trouble(problem instanceof Refused ? problem.message : "The agent does not answer. This page tries again.");
+        showError(problem instanceof Refused ? problem.message : "The agent does not respond. This page keeps trying.");
       }
     }
     if (mine === at) timer = setTimeout(turn, 1000 * seconds);
@@ -91,7 +93,7 @@ export function poll(look, seconds) {
   return turn;
 }
 
-export function trouble(text) {
+export function showError(text) {
   const place = by("notices");
   const old = document.getElementById("trouble");
   if (!text) old?.remove();
@@ -101,7 +103,7 @@ export function trouble(text) {
 
 const MEASURE = /^(-|[\d.,]+ ?(ms|s|%|\/s)?)$/;
 
-// Rows of cells: text, numbers (set to the right), or nodes.
+// Each row is a list of cells: text, numbers (aligned to the right), or nodes.
 export function table(head, rows, caption = "") {
   const numbers = head.map((_, i) => rows.length > 0 && rows.every((row) => row[i] === null || typeof row[i] === "number" || MEASURE.test(row[i])));
   const cell = (name, value, i) => el(name, numbers[i] ? { class: "n" } : {}, typeof value === "number" ? number(value) : (value ?? "-"));
@@ -148,28 +150,28 @@ export function seconds(value) {
   return value < 1 ? `${number(1000 * value)} ms` : `${number(value)} s`;
 }
 
-export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { timeStyle: "medium", hourCycle: "h23" });
-export const day = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+// Times are ISO 8601 in UTC, to the second. `at` is in seconds since 1970.
+export function iso(at) {
+  const date = new Date(1000 * at);
+  return Number.isNaN(date.getTime()) ? "-" : date.toISOString().replace(/\.\d+Z$/, "Z");
+}
+export const time = (at) => (typeof at === "string" ? el("time", { datetime: at }, at) : el("time", { datetime: iso(at) }, iso(at)));
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 export const words = (code) => code.replaceAll("_", " ");
 
-export function since(at) {
-  const s = Math.max(0, Date.now() / 1000 - at);
-  return s < 90 ? `${Math.round(s)} s ago` : s < 5400 ? `${Math.round(s / 60)} min ago` : `${Math.round(s / 3600)} h ago`;
-}
-
-// Who is here, and what the page must warn of.
+// Loads the features of this console, shows the log out button and the warning about the demonstration key.
 export async function session() {
-  const said = await get("session");
-  if (said.token) {
+  const features = await get("session");
+  if (features.token) {
     const leave = by("leave");
     leave.hidden = false;
     leave.addEventListener("click", async () => {
       await post("logout", {}).catch(() => {});
-      localStorage.removeItem(KEPT);
+      localStorage.removeItem(STORAGE_KEY);
       location.assign("/console/login");
     });
   }
-  if (said.demo)
-    by("notices").append(el("p", { class: "notice warn" }, "Demonstration key: everyone can reverse this agent's output. Never use it on real data."));
-  return said;
+  if (features.demo)
+    by("notices").append(el("p", { class: "notice warn" }, "This agent uses the demonstration key, which is public: everyone can reverse its output. Never use it on real data."));
+  return features;
 }

@@ -1,14 +1,25 @@
-import { by, keep, post } from "./common.js";
+import { by, post, storePageKey } from "./common.js";
+
+const field = by("token");
+const focus = () => field.focus();
 
 by("login").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const field = by("token");
   try {
-    keep((await post("login", { token: field.value })).page);
+    storePageKey((await post("login", { token: field.value })).page);
     location.assign("/console/");
   } catch (problem) {
     field.value = "";
-    by("said").textContent = problem.message;
-    field.focus();
+    by("problem").textContent = problem.message;
+    focus();
   }
 });
+
+// The browser may ignore `autofocus`, for example after a redirect or a click on the page. The focus moves before the
+// character is inserted, so it arrives in the field. Keys that operate a link or a button are left to it.
+addEventListener("keydown", (event) => {
+  const free = !document.activeElement?.closest("a, button, input");
+  if (free && event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey) focus();
+});
+addEventListener("pageshow", focus);
+focus();

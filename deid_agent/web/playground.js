@@ -1,4 +1,4 @@
-import { by, el, get, post, session, show, table, trouble } from "./common.js";
+import { by, el, get, post, session, show, showError, table } from "./common.js";
 
 const NOTE = `DISCHARGE SUMMARY
 Patient: Okafor, Adaeze M.   MRN: 4471902   DOB: 04/22/1957
@@ -14,39 +14,39 @@ PV1|1|I|3N^312^A||||1043^CASTELLANO^INES
 OBR|1|||11506-3^Progress note^LN|||20240318
 OBX|1|TX|11506-3^Progress note^LN||Mrs. Okafor slept well. Her son Chidi called from Columbus.||||||F
 OBX|2|TX|11506-3^Progress note^LN||Dr. Castellano to see her on 3/25. Weight 76.4 kg.||||||F`;
-const KIND = { field: "field of the message", rule: "rule", known: "named by the message", model: "model", again: "second look", login: "user name", list: "word list", guard: "leak guard", attachment: "attachment", derived: "follows" };
+const KIND = { field: "field of the message", rule: "rule", known: "value of a field of the message", model: "model", consistency: "found elsewhere in the text", login: "user name", list: "word list", guard: "leak guard", attachment: "attachment", derived: "follows from another change" };
 const form = by("try");
 
 async function ready() {
-  const said = await get("playground");
-  const text = { ready: `Ready. Up to ${said.most / 1024} KiB, ${said.deadline_s} s.`, starting: "Its process loads rules and models; a few seconds.", failed: said.problem, off: "Switched off (http.console_playground)." }[said.state];
+  const answer = await get("playground");
+  const text = { ready: `Ready. Limits: ${answer.most / 1024} KiB and ${answer.deadline_s} s per text.`, starting: "Starting: rules and models are loaded, which takes a few seconds.", failed: answer.problem, off: "The playground is off (http.console_playground)." }[answer.state];
   by("state").textContent = text;
-  form.querySelector("button").disabled = said.state !== "ready";
-  if (said.state === "starting") setTimeout(() => ready().catch(told), 700);
-  return said.state === "ready";
+  form.querySelector("button").disabled = answer.state !== "ready";
+  if (answer.state === "starting") setTimeout(() => ready().catch(report), 700);
+  return answer.state === "ready";
 }
 
-const sure = (mark) => `${mark.confidence || "-"}${mark.probability === null ? "" : `; the model says ${Math.round(100 * mark.probability)} %`}`;
-const said = (mark) => `${mark.type}: ${KIND[mark.kind] || mark.kind} ${mark.source}, ${sure(mark)}${mark.path && mark.path !== "text" ? `, at ${mark.path}` : ""}`;
+const confidence = (mark) => `${mark.confidence || "-"}${mark.probability === null ? "" : `; probability from the model ${Math.round(100 * mark.probability)} %`}`;
+const describe = (mark) => `${mark.type}: ${KIND[mark.kind] || mark.kind} ${mark.source}, ${confidence(mark)}${mark.path && mark.path !== "text" ? `, at ${mark.path}` : ""}`;
 
-// Everything that was typed or made of it is a text node, so that whatever it holds is shown and never read as markup.
+// The text and its result only become text nodes, so they are never parsed as markup.
 function pieces(list, marks, side, choose) {
   return list.map(([text, n]) => {
     const plain = text.replaceAll("\r\n", "\n").replaceAll("\r", "\n");
     if (n < 0) return plain;
     const mark = marks[n];
-    const node = el("mark", { class: `c-${mark.category}`, "data-n": n, tabindex: side === "before" ? "0" : null, title: said(mark) }, plain || "∅", el("small", {}, mark.type));
+    const node = el("mark", { class: `c-${mark.category}`, "data-n": n, tabindex: side === "before" ? "0" : null, title: describe(mark) }, plain || "∅", el("small", {}, mark.type));
     for (const event of ["focus", "pointerenter", "click"]) node.addEventListener(event, () => choose(n));
     return node;
   });
 }
 
 function page(one) {
-  const detail = el("p", { class: "detail soft", role: "status" }, one.marks.length ? "Point at a coloured place, or walk through them with the Tab key." : "Nothing was found to replace.");
+  const detail = el("p", { class: "detail soft", role: "status" }, one.marks.length ? "Point at a highlighted value, or move between them with the Tab key." : "No value was replaced.");
   const box = el("section", { class: "card" });
   const choose = (n) => {
     for (const node of box.querySelectorAll("mark")) node.classList.toggle("on", Number(node.dataset.n) === n);
-    detail.textContent = said(one.marks[n]);
+    detail.textContent = describe(one.marks[n]);
   };
   const side = (name, list) => el("div", {}, el("h3", {}, name), el("pre", { class: "text", tabindex: "0", "aria-label": name }, ...pieces(list, one.marks, name.toLowerCase(), choose)));
   const counts = new Map();
@@ -56,7 +56,7 @@ function page(one) {
     el("ul", { class: "key" }, ...[...counts].map(([name, n]) => el("li", {}, el("mark", { class: `c-${name}` }, name), ` ${n}`))),
     el("div", { class: "pair" }, side("Before", one.before), side("After", one.after)),
     detail,
-    el("details", {}, el("summary", {}, `What was replaced, and why (${one.marks.length})`), table(["type", "found by", "rule or model", "confidence", "model", "method", "place"], one.marks.map((m) => [m.type, KIND[m.kind] || m.kind, el("code", {}, m.source), m.confidence || "-", m.probability === null ? "-" : `${Math.round(100 * m.probability)} %`, m.method || "-", el("code", {}, m.path)]))),
+    el("details", {}, el("summary", {}, `Replaced values with their reasons (${one.marks.length})`), table(["type", "found by", "rule or model", "confidence", "probability", "method", "path"], one.marks.map((m) => [m.type, KIND[m.kind] || m.kind, el("code", {}, m.source), m.confidence || "-", m.probability === null ? "-" : `${Math.round(100 * m.probability)} %`, m.method || "-", el("code", {}, m.path)]))),
   );
   return box;
 }
@@ -64,21 +64,21 @@ function page(one) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const place = by("result");
-  trouble("");
+  showError("");
   try {
-    by("state").textContent = "At work.";
+    by("state").textContent = "Processing.";
     const answer = await post("playground", { text: form.text.value, kind: form.kind.value });
     if (answer.refused) {
-      const why = answer.fault === "DeadlineExceeded" ? "it took too long, and was ended" : answer.where ? `at ${answer.where}` : answer.fault;
-      show(place, el("p", { class: "notice bad" }, `Refused: ${answer.refused}, ${why}. The agent would send such a message to its dead letters.`));
+      const why = answer.fault === "DeadlineExceeded" ? "it took too long and was cancelled" : answer.where ? `at ${answer.where}` : answer.fault;
+      show(place, el("p", { class: "notice bad" }, `Refused: ${answer.refused}, ${why}. The agent would write such a message to its dead letters.`));
     } else {
       show(place, ...answer.pages.map(page));
       place.scrollIntoView({ block: "nearest" });
     }
   } catch (problem) {
-    told(problem);
+    report(problem);
   }
-  ready().catch(told);
+  ready().catch(report);
 });
 const fill = (text) => () => {
   form.text.value = text;
@@ -86,11 +86,11 @@ const fill = (text) => () => {
 };
 by("sample").addEventListener("click", fill(NOTE));
 by("hl7").addEventListener("click", fill(HL7));
-// What was typed goes with the page: nothing of it comes back from the browser's memory.
+// The text is cleared when the page is left, so that the browser's history does not restore it.
 addEventListener("pagehide", () => {
   form.reset();
   show(by("result"));
 });
-const told = (problem) => trouble(problem.message);
-ready().catch(told);
+const report = (problem) => showError(problem.message);
+ready().catch(report);
 session().catch(() => {});

@@ -1,6 +1,6 @@
-// Plots of a few series over time, drawn as SVG; each has its numbers in words and in a table behind it.
+// Plots of a few series over time, drawn as SVG. Each plot also has its numbers as text and as a table.
 
-import { clock, el, number, show, svg, table } from "./common.js";
+import { el, iso, number, plural, show, svg, table, time } from "./common.js";
 
 const HEIGHT = 190;
 const LEFT = 46;
@@ -10,7 +10,7 @@ const BOTTOM = 22;
 const ROWS = 60;
 
 export class Plot {
-  // `format` makes text of a value; `stacked` series lie on each other.
+  // `format` converts a value to text. Stacked series are drawn on top of each other.
   constructor(place, { title, note, stacked = false, format = number }) {
     Object.assign(this, { stacked, format, title, at: [], series: [], chosen: -1, drawn: "" });
     this.graph = svg("svg", { class: "plot", role: "img", tabindex: "0" });
@@ -58,7 +58,7 @@ export class Plot {
     this.draw();
   }
 
-  // The values as drawn: of stacked series each with those below it.
+  // The values as drawn: each stacked series is added to those below it.
   layers() {
     if (!this.stacked) return this.series.map(([, values]) => values);
     const below = this.at.map(() => 0);
@@ -84,16 +84,17 @@ export class Plot {
       const ticks = width > 420 ? 4 : 2;
       for (let i = 0; i <= ticks; i++) {
         const at = first + (span * i) / ticks;
-        const text = clock(at).slice(0, span < 600 ? undefined : 5);
+        const text = `${iso(at).slice(11, span < 600 ? 19 : 16)}Z`;
         nodes.push(svg("text", { x: x(at), y: HEIGHT - 6, "text-anchor": i === 0 ? "start" : i === ticks ? "end" : "middle" }, text));
       }
       if (this.stacked) layers.map((_, i) => i).reverse().forEach((i) => nodes.push(this.area(layers[i], i ? layers[i - 1] : null, i, x, y)));
       else layers.forEach((values, i) => nodes.push(...this.curve(values, i, x, y)));
-    } else nodes.push(svg("text", { x: width / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "Two samples are needed: wait a few seconds"));
+    } else nodes.push(svg("text", { x: width / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "Waiting for the second sample"));
     if (this.chosen >= 0 && this.at.length) nodes.push(svg("path", { class: "cross", d: `M${x(this.at[this.chosen])} ${TOP}V${HEIGHT - BOTTOM}` }));
     this.graph.replaceChildren(...nodes);
-    this.graph.setAttribute("aria-label", this.said());
-    this.readout.textContent = this.chosen >= 0 ? this.moment(this.chosen) : this.at.length ? `Now: ${this.moment(this.at.length - 1)}` : "";
+    this.graph.setAttribute("aria-label", this.description());
+    const at = this.chosen >= 0 ? this.chosen : this.at.length - 1;
+    show(this.readout, ...(at >= 0 ? [time(this.at[at]), `: ${this.values(at)}`] : []));
     this.drawKey();
   }
 
@@ -103,7 +104,7 @@ export class Plot {
     return svg("path", { class: `area k${this.colour(i)}`, d: `M${up.join("L")}L${down.join("L")}Z` });
   }
 
-  // Where there is no value the line stops; a value alone is a dot.
+  // A missing value interrupts the line. A value between two missing ones is drawn as a dot.
   *curve(values, i, x, y) {
     let path = "";
     let open = false;
@@ -138,26 +139,26 @@ export class Plot {
     );
   }
 
-  moment(i) {
+  values(i) {
     const values = this.series.map(([name, values]) => `${name.replaceAll("_", " ")} ${values[i] === null ? "-" : this.format(values[i])}`);
-    return `${clock(this.at[i])}: ${values.join(", ")}`;
+    return values.join(", ");
   }
 
-  said() {
+  description() {
     if (!this.at.length) return `${this.title}: no samples yet`;
-    return `${this.title}, ${this.at.length} points. ${this.moment(this.at.length - 1)}. Arrow keys read point by point; the numbers stand in the table below.`;
+    return `${this.title}, ${plural(this.at.length, "point")}. ${iso(this.at.at(-1))}: ${this.values(this.at.length - 1)}. The arrow keys move from point to point; the table below has all numbers.`;
   }
 
   fill() {
     if (!this.folded.open) return;
     const every = Math.max(1, Math.ceil(this.at.length / ROWS));
-    const rows = this.at.map((at, i) => [clock(at), ...this.series.map(([, values]) => (values[i] === null ? "-" : this.format(values[i])))]);
+    const rows = this.at.map((at, i) => [time(at), ...this.series.map(([, values]) => (values[i] === null ? "-" : this.format(values[i])))]);
     const shown = rows.reverse().filter((_, i) => i % every === 0);
     show(this.numbers, table(["time", ...this.series.map(([name]) => name.replaceAll("_", " "))], shown, this.title));
   }
 }
 
-// The next round number above.
+// The next larger round number.
 function nice(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));

@@ -1,43 +1,91 @@
-import { by, el, facts, get, number, session, show, table, trouble } from "./common.js";
+import { by, el, facts, get, number, plural, session, show, showError, table } from "./common.js";
 
+const PAGE_SIZE = 50;
 const filter = by("filter");
 let rules = [];
-
-function list() {
-  const text = filter.text.value.toLowerCase();
-  const fits = rules.filter((one) => (!filter.kind.value || one.kind === filter.kind.value) && (!text || `${one.id} ${one.types.join(" ")} ${one.why}`.toLowerCase().includes(text)));
-  by("count").textContent = `${fits.length} of ${rules.length}`;
-  show(by("rules"), table(["id", "kind", "types", "confidence", "why", "digest"], fits.map((one) => [el("code", {}, one.id), one.kind, one.types.join(", ") || "every", one.confidence ?? "-", one.why, el("code", {}, one.digest)])));
-}
+let page = 1;
 
 const code = (text) => el("code", {}, text);
 
+function matches(rule) {
+  const text = filter.text.value.trim().toLowerCase();
+  return (!filter.kind.value || rule.kind === filter.kind.value) && (!text || `${rule.id} ${rule.types.join(" ")} ${rule.why}`.toLowerCase().includes(text));
+}
+
+function list() {
+  const found = rules.filter(matches);
+  const pages = Math.max(1, Math.ceil(found.length / PAGE_SIZE));
+  page = Math.min(Math.max(1, page), pages);
+  const first = (page - 1) * PAGE_SIZE;
+  const shown = found.slice(first, first + PAGE_SIZE);
+  const range = pages > 1 ? `Rules ${first + 1} to ${first + shown.length} of ${number(found.length)}` : plural(found.length, "rule");
+  by("count").textContent = found.length === rules.length ? `${range}.` : `${range} found, ${number(rules.length)} in total.`;
+  show(by("rules"), shown.length ? table(["id", "kind", "types", "confidence", "reason", "digest"], shown.map((rule) => [code(rule.id), rule.kind, rule.types.join(", ") || "all", rule.confidence ?? "-", rule.why, code(rule.digest)])) : el("p", {}, "No rule matches."));
+  by("pages").hidden = pages === 1;
+  by("page").textContent = `Page ${page} of ${pages}`;
+  by("previous").disabled = page === 1;
+  by("next").disabled = page === pages;
+  keepInAddress();
+}
+
+// The address holds the search, so that it survives a reload and can be sent to a colleague.
+function keepInAddress() {
+  const query = new URLSearchParams();
+  if (filter.text.value) query.set("text", filter.text.value);
+  if (filter.kind.value) query.set("kind", filter.kind.value);
+  if (page > 1) query.set("page", page);
+  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+}
+
+function readAddress() {
+  const query = new URLSearchParams(location.search);
+  filter.text.value = query.get("text") ?? "";
+  filter.kind.value = ["pattern", "veto"].includes(query.get("kind")) ? query.get("kind") : "";
+  page = Number.parseInt(query.get("page"), 10) || 1;
+}
+
+function turn(step) {
+  page += step;
+  list();
+  // A disabled button loses the focus, and the keyboard would start again at the top of the page.
+  const [pressed, other] = step > 0 ? [by("next"), by("previous")] : [by("previous"), by("next")];
+  if (pressed.disabled) other.focus();
+}
+
 function model(one) {
   const trained = Object.entries(one.trained).filter(([name]) => name !== "sha256").map(([name, value]) => `${value} ${name.replaceAll("_", " ")}`);
-  return [el("h3", {}, one.id, " ", el("span", { class: `pill ${one.used ? "good" : ""}` }, one.used ? "in use" : "not in use")), el("p", {}, one.about), facts([["kind", one.kind], ["SHA-256", code(one.digest)], ["trained on", trained.join(", ") || "-"], ["made with", Object.entries(one.versions).map(([n, v]) => `${n} ${v}`).join(", ")]])];
+  return [el("h3", {}, one.id, " ", el("span", { class: `pill ${one.used ? "good" : ""}` }, one.used ? "in use" : "not in use")), el("p", {}, one.about), facts([["kind", one.kind], ["SHA-256", code(one.digest)], ["trained on", trained.join(", ") || "-"], ["made with", Object.entries(one.versions).map(([name, version]) => `${name} ${version}`).join(", ")]])];
 }
 
-async function look() {
-  const said = await get("about");
-  if (!said.found && said.state === "running") return void setTimeout(() => look().catch(told), 700);
-  if (!said.found) return trouble(said.problem);
-  const it = said.found;
-  by("state").textContent = `System ${it.system}, profile ${it.profile}, policy ${it.policy.name}.`;
+async function load() {
+  const answer = await get("inventory");
+  if (!answer.found && answer.state === "running") return void setTimeout(() => load().catch(report), 700);
+  if (!answer.found) return showError(answer.problem);
+  const agent = answer.found;
+  by("state").textContent = `System ${agent.system}, profile ${agent.profile}, policy ${agent.policy.name}.`;
   show(by("build"),
-    it.changed.length ? el("p", { class: "notice warn" }, `Changed on disk since the start: ${it.changed.join(" and ")}. The agent runs on with what it loaded; what stands below is what lies there now.`) : null,
-    facts([...Object.entries(it.build).filter(([name]) => name !== "key").map(([name, value]) => [name, code(value)]), ["key", it.key.demo ? "the demonstration key" : code(it.key.id)], ["word lists", `${it.lists.length}, ${number(it.lists.reduce((n, one) => n + one.words, 0))} words`]]));
-  const p = it.policy;
-  show(by("policy"), facts([["name", p.name], ["digest", code(p.digest)], ["default", p.default], ["dates move by", p.dates], ["names agree by", p.names], ["longest shift", `${p.max_shift_days} days`], ["record keys", p.record_key], ["headers that pass", p.headers.join(", ") || "none"], ["attachments", Object.entries(p.attachments).map(([n, v]) => `${n} ${v}`).join(", ")]]),
-    Object.keys(p.types).length ? el("details", {}, el("summary", {}, `Types with a method of their own (${Object.keys(p.types).length})`), table(["type", "method"], Object.entries(p.types))) : null,
-    Object.keys(p.paths).length ? el("details", {}, el("summary", {}, `Paths with a method of their own (${Object.keys(p.paths).length})`), table(["path", "method"], Object.entries(p.paths).map(([path, method]) => [code(path), method]))) : null);
-  show(by("models"), ...(it.models.length ? it.models.flatMap(model) : ["None."]));
-  rules = it.rules;
+    agent.changed.length ? el("p", { class: "notice warn" }, `Changed on disk since the start: ${agent.changed.join(" and ")}. The agent still uses the files that it loaded; this page shows the changed files. Restart the agent to load them.`) : null,
+    facts([...Object.entries(agent.build).filter(([name]) => name !== "key").map(([name, value]) => [name, code(value)]), ["key", agent.key.demo ? "the demonstration key" : code(agent.key.id)], ["word lists", `${plural(agent.lists.length, "list")} with ${plural(agent.lists.reduce((sum, one) => sum + one.words, 0), "word")}`]]));
+  const policy = agent.policy;
+  const types = Object.entries(policy.types);
+  const paths = Object.entries(policy.paths);
+  show(by("policy"), facts([["name", policy.name], ["digest", code(policy.digest)], ["default method", policy.default], ["base of date shifts", policy.dates], ["offset of a document", plural(policy.offset_days, "day")], ["technical dates", policy.technical], ["name consistency scope", policy.names], ["longest date shift", plural(policy.max_shift_days, "day")], ["record keys", policy.record_key], ["record headers kept", policy.headers.join(", ") || "none"], ["attachments", Object.entries(policy.attachments).map(([name, method]) => `${name} ${method}`).join(", ")]]),
+    types.length ? el("details", {}, el("summary", {}, `Methods by type (${types.length})`), table(["type", "method"], types)) : null,
+    paths.length ? el("details", {}, el("summary", {}, `Methods by path (${paths.length})`), table(["path", "method"], paths.map(([path, method]) => [code(path), method]))) : null);
+  show(by("models"), ...(agent.models.length ? agent.models.flatMap(model) : ["None."]));
+  rules = agent.rules;
   list();
-  show(by("configuration"), table(["setting", "value", "meaning"], it.configuration.map((one) => [code(one.name), one.default ? one.value : el("strong", {}, one.value), one.meaning]), "In bold what differs from the default."));
+  show(by("configuration"), table(["setting", "value", "description"], agent.configuration.map((one) => [code(one.name), one.default ? one.value : el("strong", {}, one.value), one.meaning]), "Values that differ from the default are bold."));
 }
 
-const told = (problem) => trouble(problem.message);
-filter.addEventListener("input", list);
+const report = (problem) => showError(problem.message);
+filter.addEventListener("input", () => {
+  page = 1;
+  list();
+});
 filter.addEventListener("submit", (event) => event.preventDefault());
-look().catch(told);
+by("previous").addEventListener("click", () => turn(-1));
+by("next").addEventListener("click", () => turn(1));
+readAddress();
+load().catch(report);
 session().catch(() => {});

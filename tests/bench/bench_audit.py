@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.trails import SIGNER, TRUSTED, entry
 
-from deid_agent.audit.trail import AuditTrail, TrailSettings, examine
-from deid_agent.audit.verify import verify
+from deid_agent.audit.reading import verify_trail
+from deid_agent.audit.trail import AuditTrail, TrailSettings, examine_trail
 from deid_agent.telemetry.emit import Telemetry
 
 BATCH, BATCHES, ROUNDS, PARTITIONS = 100, 60, 5, 12
@@ -76,11 +76,11 @@ async def main() -> None:
         chain, bare, many = (statistics.median(column) for column in zip(*rates, strict=True))
         size = sum(path.stat().st_size for path in folder.glob("*.jsonl")) / 1e6
         begin = time.perf_counter()
-        report = verify(folder, TRUSTED)
+        report = verify_trail(folder, TRUSTED)
         whole = time.perf_counter() - begin
         last = max(folder.glob("*.jsonl"))
         begin = time.perf_counter()
-        examine(folder)
+        examine_trail(folder)
         opening = last.stat().st_size / 1e6 / (time.perf_counter() - begin)
     count = BATCH * BATCHES
     sys.stdout.write(

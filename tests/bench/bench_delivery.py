@@ -26,17 +26,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from support.kafka_broker import Cluster, KafkaBroker, find_classpath
 from support.kafka_world import KafkaWorld
+from support.marks import MARKS
 from support.transport_contract import Given
 
-from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Job, Process, Processed
+from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
-from deid_agent.agent.workers import WorkerPool
-from deid_agent.audit.lines import Signer
+from deid_agent.agent.worker_pool import WorkerPool
+from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail
+from deid_agent.config import Delivery
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.telemetry.events import BatchSettled, Event, PartitionsAssigned
-from deid_agent.transport.kafka import Delivery, KafkaTransport
+from deid_agent.telemetry.events import BatchCommitted, Event, PartitionsAssigned
+from deid_agent.transport.kafka.source import KafkaTransport
 
 BATCH = 100
 RATE = 200  # messages a second while latency is measured
@@ -82,7 +84,7 @@ class Contender(ABC):
         """Seconds of CPU so far."""
         return time.process_time()
 
-    def settled(self, count: int) -> None:
+    def finished(self, count: int) -> None:
         self.done += count
         if self.done >= self.goal:
             self.reached.set()
@@ -131,10 +133,10 @@ class Bare(Contender):
         while True:
             found = await consumer.getmany(tp, timeout_ms=500, max_records=BATCH)
             if records := found.get(tp, []):
-                await self._settle(consumer, producer, tp, records)
-                self.settled(len(records))
+                await self._commit(consumer, producer, tp, records)
+                self.finished(len(records))
 
-    async def _settle(
+    async def _commit(
         self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, tp: TopicPartition, records: list[ConsumerRecord]
     ) -> None:
         group, position = self.world.settings.group_id, {tp: records[-1].offset + 1}
@@ -168,8 +170,8 @@ class Counting(Telemetry):
 
     def emit(self, event: Event) -> None:
         super().emit(event)
-        if isinstance(event, BatchSettled):
-            self._contender.settled(event.published)
+        if isinstance(event, BatchCommitted):
+            self._contender.finished(event.published)
         elif isinstance(event, PartitionsAssigned):
             self._contender.began.set()
 
@@ -186,7 +188,9 @@ class Agent(Contender):
         with tempfile.TemporaryDirectory() as folder:
             audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry)
             settings = RunnerSettings(batch_records=BATCH)
-            runner = Runner(KafkaTransport(self.world.settings), self._pool, audit, settings, telemetry=telemetry)
+            runner = Runner(
+                KafkaTransport(self.world.settings), self._pool, audit, settings, marks=MARKS, telemetry=telemetry
+            )
             running = asyncio.create_task(runner.run())
             try:
                 await asyncio.Event().wait()

@@ -19,18 +19,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.mllp_world import block, message
 
-from deid_agent import policy, resources
-from deid_agent.agent.flow import RunnerSettings
+from deid_agent.agent.outcomes import OutputMarks
+from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
-from deid_agent.agent.workers import WorkerPool
-from deid_agent.audit.lines import Signer
+from deid_agent.agent.worker_pool import WorkerPool
+from deid_agent.app import WorkerFactory
+from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
-from deid_agent.key import DEMO
+from deid_agent.config import MllpOutSettings, MllpSettings
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.pipeline.policy import load_policy
+from deid_agent.rules import data_folder
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.transport.mllp import MllpTransport
-from deid_agent.transport.mllp_sender import MllpOutlet
-from deid_agent.transport.mllp_settings import ListenSettings, SendSettings
-from deid_agent.wiring import Workshop
+from deid_agent.transport.mllp.sender import MllpSink
+from deid_agent.transport.mllp.source import MllpTransport
 
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
 ROUNDS, SENDERS = 3, 8
@@ -68,14 +70,15 @@ async def send(port: int, senders: int, first: int) -> float:
 async def main() -> None:
     server = await asyncio.start_server(bare, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    rules = resources.folder("rules", None)
-    parts = Workshop(rules=rules, key=DEMO, policy=policy.load("keep", rules), system="patterns")
+    rules = data_folder("rules", None)
+    parts = WorkerFactory(rules=rules, key=DEMO_KEY, policy=load_policy("keep", rules), system="patterns")
     telemetry = Telemetry()
     with tempfile.TemporaryDirectory() as where:
         audit = AuditTrail(Path(where) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry, TrailSettings())
-        outlet = MllpOutlet(SendSettings(host="127.0.0.1", port=port, connections=SENDERS))
-        transport = MllpTransport(ListenSettings(port=0), outlet, Path(where) / "letters", telemetry=telemetry)
-        runner = Runner(transport, WorkerPool(parts, 2, telemetry), audit, RunnerSettings(linger_s=0.0))
+        sink = MllpSink(MllpOutSettings(host="127.0.0.1", port=port, connections=SENDERS))
+        transport = MllpTransport(MllpSettings(port=0, dead_letters=Path(where) / "letters"), sink, telemetry=telemetry)
+        pool = WorkerPool(parts, 2, telemetry)
+        runner = Runner(transport, pool, audit, RunnerSettings(linger_s=0.0), marks=OutputMarks(bytes(32)))
         running = asyncio.create_task(runner.run())
         while transport.port == 0 and not running.done():  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0.05)

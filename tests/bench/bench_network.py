@@ -8,7 +8,6 @@ three rounds of processor time, models loaded before. ``MiB`` is what the proces
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -19,22 +18,21 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent.eval.markup import read_corpus
-from deid_agent.eval.split import Part, part
-from deid_agent.text import Document
+from deid_agent.config import limit_blas_threads
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
+from deid_agent.model.text import Document
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("rivals.py")
 SYSTEMS = ("rules", "features", "network", "hybrid")
 PROFILES = ("balanced", "recall")
-ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def measured(name: str, texts: Path) -> dict[str, float]:
     """What ``rivals.py`` tells. Raises ``CalledProcessError`` where the system can not be run."""
     command = [sys.executable, str(WORKER), name, str(texts)]
-    environment = {**os.environ, **ONE_CORE}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=1200)
+    limit_blas_threads()  # as the agent does
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -43,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--notes", type=int, default=150)
     args = parser.parse_args()
-    notes = [note.annotated.text for note in part(list(read_corpus(ROOT / "corpus")), Part.DEV)]
+    notes = [note.annotated.text for note in select_part(list(read_corpus(ROOT / "corpus")), CorpusPart.DEV)]
     spread = notes[:: max(1, len(notes) // args.notes)][: args.notes]
     tokens = sum(len(Document(text).tokens) for text in spread)
     write = sys.stdout.write

@@ -22,8 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent.eval.markup import read_corpus
-from deid_agent.eval.split import Part, part
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
 
 ROOT = Path(__file__).resolve().parents[2]
 _ESCAPES = str.maketrans({"|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\", "\\": "\\E\\"})
@@ -54,7 +53,7 @@ MB = 1 << 20
 class Seen:
     """What a run showed: times of settled records, and per process the most memory and the CPU."""
 
-    settled: list[float] = field(default_factory=list)
+    finished: list[float] = field(default_factory=list)
     memory: dict[int, int] = field(default_factory=dict)
     cpu: dict[int, float] = field(default_factory=dict)
     loaded: dict[int, float] = field(default_factory=dict)  # CPU by the time of the first record
@@ -77,7 +76,7 @@ def notes(folder: Path, count: int) -> int:
     """So many reports, each a note of the corpus (the dev part) in one OBX a line."""
     head, *rest = (ROOT / "deid_agent" / "samples" / SAMPLES[1]).read_bytes().decode().split("\r")
     others = [line for line in rest if line and not line.startswith("OBX")]
-    found = part(read_corpus(ROOT / "corpus"), Part.DEV)
+    found = select_part(read_corpus(ROOT / "corpus"), CorpusPart.DEV)
     total = 0
     for number in range(count):
         lines = found[number % len(found)].annotated.text.translate(_ESCAPES).splitlines()
@@ -153,8 +152,8 @@ def measured(root: Path, workers: int, system: str) -> tuple[int, Seen]:
             if event["event"] == "AgentStarted":
                 look(agent.pid, seen)
                 seen.loaded = dict(seen.cpu)
-            if event["event"] == "RecordSettled":
-                seen.settled.append(float(event["time"]))
+            if event["event"] == "RecordFinished":
+                seen.finished.append(float(event["time"]))
         ended.set()
         watching.join()
     if agent.returncode not in {0, 1}:
@@ -186,7 +185,7 @@ def main() -> None:
             else:
                 total = messages(root / "in", count)
             agent, seen = measured(root, workers, options.system)
-            wall = max(seen.settled) - min(seen.settled)
+            wall = max(seen.finished) - min(seen.finished)
             cpu = sum(seconds - seen.loaded.get(pid, 0) for pid, seconds in seen.cpu.items() if pid != agent)
             speed = f"{(count - 1) / wall:7.1f}" if count > 1 and wall > 0 else f"{'-':>7}"
             of_workers = ", ".join(f"{seen.memory[pid] / MB:.0f}" for pid in seen.memory if pid != agent)

@@ -10,11 +10,11 @@ import sys
 import time
 import tracemalloc
 
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import ValueKind
 from deid_agent.surrogate import Scope, Surrogates
 
-Item = tuple[PhiType, str, Kind, Scope]
+Item = tuple[PhiType, str, ValueKind, Scope]
 
 
 def feed(patients: int) -> list[Item]:
@@ -23,19 +23,19 @@ def feed(patients: int) -> list[Item]:
     for n in range(patients):
         scope = Scope(f"M{n}", f"P{n}")
         out += [
-            (PhiType.PATIENT, f"OKAFOR{n % 97}", Kind.FAMILY, scope),
-            (PhiType.PATIENT, "Ada Marie", Kind.GIVEN, scope),
-            (PhiType.DOCTOR, "Nisar, Robert K.", Kind.NAME, scope),
-            (PhiType.MEDICALRECORD, f"{4_000_000 + n}", Kind.VALUE, scope),
-            (PhiType.ACCOUNT, f"V{10_000_000 + n}", Kind.VALUE, scope),
-            (PhiType.DATE, "19620308", Kind.VALUE, scope),
-            (PhiType.DATE, "20240224134009+0100", Kind.VALUE, scope),
-            (PhiType.DATE, "March 4th", Kind.VALUE, scope),
-            (PhiType.STREET, f"{n % 900 + 1} Land's End Rd", Kind.VALUE, scope),
-            (PhiType.CITY, "Saint Paul", Kind.VALUE, scope),
-            (PhiType.ZIP, "55106", Kind.VALUE, scope),
-            (PhiType.PHONE, f"(617) 253-{n % 9000 + 1000}", Kind.VALUE, scope),
-            (PhiType.HOSPITAL, "Roper Hospital", Kind.VALUE, scope),
+            (PhiType.PATIENT, f"OKAFOR{n % 97}", ValueKind.FAMILY, scope),
+            (PhiType.PATIENT, "Ada Marie", ValueKind.GIVEN, scope),
+            (PhiType.DOCTOR, "Nisar, Robert K.", ValueKind.NAME, scope),
+            (PhiType.MEDICALRECORD, f"{4_000_000 + n}", ValueKind.VALUE, scope),
+            (PhiType.ACCOUNT, f"V{10_000_000 + n}", ValueKind.VALUE, scope),
+            (PhiType.DATE, "19620308", ValueKind.VALUE, scope),
+            (PhiType.DATE, "20240224134009+0100", ValueKind.VALUE, scope),
+            (PhiType.DATE, "March 4th", ValueKind.VALUE, scope),
+            (PhiType.STREET, f"{n % 900 + 1} Land's End Rd", ValueKind.VALUE, scope),
+            (PhiType.CITY, "Saint Paul", ValueKind.VALUE, scope),
+            (PhiType.ZIP, "55106", ValueKind.VALUE, scope),
+            (PhiType.PHONE, f"(617) 253-{n % 9000 + 1000}", ValueKind.VALUE, scope),
+            (PhiType.HOSPITAL, "Roper Hospital", ValueKind.VALUE, scope),
         ]
     return out
 

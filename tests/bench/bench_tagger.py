@@ -16,7 +16,6 @@ of en_core_web_sm.
 
 import argparse
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -28,9 +27,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent.eval.markup import read_corpus
-from deid_agent.eval.split import Part, part
-from deid_agent.text import Document
+from deid_agent.config import limit_blas_threads
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
+from deid_agent.model.text import Document
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("rivals.py")
@@ -76,9 +75,9 @@ def measured(entry: Entry, texts: Path, folder: Path) -> dict[str, float] | str:
     """What ``rivals.py`` tells, or why it tells nothing."""
     try:
         python = environment(folder, entry.needs) if entry.needs else Path(sys.executable)
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        limit_blas_threads()  # as the agent does
         command = [str(python), str(WORKER), entry.name, str(texts)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=alone, timeout=1200)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found
     except subprocess.CalledProcessError as fault:
@@ -93,7 +92,7 @@ def main() -> None:
     parser.add_argument("--notes", type=int, default=150)
     parser.add_argument("--spacy", default="")
     args = parser.parse_args()
-    notes = [note.annotated.text for note in part(list(read_corpus(ROOT / "corpus")), Part.DEV)]
+    notes = [note.annotated.text for note in select_part(list(read_corpus(ROOT / "corpus")), CorpusPart.DEV)]
     spread = notes[:: max(1, len(notes) // args.notes)][: args.notes]
     pages = "\n\n".join(spread)[:PAGES]
     tokens, long = sum(len(Document(text).tokens) for text in spread), len(Document(pages).tokens)

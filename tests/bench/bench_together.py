@@ -1,10 +1,12 @@
 """What it gains to read the texts of several messages together: tokens per second by size of text and of group.
 
-    OMP_NUM_THREADS=1 python tests/bench/bench_together.py [--tokens 24000]
+    python tests/bench/bench_together.py [--tokens 24000]
 
 Texts of the corpus's dev part, whole (notes) or line by line (as in OBX and NTE segments), through the default system's
 tagger in groups of 1, 4 and 16; best of five rounds of processor time, the groups by turns. See decision 0011.
 """
+
+# ruff: noqa: E402 - the threads are limited before numpy is imported
 
 import argparse
 import sys
@@ -14,13 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent.eval.markup import read_corpus
-from deid_agent.eval.split import Part, part
-from deid_agent.recognize.registry import load_rules
-from deid_agent.resolve import Profile
-from deid_agent.systems import tagger
-from deid_agent.tagger import Tagger
-from deid_agent.text import Document
+from deid_agent.config import limit_blas_threads
+
+limit_blas_threads()  # as the agent does; before numpy is imported
+
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
+from deid_agent.model.text import Document
+from deid_agent.recognize.registry import load_rules, load_tagger
+from deid_agent.recognize.resolve import Profile
+from deid_agent.recognize.tagger import Tagger
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 5
@@ -39,9 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, default=24_000)
     args = parser.parse_args()
-    notes = [note.annotated.text for note in part(list(read_corpus(ROOT / "corpus")), Part.DEV)]
+    notes = [note.annotated.text for note in select_part(list(read_corpus(ROOT / "corpus")), CorpusPart.DEV)]
     lines = [line for note in notes for line in note.splitlines() if len(line) > 20]
-    reader = tagger(load_rules(ROOT / "rules"), ROOT / "models", "default", Profile.RECALL)
+    reader = load_tagger(load_rules(ROOT / "rules"), ROOT / "models", "default", Profile.RECALL)
     sys.stdout.write("| texts | tokens each | " + " | ".join(f"{group} at once" for group in GROUPS) + " |\n")
     sys.stdout.write("|---|---|" + "---|" * len(GROUPS) + "\n")
     for name, texts in (("lines", lines[:: max(1, len(lines) // 1200)]), ("notes", notes[::2])):

@@ -4,36 +4,35 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.memory_transport import Cluster, MemoryTransport
+from support.mllp_agent import make_settings
 from support.mllp_contract import FromListener, IntoReceiver
-from support.mllp_world import DressedOutlet, MllpWorld, Shorn, shorn
+from support.mllp_world import Hl7OnlySink, MllpWorld, Shorn, shorn
 from support.transport_contract import FoundLetter, Given, World
 
 from deid_agent.agent.ports import Output, Partition, Transport
-from deid_agent.transport.folder_outlet import FolderOutlet
-from deid_agent.transport.memory import Cluster, MemoryTransport
-from deid_agent.transport.mllp import MllpTransport
-from deid_agent.transport.mllp_sender import MllpOutlet
-from deid_agent.transport.mllp_settings import ListenSettings, SendSettings
-from deid_agent.transport.outlet import Outlet, OutletTransport
-
-LISTEN = ListenSettings(port=0, max_connections=1)
+from deid_agent.config import MllpOutSettings
+from deid_agent.transport.folder.files import FolderSink
+from deid_agent.transport.mllp.sender import MllpSink
+from deid_agent.transport.mllp.source import MllpTransport
+from deid_agent.transport.sinks import Sink, SinkTransport
 
 
 class ToReceiver(MllpWorld):
     def transport(self) -> Transport:
-        inner = MllpTransport(LISTEN, self.outlet(), self.root / "letters")
+        inner = MllpTransport(make_settings(self.root / "letters", max_connections=1), self.sink())
         self.opened.append(Shorn(inner, self.feed))
         return self.opened[-1]
 
-    def outlet(self) -> Outlet:
-        return MllpOutlet(SendSettings(host="127.0.0.1", port=self.receiver.port, ack_timeout_s=5))
+    def sink(self) -> Sink:
+        return MllpSink(MllpOutSettings(host="127.0.0.1", port=self.receiver.port, ack_timeout_s=5))
 
 
 class ToFolder(ToReceiver):
-    def outlet(self) -> Outlet:
+    def sink(self) -> Sink:
         if (self.root / "out").is_file():
             (self.root / "out").unlink()
-        return FolderOutlet(self.root / "out")
+        return FolderSink(self.root / "out")
 
     async def outputs(self) -> Sequence[Output]:
         if not (self.root / "out").is_dir():
@@ -74,12 +73,12 @@ class FromMemory(MllpWorld):
             self.cluster.produce(self.stream, item.payload, key=item.key, headers=item.headers)
 
     def transport(self) -> Transport:
-        outlet = MllpOutlet(SendSettings(host="127.0.0.1", port=self.receiver.port, ack_timeout_s=5))
-        self.opened.append(OutletTransport(MemoryTransport(self.cluster), DressedOutlet(outlet)))
+        sink = MllpSink(MllpOutSettings(host="127.0.0.1", port=self.receiver.port, ack_timeout_s=5))
+        self.opened.append(SinkTransport(MemoryTransport(self.cluster), Hl7OnlySink(sink)))
         return self.opened[-1]
 
-    async def letters(self) -> Sequence[FoundLetter]:
-        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.letters(self.stream)]
+    async def dead_letters(self) -> Sequence[FoundLetter]:
+        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
 
 
 class TestMemoryToReceiver(IntoReceiver):

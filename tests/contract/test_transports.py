@@ -1,4 +1,4 @@
-"""The transports of the base installation keep the contract; Kafka's runs it under ``tests/broker``."""
+"""The transports of the base installation keep the contract; Kafka's runs it under ``tests/system/broker``."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from support.transport_contract import FoundLetter, Given, TransportContract, World
+from support.memory_transport import Cluster, MemoryTransport
+from support.transport_contract import FoundLetter, Given, TransportContract, World, folder_settings
 
 from deid_agent.agent.ports import Output, Partition, Transport
-from deid_agent.errors import TransientError
-from deid_agent.transport.files import STREAM, DirectoryTransport
-from deid_agent.transport.memory import Cluster, MemoryTransport
+from deid_agent.model.errors import TransientError
+from deid_agent.transport.folder.source import STREAM, FolderTransport
 
 
 class MemoryWorld:
@@ -29,11 +29,11 @@ class MemoryWorld:
     async def outputs(self) -> Sequence[Output]:
         return self.cluster.outputs(self.stream)
 
-    async def letters(self) -> Sequence[FoundLetter]:
-        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.letters(self.stream)]
+    async def dead_letters(self) -> Sequence[FoundLetter]:
+        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
 
     def fail_settle(self) -> None:
-        self.cluster.fail("settle", TransientError("the broker is away"))
+        self.cluster.fail("commit", TransientError("the broker is away"))
 
 
 class TestMemory(TransportContract):
@@ -46,7 +46,7 @@ class FilesWorld:
     def __init__(self, root: Path) -> None:
         self.stream = STREAM
         self.root = root
-        self.opened: list[DirectoryTransport] = []
+        self.opened: list[FolderTransport] = []
         (root / "in").mkdir()
 
     async def fill(self, given: Sequence[Given]) -> None:
@@ -56,7 +56,7 @@ class FilesWorld:
     def transport(self) -> Transport:
         self.mend()
         at = self.root
-        self.opened.append(DirectoryTransport(at / "in", at / "out", at / "letters", at / "state"))
+        self.opened.append(FolderTransport(folder_settings(at)))
         return self.opened[-1]
 
     def mend(self) -> None:
@@ -68,7 +68,7 @@ class FilesWorld:
             return []
         return [Output(path.read_bytes(), path.name.encode()) for path in sorted((self.root / "out").iterdir())]
 
-    async def letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[FoundLetter]:
         found = sorted((self.root / "letters").glob("*.json"))
         return [
             FoundLetter(

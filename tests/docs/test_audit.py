@@ -1,4 +1,4 @@
-"""The commands and the program of deploy/audit.md do what it says."""
+"""The commands and the program of docs/audit.md work as described."""
 
 import os
 import re
@@ -11,10 +11,10 @@ import pytest
 from support.trails import OTHER, SIGNER, entry, written
 
 from deid_agent.audit.trail import TrailSettings
-from deid_agent.audit.walk import Code
+from deid_agent.audit.walk import FaultCode
 
 CLOCK = re.compile(r"\d+(?= lines| checkpoints)")
-TEXT = (Path(__file__).resolve().parents[2] / "deploy" / "audit.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text("utf-8")
 
 
 def test_the_commands_run_as_shown(tmp_path: Path) -> None:
@@ -32,21 +32,21 @@ def test_the_commands_run_as_shown(tmp_path: Path) -> None:
             timeout=60,
             check=False,
         )
-        # How many checkpoints there are says the clock.
-        told, expected = (CLOCK.sub("N", text) for text in (done.stdout, shown))
-        assert (done.returncode, told) == (0, expected), (command, done.stderr)
+        # The number of checkpoints depends on the clock.
+        printed, expected = (CLOCK.sub("N", text) for text in (done.stdout, shown))
+        assert (done.returncode, printed) == (0, expected), (command, done.stderr)
     assert len((tmp_path / "events.ndjson").read_bytes().splitlines()) == 6
 
 
 def test_every_code_is_explained() -> None:
-    assert all(f"| `{code}` |" in TEXT for code in Code)
+    assert all(f"| `{code}` |" in TEXT for code in FaultCode)
 
 
-def whole(folder: Path) -> None:
-    """Nothing is done."""
+def leave_unchanged(folder: Path) -> None:
+    """No manipulation."""
 
 
-def change(folder: Path) -> None:
+def change_outcome(folder: Path) -> None:
     path = folder / "00000002.jsonl"
     path.write_bytes(path.read_bytes().replace(b"published", b"suppressed", 1))
 
@@ -55,29 +55,29 @@ def drop_a_segment(folder: Path) -> None:
     (folder / "00000002.jsonl").unlink()
 
 
-def cut_off(folder: Path) -> None:
+def cut_off_end(folder: Path) -> None:
     max(folder.glob("*.jsonl")).unlink()
 
 
-async def test_the_program_verifies_without_ours(tmp_path: Path) -> None:
+async def test_the_program_verifies_a_trail_by_itself(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(program.splitlines()) <= 25
     (tmp_path / "program.py").write_text(program)
-    for name, damage, public, told in CASES:
+    for name, damage, public, message in CASES:
         folder = tmp_path / name
         settings = TrailSettings(checkpoint_s=3600, segment_bytes=2500)
         await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 24, 2)], settings)
         damage(folder)
         code, error = run(tmp_path / "program.py", folder, public)
-        assert (code, told in error) == (0 if not told else 1, True), (name, error)
+        assert (code, message in error) == (1 if message else 0, True), (name, error)
 
 
 CASES: tuple[tuple[str, Callable[[Path], None], str, str], ...] = (
-    ("whole", whole, SIGNER.public, ""),
-    ("changed", change, SIGNER.public, "00000002.jsonl: line 15 of the trail"),
-    ("a-segment-less", drop_a_segment, SIGNER.public, "00000003.jsonl: a segment before it is missing"),
-    ("cut-off", cut_off, SIGNER.public, "cut off"),
-    ("of-another-key", whole, OTHER.public, "BadSignatureError"),
+    ("unchanged", leave_unchanged, SIGNER.public, ""),
+    ("changed", change_outcome, SIGNER.public, "00000002.jsonl: line 15 of the trail"),
+    ("segment-missing", drop_a_segment, SIGNER.public, "00000003.jsonl: a segment before it is missing"),
+    ("cut-off", cut_off_end, SIGNER.public, "cut off"),
+    ("another-key", leave_unchanged, OTHER.public, "BadSignatureError"),
 )
 
 
@@ -93,5 +93,5 @@ def run(program: Path, folder: Path, public: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("word", ["checkpoint_s", "segment_bytes", "topic", "path"])
-def test_settings_are_named_as_they_are(word: str) -> None:
+def test_the_page_names_the_settings(word: str) -> None:
     assert f"audit.{word}" in TEXT

@@ -1,4 +1,4 @@
-"""The commands of deploy/mllp.md run as they stand, and what the page says of codes and settings is so."""
+"""The commands of docs/mllp.md run and print the output on the page; its codes and settings exist."""
 
 import os
 import re
@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 from deid_agent.config import MllpOutSettings, MllpSettings
-from deid_agent.transport.mllp_ack import Why
+from deid_agent.transport.mllp.protocol import RefusalCode
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "deploy" / "mllp.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "mllp.md").read_text("utf-8")
 VARYING = re.compile(r"\bkey [0-9a-f]{8}\b|\d{16}")
 PATIENCE_S = 60
 
 
-def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+def test_the_page_shows_the_output_of_its_commands(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -44,7 +44,7 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
                         running.append(
                             subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=tmp_path, env=environ, stderr=log)
                         )
-                    listening(tmp_path / "log", running[-1])
+                    wait_until_started(tmp_path / "log", running[-1])
                 else:
                     done = subprocess.run(
                         ["bash", "-c", command.replace("2575", port)],
@@ -55,8 +55,8 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
                         timeout=PATIENCE_S,
                         check=False,
                     )
-                    told, expected = (VARYING.sub("X", text.replace(port, "2575")) for text in (done.stdout, shown))
-                    assert (done.returncode, told) == (0, expected), (command, done.stderr)
+                    printed, expected = (VARYING.sub("X", text.replace(port, "2575")) for text in (done.stdout, shown))
+                    assert (done.returncode, printed) == (0, expected), (command, done.stderr)
     finally:
         for process in running:
             process.send_signal(signal.SIGTERM)
@@ -66,7 +66,7 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
     assert b"Okafor" not in output.read_bytes()
 
 
-def listening(log: Path, process: "subprocess.Popen[bytes]") -> None:
+def wait_until_started(log: Path, process: "subprocess.Popen[bytes]") -> None:
     until = time.monotonic() + PATIENCE_S
     while "AgentStarted" not in log.read_text():
         assert process.poll() is None, log.read_text()
@@ -77,11 +77,11 @@ def listening(log: Path, process: "subprocess.Popen[bytes]") -> None:
             continue
 
 
-def test_every_code_is_there() -> None:
-    assert all(f"`{why}`" in PAGE for why in Why)
+def test_the_page_names_every_code() -> None:
+    assert all(f"`{why}`" in PAGE for why in RefusalCode)
 
 
-def test_settings_are_named_as_they_are() -> None:
+def test_the_page_names_existing_settings() -> None:
     for section, model in (("mllp", MllpSettings), ("mllp_out", MllpOutSettings)):
         named = re.findall(rf"`{section}\.(\w+)`", PAGE)
         assert named

@@ -8,7 +8,7 @@ TEXT = (ROOT / "tests" / "SPEC.md").read_text("utf-8")
 LINE = re.compile(r"\| \d+ \| .+ \| `([^`]+)::(\w+)` \|")
 
 
-def test_every_sentence_names_a_test_that_exists() -> None:
+def test_every_requirement_names_a_test_that_exists() -> None:
     rows = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
     assert len(rows) > 10
     for row in rows:

@@ -1,4 +1,4 @@
-"""Any bytes in an attachment: a message or a ``MessageError``, nothing else, and nothing passes unread."""
+"""Any bytes in an attachment give a message or a ``MessageError``, and no attachment passes unread."""
 
 import base64
 import re
@@ -8,14 +8,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.attachments import NOTE, data_of, deidentifier, oru, pdf, pdf_text, reference, rtf
 
-from deid_agent import armor
-from deid_agent import pdf as pdf_reader
-from deid_agent.attachment import NOTICE
+from deid_agent.codec.pdf import read_pdf_text
 from deid_agent.codec.rtf import RtfCodec
-from deid_agent.codec.rtf.tokens import tokens
-from deid_agent.errors import MessageError
-from deid_agent.sites import Edit, place
-from deid_agent.spans import Replacement
+from deid_agent.codec.rtf.tokens import iter_tokens
+from deid_agent.model.errors import MessageError
+from deid_agent.model.sites import Edit, apply_edits, decode_base64, encode_base64
+from deid_agent.model.spans import Replacement
+from deid_agent.pipeline.attachments import NOTICE
 
 CODEC = RtfCodec()
 SEEDS = (rtf(NOTE), pdf([pdf_text(NOTE)]), NOTE.encode("utf-16"), b"\x89PNG\r\n")
@@ -30,7 +29,7 @@ quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthC
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A real document with some bytes of it changed or cut."""
+    """A real document with some bytes changed or removed."""
     raw = bytearray(draw(st.sampled_from(SEEDS)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, max(len(raw) - 1, 0)))
@@ -43,7 +42,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 @example(b"\\bin2 {}")
 def test_rtf_tokens_join_to_the_input(body: bytes) -> None:
     try:
-        pieces = list(tokens(body))
+        pieces = list(iter_tokens(body))
     except MessageError:
         return
     at = 0
@@ -55,7 +54,7 @@ def test_rtf_tokens_join_to_the_input(body: bytes) -> None:
 
 @quick
 @given(bodies)
-def test_rtf_places_are_disjoint_and_inside(body: bytes) -> None:
+def test_rtf_ranges_are_disjoint_and_inside(body: bytes) -> None:
     raw = b"{\\rtf1\\ansi " + body
     try:
         (message,) = CODEC.parse(raw)
@@ -67,9 +66,11 @@ def test_rtf_places_are_disjoint_and_inside(body: bytes) -> None:
         assert len(mapped.text) == len(mapped.starts) == len(mapped.ends)
         at = [Replacement(0, len(mapped.text), "x" * len(mapped.text))]
         edits += [Edit(a, b, message.encode(text)) for a, b, text in mapped.place(at)]
-    place(raw, edits)
+    apply_edits(raw, edits)
     leaves = [
-        (leaf.mapped.starts[i], leaf.mapped.ends[i]) for leaf in CODEC.leaves(raw) for i in range(len(leaf.mapped.text))
+        (leaf.mapped.starts[i], leaf.mapped.ends[i])
+        for leaf in CODEC.parse_leaves(raw)
+        for i in range(len(leaf.mapped.text))
     ]
     taken = sorted(set(leaves))
     assert all(a[1] <= b[0] for a, b in pairwise(taken))
@@ -77,7 +78,7 @@ def test_rtf_places_are_disjoint_and_inside(body: bytes) -> None:
 
 @quick
 @given(bodies, st.text(max_size=8))
-def test_what_is_written_into_rtf_is_read_again(body: bytes, new: str) -> None:
+def test_rtf_replacements_are_read_again(body: bytes, new: str) -> None:
     raw = b"{\\rtf1\\ansi " + body
     try:
         (message,) = CODEC.parse(raw)
@@ -88,7 +89,7 @@ def test_what_is_written_into_rtf_is_read_again(body: bytes, new: str) -> None:
         return
     at = found.text.index("Ada")
     edits = [Edit(a, b, message.encode(t)) for a, b, t in found.place([Replacement(at, at + 3, new)])]
-    (again,) = CODEC.parse(place(raw, edits)[0])
+    (again,) = CODEC.parse(apply_edits(raw, edits)[0])
     expected = " ".join(re.sub(r"[\x00-\x20\x7f]+", " ", new).split())
     texts = " ".join(" ".join(n.mapped.text for n in again.narratives).split())
     assert "\ufffd" in texts or any("\ud800" <= c < "\ue000" for c in new) or expected in texts
@@ -98,7 +99,7 @@ def test_what_is_written_into_rtf_is_read_again(body: bytes, new: str) -> None:
 @given(damaged())
 def test_a_damaged_pdf_gives_text_or_none(raw: bytes) -> None:
     try:
-        found = pdf_reader.text(raw, "x")
+        found = read_pdf_text(raw, "x")
     except MessageError:
         return
     assert found is None or found.strip()
@@ -136,7 +137,7 @@ def test_pieces_over_many_obx_keep_the_segments(raw: bytes, width: int, kind: st
 @given(st.text(alphabet="QUJD-_+/= \n\r\tabc*", max_size=40))
 def test_base64_is_read_whole_or_refused(value: str) -> None:
     try:
-        data, layout = armor.read(value)
+        data, layout = decode_base64(value)
     except ValueError:
         return
-    assert armor.read(armor.write(data, layout))[0] == data
+    assert decode_base64(encode_base64(data, layout))[0] == data

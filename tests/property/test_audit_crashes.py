@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from support.crashes import NEVER, Disk, Lose, dying
 from support.trails import OTHER, SIGNER, TRUSTED, entry, trail
 
-from deid_agent.audit.folder import segments
-from deid_agent.audit.lines import Signer
-from deid_agent.audit.trail import TrailSettings, examine
-from deid_agent.audit.verify import verify
+from deid_agent.audit.reading import verify_trail
+from deid_agent.audit.storage import Signer, segment_files
+from deid_agent.audit.trail import TrailSettings, examine_trail
 
 KEYS = frozenset({*TRUSTED, OTHER.public})
 
@@ -63,12 +62,12 @@ def lived(folder: Path, life: Life, answered: set[int], lose: Lose = everything)
 
 def in_order(folder: Path, answered: set[int]) -> None:
     """A start takes the trail, verify tells no fault, and what was answered for is there."""
-    if not folder.exists() or not segments(folder):
+    if not folder.exists() or not segment_files(folder):
         assert not answered
         return
-    examine(folder)
-    assert verify(folder, KEYS).faults == []
-    whole = [line for path in segments(folder).values() for line in path.read_bytes().split(b"\n")[:-1]]
+    examine_trail(folder)
+    assert verify_trail(folder, KEYS).faults == []
+    whole = [line for path in segment_files(folder).values() for line in path.read_bytes().split(b"\n")[:-1]]
     assert answered <= {orjson.loads(line).get("offset") for line in whole}
 
 
@@ -118,7 +117,7 @@ def test_a_segment_that_was_never_finished_does_not_come_back_with_the_power(tmp
     one, two, answered, count = tmp_path / "one", tmp_path / "two", set[int](), 0
     lived(one, Life(), answered)
     for left in ends(two, Life(batches=1, build="2", closes=False), one, answered):
-        count += len(segments(two)) == 2
+        count += len(segment_files(two)) == 2
         lived(two, Life(batches=1, closes=False, power=True, size=5000), left)
         in_order(two, left)
     assert count > 5
@@ -146,4 +145,4 @@ def test_agents_that_die_and_lose_power_one_after_the_other(chain: list[Life], d
         for life in (*chain, Life()):
             lived(folder, life, answered, lambda _, most: data.draw(st.integers(0, most)))
             in_order(folder, answered)
-        assert verify(folder, KEYS).doubts == []
+        assert verify_trail(folder, KEYS).warnings == []

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deid_agent.eval.markup import read_file
-from deid_agent.markup import Annotated
-from deid_agent.phi import PhiType
-from deid_agent.spans import Replacement, Span, is_disjoint, splice
-from deid_agent.train.augment import Augmenter, Noise, edited, noisy
+from deid_agent.model.phi import PhiType
+from deid_agent.model.spans import ANNOTATION, Annotated, Replacement, Span, is_disjoint, splice
+from deid_agent.train.augment import Augmenter, Noise, add_noise, apply_edits
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = st.text("abcdXYZ015 .\nrnmlé", min_size=1, max_size=12)
@@ -24,7 +23,7 @@ def notes(draw: st.DrawFn) -> Annotated:
     text, spans = "", []
     for piece, kind in draw(st.lists(st.tuples(WORDS, st.sampled_from([None, *PhiType])), max_size=12)):
         if kind is not None:
-            spans.append(Span(len(text), len(text) + len(piece), kind, "gold"))
+            spans.append(Span(len(text), len(text) + len(piece), kind, ANNOTATION))
         text += piece
     return Annotated(text, tuple(spans))
 
@@ -41,7 +40,7 @@ def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
     """Each piece of the new text, in a span or between two, is the old piece with the edits that lie inside of it."""
     note = data.draw(notes())
     made = data.draw(edits(len(note.text)))
-    new = edited(note, made)
+    new = apply_edits(note, made)
 
     at, wanted, spans = 0, "", []
     for start, end, kind in [*((s.start, s.end, s.type) for s in note.spans), (len(note.text), None, None)]:
@@ -60,8 +59,8 @@ def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
 
 @given(notes(), st.builds(Noise, SHARES, SHARES, SHARES, SHARES, SHARES, SHARES), st.integers(0, 9))
 def test_noise_leaves_the_spans_in_order_and_the_same(note: Annotated, noise: Noise, seed: int) -> None:
-    new = noisy(note, noise, random.Random(seed))
-    assert new == noisy(note, noise, random.Random(seed))
+    new = add_noise(note, noise, random.Random(seed))
+    assert new == add_noise(note, noise, random.Random(seed))
     assert is_disjoint(new.spans)
     assert all(span.end <= len(new.text) for span in new.spans)
     left = iter(span.type for span in note.spans)
@@ -70,7 +69,7 @@ def test_noise_leaves_the_spans_in_order_and_the_same(note: Annotated, noise: No
 
 @given(notes(), st.integers(0, 9))
 def test_case_and_line_ends_move_no_character(note: Annotated, seed: int) -> None:
-    new = noisy(note, Noise(upper=0.5, lower=0.5, moved=0.5), random.Random(seed))
+    new = add_noise(note, Noise(upper=0.5, lower=0.5, line_breaks=0.5), random.Random(seed))
     assert new.spans == note.spans
     assert new.text.lower().split() == note.text.lower().split()
 
@@ -79,11 +78,11 @@ def test_new_notes_differ_in_the_annotated_places_alone() -> None:
     augmenter = Augmenter(ROOT / "rules", 7, Noise())
     changed = 0
     for note in read_file(ROOT / "corpus" / "da-01.txt"):
-        old, new = note.annotated, augmenter.again(note, 1).annotated
+        old, new = note.annotated, augmenter.make_copy(note, 1).annotated
         assert [s.type for s in new.spans] == [s.type for s in old.spans]
         assert _between(new) == _between(old)
-        assert augmenter.again(note, 1).annotated == new
-        assert augmenter.again(note, 2).annotated != new
+        assert augmenter.make_copy(note, 1).annotated == new
+        assert augmenter.make_copy(note, 2).annotated != new
         changed += sum(
             new.text[a.start : a.end] != old.text[b.start : b.end] for a, b in zip(new.spans, old.spans, strict=True)
         )
@@ -97,6 +96,6 @@ def _between(annotated: Annotated) -> list[str]:
 
 def test_the_property_can_fail() -> None:
     """An edit across an edge is left out; made, it would move a character into a span."""
-    note = Annotated("ab cd", (Span(3, 5, PhiType.PATIENT, "gold"),))
-    assert edited(note, [Replacement(2, 4, "x")]) == note
-    assert edited(note, [Replacement(0, 2, "")]).spans == (Span(1, 3, PhiType.PATIENT, "gold"),)
+    note = Annotated("ab cd", (Span(3, 5, PhiType.PATIENT, ANNOTATION),))
+    assert apply_edits(note, [Replacement(2, 4, "x")]) == note
+    assert apply_edits(note, [Replacement(0, 2, "")]).spans == (Span(1, 3, PhiType.PATIENT, ANNOTATION),)

@@ -1,4 +1,4 @@
-"""Random messages through the whole de-identifier: structure stays, what differs is named, the output reads again."""
+"""Random messages through the whole de-identifier: structure is kept, each change has a remark."""
 
 import json
 import re
@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from support.fhir_payloads import resources
 from support.hl7_payloads import payloads
 
-from deid_agent import key, policy
-from deid_agent.deidentify import Deidentified, Deidentifier
-from deid_agent.errors import MessageError, Reason
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.model.errors import MessageError, Reason
+from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
+from deid_agent.pipeline.policy import load_policy
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][-+0-9.eE]*')
@@ -23,7 +24,7 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 @lru_cache(maxsize=4)
 def deidentifier(name: str) -> Deidentifier:
-    return Workshop(rules=RULES, key=key.DEMO, policy=policy.load(name, RULES)).deidentifier()
+    return WorkerFactory(rules=RULES, key=DEMO_KEY, policy=load_policy(name, RULES)).deidentifier()
 
 
 def done(raw: bytes, name: str) -> Deidentified | None:
@@ -51,7 +52,7 @@ def test_hl7(name: str, raw: bytes) -> None:
     if result is None:
         return
     mark = raw[raw.find(b"\x53\x48") + 2 :][:1] if raw.find(b"MSH") >= 0 else b"|"
-    end = rb"(\r+)" if b"\r" in raw else rb"(\n+)"  # where any CR is, a bare LF is content
+    end = rb"(\r+)" if b"\r" in raw else rb"(\n+)"  # if there is any CR, a bare LF is content
     before, after = (re.split(end, each) for each in (raw, result.payload))
     assert len(before) == len(after)
     if raw.isascii():

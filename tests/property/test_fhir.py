@@ -1,4 +1,4 @@
-"""Whatever JSON comes: nothing changes by itself, places are disjoint, nothing but ``MessageError`` is raised."""
+"""For any JSON: parsing changes nothing, ranges are disjoint, and only ``MessageError`` is raised."""
 
 import json
 import string
@@ -9,11 +9,10 @@ from support.edits import apply
 from support.fhir import codec, ranges
 from support.fhir_payloads import resources
 
-from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.errors import MessageError
-from deid_agent.mapped import MappedText
-from deid_agent.sites import Edit, Kind
-from deid_agent.spans import Replacement
+from deid_agent.codec.fhir.codec import FhirMessage
+from deid_agent.model.errors import MessageError
+from deid_agent.model.sites import Edit, ValueKind
+from deid_agent.model.spans import MappedText, Replacement
 
 
 def parsed(raw: bytes) -> list[FhirMessage]:
@@ -30,7 +29,7 @@ def test_a_resource_is_never_changed_by_parsing(raw: bytes) -> None:
 
 
 @given(resources())
-def test_places_are_disjoint_inside_and_in_order(raw: bytes) -> None:
+def test_ranges_are_disjoint_inside_and_in_order(raw: bytes) -> None:
     for message in parsed(raw):
         at = 0
         for start, end in sorted(ranges(message)):
@@ -40,20 +39,22 @@ def test_places_are_disjoint_inside_and_in_order(raw: bytes) -> None:
 
 
 @given(resources())
-def test_a_value_written_back_reads_the_same(raw: bytes) -> None:
+def test_a_value_replaced_by_itself_is_the_same(raw: bytes) -> None:
     for message in parsed(raw):
         edits = [
             Edit(site.start, site.end, message.encode(site.value))
             for site in message.sites
-            if not (site.kind is Kind.REDACT and raw[site.start - 1 : site.start] != b'"')
+            if not (site.kind is ValueKind.REDACT and raw[site.start - 1 : site.start] != b'"')
         ]
         assert json.loads(apply(raw, edits)) == json.loads(raw)
 
 
 @given(resources(), st.text(string.ascii_letters + '"<&\\\n', max_size=5))
-def test_anything_written_anywhere_leaves_json(raw: bytes, new: str) -> None:
+def test_any_replacement_anywhere_gives_json(raw: bytes, new: str) -> None:
     for message in parsed(raw):
-        edits = [Edit(s.start, s.end, message.encode(s.blank if s.kind is Kind.REDACT else new)) for s in message.sites]
+        edits = [
+            Edit(s.start, s.end, message.encode(s.blank if s.kind is ValueKind.REDACT else new)) for s in message.sites
+        ]
         for narrative in message.narratives:
             mapped = narrative.mapped
             whole = [Replacement(0, len(mapped.text), new)]
@@ -74,7 +75,7 @@ def test_every_character_of_a_string_has_its_bytes(value: str, ascii_only: bool)
 
 
 @given(st.lists(resources(), min_size=2, max_size=4))
-def test_ndjson_joins_to_what_came(lines: list[bytes]) -> None:
+def test_ndjson_joins_to_the_input(lines: list[bytes]) -> None:
     raw = b"\n".join(json.dumps(json.loads(line)).encode() for line in lines)
     messages = parsed(raw)
 

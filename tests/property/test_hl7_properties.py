@@ -1,4 +1,4 @@
-"""Whatever comes in: nothing is lost, no place overlaps another, and only ``MessageError`` is raised."""
+"""For any input no byte is lost, no ranges overlap, and only ``MessageError`` is raised."""
 
 from itertools import pairwise
 
@@ -8,9 +8,9 @@ from support.edits import apply
 from support.hl7 import codec, ranges
 from support.hl7_payloads import SEGMENTS, VALUE, payloads
 
-from deid_agent.codec.hl7v2.message import Hl7Message
-from deid_agent.errors import MessageError
-from deid_agent.sites import Edit
+from deid_agent.codec.hl7v2.reader import Hl7Message
+from deid_agent.model.errors import MessageError
+from deid_agent.model.sites import Edit
 
 
 def parse(raw: bytes) -> list[Hl7Message]:
@@ -24,13 +24,13 @@ def check(raw: bytes) -> None:
     parsed = parse(raw)
     assert not parsed or b"".join(m.raw for m in parsed) == raw
     for message in parsed:
-        places = ranges(message)
-        assert all(0 <= a <= b <= len(message.raw) for a, b in places)
-        assert all(one[1] <= two[0] for one, two in pairwise(places))
+        spans = ranges(message)
+        assert all(0 <= a <= b <= len(message.raw) for a, b in spans)
+        assert all(one[1] <= two[0] for one, two in pairwise(spans))
         for narrative in message.narratives:
             mapped = narrative.mapped
             assert len(mapped.text) == len(mapped.starts) == len(mapped.ends)
-            assert all(mapped.text[i] == "\n" for i in mapped.joints)
+            assert all(mapped.text[i] == "\n" for i in mapped.separators)
         for site in message.sites:
             assert site.value.strip()
             assert message.encode(site.value) is not None

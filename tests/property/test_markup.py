@@ -1,4 +1,4 @@
-"""Whatever markup comes: nothing changes by itself, places are disjoint, nothing but ``MessageError`` is raised."""
+"""For any markup: parsing changes nothing, ranges are disjoint, and only ``MessageError`` is raised."""
 
 from collections import Counter
 from itertools import pairwise
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.edits import apply
 from support.markup import blanked, cda, html, overwritten, ranges, shape
 
-from deid_agent.codec.markup.message import MarkupMessage
-from deid_agent.errors import MessageError
+from deid_agent.codec.markup.document import MarkupMessage
+from deid_agent.model.errors import MessageError
 
 NAMES = [
     *(
@@ -100,14 +100,14 @@ unembedded = st.dictionaries(
 
 @st.composite
 def elements(draw: st.DrawFn, attributes: Attributes = attributes, depth: int = 0) -> str:
-    """An element with anything inside, well-formed."""
+    """A well-formed element with any content."""
     name = draw(st.sampled_from(NAMES))
     tag = name + "".join(f' {key}="{value}"' for key, value in draw(attributes).items())
     inner = st.one_of(texts, elements(attributes, depth + 1)) if depth < 4 else texts
     return f"<{tag}>{''.join(draw(st.lists(inner, max_size=4)))}</{name}>"
 
 
-XML_CHARSETS = ["utf-8", "utf-16", "iso-8859-1"]  # those that expat knows
+XML_CHARSETS = ["utf-8", "utf-16", "iso-8859-1"]  # the charsets that expat knows
 charsets = st.sampled_from([*XML_CHARSETS, "shift_jis"])
 
 
@@ -129,7 +129,7 @@ def one(raw: bytes) -> MarkupMessage | None:
 
 
 @given(documents())
-def test_places_are_disjoint_inside_and_nothing_changes_by_itself(raw: bytes) -> None:
+def test_ranges_are_disjoint_inside_and_parsing_changes_nothing(raw: bytes) -> None:
     message = one(raw)
     if message is None:
         return
@@ -141,24 +141,24 @@ def test_places_are_disjoint_inside_and_nothing_changes_by_itself(raw: bytes) ->
 
 
 @given(documents(), st.text("ab<>&'\"]-é\n\r\x00😀", max_size=6))
-def test_anything_written_anywhere_leaves_the_elements(raw: bytes, new: str) -> None:
-    if (message := one(raw)) is None or b"shift_jis" in raw:  # expat does not know it
+def test_any_replacement_anywhere_keeps_the_elements(raw: bytes, new: str) -> None:
+    if (message := one(raw)) is None or b"shift_jis" in raw:  # expat does not know this charset
         return
     assert shape(overwritten(message, new)) == shape(raw)
     assert shape(blanked(message)) == shape(raw)
 
 
 @given(documents())
-def test_leaves_are_disjoint_in_order_and_hold_every_site(raw: bytes) -> None:
+def test_leaves_are_disjoint_in_order_and_contain_every_site(raw: bytes) -> None:
     if (message := one(raw)) is None:
         return
-    leaves = cda().leaves(raw)
+    leaves = cda().parse_leaves(raw)
     starts = [leaf.mapped.starts[0] for leaf in leaves]
     assert starts == sorted(starts)
     places: list[tuple[int, int]] = []
     for leaf in leaves:
         every = enumerate(zip(leaf.mapped.starts, leaf.mapped.ends, strict=True))
-        places += dict.fromkeys(place for i, place in every if i not in leaf.mapped.joints)
+        places += dict.fromkeys(place for i, place in every if i not in leaf.mapped.separators)
     places.sort()
     assert all(a[1] <= b[0] for a, b in pairwise(places))
     everything = "\n".join(leaf.mapped.text for leaf in leaves)
@@ -206,7 +206,7 @@ def test_pages_are_never_changed_by_parsing(text: str, charset: str) -> None:
         for start, end in sorted(ranges(message)):
             assert at <= start < end <= len(raw)
             at = end
-    starts = [leaf.mapped.starts[0] for leaf in html().leaves(raw)]
+    starts = [leaf.mapped.starts[0] for leaf in html().parse_leaves(raw)]
     assert starts == sorted(starts)
 
 
@@ -214,7 +214,7 @@ def test_pages_are_never_changed_by_parsing(text: str, charset: str) -> None:
 def test_bytes_raise_nothing_but_message_errors(raw: bytes) -> None:
     for codec in (cda(), html()):
         codec.detect(raw)
-        for call in (codec.parse, codec.leaves):
+        for call in (codec.parse, codec.parse_leaves):
             try:
                 call(raw)
             except MessageError:
@@ -222,8 +222,8 @@ def test_bytes_raise_nothing_but_message_errors(raw: bytes) -> None:
 
 
 @given(documents(unembedded, st.sampled_from(XML_CHARSETS)))
-def test_what_is_read_is_what_expat_reads(raw: bytes) -> None:
-    """Every character of text, comments, instructions and attributes stands in some leaf, as often as expat finds it.
+def test_leaves_have_the_characters_that_expat_reads(raw: bytes) -> None:
+    """Each character of text, comments, instructions and attributes is in some leaf, as often as expat finds it.
 
     Not so in embedded documents, and "QUJD..." may be one in any text.
     """
@@ -236,5 +236,5 @@ def test_what_is_read_is_what_expat_reads(raw: bytes) -> None:
     parser.StartElementHandler = lambda _name, attributes: found.extend(attributes.values())
     parser.Parse(raw, True)
     words = "".join("".join(found).split()).replace("QUJDREVGR0hJSktM", "")
-    read = "".join("".join(leaf.mapped.text.split()) for leaf in cda().leaves(raw))
+    read = "".join("".join(leaf.mapped.text.split()) for leaf in cda().parse_leaves(raw))
     assert Counter(words) <= Counter(read)

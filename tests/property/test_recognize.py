@@ -1,4 +1,4 @@
-"""Recognition of any text: disjoint spans inside, no input that stalls, markup that comes back."""
+"""Recognition of any text: disjoint spans inside the text, and linear time."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deid_agent.phi import PhiType
-from deid_agent.recognize.registry import assemble, load_rules
-from deid_agent.resolve import Profile, Resolver
-from deid_agent.ruleset import WINDOW
-from deid_agent.sites import Fact, Kind, Subject
-from deid_agent.spans import Span, is_disjoint
-from deid_agent.text import Document
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import Fact, Subject, ValueKind
+from deid_agent.model.spans import Span, is_disjoint
+from deid_agent.model.text import Document
+from deid_agent.recognize.registry import assemble_recognizers, load_rules
+from deid_agent.recognize.resolve import Profile, Resolver
+from deid_agent.rules.ruleset import WINDOW
 
 RULES = load_rules(Path(__file__).resolve().parents[2] / "rules")
-RECOGNIZERS = assemble(RULES, "default")
+RECOGNIZERS = assemble_recognizers(RULES, "default")
 NAMES = ["Dr. ", "Mr. ", "Ada ", "Vane", ", MD", "wife ", "’s", "St. ", "Hospital"]
 NUMBERS = [
     "3/4",
@@ -35,10 +35,10 @@ SIGNS = ["\n", "  ", "(", ")", "é", "中", "\u202e", "\ud800"]
 PIECES = st.sampled_from(NAMES) | st.sampled_from(NUMBERS) | st.sampled_from(PLACES) | st.sampled_from(SIGNS)
 NOTES = st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join)
 FACTS = (
-    Fact(PhiType.PATIENT, Kind.FAMILY, Subject.PATIENT, "g", "Vane"),
-    Fact(PhiType.PATIENT, Kind.GIVEN, Subject.PATIENT, "g", "Ada May"),
-    Fact(PhiType.MEDICALRECORD, Kind.VALUE, Subject.PATIENT, "g", "H-4471902"),
-    Fact(PhiType.ZIP, Kind.VALUE, Subject.PATIENT, "g", "12180"),
+    Fact(PhiType.PATIENT, ValueKind.FAMILY, Subject.PATIENT, "g", "Vane"),
+    Fact(PhiType.PATIENT, ValueKind.GIVEN, Subject.PATIENT, "g", "Ada May"),
+    Fact(PhiType.MEDICALRECORD, ValueKind.VALUE, Subject.PATIENT, "g", "H-4471902"),
+    Fact(PhiType.ZIP, ValueKind.VALUE, Subject.PATIENT, "g", "12180"),
 )
 
 
@@ -48,7 +48,7 @@ def spans_of(doc: Document) -> list[Span]:
 
 @settings(max_examples=150, deadline=None)
 @given(NOTES, st.sampled_from(Profile))
-def test_what_is_resolved_is_disjoint_and_inside(text: str, profile: Profile) -> None:
+def test_resolved_spans_are_disjoint_and_inside_the_text(text: str, profile: Profile) -> None:
     doc = Document(text, FACTS)
     spans = Resolver(profile, RULES).resolve(spans_of(doc), doc)
     assert is_disjoint(spans)
@@ -78,14 +78,14 @@ def test_recall_covers_what_balanced_covers_and_balanced_what_precision_covers(t
 
 @settings(max_examples=60, deadline=None)
 @given(NOTES, NOTES)
-def test_a_paragraph_far_away_changes_nothing(first: str, second: str) -> None:
-    """Matches and their windows are short: what stands a window and a longest match away cannot matter."""
+def test_a_distant_paragraph_changes_nothing(first: str, second: str) -> None:
+    """Matches and their context windows are short, so distant text cannot change a span."""
     rules = RECOGNIZERS[1:]
     far = "\n" + "-- \n" * (WINDOW * 10)
 
     def found(text: str, offset: int, end: int) -> set[tuple[int, int, str]]:
         spans = (s for r in rules for s in r.recognize(Document(text)))
-        return {(s.start - offset, s.end - offset, s.source) for s in spans if offset <= s.start and s.end <= end}
+        return {(s.start - offset, s.end - offset, str(s.source)) for s in spans if offset <= s.start and s.end <= end}
 
     start = len(first) + 2 * len(far)
     together = first + far + far + second + far
@@ -97,7 +97,7 @@ def test_a_paragraph_far_away_changes_nothing(first: str, second: str) -> None:
 @pytest.mark.parametrize(
     "unit", ["1", "a", "A", "1 ", "a.", "Aa ", "3/4/19-", "(", "x@", "Dr. ", "é", "\u0301", "0" * 9 + ",", "I"]
 )
-def test_no_input_makes_matches_long(unit: str) -> None:
-    """Linear time rests on this: RE2, and spans that a bound in the rule ends."""
+def test_matches_are_short_for_any_input(unit: str) -> None:
+    """Linear time depends on RE2 and on the bounds of repetition in the rules."""
     doc = Document(unit * (60_000 // len(unit)), FACTS)
     assert all(len(span) < 400 for span in spans_of(doc))

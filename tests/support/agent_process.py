@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from support.kafka_world import KafkaWorld
+from support.keys import KEY
 
-from deid_agent.agent import letterkeys
+from deid_agent.agent.dead_letter_keys import generate_keys
 
 _NOT_OURS = ("DEID_", "PYTHONDONTWRITEBYTECODE")  # an operator's start finds modules compiled
 
@@ -30,8 +31,8 @@ class AgentProcess:
         bootstrap: str | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "letters.key").exists():
-            letterkeys.generate(folder / "letters.key")
+        if not (folder / "dead-letters.key").exists():
+            generate_keys(folder / "dead-letters.key")
         self.folder, self.log, self.audit = folder, folder / "log", folder / "audit"
         self._config = folder / "agent.toml"
         servers = {"bootstrap_servers": bootstrap or world.cluster.bootstrap, "group_id": world.settings.group_id}
@@ -41,13 +42,13 @@ class AgentProcess:
             "agent": {"workers": 1, "drain_s": 5.0, "start_s": 20.0, **(agent or {})},
             "kafka": {**servers, **delivery, **(kafka or {})},
             "kafka.routes": {json.dumps(world.name): world.out},
-            "dead_letters": {"public_key": str(folder / "letters.key.pub")},
+            "dead_letters": {"public_key": str(folder / "dead-letters.key.pub")},
             "http": {"port": 0},
             "audit": {"path": str(self.audit)},
         }
         self._config.write_text("".join(_section(name, values) for name, values in sections.items()))
         self._key = folder / "deid.key"
-        self._key.write_bytes(bytes(range(32)))
+        self._key.write_bytes(KEY)
         self._key.chmod(0o600)
         self._process: subprocess.Popen[bytes] | None = None
         self._begin = 0
@@ -119,7 +120,7 @@ class AgentProcess:
         self.process.wait(10)
 
     def suspend(self) -> None:
-        """SIGSTOP: it holds its connections and says nothing."""
+        """Send SIGSTOP: the process keeps its connections and is silent."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

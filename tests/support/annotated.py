@@ -1,8 +1,8 @@
-"""Annotated text as it is written: the way back from ``deid_agent.markup.parse``."""
+"""Annotated text as it is written: the way back from ``deid_agent.model.spans.parse``."""
 
 from collections.abc import Iterable
 
-from deid_agent.spans import Span
+from deid_agent.model.spans import Span
 
 
 def render(text: str, spans: Iterable[Span]) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from deid_agent import policy
-from deid_agent.deidentify import Deidentifier
-from deid_agent.key import Key
-from deid_agent.policy import compile_policy
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config.secrets import SecretKey
+from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.policy import compile_policy, load_policy
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 NOTE = "Seen by Dr. Uchenna Bellweather.\nPatient: Zebulon Okafor, MRN: 00471882. Phone 740-555-0183.\n"
@@ -31,13 +30,15 @@ def deidentifier(unreadable: str = "remove", pdf: str = "text", url: str = "reda
         },
         "test",
     )
-    return Workshop(rules=RULES, key=Key(b"k" * 32, demo=True), policy=compiled).deidentifier()
+    return WorkerFactory(rules=RULES, key=SecretKey(b"k" * 32, demo=True), policy=compiled).deidentifier()
 
 
 @lru_cache(maxsize=1)
 def keeper() -> Deidentifier:
     """The pipeline under the policy ``keep``."""
-    return Workshop(rules=RULES, key=Key(b"k" * 32, demo=True), policy=policy.load("keep", RULES)).deidentifier()
+    return WorkerFactory(
+        rules=RULES, key=SecretKey(b"k" * 32, demo=True), policy=load_policy("keep", RULES)
+    ).deidentifier()
 
 
 def rtf(text: str) -> bytes:

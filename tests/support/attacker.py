@@ -128,7 +128,7 @@ def _is_weekday(place: int) -> Says:
     return lambda day: day.weekday() == place
 
 
-def allowed(maximum: int = 365) -> list[int]:
+def allowed(maximum: int = 550) -> list[int]:
     """Every shift that the program may choose, as its documentation says: days back, no whole weeks, no whole year."""
     return [days for days in range(1, maximum + 1) if days % 7 and abs(days - 365.2425) >= 2]
 

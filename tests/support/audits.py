@@ -1,15 +1,15 @@
-"""An audit that keeps nothing, and what ``deid-agent audit verify`` says of one."""
+"""An audit log that keeps nothing, and a check with ``deid-agent audit verify``."""
 
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deid_agent.agent.audit import Entry
+from deid_agent.agent.ports import AuditEntry
 
 
 def verify(audit: Path) -> None:
-    """``AssertionError`` with the command's own words where it finds fault."""
+    """Verify a trail. Raises ``AssertionError`` with the output of the command if it reports a fault."""
     command = [sys.executable, "-m", "deid_agent", "audit", "verify", str(audit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -18,7 +18,7 @@ def verify(audit: Path) -> None:
 class NoAudit:
     """Implements ``agent.audit.AuditLog``. Keeps nothing."""
 
-    async def append(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+    async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
         """Forget the entries."""
         del entries
         return ()

@@ -1,7 +1,7 @@
-"""Two agents on one broker, messages that are told apart, and somebody who kills what runs at random moments.
+"""Two agents on one broker, distinguishable messages, and a thread that kills processes at random moments.
 
-A moment is a count: "when the n-th output was sent", committed or not, so that many kills fall between
-a send and its commit. Every fault has its own share of the messages; none is without work to disturb.
+A moment is a count: "when the n-th output was sent", committed or not, so that many kills fall between a send and its
+commit. Every fault has its own share of the messages, so none happens on an idle system.
 """
 
 import asyncio
@@ -20,7 +20,10 @@ from support.agent_process import AgentProcess
 from support.follow import Follower
 from support.kafka_broker import KafkaBroker
 from support.kafka_world import KafkaWorld, produce, read, until
+from support.marks import MARKS
 from support.transport_contract import Given
+
+from deid_agent.agent import Coordinates
 
 PARTITIONS = 4
 PATIENTS = 40
@@ -29,7 +32,7 @@ _CONDITION_S = 60.0
 
 
 class Fault(StrEnum):
-    """What is done to them."""
+    """The faults that are injected."""
 
     AGENT = "one agent is killed and started again at once"
     BOTH = "both agents are killed and started again"
@@ -40,8 +43,8 @@ class Fault(StrEnum):
     BROKER = "the broker is killed and started again"
 
 
-def letters_of(number: int) -> str:
-    """Five letters for a number."""
+def dead_letters_of(number: int) -> str:
+    """Five letters that encode a number."""
     return "".join(chr(97 + number // 26**place % 26) for place in range(5))
 
 
@@ -57,7 +60,7 @@ def is_torn(number: int) -> bool:
 
 def message(number: int) -> bytes:
     """A small message with its number in a place that no policy touches, and a name that no other has."""
-    family, given = b"Qzv" + letters_of(number).encode(), b"Vqz" + letters_of(number).encode()
+    family, given = b"Qzv" + dead_letters_of(number).encode(), b"Vqz" + dead_letters_of(number).encode()
     if is_torn(number):
         return b'{"resourceType": "Patient", "name": [{"family": "%s", "given": ["%s"]' % (family, given)
     return (
@@ -68,7 +71,7 @@ def message(number: int) -> bytes:
 
 
 def holds_canary(data: bytes) -> bool:
-    """True where a name or an identifier of any message stands in it, in any case."""
+    """True if the data contains a name or identifier of any message, in any case."""
     return CANARY.search(data.lower()) is not None
 
 
@@ -90,12 +93,12 @@ class Chaos:
         self.agents = tuple(agents)
         self.count = count
         self.numbers: dict[str, int] = {}
-        """The message at each place of the input, by ``topic/partition/offset``."""
+        """The message at each place of the input, by the id of its record."""
         self.done = Counter[str]()
-        """How often what was done: kills of agents, of workers and of the broker, suspensions."""
+        """The number of faults of each kind: kills of agents, workers and the broker, and suspensions."""
         self.unforced: list[int] = []
         """Exit codes of agents that ended without being asked; they were started again."""
-        self._letters = world.settings.letters_of(world.name)
+        self._dead_letters = world.settings.dead_letter_topic(world.name)
         self._random = random.Random(seed)
         self._faults = [fault for fault, times in faults.items() for _ in range(times)]
         self._random.shuffle(self._faults)
@@ -105,7 +108,7 @@ class Chaos:
 
     async def run(self) -> None:
         """Feed, disturb, wait until everything has come out, and ask the agents to stop."""
-        topics = [self.world.out, self._letters]
+        topics = [self.world.out, self._dead_letters]
         for agent in self.agents:
             agent.start()
         supervising = asyncio.create_task(self._supervise())
@@ -125,15 +128,17 @@ class Chaos:
                 agent.end()
 
     async def found(self) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
-        """Outputs and dead letters, as a reader finds them who comes later."""
-        return await read(self.broker.bootstrap, self.world.out), await read(self.broker.bootstrap, self._letters)
+        """The outputs and dead letters as a later reader finds them."""
+        return await read(self.broker.bootstrap, self.world.out), await read(self.broker.bootstrap, self._dead_letters)
 
     async def orphans_end(self) -> None:
-        """The workers of killed agents end by themselves; ``TimeoutError`` where one does not."""
+        """Wait until the workers of killed agents have ended by themselves; ``TimeoutError`` if one does not."""
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in self._orphans))
 
     def leaks(self, records: Iterable[ConsumerRecord]) -> list[str]:
-        """Where a canary stands that must not: outputs, sealed letters, keys, headers, logs, audits, other topics."""
+        """The forbidden locations that contain a canary: outputs, sealed dead letters, keys, headers, logs, audits,
+        other topics.
+        """
         found = []
         for record in records:
             parts = [record.key or b"", record.value, *(name.encode() + value for name, value in record.headers)]
@@ -160,7 +165,7 @@ class Chaos:
         begin = len(self.numbers)
         for number in range(begin, begin + count):
             partition = number % PATIENTS % PARTITIONS
-            self.numbers[f"{self.world.name}/{partition}/{self._places[partition]}"] = number
+            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._places[partition]))] = number
             self._places[partition] += 1
             by_partition[partition].append(Given(message(number), patient_of(number)))
         for partition, given in enumerate(by_partition):
@@ -212,7 +217,7 @@ class Chaos:
         self.done["agents"] += 1
 
     async def _supervise(self) -> None:
-        """Start again what ended by itself, as a service manager does."""
+        """Restart every process that ended by itself, as a service manager does."""
         while True:
             for agent in self._wanted:
                 if (code := agent.code) is not None:

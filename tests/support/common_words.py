@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.eval.split import FIRST_AUTHORS, Part, part
+from deid_agent.eval.markup import FIRST_AUTHORS, CorpusPart, Note, read_corpus, select_part
 
 HEADER = """\
-# Words of clinical notes: what the annotated corpus writes in lower case, outside of PHI, at least twice.
-# A known name that is one of these counts only where its context says so (deid_agent/recognize/namefinder.py).
+# Words of clinical notes: in the annotated corpus at least twice in lower case and outside of PHI.
+# A known name that is one of these words needs the context of a name (deid_agent/recognize/known_name_finder.py).
 # Made by tests/support/common_words.py; do not edit.
 """
 _WORD = re.compile(r"(?<![^\W_])[a-z]+(?![^\W_])")
@@ -32,7 +31,7 @@ def lower_case_words(note: Note) -> Iterator[str]:
 def common_words(folder: Path) -> list[str]:
     """The list, sorted. Training notes alone, so that dev stays unseen; first authors alone, so that later notes leave
     the rules as they are."""
-    notes = (note for note in part(read_corpus(folder), Part.TRAIN) if note.author in FIRST_AUTHORS)
+    notes = (note for note in select_part(read_corpus(folder), CorpusPart.TRAIN) if note.author in FIRST_AUTHORS)
     counts = Counter(word for note in notes for word in lower_case_words(note) if len(word) > 1)
     return sorted(word for word, count in counts.items() if count > 1)
 

@@ -1,4 +1,4 @@
-"""A console over the folders of an agent that has run: sealed and plain letters, an audit, and a client."""
+"""A console over the folders of an agent that has run, with plain or sealed dead letters, an audit, and a client."""
 
 import logging
 import shutil
@@ -11,43 +11,44 @@ from typing import Any
 import aiohttp
 from click.testing import CliRunner
 
-from deid_agent import config, key
 from deid_agent.agent.health import Health
 from deid_agent.agent.ports import Partition
-from deid_agent.cli import main, wire
-from deid_agent.console.app import LIMITS, console
-from deid_agent.console.gate import PAGE_HEADER, Access
-from deid_agent.console.inventory import Running
-from deid_agent.console.room import Room
-from deid_agent.console.views import Sources
-from deid_agent.operator.pages import routes
-from deid_agent.operator.server import OperatorServer
+from deid_agent.cli import main
+from deid_agent.cli.inventory import RunningAgent
+from deid_agent.cli.service import console_sources, describe_build, make_worker_factory
+from deid_agent.config import load_settings
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.http.access import PAGE_HEADER, AccessSettings
+from deid_agent.http.console import CONSOLE_LIMITS, console_routes
+from deid_agent.http.playground_process import PlaygroundProcess
+from deid_agent.http.server import OperatorServer, operator_routes
+from deid_agent.http.views import ConsoleSources
 from deid_agent.telemetry.emit import Telemetry
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deid_agent" / "samples"
 TOKEN = "a token that nobody guesses"
 ACT = {"X-Deid-Console": "1"}
-OPEN = Access()
+OPEN = AccessSettings()
 CANARY = "<img src=x onerror=alert(1)>"
 
 
 def ran(root: Path, *, sealed: bool) -> Path:
-    """An agent's folders below ``root`` after it took two good files and two that nobody can read; its settings."""
+    """Run an agent below ``root`` on two valid files and two that it refuses, and return its settings file."""
     (root / "in").mkdir()
     for name in ("01-adt-a01.hl7", "02-oru-discharge.hl7"):
         shutil.copy(SAMPLES / name, root / "in" / name)
     for n in (1, 2):
         (root / "in" / f"{n}{CANARY.replace('/', '')}.hl7").write_bytes(b"nothing of Okonkwo")
-    letters = "plain = true"
+    dead_letters = "plain = true"
     if sealed:
-        made = CliRunner().invoke(main, ["letters", "keygen", "--out", str(root / "letters.key")])
+        made = CliRunner().invoke(main, ["dead-letters", "keygen", "--out", str(root / "dead-letters.key")])
         assert made.exit_code == 0, made.stderr
-        letters = f'public_key = "{root}/letters.key.pub"'
+        dead_letters = f'public_key = "{root}/dead-letters.key.pub"'
     file = root / "agent.toml"
     file.write_text(
         f'transport = "directory"\n[agent]\nworkers = 0\n[http]\nport = 0\n[directory]\ninput = "{root}/in"\n'
         f'output = "{root}/out"\ndead_letters = "{root}/dead"\nstate = "{root}/state"\n[audit]\npath = "{root}/audit"\n'
-        f"[dead_letters]\n{letters}\n"
+        f"[dead_letters]\n{dead_letters}\n"
     )
     root_logger = logging.getLogger()
     handlers, level = root_logger.handlers[:], root_logger.level
@@ -60,13 +61,14 @@ def ran(root: Path, *, sealed: bool) -> Path:
 
 @dataclass
 class World:
-    """One console and a client of it, which says nothing of where it comes from unless it is told to."""
+    """One console and a client. The client sends no Origin header unless a test adds one."""
 
     telemetry: Telemetry
     health: Health
     server: OperatorServer
     client: aiohttp.ClientSession
-    sources: Sources
+    sources: ConsoleSources
+    agent: RunningAgent
 
     @property
     def base(self) -> str:
@@ -81,17 +83,17 @@ class World:
         async with self.client.post(f"{self.base}/console/{path}", json=body, headers=headers) as answer:
             return answer.status, await _body(answer)
 
-    async def enter(self) -> dict[str, str]:
-        """Log in: the client keeps the cookie as a browser does, and this is the header that the pages send."""
-        status, said = await self.post("api/login", {"token": TOKEN})
+    async def log_in(self) -> dict[str, str]:
+        """Log in. The client keeps the cookie, as a browser does. Returns the header that the pages send."""
+        status, body = await self.post("api/login", {"token": TOKEN})
         assert status == 200
-        return {PAGE_HEADER: said["page"]}
+        return {PAGE_HEADER: body["page"]}
 
-    async def ended(self, path: str) -> Any:
-        """The answer of something that goes on behind, once it is done."""
-        while (said := (await self.get(path))[1])["state"] == "running":
+    async def finished(self, path: str) -> Any:
+        """The response for work in the background, once the work is done."""
+        while (body := (await self.get(path))[1])["state"] == "running":
             pass
-        return said
+        return body
 
 
 async def _body(answer: aiohttp.ClientResponse) -> Any:
@@ -101,26 +103,28 @@ async def _body(answer: aiohttp.ClientResponse) -> Any:
 @asynccontextmanager
 async def world(
     file: Path,
-    access: Access = OPEN,
+    access: AccessSettings = OPEN,
     *,
-    room: Room | None = None,
+    playground: PlaygroundProcess | None = None,
     report: Path | None = None,
-    every_s: float = 3600,
+    interval_s: float = 3600,
 ) -> AsyncIterator[World]:
-    """A console over the folders that ``file`` names, beside health and metrics, as ``run`` has it."""
+    """A console over the folders of the settings ``file``, with health and metrics, as ``run`` serves it."""
     telemetry, health = Telemetry(), Health()
     health.started()
     health.assigned(Partition("adt", 0))
     health.workers(2, 2)
-    settings = config.load(file)
-    parts = wire.workshop_of(settings, key.DEMO)
-    running = Running(parts, settings, wire.build_of(settings, parts), demo=True)
-    sources = replace(wire.sources_of(settings.http, running, telemetry, health), room=room, report=report)
-    async with console(sources, access, telemetry, every_s) as pages:
-        server = OperatorServer("127.0.0.1", 0, [*routes(health, telemetry.registry), *pages], telemetry, LIMITS)
+    settings = load_settings(file)
+    parts = make_worker_factory(settings, DEMO_KEY)
+    running = RunningAgent(parts, settings, describe_build(settings, parts), demo=True)
+    sources = replace(console_sources(settings.http, running, telemetry, health), playground=playground, report=report)
+    async with console_routes(sources, access, telemetry, interval_s) as pages:
+        server = OperatorServer(
+            "127.0.0.1", 0, [*operator_routes(health, telemetry.registry), *pages], telemetry, CONSOLE_LIMITS
+        )
         await server.start()
         try:
             async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
-                yield World(telemetry, health, server, client, sources)
+                yield World(telemetry, health, server, client, sources, running)
         finally:
             await server.stop()

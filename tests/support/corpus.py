@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -10,14 +10,15 @@ import pytest
 from support.shared import VARIABLE
 from support.surrogates import SECRET
 
-from deid_agent import policy
-from deid_agent.context import days_of, facts_of_context
 from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.phi import PhiType
-from deid_agent.policy import Method
-from deid_agent.replacer import Replacer
-from deid_agent.sites import Fact
-from deid_agent.spans import Replacement, Span, splice
+from deid_agent.model.patients import PatientIdentifier
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import Fact
+from deid_agent.model.spans import Replacement, Span, splice
+from deid_agent.pipeline.facts import facts_from_context
+from deid_agent.pipeline.planning import make_scope
+from deid_agent.pipeline.policy import Method, Policy, load_policy
+from deid_agent.pipeline.replacement import Replacer
 from deid_agent.surrogate import Scope, Surrogates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def corpus() -> Path:
     """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason where there is neither."""
     candidates = [ROOT / "corpus", Path(os.environ.get(VARIABLE) or ROOT, "corpus")]
     found = next((path for path in candidates if any(path.glob("*.txt"))), None)
-    if found is None:
+    if found is None:  # an installed package has no corpus; a checkout, and so CI, always has one
         pytest.skip(f"no corpus/ in the checkout and {VARIABLE} names no folder with one: nothing to walk")
     return found
 
@@ -65,14 +66,16 @@ def surrogates() -> Surrogates:
 @cache
 def replaced() -> tuple[Replaced, ...]:
     """Every note with its gold spans replaced, each in a scope of its own, as ``Deidentifier.text`` makes it."""
-    replacer = Replacer(policy.load("pseudonymised", RULES), surrogates())
+    replacer = Replacer(load_policy("pseudonymised", RULES), surrogates())
     return tuple(_replaced(note, replacer) for note in notes())
 
 
 def _replaced(note: Note, replacer: Replacer) -> Replaced:
-    text, spans, facts = note.annotated.text, note.annotated.spans, facts_of_context(note.profile)
-    scope = Scope(note.id, patient_of(note), people=people(note), known=days_of(facts))
-    values = replacer.findings(text, spans, [Method.SURROGATE] * len(spans), scope)
+    text, spans, facts = note.annotated.text, note.annotated.spans, facts_from_context(note.profile)
+    today = replacer.find_latest_day(text, spans)
+    scope = make_scope(note.id, _patient_scope(note, replacer.policy), facts, today=today)
+    scope = replace(scope, people=tuple(dict.fromkeys((*scope.people, *replacer.find_people(text, spans)))))
+    values = replacer.replace_findings(text, spans, [Method.SURROGATE] * len(spans), scope)
     places, moved = [], 0
     for span, new in zip(spans, values, strict=True):
         start = span.start + moved
@@ -82,20 +85,12 @@ def _replaced(note: Note, replacer: Replacer) -> Replaced:
     return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(places))
 
 
+def _patient_scope(note: Note, policy: Policy) -> str | None:
+    """The scope that ``Deidentifier`` chooses for the note's patient."""
+    mrn = note.profile.get("mrn")
+    return policy.patient.scope([PatientIdentifier(str(mrn))] if mrn else []) or policy.patient.scope_of(note.patient)
+
+
 def patient_of(note: Note) -> str:
     """What names the note's patient."""
     return str(note.profile.get("mrn") or note.patient)
-
-
-def people(note: Note) -> tuple[tuple[str, str], ...]:
-    """(given, family) of the people of the profile, as ``Deidentifier`` takes them from its facts."""
-    out = []
-    for member in ("name", "attending"):
-        person = note.profile.get(member)
-        if isinstance(person, dict):
-            out.append((_first(person.get("given")), _first(person.get("family"))))
-    return tuple(out)
-
-
-def _first(value: object) -> str:
-    return str(value[0] if isinstance(value, list) and value else value or "")

@@ -13,27 +13,27 @@ NEVER = 1_000_000
 R = TypeVar("R")
 
 Lose = Callable[[str, int], int]
-"""How many bytes of a file, or changes of what stands under its name, are lost when the power goes; so many at most."""
+"""The number of bytes of a file, or of changes of a name, that a power failure loses, at most."""
 
 
 class KilledError(BaseException):
-    """What a process that was killed goes on with: nothing."""
+    """The end of a killed process: nothing more runs."""
 
 
 @dataclass
 class Disk:
-    """What nobody has synced yet of a flat folder. ``left``: calls that change it until the kill."""
+    """The unsynced state of a flat folder. ``left``: the number of calls that change it until the kill."""
 
     folder: Path
     left: int
     names: dict[str, list[bytes | None]] = field(default_factory=dict)
-    """What stood under a name since the names were last synced, oldest first; None is nothing."""
+    """The contents of a name since the names were last synced, oldest first; None if it did not exist."""
     synced: dict[str, int] = field(default_factory=dict)
     """Bytes of a file up to its last sync."""
     files: dict[int, Path] = field(default_factory=dict)
 
     def cut_power(self, lose: Lose) -> None:
-        """Take back what was not synced, of each file and name as much as ``lose`` says."""
+        """Undo unsynced writes, of each file and name as many as ``lose`` returns."""
         if not self.folder.exists():
             return
         for name, size in self.synced.items():
@@ -56,7 +56,7 @@ class Disk:
 
 @contextmanager
 def dying(folder: Path, left: int = NEVER) -> Iterator[Disk]:
-    """Within, after so many calls that change the disk everything ends. A write takes half of what is long."""
+    """Inside the block, the process ends after this many calls that change the disk. The last write is cut in half."""
     disk, close, write, replace, unlink = Disk(folder, left), os.close, os.write, os.replace, os.unlink
     make = os.open
 

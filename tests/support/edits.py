@@ -1,10 +1,10 @@
-"""What codecs offer for replacement, written into the message."""
+"""Applies edits to a message."""
 
 from collections.abc import Sequence
 
-from deid_agent.sites import Edit, place
+from deid_agent.model.sites import Edit, apply_edits
 
 
 def apply(raw: bytes, edits: Sequence[Edit]) -> bytes:
     """``raw`` with every edit in place."""
-    return place(raw, edits)[0]
+    return apply_edits(raw, edits)[0]

@@ -1,30 +1,30 @@
-"""Executors for tests: one whose jobs finish when the test says so, one that finishes all at once."""
+"""Executors for tests: one whose jobs finish when the test decides, and one that finishes them at once."""
 
 import asyncio
 
-from deid_agent.agent.job import Completed, Done, Job, Processed, Refused, Result
+from deid_agent.agent.job import Completed, Job, Processed, Refused, Result, ResultCallback
 from deid_agent.agent.ports import Partition, Record
-from deid_agent.errors import Reason
+from deid_agent.model.errors import Reason
 
 
 def clean(record: Record | Job) -> Result:
-    """What the executors here make of a record."""
+    """The result of the executors of this module for a record."""
     if record.payload.startswith(b"bad"):
         return Refused(Reason.MALFORMED, "byte 0", "parse")
     return Processed(b"clean " + record.payload, record.key, record.headers)
 
 
 class ChoosyExecutor:
-    """Jobs wait until ``finish``. With ``deaf``, ``forget`` is ignored, so that late results come.
+    """An executor whose jobs wait until ``finish``. With ``deaf``, ``forget`` is ignored, so that late results arrive.
 
-    ``begun`` says how many of the waiting jobs have begun; all, if nothing is said.
+    ``begun`` is the number of waiting jobs that have begun; all of them by default.
     """
 
     size = 1
     up = 1
 
     def __init__(self, *, deaf: bool = False, begun: int | None = None) -> None:
-        self.pending: list[tuple[Record, Done]] = []
+        self.pending: list[tuple[Record, ResultCallback]] = []
         self.running = False
         self._deaf = deaf
         self._begun = begun
@@ -39,7 +39,7 @@ class ChoosyExecutor:
     async def serve(self) -> None:
         await asyncio.Event().wait()
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: ResultCallback) -> None:
         self.pending.append((record, done))
 
     def recall(self, stream: Partition) -> int | None:
@@ -57,7 +57,7 @@ class ChoosyExecutor:
         self.running = False
 
     def finish(self, index: int = 0, result: Result | None = None) -> None:
-        """End one of the waiting jobs; nothing happens where none waits."""
+        """Finish one of the waiting jobs; do nothing if none waits."""
         if self.pending:
             record, done = self.pending.pop(index % len(self.pending))
             done(record, Completed(result or clean(record)))
@@ -70,5 +70,5 @@ class ChoosyExecutor:
 class EagerExecutor(ChoosyExecutor):
     """Every job finishes in the next turn of the loop."""
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: ResultCallback) -> None:
         asyncio.get_running_loop().call_soon(done, record, Completed(clean(record)))

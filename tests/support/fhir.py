@@ -1,4 +1,4 @@
-"""What the tests of the FHIR codec share."""
+"""Helpers for the tests of the FHIR codec."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from deid_agent.codec.fhir import FhirCodec
-from deid_agent.codec.fhir.message import FhirMessage
+from deid_agent.codec.fhir.codec import FhirMessage
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 
@@ -24,13 +24,15 @@ def parsed(resource: object) -> FhirMessage:
 
 
 def ranges(message: FhirMessage) -> Iterator[tuple[int, int]]:
-    """The byte ranges of everything that a message offers for replacement."""
+    """The byte ranges of all values of a message that may be replaced."""
     for site in message.sites:
         yield site.start, site.end
     for narrative in message.narratives:
         mapped = narrative.mapped
         yield from (
-            (a, b) for i, (a, b) in enumerate(zip(mapped.starts, mapped.ends, strict=True)) if i not in mapped.joints
+            (a, b)
+            for i, (a, b) in enumerate(zip(mapped.starts, mapped.ends, strict=True))
+            if i not in mapped.separators
         )
     for attachment in message.attachments:
         yield attachment.start, attachment.end

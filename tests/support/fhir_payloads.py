@@ -1,13 +1,13 @@
-"""FHIR JSON for property tests: resources whose elements hold anything."""
+"""FHIR JSON for property tests: resources whose elements contain anything."""
 
 import json
 
 from hypothesis import strategies as st
 from support.fhir import RULES
 
-from deid_agent.codec.fhir.compiled import load
+from deid_agent.codec.fhir.table import load_fhir_table
 
-TABLE = load(RULES)
+TABLE = load_fhir_table(RULES)
 ELEMENTS = sorted({name for shape in TABLE.shapes.values() for name in shape.rules})
 
 words = st.one_of(
@@ -35,7 +35,7 @@ types = st.sampled_from([*sorted(TABLE.resources), "FutureThing"])
 
 @st.composite
 def resources(draw: st.DrawFn) -> bytes:
-    """A resource whose elements hold anything, often of their own type's names."""
+    """A resource whose elements contain anything; the names are often those of its type."""
     name = draw(types)
     rules = TABLE.shapes[name if name in TABLE.resources else "DomainResource"].rules
     own = st.dictionaries(st.sampled_from(sorted(rules)), trees, max_size=4)

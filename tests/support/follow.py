@@ -1,4 +1,4 @@
-"""A reader that follows topics while they grow, and tells when enough has come."""
+"""A reader that follows topics while they grow, and returns once a condition holds."""
 
 import asyncio
 import contextlib
@@ -7,12 +7,13 @@ from types import TracebackType
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+from support.kafka_internals import partition_numbers
 
 ID = "deid-id"
 
 
 class Follower:
-    """Counts the distinct inputs whose outputs or dead letters stand in ``topics``, from the beginning on.
+    """Counts the distinct inputs whose outputs or dead letters are in ``topics``, from the beginning.
 
     It goes on when the broker dies and comes back. With ``isolation="read_uncommitted"`` it sees what is
     sent before it is committed: a moment to kill somebody.
@@ -32,8 +33,7 @@ class Follower:
         await self._consumer.start()
         partitions = []
         for topic in self._topics:
-            numbers = await self._consumer._client._wait_on_metadata(topic)
-            partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
+            partitions += [TopicPartition(topic, number) for number in await partition_numbers(self._consumer, topic)]
         self._consumer.assign(partitions)
         self._task = asyncio.create_task(self._follow())
         return self
@@ -47,7 +47,7 @@ class Follower:
         await self._consumer.stop()
 
     async def reach(self, holds: Callable[[], bool]) -> None:
-        """Return once it holds; looked at whenever something has come."""
+        """Return once ``holds`` is true; it is called after each batch of records."""
         async with self._grown:
             await self._grown.wait_for(holds)
 

@@ -1,4 +1,4 @@
-"""The table of deploy/formats.md, from a run over every message of ``$DEID_SHARED/messages``.
+"""The table of docs/formats.md, from a run over every message of ``$DEID_SHARED/messages``.
 
 ``python tests/support/formats_report.py [--validate]`` (from the project's root) writes it. ``--validate`` also asks
 hl7apy and fhir.resources about every output, which takes many minutes; without it that column stays as it was.
@@ -17,14 +17,15 @@ from pathlib import Path
 sys.path.pop(0)  # this folder: its fhir.py would hide the library
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent import key, policy
-from deid_agent.deidentify import Deidentifier
-from deid_agent.errors import MessageError
-from deid_agent.validation import Validator
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.model.errors import MessageError
+from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.policy import load_policy
+from deid_agent.pipeline.validation import Validator
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "deploy" / "formats.md"
+PAGE = ROOT / "docs" / "formats.md"
 BEGIN, END = "<!-- figures: made by tests/support/formats_report.py -->", "<!-- end of figures -->"
 FOLDERS = ("hl7", "hl7-odd", "hl7-batch", "fhir/fhir-test-cases", "fhir/ms-anonymizer", "fhir/r4-spec-examples",
            "fhir/stu3-spec-examples", "ccda/hl7-ccda-examples")  # fmt: skip
@@ -45,7 +46,7 @@ class Row:
 
 
 def deidentifier(name: str) -> Deidentifier:
-    return Workshop(rules=ROOT / "rules", key=key.DEMO, policy=policy.load(name, ROOT / "rules")).deidentifier()
+    return WorkerFactory(rules=ROOT / "rules", key=DEMO_KEY, policy=load_policy(name, ROOT / "rules")).deidentifier()
 
 
 def structure(raw: bytes) -> list[object]:

@@ -1,4 +1,4 @@
-"""Made documents for the fuzz run, the words they are mutated with, and what must hold of every one."""
+"""Documents for the fuzz run, the words for their mutations, and the checks of each execution."""
 
 import random
 import re
@@ -16,30 +16,29 @@ from support.attachments import RULES, attachment_of, keeper, reference
 from support.edits import apply
 from support.markup import blanked, overwritten, ranges, shape
 
-from deid_agent.armor import read as decoded
+from deid_agent.app import WorkerFactory
 from deid_agent.codec.base import Codec
-from deid_agent.deidentify import Deidentifier
-from deid_agent.errors import MessageError
-from deid_agent.key import Key
-from deid_agent.policy import compile_policy
-from deid_agent.sites import Edit, Kind, Message, Narrative
-from deid_agent.spans import Replacement
-from deid_agent.wiring import Workshop
+from deid_agent.config.secrets import SecretKey
+from deid_agent.model.errors import MessageError
+from deid_agent.model.sites import Edit, Message, Narrative, ValueKind, decode_base64
+from deid_agent.model.spans import Replacement
+from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.policy import compile_policy
 
 CALLS = (3_000, 60)
-"""Calls of functions that one ``parse`` may make: so many, and so many for each byte."""
+"""The most function calls of one ``parse``: a constant, and a number for each byte."""
 
 _FILE = Path(__file__).resolve().parents[1] / "cases" / "fuzz.toml"
 _CASES: dict[str, dict[str, list[str]]] = tomllib.loads(_FILE.read_text("utf-8"))
 
 
 def seeds(name: str) -> list[bytes]:
-    """The made documents of a format."""
+    """The seed documents of a format."""
     return [text.encode("latin-1" if name == "rtf" else "utf-8") for text in _CASES[name]["seeds"]]
 
 
 def words(name: str) -> list[bytes]:
-    """Pieces of a format that mutations put in."""
+    """Pieces of a format that mutations insert."""
     return [text.encode("latin-1" if name == "rtf" else "utf-8") for text in _CASES[name]["words"]]
 
 
@@ -49,14 +48,14 @@ _LEAF = re.compile(r"<([\w:]+)(?:\s[^<>]*)?(?<!/)>(?:[^<>]|<[\w:]+[^<>]*/>)*</\1
 _CHARSETS = ("utf-8", "utf-8", "utf-8", "utf-16", "iso-8859-1", "shift_jis", "windows-1252", "utf-8-sig")
 
 
-def bent_document(chance: random.Random) -> bytes:
-    """A C-CDA seed with one to six texts, values, names or places changed: well-formed still, or nearly so."""
+def mutate_cda(chance: random.Random) -> bytes:
+    """A C-CDA seed with one to six texts, values, names or positions changed; mostly well-formed."""
     cases = _CASES["cda"]
     text = chance.choice(cases["seeds"])
     for _ in range(chance.randint(1, 6)):
         pattern = chance.choice((_GAP, _VALUE, _VALUE, _LEAF))
-        places = [found.span() for found in pattern.finditer(text)]
-        start, end = chance.choice(places) if places else (0, 0)
+        spans = [found.span() for found in pattern.finditer(text)]
+        start, end = chance.choice(spans) if spans else (0, 0)
         old = text[start:end]
         if pattern is _GAP:
             new = chance.choice(cases["texts"]) + (old if chance.random() < 0.5 else "")
@@ -73,7 +72,7 @@ def bent_document(chance: random.Random) -> bytes:
 
 
 def _element(chance: random.Random, old: str, text: str) -> str:
-    """Something for an element: nothing, itself twice, another one, or itself in a new one or with an attribute."""
+    """A replacement of an element: nothing, two copies, another one, or itself in a new one or with an attribute."""
     cases = _CASES["cda"]
     name, attribute = chance.choice(cases["names"]), chance.choice(cases["attributes"])
     match chance.randrange(6):
@@ -93,7 +92,7 @@ def _element(chance: random.Random, old: str, text: str) -> str:
 
 
 def check_document(codec: Codec, raw: bytes) -> str:
-    """One execution: places are disjoint and inside, what is written anywhere leaves a document."""
+    """Check one execution: ranges are disjoint and inside, and a replacement anywhere gives a document."""
     try:
         messages = codec.parse(raw)
     except MessageError as problem:
@@ -104,29 +103,31 @@ def check_document(codec: Codec, raw: bytes) -> str:
         at = 0
         for start, end in sorted(ranges(message)):
             if not at <= start < end <= len(raw):
-                raise AssertionError("places are not disjoint or not inside")
+                raise AssertionError("ranges are not disjoint or not inside")
             at = end
         if apply(raw, []) != raw:
-            raise AssertionError("bytes changed by themselves")
+            raise AssertionError("bytes changed without an edit")
         before = _shape(codec, raw)
         plain = _written(message, "Xy")
         for other in (plain, overwritten(message, "a<b>]&\"'{\\}\n-é😀"), blanked(message)):
             codec.parse(other)
             if before is not None and shape(other) != before:
-                raise AssertionError("elements came or went")
+                raise AssertionError("elements were added or removed")
         paths = {narrative.path for narrative in message.narratives}
         for narrative in codec.parse(plain)[0].narratives:
             if codec.name == "rtf" and narrative.path not in paths:
-                continue  # a word that begins its group once what stood before it is removed
+                continue  # a word that begins its group after the text before it is removed
             if re.search(r"[^\W_Xy]", narrative.mapped.text):
-                raise AssertionError(f"text stayed at {narrative.path}")
-    _check_leaves(codec.leaves(raw), raw)
+                raise AssertionError(f"text remains at {narrative.path}")
+    _check_leaves(codec.parse_leaves(raw), raw)
     return "parsed"
 
 
 def _written(message: Message, new: str) -> bytes:
-    """As ``overwritten``, but what is redacted becomes blank."""
-    edits = [Edit(s.start, s.end, message.encode(s.blank if s.kind is Kind.REDACT else new)) for s in message.sites]
+    """As ``overwritten``, but redacted values become their blanks."""
+    edits = [
+        Edit(s.start, s.end, message.encode(s.blank if s.kind is ValueKind.REDACT else new)) for s in message.sites
+    ]
     for narrative in message.narratives:
         whole = [Replacement(0, len(narrative.mapped.text), new)]
         edits += [Edit(a, b, message.encode(text)) for a, b, text in narrative.mapped.place(whole)]
@@ -142,20 +143,20 @@ def _shape(codec: Codec, raw: bytes) -> Counter[str] | None:
 
 
 def _check_leaves(leaves: Sequence[Narrative], raw: bytes) -> None:
-    places: list[tuple[int, int]] = []
+    taken: list[tuple[int, int]] = []
     for leaf in leaves:
-        every = enumerate(zip(leaf.mapped.starts, leaf.mapped.ends, strict=True))
-        places += dict.fromkeys(place for i, place in every if i not in leaf.mapped.joints)
-    if any(a[1] > b[0] for a, b in pairwise(sorted(places))):
+        spans = enumerate(zip(leaf.mapped.starts, leaf.mapped.ends, strict=True))
+        taken += dict.fromkeys(span for i, span in spans if i not in leaf.mapped.separators)
+    if any(a[1] > b[0] for a, b in pairwise(sorted(taken))):
         raise AssertionError("two leaves share a byte")
     if [leaf.mapped.starts[0] for leaf in leaves] != sorted(leaf.mapped.starts[0] for leaf in leaves):
         raise AssertionError("leaves are not in order")
     if sum(len(leaf.mapped.text) for leaf in leaves) > 2 * len(raw):
-        raise AssertionError("leaves hold more than the document")
+        raise AssertionError("leaves are longer than the document")
 
 
 def check_work(codec: Codec, raw: bytes) -> float:
-    """The calls of one ``parse`` and ``leaves`` as a share of what they may be; raises where that is more."""
+    """The function calls of one ``parse`` and ``parse_leaves`` as a share of the limit. Raises past the limit."""
     calls = 0
 
     def tick(_frame: FrameType, _event: str, _argument: object) -> None:
@@ -165,7 +166,7 @@ def check_work(codec: Codec, raw: bytes) -> float:
     sys.setprofile(tick)
     try:
         codec.parse(raw)
-        codec.leaves(raw)
+        codec.parse_leaves(raw)
     except MessageError:
         pass
     finally:
@@ -178,14 +179,14 @@ def check_work(codec: Codec, raw: bytes) -> float:
 
 @lru_cache(maxsize=2)
 def pipeline(default: str) -> Deidentifier:
-    """Everything replaced, or (nearly) nothing: a policy of ``keep`` alone would not read the payload twice."""
+    """Replaces everything, or almost nothing: a policy of ``keep`` alone would not read the payload twice."""
     types = {} if default == "surrogate" else {"VEHICLE": "redact"}
     compiled = compile_policy({"name": "fuzz", "default": default, "types": types}, "fuzz")
-    return Workshop(RULES, Key(b"k" * 32, demo=True), compiled).deidentifier()
+    return WorkerFactory(RULES, SecretKey(b"k" * 32, demo=True), compiled).deidentifier()
 
 
 def check_pipeline(codec: Codec, raw: bytes, media: str) -> str:
-    """The whole way: nothing to change gives the input, a changed document can be read again."""
+    """Check the whole pipeline: without changes the output is the input, and a changed document can be read again."""
     payload = raw if not media else reference(raw, media)
     try:
         if keeper().message(payload).payload != payload:
@@ -204,6 +205,6 @@ def check_pipeline(codec: Codec, raw: bytes, media: str) -> str:
             found = attachment_of(out)
             if found.get("contentType") != media:
                 continue
-            out, _ = decoded(str(found["data"]))
+            out, _ = decode_base64(str(found["data"]))
         codec.parse(out)
     return "pipeline done"

@@ -1,10 +1,10 @@
-"""A codec over the shipped rules, short ways to parse, and messages made for tests."""
+"""An HL7 codec with the shipped rules, and helpers that parse test messages."""
 
 from functools import lru_cache
 from pathlib import Path
 
 from deid_agent.codec.hl7v2 import Hl7Codec
-from deid_agent.codec.hl7v2.message import Hl7Message
+from deid_agent.codec.hl7v2.reader import Hl7Message
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "rules"
@@ -17,7 +17,7 @@ def codec() -> Hl7Codec:
 
 
 def message(*lines: str, header: str = MSH, charset: str = "utf-8") -> Hl7Message:
-    """The one message of a header and lines, each ended by CR."""
+    """The one message of a header and lines, each terminated by CR."""
     (parsed,) = codec().parse("".join(f"{line}\r" for line in (header, *lines)).encode(charset))
     return parsed
 
@@ -25,7 +25,7 @@ def message(*lines: str, header: str = MSH, charset: str = "utf-8") -> Hl7Messag
 def ranges(parsed: Hl7Message) -> list[tuple[int, int]]:
     """Every byte range that may be edited, in order; the characters of an atom count once."""
     found = [(s.start, s.end) for s in parsed.sites]
-    found += [place for a in parsed.attachments for place in ((a.start, a.end), a.media) if place]
+    found += [span for a in parsed.attachments for span in ((a.start, a.end), a.media) if span]
     for narrative in parsed.narratives:
         mapped = narrative.mapped
         spans = [(a, b) for a, b in zip(mapped.starts, mapped.ends, strict=True) if a < b]

@@ -1,4 +1,4 @@
-"""HL7 v2 payloads for property tests: nearly messages, every rule of the standard may be broken."""
+"""HL7 v2 payloads for property tests: almost messages, any rule of the standard may be violated."""
 
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ VALUE = st.text(st.sampled_from(CHARS), max_size=24) | st.sampled_from(ODD)
 
 @st.composite
 def payloads(draw: st.DrawFn) -> bytes:
-    """Payloads that are nearly messages: every level is likely, every rule of the standard may be broken."""
+    """Payloads that are almost messages: all levels are likely, any rule of the standard may be violated."""
     marks = draw(st.sampled_from(["|^~\\&", "|^~\\&#", "*:;!%", "|^", "|", "|&&&&", "|^~\\\\&", "@#$%^"]))
     field = marks[0]
     end = draw(st.sampled_from(ENDS))

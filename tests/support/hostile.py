@@ -22,10 +22,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deid_agent import key, policy
-from deid_agent.deidentify import Deidentifier
-from deid_agent.errors import MessageError
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.model.errors import MessageError
+from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.policy import load_policy
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 LIMIT = 4 << 30
@@ -157,7 +158,7 @@ CASES: dict[str, Case] = {
         lambda: b"".join(b"MSH|" + bytes([a, b]) + b"|\r" for a in b"^~&!" for b in b"*+,.") + b"PID|1",
         "PUBLISHED RESOURCE",
     ),
-    # Each sign is a token that the model reads: narratives.MAX_TEXT bounds what that may cost.
+    # Each sign is a token that the model reads: planning.MAX_TEXT bounds the cost.
     "hl7: 200,000 backslashes": _case(lambda: _obx(b"\\" * 200_000), "PUBLISHED", 950),
     "hl7: an escape that never ends": _case(lambda: _obx(b"\\X" + b"41" * 100_000), "PUBLISHED", 250),
     "hl7: one escape of 200,000 characters": _case(lambda: _obx(b"\\X" + b"41" * 200_000 + b"\\"), "PUBLISHED", 250),
@@ -228,7 +229,7 @@ CASES: dict[str, Case] = {
 
 
 def deidentifier() -> Deidentifier:
-    return Workshop(rules=RULES, key=key.DEMO, policy=policy.load("pseudonymised", RULES)).deidentifier()
+    return WorkerFactory(rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES)).deidentifier()
 
 
 def _forbid(event: str, _: object) -> None:

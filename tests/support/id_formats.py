@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import ValueKind
+from deid_agent.rules.checks import is_dea, is_nhs, is_npi, is_vin
 from deid_agent.surrogate import Scope, Surrogates
-from deid_agent.surrogate.checks import is_dea, is_nhs, is_npi, is_vin
-from deid_agent.surrogate.shape import same
+from deid_agent.surrogate.shape import is_same_text
 
 _STRIDE = 7_368_787  # prime, so that it meets every number of a format
 _ALPHABETS = {"9": "0123456789", "A": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "a": "abcdefghijklmnopqrstuvwxyz"}
@@ -25,9 +25,9 @@ _ALPHABETS |= {
 @dataclass(frozen=True, slots=True)
 class Format:
     """``template``: 9 digit, 1 digit but 0, A and a letters, f hexadecimal, L, D, V, N letters or digits of one scheme,
-    ``{}`` around what stands for itself.
+    ``{}`` around literal text.
 
-    ``check`` says whether a number satisfies its checksum; then ``?`` is the character that does.
+    ``check`` returns True for a number with a valid checksum; then ``?`` is the character that does.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Format:
 
 
 def _places(template: str) -> list[str]:
-    """The characters that may stand at every place."""
+    """The characters that are allowed at each position."""
     out: list[str] = []
     fixed = False
     for c in template:
@@ -127,9 +127,9 @@ def meets(made: Surrogates, form: Format, count: int) -> tuple[int, int, int]:
     seen: set[str] = set()
     total = again = own = 0
     for value in form.originals(count):
-        new = made.replace(form.type, value, kind=Kind.VALUE, scope=scope)
+        new = made.replace(form.type, value, kind=ValueKind.VALUE, scope=scope)
         total += 1
         again += new in seen
-        own += same(new, value)
+        own += is_same_text(new, value)
         seen.add(new)
     return total, again, own

@@ -22,7 +22,7 @@ _FORMS = (
 def read(text: str, *, day_first: bool | None = None) -> tuple[date, int | None] | None:
     """The day that ``text`` writes in full, two-digit years in 1931 to 2030, and the weekday it names (Monday is 0).
 
-    ``day_first`` is for two numbers of which both may be a month; where it is not known, 3.4.2019 is in April and
+    ``day_first`` is for two numbers of which both may be a month; if it is None, 3.4.2019 is in April and
     3/4/2019 in March. A value with anything else in it is not read.
     """
     flat = " ".join(text.split())
@@ -37,7 +37,7 @@ def read(text: str, *, day_first: bool | None = None) -> tuple[date, int | None]
 
 
 def order(texts: Collection[str], known: Collection[date]) -> bool | None:
-    """Whether these dates put the day first: what those with a year say, then ``known`` days, then those without."""
+    """True if these dates put the day first: by dates with a year, then by ``known`` days, then by the others."""
     whole, short = (
         sum((int(one) > 12) - (int(two) > 12) for text in texts for one, two in form.findall(text))
         for form in (_WHOLE, _SHORT)
@@ -58,7 +58,7 @@ _SHORT = re.compile(r"(?<![\d/.-])([0-3]?\d)[-/.]([0-3]?\d)(?![\d/-]|\.\d)")
 
 
 def days_between(new: date, old: date) -> timedelta:
-    """``new - old``, where two-digit years leave the century of ``new`` open: the smallest."""
+    """``new - old``; the smallest if two-digit years leave the century of ``new`` open."""
     leap = new.month == 2 and new.day == 29
     candidates = [new] if leap else [new.replace(year=new.year + add) for add in (-100, 0, 100)]
     return min((day - old for day in candidates), key=abs)

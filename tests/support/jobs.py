@@ -1,5 +1,6 @@
 """Callables for worker processes: plain, dying, hanging, failing. Factories are picklable and live at module level."""
 
+import json
 import os
 import signal
 import threading
@@ -8,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deid_agent.agent.job import Job, Process, Processed, Refused, Result, Suppressed, attempt
-from deid_agent.errors import ConfigurationError, MessageError, Reason
+from deid_agent.model.errors import ConfigurationError, MessageError, Reason
 
 
 def work(job: Job) -> Result:
-    """The payload says what happens."""
+    """A job whose payload selects its behavior."""
     match job.payload.split(b" ")[0]:
         case b"die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -36,8 +37,14 @@ def work(job: Job) -> Result:
             os.write(1, job.payload)
             os.write(2, job.payload)
     found, timings = (("PATIENT", 2),), (("parse", 0.5),)
-    remarks = b'[{"path": "PID-5"}]'
-    return Processed(job.payload.upper(), job.key, job.headers, remarks, "in", "out", found, timings)
+    remarks, unread = b'[{"path": "PID-5"}]', (("hl7v2", "OBX-5", "code", 3),)
+    return Processed(job.payload.upper(), job.key, job.headers, remarks, "in", "out", found, timings, unread)
+
+
+def thread_variables() -> Process:
+    """Reports the BLAS thread variables of the worker."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    return lambda job: Processed(json.dumps([os.environ.get(name) for name in names]).encode())
 
 
 def plain() -> Process:
@@ -78,10 +85,9 @@ class Logged:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Makes a callable that does jobs together, each as ``work`` does.
+    """Builds a callable that processes batches, each job as ``work`` does.
 
-    Appends what it begins to a file, a line for each job alone and for each group. ``once`` kills
-    the first group.
+    Appends one line to a file for each job alone and for each batch that begins. ``once`` kills the first batch.
     """
 
     path: Path
@@ -98,7 +104,7 @@ class Grouping:
         self._log([job])
         return work(job)
 
-    def together(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
+    def process_batch(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
         first = not self.path.exists()
         self._log(jobs)
         if first and any(job.payload.startswith(b"once") for job in jobs):

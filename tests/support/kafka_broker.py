@@ -1,10 +1,11 @@
 """A real Apache Kafka broker for tests: one node, KRaft mode, plain ``java``.
 
-Where it comes from, first that holds:
-``DEID_TEST_BROKER=host:port`` a running broker; it can't be killed, so tests that kill are skipped;
-``KAFKA_HOME`` an unpacked Kafka distribution;
-the jars of ``tests/broker/pom.xml``, fetched once by Maven into ``.cache/kafka-<version>``
-(``DEID_TEST_KAFKA_VERSION`` picks another version than the pom's).
+Its source is the first of these that exists:
+
+- ``DEID_TEST_BROKER=host:port``: a running broker. It cannot be killed, so tests that kill are skipped.
+- ``KAFKA_HOME``: an unpacked Kafka distribution.
+- The jars of ``tests/system/broker/pom.xml``, fetched once by Maven into ``.cache/kafka-<version>``
+  (``DEID_TEST_KAFKA_VERSION`` selects another version than the pom).
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NoError, for_code
 
 ROOT = Path(__file__).parents[2]
-FILES = ROOT / "tests" / "broker"
+FILES = ROOT / "tests" / "system" / "broker"
 START_LIMIT_S = 40.0
 FETCH_LIMIT_S = 300.0
 
@@ -65,7 +66,7 @@ message.max.bytes=1048588
 
 
 class Security(Protocol):
-    """What makes a broker's listeners secure."""
+    """The security settings of a broker's listeners."""
 
     def settings(self, plain: str) -> str:
         """The broker's settings with the listeners added."""
@@ -75,19 +76,19 @@ class Security(Protocol):
 
 
 class NoBroker(Exception):
-    """No broker can be had here; says why and what to do about it."""
+    """No broker is available; the text names the reason and the remedy."""
 
 
 def kafka_version() -> str:
     """The version of the jars: ``DEID_TEST_KAFKA_VERSION``, else the one in the pom."""
     in_pom = re.search(r"<kafka.version>([\d.]+)<", (FILES / "pom.xml").read_text())
     if in_pom is None:
-        raise NoBroker("tests/broker/pom.xml names no kafka.version")
+        raise NoBroker("tests/system/broker/pom.xml names no kafka.version")
     return os.environ.get("DEID_TEST_KAFKA_VERSION") or in_pom[1]
 
 
 def find_classpath() -> str:
-    """The broker's jars as a Java class path; fetches them where they are missing. Raises ``NoBroker``."""
+    """The broker's jars as a Java class path, fetched if they are missing. Raises ``NoBroker``."""
     if shutil.which("java") is None:
         raise NoBroker("there is no java on the path: install a JDK 17 or set DEID_TEST_BROKER=host:port")
     if home := os.environ.get("KAFKA_HOME"):
@@ -133,13 +134,13 @@ def _die_with_parent() -> None:
 
 
 class Cluster:
-    """What every test broker can do, ours or one that runs elsewhere."""
+    """The operations of every test broker, started by the test or running elsewhere."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
     async def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """Create a topic; returns once clients are told that all its partitions have leaders."""
+        """Create a topic; return once clients see a leader for each of its partitions."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
@@ -176,7 +177,7 @@ class KafkaBroker(Cluster):
         self.port = free_port()
         self.behind = free_port()
         self.proxy = free_port()
-        """Who asks at the port ``behind`` is told to come to ``proxy``, where a test may put a proxy."""
+        """Clients of the port ``behind`` are redirected to ``proxy``, so that a test can put a proxy there."""
         super().__init__(f"127.0.0.1:{self.port}")
         self.folder = folder
         self.log = folder / "broker.log"
@@ -200,11 +201,11 @@ class KafkaBroker(Cluster):
         self._await_port()
 
     def stop(self) -> None:
-        """Shut down in order; kill where that takes too long. Safe to call twice."""
+        """Shut down in order, or kill if that takes too long. Safe to call twice."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed or said to anyone."""
+        """Send SIGKILL: nothing is flushed and no client is notified."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:

@@ -1,6 +1,6 @@
-"""Stand-ins for three programs of a Kafka distribution, with the options that the pages use.
+"""Stand-ins for three programs of a Kafka distribution, with the options that the documentation uses.
 
-The jars of the tests hold a broker and none of these. ``python kafka_programs.py NAME OPTION...``
+The jars of the tests hold a broker but none of these programs. ``python kafka_programs.py NAME OPTION...``
 """
 
 import argparse

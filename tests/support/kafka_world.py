@@ -1,28 +1,30 @@
-"""Topics of a test on a real broker: fill them, run transports over them, read what a reader sees."""
+"""Topics of a test on a real broker: fill them, run transports on them, and read them as a consumer."""
 
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from support.kafka_broker import Cluster
-from support.transport_contract import FoundLetter, Given
+from support.kafka_internals import partition_numbers
+from support.marks import published_output
+from support.transport_contract import FoundLetter, Given, Member, numbered
 
-from deid_agent.agent.envelope import unpack
-from deid_agent.agent.letterhead import read_head
-from deid_agent.agent.ports import Outcome, Output, Partition, Record, Settled
-from deid_agent.errors import TransientError
-from deid_agent.transport.kafka import Delivery, KafkaSettings, KafkaTransport
+from deid_agent.agent.dead_letter_records import read_dead_letter_head, unpack_envelope
+from deid_agent.agent.ports import FinishedRecord, Output, Partition, Record
+from deid_agent.config import Delivery
+from deid_agent.model.errors import TransientError
+from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.source import KafkaTransport
 
 PATIENCE_S = 30.0
 _numbers = itertools.count()
 
 
 async def until(holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-    """Return once it holds; ``TimeoutError`` where it does not."""
+    """Return once the condition holds; ``TimeoutError`` if it never does."""
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110  the broker tells nobody
+        while not holds():  # noqa: ASYNC110  the broker sends no notification
             await asyncio.sleep(0.01)
 
 
@@ -46,8 +48,7 @@ async def read(bootstrap: str, topic: str, *, isolation: str = "read_committed")
     await reader.start()
     await every.start()
     try:
-        numbers = await reader._client._wait_on_metadata(topic)
-        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        partitions = [TopicPartition(topic, number) for number in await partition_numbers(reader, topic)]
         begins, ends = {}, {}
         for _ in range(100):
             begins, ends = await reader.beginning_offsets(partitions), await reader.end_offsets(partitions)
@@ -75,7 +76,7 @@ class KafkaWorld:
         self.name = f"adt-{next(_numbers)}-{asyncio.get_running_loop().time():.6f}".replace(".", "-")
         self.out = f"{self.name}.out"
         self.stream = Partition(self.name, 0)
-        self.settings = KafkaSettings(
+        self.settings = KafkaOptions(
             bootstrap_servers=cluster.bootstrap,
             group_id=f"group-{self.name}",
             routes={self.name: self.out},
@@ -83,7 +84,7 @@ class KafkaWorld:
             session_timeout_ms=6_000,
             rebalance_timeout_ms=10_000,
             request_timeout_ms=5_000,
-            settle_timeout_ms=8_000,
+            commit_timeout_ms=8_000,
             transaction_timeout_ms=10_000,
         )
         self.transports: list[KafkaTransport] = []
@@ -91,23 +92,28 @@ class KafkaWorld:
     async def create(self, partitions: int = 1, outputs: int | None = None) -> "KafkaWorld":
         await self.cluster.create_topic(self.name, partitions)
         await self.cluster.create_topic(self.out, outputs or partitions)
-        await self.cluster.create_topic(self.settings.letters_of(self.name), partitions)
+        await self.cluster.create_topic(self.settings.dead_letter_topic(self.name), partitions)
         return self
 
     async def fill(self, given: Sequence[Given], partition: int = 0) -> None:
         await produce(self.cluster.bootstrap, self.name, partition, given)
 
+    def changed(self, **changes: object) -> KafkaOptions:
+        return KafkaOptions.model_validate(dict(self.settings) | changes)
+
     def transport(self, **changes: object) -> KafkaTransport:
-        settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # checked by the dataclass
-        self.transports.append(KafkaTransport(settings))
+        self.transports.append(KafkaTransport(self.changed(**changes)))
         return self.transports[-1]
 
     async def outputs(self) -> Sequence[Output]:
         return [Output(m.value, m.key, tuple(m.headers)) for m in await read(self.cluster.bootstrap, self.out)]
 
-    async def letters(self) -> Sequence[FoundLetter]:
-        found = await read(self.cluster.bootstrap, self.settings.letters_of(self.name))
-        return [FoundLetter(dict(m.headers), unpack(m.value, read_head(m.headers).at).payload) for m in found]
+    async def dead_letters(self) -> Sequence[FoundLetter]:
+        found = await read(self.cluster.bootstrap, self.settings.dead_letter_topic(self.name))
+        return [
+            FoundLetter(dict(m.headers), unpack_envelope(m.value, read_dead_letter_head(m.headers).at).payload)
+            for m in found
+        ]
 
     async def close(self) -> None:
         for transport in self.transports:
@@ -115,7 +121,7 @@ class KafkaWorld:
 
 
 class Copier:
-    """An agent that publishes what it reads: tries again after transient errors, settles what it has on revoke."""
+    """An agent that publishes its input unchanged, retries after transient errors, and commits on revocation."""
 
     def __init__(self, transport: KafkaTransport, batch: int = 50) -> None:
         self.transport = transport
@@ -123,7 +129,7 @@ class Copier:
         self.held: dict[Partition, list[Record]] = {}
         self.told: list[tuple[str, Sequence[Partition]]] = []
         self.troubles: list[TransientError] = []
-        self.settled = 0
+        self.finished = 0
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
         self.told.append(("assigned", streams))
@@ -132,33 +138,33 @@ class Copier:
     async def revoked(self, streams: Sequence[Partition]) -> None:
         self.told.append(("revoked", streams))
         for stream in streams:
-            await self.settle(stream)
+            await self.commit(stream)
         self.held = {}
 
-    async def settle(self, stream: Partition) -> None:
-        """Settle what is held; held on to where that fails for now."""
+    async def commit(self, stream: Partition) -> None:
+        """Commit the held records; keep them if that fails for now."""
         if not (records := self.held.get(stream)):
             return
         position = records[-1].coordinates.offset + 1
         try:
-            await self.transport.settle(stream, [copied(record) for record in records], position)
+            await self.transport.commit(stream, [copied(record) for record in records], position)
         except TransientError as trouble:
             self.troubles.append(trouble)
             await asyncio.sleep(0.02)
             return
         left = [record for record in records if record.coordinates.offset >= position]
-        self.settled += len(records) - len(left)
-        records[:] = left  # a revoke may have settled the same meanwhile
+        self.finished += len(records) - len(left)
+        records[:] = left  # a revocation may have committed the same records meanwhile
 
     async def step(self) -> None:
-        """Poll once and settle what is held."""
+        """Poll once and commit the held records."""
         try:
             for record in await self.transport.poll(self.batch):
                 self.held[record.coordinates.stream].append(record)
         except TransientError as trouble:
             self.troubles.append(trouble)
         for stream in list(self.held):
-            await self.settle(stream)
+            await self.commit(stream)
 
     async def run(self, enough: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
         """Step until it is enough."""
@@ -167,5 +173,29 @@ class Copier:
                 await self.step()
 
 
-def copied(record: Record) -> Settled:
-    return Settled(record, Outcome.PUBLISHED, Output(record.payload, record.key, record.headers))
+async def started(world: KafkaWorld, **changes: object) -> KafkaTransport:
+    """A new transport of the world that is a member of its group."""
+    transport = world.transport(**changes)
+    await transport.start(Member())
+    return transport
+
+
+async def take(transport: KafkaTransport, count: int) -> list[Record]:
+    """The next ``count`` records."""
+    records: list[Record] = []
+    async with asyncio.timeout(20):
+        while len(records) < count:
+            records += await transport.poll(count - len(records))
+    return records
+
+
+async def started_with_records(world: KafkaWorld, count: int) -> tuple[KafkaTransport, list[Record]]:
+    """Create the topics, fill the input with ``numbered(count)``, and have a new transport take all of it."""
+    await world.create()
+    await world.fill(numbered(count))
+    transport = await started(world)
+    return transport, await take(transport, count)
+
+
+def copied(record: Record) -> FinishedRecord:
+    return published_output(record, record.payload, record.key, record.headers)

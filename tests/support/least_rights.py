@@ -18,13 +18,15 @@ exec "$@"
 
 
 def can_unshare() -> bool:
-    """True where a process can have mounts of its own: root's right."""
+    """True if a process can have its own mounts, which needs root rights."""
     tools = all(map(shutil.which, ("unshare", "mount", "mountpoint", "setpriv")))
     return tools and os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
 
 def as_user(command: Sequence[str], user: int) -> list[str]:
-    """``command`` as that user where the test may choose, who may read all (the interpreter may be root's)."""
+    """``command`` run as that user if the test may choose, with read access to all files (the interpreter may be
+    root's).
+    """
     if os.geteuid() != 0:
         return list(command)
     rights = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search", "--no-new-privs"]
@@ -32,5 +34,5 @@ def as_user(command: Sequence[str], user: int) -> list[str]:
 
 
 def read_only(command: Sequence[str], writable: Path) -> list[str]:
-    """``command`` where nothing but what lies below ``writable`` can be written."""
+    """``command`` run so that only the paths below ``writable`` are writable."""
     return ["unshare", "-m", "sh", "-c", _READ_ONLY, "sh", str(writable), *command]

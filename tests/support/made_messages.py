@@ -1,4 +1,4 @@
-"""Messages of the sizes that the benchmarks name; made up, the same on every run."""
+"""Synthetic messages of the sizes of the benchmarks, the same on every run."""
 
 import json
 
@@ -21,7 +21,7 @@ _LINES = (
 
 
 def hl7(segments: int) -> bytes:
-    """A result message (ORU) of so many segments: numbers, codes, text and notes, as laboratories send them."""
+    """A result message (ORU) with ``segments`` segments: numbers, codes, text and notes, as laboratories send them."""
     lines = list(_HEAD)
     while len(lines) < segments:
         number = len(lines) - len(_HEAD) + 1
@@ -30,7 +30,7 @@ def hl7(segments: int) -> bytes:
 
 
 def bundle(size: int = 156_000) -> bytes:
-    """A collection of one patient's encounters, observations and conditions, about ``size`` bytes, indented."""
+    """An indented collection of encounters, observations and conditions of one patient, of about ``size`` bytes."""
     patient: dict[str, object] = {
         "resourceType": "Patient",
         "id": "p1",

@@ -1,4 +1,4 @@
-"""The files of deploy/, read as what they are."""
+"""Parsers for the files of deploy/."""
 
 import json
 import shlex
@@ -11,21 +11,22 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+DOCS = ROOT / "docs"
 Tree = dict[str, Any]
 
 
 def documents(path: Path) -> list[Tree]:
-    """All YAML documents of a file that are not empty; a key that stands twice is an error."""
+    """All YAML documents of a file that are not empty. A duplicate key is an error."""
     return [found for found in yaml.load_all(path.read_text("utf-8"), _Strict) if found]
 
 
 class _Strict(yaml.SafeLoader):
-    """Where a key stands twice the last one counts in silence, and a limit is gone."""
+    """Refuses duplicate keys. The parser would use the last one without a warning, and a limit could get lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if key.value != "<<"]
         if twice := {key for key in keys if keys.count(key) > 1}:
-            raise yaml.YAMLError(f"{node.start_mark}: keys that stand twice: {twice}")
+            raise yaml.YAMLError(f"{node.start_mark}: duplicate keys: {twice}")
         return super().construct_mapping(node, deep)
 
 
@@ -39,7 +40,7 @@ class Instruction:
 
     @property
     def words(self) -> list[str]:
-        """The value of one in exec form; ``ValueError`` where it is a shell's."""
+        """The words of an instruction in exec form. Raises ``ValueError`` for the shell form."""
         found = json.loads(self.value)
         if not isinstance(found, list):
             raise ValueError(self.value)
@@ -47,7 +48,7 @@ class Instruction:
 
 
 def containerfile(path: Path = DEPLOY / "Containerfile") -> list[Instruction]:
-    """What the file says, stage by stage; those before the first FROM are of stage -1."""
+    """The instructions with the number of their stage. Those before the first FROM have stage -1."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     found, stage = [], -1
@@ -61,17 +62,17 @@ def containerfile(path: Path = DEPLOY / "Containerfile") -> list[Instruction]:
 
 
 def labels_of(instruction: Instruction) -> Mapping[str, str]:
-    """The pairs of a LABEL or ENV."""
+    """The pairs of a LABEL or ENV instruction."""
     return dict(pair.split("=", 1) for pair in shlex.split(instruction.value))
 
 
 def pods(trees: list[Tree]) -> Iterator[tuple[str, Tree]]:
-    """Name and pod of everything that makes pods."""
+    """Name and pod template of every workload."""
     for tree in trees:
         if tree["kind"] in {"StatefulSet", "Deployment", "DaemonSet", "Job"}:
             yield tree["metadata"]["name"], tree["spec"]["template"]["spec"]
 
 
 def containers(pod: Tree) -> list[Tree]:
-    """All containers of a pod, those that begin first too."""
+    """All containers of a pod, including init containers."""
     return [*pod.get("initContainers", []), *pod["containers"]]

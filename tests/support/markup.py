@@ -1,4 +1,4 @@
-"""What the tests of the codecs of markup share."""
+"""Helpers for the tests of the markup codecs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from support.edits import apply
 
 from deid_agent.codec.cda import CdaCodec
 from deid_agent.codec.html import HtmlCodec
-from deid_agent.codec.markup.message import MarkupMessage
-from deid_agent.sites import Edit, Message
-from deid_agent.spans import Replacement
+from deid_agent.codec.markup.document import MarkupMessage
+from deid_agent.model.sites import Edit, Message
+from deid_agent.model.spans import Replacement
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 
@@ -40,13 +40,13 @@ def page(text: str | bytes) -> MarkupMessage:
 
 
 def ranges(message: Message) -> Iterator[tuple[int, int]]:
-    """The byte ranges of everything that a message offers for replacement."""
+    """The byte ranges of all values of a message that may be replaced."""
     for site in message.sites:
         yield site.start, site.end
     for narrative in message.narratives:
         mapped = narrative.mapped
-        places = zip(mapped.starts, mapped.ends, strict=True)
-        yield from dict.fromkeys(place for i, place in enumerate(places) if i not in mapped.joints)
+        spans = zip(mapped.starts, mapped.ends, strict=True)
+        yield from dict.fromkeys(span for i, span in enumerate(spans) if i not in mapped.separators)
     for attachment in message.attachments:
         yield attachment.start, attachment.end
         yield from attachment.parts
@@ -68,7 +68,7 @@ def blanked(message: Message) -> bytes:
 
 
 def shape(raw: bytes) -> Counter[str]:
-    """How many elements of each name, and attributes, the document has; raises where it is not well-formed."""
+    """The number of elements of each name, and of attributes (``@``). Raises if the document is not well-formed."""
     found: Counter[str] = Counter()
 
     def start(name: str, attributes: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""An agent between our MLLP listener and an outlet, on the loop of the test."""
+"""An agent between our MLLP listener and a sink, on the loop of the test."""
 
 import asyncio
 import contextlib
@@ -7,21 +7,27 @@ from pathlib import Path
 
 from support.audits import NoAudit
 from support.executors import ChoosyExecutor
+from support.marks import MARKS
 from support.mllp_world import PATIENCE_S, Peer
 from support.recording import Recording
 
-from deid_agent.agent.flow import RunnerSettings
-from deid_agent.agent.job import Completed, Done, Processed, Refused, Result, Suppressed
+from deid_agent.agent.job import Completed, Processed, Refused, Result, ResultCallback, Suppressed
+from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import Record
 from deid_agent.agent.runner import Runner
-from deid_agent.errors import Reason
-from deid_agent.transport.mllp import MllpTransport
-from deid_agent.transport.mllp_settings import ListenSettings
-from deid_agent.transport.outlet import Outlet
+from deid_agent.config import MllpSettings
+from deid_agent.model.errors import Reason
+from deid_agent.transport.mllp.source import MllpTransport
+from deid_agent.transport.sinks import Sink
+
+
+def make_settings(dead_letters: Path = Path("dead-letters"), **values: object) -> MllpSettings:
+    """A listener on a free port."""
+    return MllpSettings.model_validate({"port": 0, "dead_letters": dead_letters, **values})
 
 
 def outcome(payload: bytes) -> Result:
-    """The body says what becomes of a message; its MSH stays as it is."""
+    """The result for a message, selected by its body; its MSH is unchanged."""
     head, _, body = payload.partition(b"\r")
     if body.startswith(b"bad"):
         return Refused(Reason.MALFORMED, "PID-3", "parse")
@@ -33,14 +39,14 @@ def outcome(payload: bytes) -> Result:
 class Hl7Executor(ChoosyExecutor):
     """Finishes every message in the next turn of the loop, but those whose body begins with ``hold``."""
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: ResultCallback) -> None:
         if record.payload.partition(b"\r")[2].startswith(b"hold"):
             super().submit(record, done)
         else:
             asyncio.get_running_loop().call_soon(done, record, Completed(outcome(record.payload)))
 
     def release(self) -> None:
-        """Finish what was held."""
+        """Finish the held jobs."""
         while self.pending:
             self.finish(0, outcome(self.pending[0][0].payload))
 
@@ -48,16 +54,19 @@ class Hl7Executor(ChoosyExecutor):
 class Agent:
     """Runs from ``start`` to ``stop``."""
 
-    def __init__(self, outlet: Outlet, letters: Path, settings: ListenSettings, **limits: float) -> None:
+    def __init__(self, sink: Sink, dead_letters: Path, settings: MllpSettings, **limits: float) -> None:
         self.telemetry = Recording()
         self.executor = Hl7Executor()
-        self.transport = MllpTransport(settings, outlet, letters, telemetry=self.telemetry)
+        self.transport = MllpTransport(
+            settings.model_copy(update={"dead_letters": dead_letters}), sink, telemetry=self.telemetry
+        )
         wanted = {"linger_s": 0.0, "drain_s": 2.0, "retry_first_s": 0.01, "retry_most_s": 0.02} | limits
         self.runner = Runner(
             self.transport,
             self.executor,
             NoAudit(),
             RunnerSettings(**wanted),  # type: ignore[arg-type]
+            marks=MARKS,
             telemetry=self.telemetry,
         )
         self._running: asyncio.Task[None] | None = None
@@ -79,7 +88,7 @@ class Agent:
         return self._peers[-1]
 
     async def end(self) -> None:
-        """However it stands; the peers too."""
+        """Stop the agent in whatever state it is, and its peers."""
         with contextlib.suppress(Exception):
             await self.stop()
         for peer in self._peers:
@@ -94,7 +103,7 @@ class Agent:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Return once it holds; ``TimeoutError`` where it does not."""
+    """Return once the condition holds; ``TimeoutError`` if it never does."""
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110  the other side tells nobody
+        while not holds():  # noqa: ASYNC110  the other side sends no notification
             await asyncio.sleep(0.005)

@@ -8,17 +8,17 @@ from support.mllp_world import MllpWorld
 from support.transport_contract import TransportContract, after, numbered, published
 
 from deid_agent.agent.ports import Record
-from deid_agent.errors import TransportError
+from deid_agent.model.errors import TransportError
 
 
 class OverMllp(TransportContract):
-    """The suite without what MLLP cannot carry."""
+    """The contract suite without the features that MLLP cannot carry."""
 
     waived: ClassVar[Mapping[str, str]] = {"test_headers_come_and_go_as_they_are": "HL7 over MLLP has no headers"}
 
 
 class FromListener(OverMllp):
-    """Nothing is kept of a message that is not settled: its sender sends it again, as a record with another offset."""
+    """An uncommitted message is not stored: its sender sends it again, as a record with another offset."""
 
     def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
         assert [(r.key, r.payload) for r in again] == [(r.key, r.payload) for r in records]
@@ -35,6 +35,6 @@ class IntoReceiver(OverMllp):
         world.receiver.verdicts.extend(["AA", "AE"])
         batch = [published(record) for record in records]
         with pytest.raises(TransportError):
-            await transport.settle(world.stream, batch, after(records))
-        await transport.settle(world.stream, batch, after(records))
+            await transport.commit(world.stream, batch, after(records))
+        await transport.commit(world.stream, batch, after(records))
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(3)]

@@ -1,23 +1,23 @@
-"""What the tests of our listener with an agent behind it share."""
+"""Shared parts of the tests that run the listener with an agent behind it."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from support.mllp_agent import Agent
+from support.mllp_agent import Agent, make_settings
 
 from deid_agent.agent.ports import Output, Record
-from deid_agent.errors import TransientError
-from deid_agent.transport.mllp_settings import ListenSettings
+from deid_agent.config import MllpSettings
+from deid_agent.model.errors import TransientError
 
 Start = Callable[..., Awaitable[Agent]]
-LISTEN = ListenSettings(port=0, max_connections=4)
+LISTEN = make_settings(max_connections=4)
 CANARY = b"Okonkwo-Featherstonehaugh"
 
 
-class Outlet:
-    """Keeps outputs; does what the test says before."""
+class ScriptedSink:
+    """A sink that keeps outputs, with faults planned by the test."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -40,9 +40,9 @@ class Outlet:
         pass
 
 
-def changed(**values: object) -> ListenSettings:
-    return ListenSettings(**{"port": 0, "max_connections": 4, **values})  # type: ignore[arg-type]
+def changed(**values: object) -> MllpSettings:
+    return make_settings(**{"max_connections": 4, **values})  # type: ignore[arg-type]
 
 
-def letters(folder: Path) -> list[str]:
+def dead_letters(folder: Path) -> list[str]:
     return [json.loads(path.read_text())["deid.error.code"] for path in sorted(folder.glob("letters/*.json"))]

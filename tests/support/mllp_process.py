@@ -9,9 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from support.keys import KEY
 from support.mllp_world import PATIENCE_S, Peer
 
-from deid_agent.agent import letterkeys
+from deid_agent.agent.dead_letter_keys import generate_keys
 
 
 class MllpProcess:
@@ -26,22 +27,22 @@ class MllpProcess:
         sections: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "letters.key").exists():
-            letterkeys.generate(folder / "letters.key")
+        if not (folder / "dead-letters.key").exists():
+            generate_keys(folder / "dead-letters.key")
         self.folder, self.log = folder, folder / "log"
         self.config = folder / "agent.toml"
         parts: dict[str, Mapping[str, object]] = {
             "": {"transport": "mllp", "system": "rules", **(top or {})},
             "agent": {"workers": 1, "drain_s": 5.0, "start_s": 20.0},
             "mllp": {"port": 0, "dead_letters": str(folder / "dead"), **(mllp or {})},
-            "dead_letters": {"public_key": str(folder / "letters.key.pub")},
+            "dead_letters": {"public_key": str(folder / "dead-letters.key.pub")},
             "http": {"port": 0},
             "audit": {"path": str(folder / "audit")},
             **(sections or {}),
         }
         self.config.write_text("".join(_section(name, values) for name, values in parts.items()))
         key = folder / "deid.key"
-        key.write_bytes(bytes(range(32)))
+        key.write_bytes(KEY)
         key.chmod(0o600)
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
         self.environ["DEID_KEY_FILE"] = str(key)
@@ -65,7 +66,7 @@ class MllpProcess:
 
     @property
     def port(self) -> int | None:
-        """Where it listens; None as long as it does not."""
+        """The port that it listens on; None until it listens."""
         told = self.events("MllpListening")
         return int(str(told[0]["port"])) if told else None
 

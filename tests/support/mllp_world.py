@@ -1,6 +1,6 @@
-"""The two ends of MLLP for tests: a sender that keeps what was not acknowledged, and a receiver that does as told.
+"""The two ends of MLLP for tests: a sender that keeps unacknowledged messages, and a scripted receiver.
 
-They share no code with the package: bytes are cut and joined by hand here.
+They share no code with the package: bytes are split and joined by hand here.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from ssl import SSLContext
 
 from support.transport_contract import FoundLetter, Given
 
-from deid_agent.agent.ports import Listener, Output, Partition, Record, Settled, Transport
-from deid_agent.transport.mllp import MllpTransport
-from deid_agent.transport.outlet import Outlet
+from deid_agent.agent.ports import AssignmentListener, FinishedRecord, Output, Partition, Record, Transport
+from deid_agent.transport.mllp.source import MllpTransport
+from deid_agent.transport.sinks import Sink
 
 PATIENCE_S = 20.0
 
@@ -58,14 +58,14 @@ class Peer:
         self.writer.write(b"".join(block(item) for item in messages))
 
     async def answer(self) -> tuple[str, str, str]:
-        """What the next answer says. ``IncompleteReadError`` where none comes any more."""
+        """The code of the next acknowledgment. ``IncompleteReadError`` if none arrives."""
         async with asyncio.timeout(PATIENCE_S):
             data = await self.reader.readuntil(b"\x1c\r")
         assert data.startswith(b"\x0bMSH"), data
         return told(data)
 
     async def ended(self) -> bytes:
-        """What still came before the other end closed; then this end is closed too."""
+        """The bytes received before the other end closed; then close this end too."""
         data = b""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(PATIENCE_S):
@@ -74,7 +74,7 @@ class Peer:
         return data
 
     def reset(self) -> None:
-        """Gone without a word: not even the end of what it sends."""
+        """Reset the connection without closing it properly."""
         own = self.writer.get_extra_info("socket")
         if own is not None and own.fileno() >= 0:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -87,9 +87,9 @@ class Peer:
 
 
 class Receiver:
-    """Takes messages and answers AA, unless ``verdicts`` says otherwise.
+    """Receives messages and answers AA, unless ``verdicts`` holds another answer.
 
-    A verdict is a code, "" for silence, "cut" to hang up, or the bytes of an answer.
+    A verdict is a code, "" for no answer, "cut" to close the connection, or the bytes of an answer.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Receiver:
 
 
 class Feed:
-    """A sender that keeps a message until it is answered AA, and sends what it has kept over each new connection."""
+    """A sender that keeps messages until they are acknowledged, and resends them over a new connection."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -190,7 +190,7 @@ class Shorn:
     def __repr__(self) -> str:
         return repr(self.inner)
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: AssignmentListener) -> None:
         await self.inner.start(listener)
         await self.feed.connect(self.inner.port)
 
@@ -207,12 +207,14 @@ class Shorn:
     def resume(self, stream: Partition) -> None:
         self.inner.resume(stream)
 
-    async def settle(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         whole = [
-            Settled(self._whole[item.record.coordinates.offset], item.outcome, dressed(item.output), item.letter)
+            FinishedRecord(
+                self._whole[item.record.coordinates.offset], item.outcome, dressed(item.output), item.dead_letter
+            )
             for item in batch
         ]
-        await self.inner.settle(stream, whole, position)
+        await self.inner.commit(stream, whole, position)
 
     def lag(self, stream: Partition) -> int | None:
         return self.inner.lag(stream)
@@ -225,10 +227,10 @@ class Shorn:
         await self.inner.stop()
 
 
-class DressedOutlet:
-    """An outlet that takes HL7 alone, for the suite's payloads."""
+class Hl7OnlySink:
+    """A sink that accepts HL7 only, for the payloads of the contract suite."""
 
-    def __init__(self, inner: Outlet) -> None:
+    def __init__(self, inner: Sink) -> None:
         self.inner = inner
 
     async def start(self) -> None:
@@ -267,13 +269,13 @@ class MllpWorld:
         self.feed.kept += [message(item.key or b"", item.payload) for item in given]
 
     def transport(self) -> Transport:
-        """Override this one."""
-        raise NotImplementedError
+        """Override this: each direction of MLLP has its own transport."""
+        raise NotImplementedError  # abstract: pytest collects only the classes that override it
 
     async def outputs(self) -> Sequence[Output]:
         return [Output(*shorn(data)) for data in self.receiver.got]
 
-    async def letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[FoundLetter]:
         return found_letters(self.root / "letters")
 
     def fail_settle(self) -> None:
@@ -287,7 +289,7 @@ class MllpWorld:
 
 
 def found_letters(folder: Path) -> list[FoundLetter]:
-    """The dead letters of a folder, kept in the clear."""
+    """The unsealed dead letters of a folder."""
     return [
         FoundLetter(
             {name: value.encode() for name, value in json.loads(path.read_text()).items()},

@@ -1,16 +1,16 @@
-"""Runs a page of documentation: its commands, top to bottom, in one shell, and what each has to print.
+"""Runs the commands of a documentation page from top to bottom in one shell, and compares their output with the page.
 
-A ``console`` block holds commands (``$ ``) and what they print, both streams together. A line of an HTML comment before
-a block says otherwise:
+A ``console`` block holds commands (``$ ``) and their output, both streams together. An HTML comment on the line before
+a block changes this:
 
 ``<!-- file: NAME -->``       the block is the content of that file
-``<!-- broker -->``           needs Kafka: tests/broker/test_pages.py runs it, with what came before it on the page
-``<!-- not run: REASON -->``  nobody can run it here
+``<!-- broker -->``           needs Kafka: tests/system/broker/test_pages.py runs it after the preceding commands
+``<!-- not run: REASON -->``  the block cannot be run in a test
 
-``python tests/support/pages.py PAGE...`` (from the project's root) writes into a page what its commands print now,
-where that is not what it shows; those that need a broker stay as they are.
+``python tests/support/pages.py PAGE...`` (from the project's root) replaces outputs on a page that differ from the
+current ones; blocks that need a broker are left unchanged.
 
-Ids, digests, times and ports differ from run to run and are compared as their kind; a line ``...`` stands for any
+Ids, digests, times and ports differ from run to run and are compared by kind only; a line ``...`` matches any
 lines.
 """
 
@@ -39,11 +39,11 @@ _VARYING = (
     (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{8}(?:[0-9a-f]{8})*\b"), "DIGEST"),
     (re.compile(r"\d+(?= lines| checkpoints)"), "N"),
 )
-_LINKS = ("deploy", "deid_agent", "corpus", "rules", "models", "tests")
+_LINKS = ("deploy", "docs", "deid_agent", "corpus", "rules", "models", "tests")
 
 
 class Kind(StrEnum):
-    """What is done with a block."""
+    """How a block is used."""
 
     HERE = "here"
     BROKER = "broker"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One command with its output, or one file with its content, or a block with the reason why it is not run."""
+    """A command with its output, a file with its content, or a block with the reason why it is not run."""
 
     kind: Kind
     text: str
@@ -61,7 +61,7 @@ class Step:
 
 
 def steps(page: Path) -> Iterator[Step]:
-    """What a page has to do. ``ValueError`` for an annotation that nobody knows, and for a block of another shell."""
+    """The steps of a page. Raises ``ValueError`` for an unknown annotation and for a block of another shell."""
     for note, language, body in _BLOCK.findall(page.read_text("utf-8")):
         name, _, rest = note.partition(": ")
         if name == "file":
@@ -71,18 +71,20 @@ def steps(page: Path) -> Iterator[Step]:
         elif name not in {"", "broker"}:
             raise ValueError(f"{page.name}: {note}")
         elif language in {"sh", "bash", "shell"}:
-            raise ValueError(f"{page.name}: a shell block is of console, with $ before its commands")
+            raise ValueError(
+                f"{page.name}: a block of shell commands must be a console block with $ before each command"
+            )
         elif language == "console":
             kind = Kind.BROKER if name else Kind.HERE
             for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-                command, shown = apart(part)
+                command, shown = split_command(part)
                 yield Step(kind, command, shown)
 
 
-def apart(part: str) -> tuple[str, str]:
-    """Command and output of what stands behind a ``$ ``.
+def split_command(part: str) -> tuple[str, str]:
+    """The command and the output in the text after a ``$ ``.
 
-    A command goes on where its line ends with a backslash, and until its here-document ends.
+    A command continues after a line that ends with a backslash, and until the end of its here-document.
     """
     lines = part.splitlines(keepends=True)
     taken = 1
@@ -94,14 +96,14 @@ def apart(part: str) -> tuple[str, str]:
 
 
 class Shell:
-    """A bash that goes on from command to command, as an operator's does.
+    """One bash for all commands of a page, so that variables and background jobs persist.
 
-    Addresses of the pages are free ones here, in what it is told and, the other way round, in what it tells.
+    The addresses on the pages are replaced by free ones in commands, and back in their output.
     """
 
     def __init__(self, folder: Path, broker: str = "") -> None:
         port = str(free_port())
-        self._instead = {PORT: port} | ({BROKER: broker} if broker else {})
+        self._replacements = {PORT: port} | ({BROKER: broker} if broker else {})
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DEID_", "PYTHON"))}
         clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
         clean |= {"PYTHONPATH": str(ROOT), "DEID_HTTP__PORT": port}
@@ -118,74 +120,74 @@ class Shell:
         )
 
     def run(self, command: str) -> tuple[int, str]:
-        """Exit code and both streams."""
+        """Run a command; returns its exit code and both streams."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         end = f"end-of-{time.monotonic_ns()}"
-        for shown, used in self._instead.items():
+        for shown, used in self._replacements.items():
             command = command.replace(shown, used)
         stdin.write(f"{command}\nprintf '\\n%s %s\\n' {end} $?\n".encode())
         stdin.flush()
-        told, deadline = b"", time.monotonic() + PATIENCE_S
+        output, deadline = b"", time.monotonic() + PATIENCE_S
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
-            while not (done := re.search(rf"\n{end} (\d+)\n".encode(), told)):
+            while not (done := re.search(rf"\n{end} (\d+)\n".encode(), output)):
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise AssertionError(f"{command}: no end after {PATIENCE_S:.0f} s: {told.decode()[-500:]}")
+                    raise AssertionError(f"{command}: no end after {PATIENCE_S:.0f} s: {output.decode()[-500:]}")
                 piece = os.read(stdout.fileno(), 1 << 16)
-                assert piece, f"{command}: the shell ended: {told.decode()[-500:]}"
-                told += piece
-        text = told[: done.start()].decode()
-        for shown, used in self._instead.items():
+                assert piece, f"{command}: the shell ended: {output.decode()[-500:]}"
+                output += piece
+        text = output[: done.start()].decode()
+        for shown, used in self._replacements.items():
             text = text.replace(used, shown)
         return int(done[1]), text
 
     def close(self) -> None:
-        """End it and whatever it left behind."""
-        with_group = os.getpgid(self._process.pid)
+        """End the shell and its background processes."""
+        process_group = os.getpgid(self._process.pid)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         try:
-            os.killpg(with_group, 15)
+            os.killpg(process_group, 15)
             self._process.wait(30)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait(10)
 
 
-def alike(told: str, shown: str) -> bool:
-    """Whether a command told what its page shows."""
-    pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in _plain(shown))
-    return re.fullmatch(pattern, "".join(_plain(told))) is not None
+def is_alike(printed: str, shown: str) -> bool:
+    """True if a command printed the output on its page."""
+    pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in _without_variation(shown))
+    return re.fullmatch(pattern, "".join(_without_variation(printed))) is not None
 
 
-def _plain(text: str) -> list[str]:
+def _without_variation(text: str) -> list[str]:
     for varying, kind in _VARYING:
         text = varying.sub(kind, text)
     return [f"{line.rstrip()}\n" for line in text.splitlines()]
 
 
 def walk(page: Path, shell: Shell, folder: Path, *, broker: bool) -> Iterator[tuple[Step, int, str]]:
-    """Do what the page says; every command with its exit code and what it told."""
+    """Execute the steps of a page; yields every command with its exit code and its output."""
     for step in steps(page):
         if step.kind is Kind.FILE:
             target = folder / step.text
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(step.shown, "utf-8")
         elif step.kind is Kind.HERE or (step.kind is Kind.BROKER and broker):
-            code, told = shell.run(step.text)
-            yield step, code, told
+            code, printed = shell.run(step.text)
+            yield step, code, printed
 
 
 def refresh(page: Path) -> None:
-    """Write what the commands of a page print now."""
+    """Write the current output of its commands into a page."""
     with tempfile.TemporaryDirectory() as name:
         shell = Shell(Path(name))
         try:
-            for step, _, told in walk(page, shell, Path(name), broker=False):
-                if not alike(told, step.shown):
-                    before, after = f"$ {step.text}\n{step.shown}", f"$ {step.text}\n{told}"
+            for step, _, printed in walk(page, shell, Path(name), broker=False):
+                if not is_alike(printed, step.shown):
+                    before, after = f"$ {step.text}\n{step.shown}", f"$ {step.text}\n{printed}"
                     text = page.read_text("utf-8")
                     page.write_text(text.replace(before, after.rstrip("\n") + "\n", 1), "utf-8")
         finally:

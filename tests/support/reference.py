@@ -1,4 +1,4 @@
-"""The settings table of deploy/reference.md, made from the settings themselves.
+"""The settings table of docs/reference.md, made from the settings themselves.
 
 ``python tests/support/reference.py`` (from the project's root) writes it; a test compares.
 """
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from deid_agent.config import Settings
 
-PAGE = Path(__file__).resolve().parents[2] / "deploy" / "reference.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 BEGIN, END = "<!-- settings: made by tests/support/reference.py -->", "<!-- end of settings -->"
 
 
@@ -40,7 +40,7 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
 def table() -> str:
     """The table between the two markers."""
     lines = [
-        "| setting | environment | default | meaning |",
+        "| Setting | Environment variable | Default | Description |",
         "|---|---|---|---|",
         *(
             f"| `{name}` | `DEID_{name.upper().replace('.', '__')}` | {default} | {meaning} |"

@@ -5,33 +5,33 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from support.executors import ChoosyExecutor
+from support.marks import MARKS
+from support.memory_transport import Cluster, MemoryTransport
 from support.recording import Recording
 from support.virtual import run_virtual
 
-from deid_agent.agent.audit import Entry
-from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.health import Health
-from deid_agent.agent.ports import Partition
+from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.ports import AuditEntry, Partition
 from deid_agent.agent.runner import Runner
-from deid_agent.errors import DeidError
-from deid_agent.transport.memory import Cluster, MemoryTransport
+from deid_agent.model.errors import DeidError
 
 A, B = Partition("adt", 0), Partition("adt", 1)
 
 
 class ListAudit:
-    """Keeps entries, and what had settled when each batch came."""
+    """Keeps entries, and the number of records committed when each batch arrived."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[AuditEntry] = []
         self.settled_before: list[int] = []
         self.error: DeidError | None = None
         self._cluster = cluster
 
-    async def append(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+    async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
         if self.error is not None:
             raise self.error
-        self.settled_before.append(len(self._cluster.settled[A]))
+        self.settled_before.append(len(self._cluster.finished[A]))
         self.entries += entries
         return [b"line of %d" % entry.coordinates.offset for entry in entries]
 
@@ -40,7 +40,7 @@ class ListAudit:
 
 
 @dataclass
-class Bench:
+class RunnerHarness:
     """One agent and its world."""
 
     settings: RunnerSettings = field(default_factory=RunnerSettings)
@@ -60,12 +60,18 @@ class Bench:
 
     def start(self) -> asyncio.Task[None]:
         self.runner = Runner(
-            self.transport, self.executor, self.audit, self.settings, telemetry=self.telemetry, health=self.health
+            self.transport,
+            self.executor,
+            self.audit,
+            self.settings,
+            marks=MARKS,
+            telemetry=self.telemetry,
+            health=self.health,
         )
         return asyncio.create_task(self.runner.run())
 
     def offsets(self, stream: Partition = A) -> list[int]:
-        return [item.record.coordinates.offset for item in self.cluster.settled[stream]]
+        return [item.record.coordinates.offset for item in self.cluster.finished[stream]]
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:

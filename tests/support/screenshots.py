@@ -1,7 +1,7 @@
-"""The pictures of deploy/images, from a demonstration that has run for a while.
+"""Makes the screenshots of docs/images from a demonstration that has run for a while.
 
-``python tests/support/screenshots.py`` (from the project's root; needs Chromium and the dev dependencies) makes them
-anew. They are of the sample messages: nothing of anybody stands in them.
+Run ``python tests/support/screenshots.py`` from the root of the project. It needs Chromium and the dev dependencies.
+The screenshots show the sample messages, which contain no real person.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from PIL import Image  # noqa: E402
 from support.browser import browsing  # noqa: E402
 
-IMAGES = ROOT / "deploy" / "images"
+IMAGES = ROOT / "docs" / "images"
 MOST = 150_000
-"""Bytes of a picture: they are part of the sources."""
+"""The largest screenshot in bytes, because they are part of the repository."""
 
 
 async def shoot(base: str, executable: str) -> None:
-    """Each picture of a page that has what it asked for."""
+    """Take each screenshot once its page has loaded its data."""
     async with browsing(executable, width=1200, height=672) as seen:
         page = seen.page
         await page.goto(f"{base}/console/")
@@ -50,7 +50,7 @@ async def shoot(base: str, executable: str) -> None:
 
 
 def main() -> int:
-    """Run the demonstration, look at it, end it."""
+    """Run the demonstration, take the screenshots, and end it."""
     executable = shutil.which("chromium")
     if executable is None:
         sys.stderr.write("no chromium: apt-get install chromium\n")
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 async def waited(base: str, executable: str, seconds: float) -> None:
-    """The pictures, after so many seconds of messages."""
+    """Take the screenshots after so many seconds of messages."""
     await asyncio.sleep(seconds)
     await shoot(base, executable)
 

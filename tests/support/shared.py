@@ -12,6 +12,6 @@ def shared(*parts: str) -> Path:
     """A folder below ``$DEID_SHARED``; skips with the reason where there is none."""
     root = os.environ.get(VARIABLE, "")
     path = Path(root, *parts)
-    if not root or not path.is_dir():
+    if not root or not path.is_dir():  # users have no such folder; CI sets the variable
         pytest.skip(f"{VARIABLE} names no folder with {'/'.join(parts)}: nothing to walk")
     return path

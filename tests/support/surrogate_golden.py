@@ -7,9 +7,9 @@ import json
 import sys
 from datetime import date
 
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
-from deid_agent.surrogate import Scope, Surrogates
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import ValueKind
+from deid_agent.surrogate import NamedPerson, Scope, Surrogates
 
 VALUES: dict[PhiType, tuple[str, ...]] = {
     PhiType.PATIENT: (
@@ -67,12 +67,15 @@ def golden() -> dict[str, str]:
     """``TYPE value`` to surrogate, in two scopes."""
     made = Surrogates(b"the golden secret of the tests")
     scopes = (
-        Scope("D1", "P1", reference=date(2024, 3, 20), people=(("Ada", "Okafor"),)),
+        Scope("D1", "P1", reference=date(2024, 3, 20), people=(NamedPerson("Ada", "Okafor"),)),
         Scope("D2", day_first=True),
     )
     return {
         f"{scope.document} {type_} {value}": made.replace(
-            type_, value, kind=Kind.NAME if type_ in (PhiType.PATIENT, PhiType.DOCTOR) else Kind.VALUE, scope=scope
+            type_,
+            value,
+            kind=ValueKind.NAME if type_ in (PhiType.PATIENT, PhiType.DOCTOR) else ValueKind.VALUE,
+            scope=scope,
         )
         for scope in scopes
         for type_, values in VALUES.items()

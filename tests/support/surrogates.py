@@ -4,8 +4,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import ValueKind
 from deid_agent.surrogate import Scope, Surrogates
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,9 +19,9 @@ def surrogates() -> Surrogates:
     return Surrogates(SECRET)
 
 
-def replace(made: Surrogates, type_: PhiType, value: str, kind: Kind | None = None, scope: Scope = SCOPE) -> str:
+def replace(made: Surrogates, type_: PhiType, value: str, kind: ValueKind | None = None, scope: Scope = SCOPE) -> str:
     """As the de-identifier calls it: names are names, all else is a value."""
-    default = Kind.NAME if type_ in NAMES else Kind.VALUE
+    default = ValueKind.NAME if type_ in NAMES else ValueKind.VALUE
     return made.replace(type_, value, kind=kind or default, scope=scope)
 
 
@@ -30,12 +30,12 @@ def groups(name: str = "surrogates.toml") -> Iterator[dict[str, object]]:
     yield from found
 
 
-def cases() -> list[tuple[PhiType, Kind | None, str, str, bool]]:
+def cases() -> list[tuple[PhiType, ValueKind | None, str, str, bool]]:
     """Type, kind, original, expression that the surrogate must match ("" for the same form), may it stay."""
-    out: list[tuple[PhiType, Kind | None, str, str, bool]] = []
+    out: list[tuple[PhiType, ValueKind | None, str, str, bool]] = []
     for group in groups():
         type_ = PhiType(str(group["type"]))
-        kind = Kind(str(group["kind"])) if "kind" in group else None
+        kind = ValueKind(str(group["kind"])) if "kind" in group else None
         stays = group.get("stays") is True
         values, pairs = group.get("values", []), group.get("cases", [])
         assert isinstance(values, list) and isinstance(pairs, list)

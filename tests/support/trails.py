@@ -4,10 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from deid_agent.agent.audit import Entry
-from deid_agent.agent.ports import Coordinates, Outcome
-from deid_agent.audit.folder import segments
-from deid_agent.audit.lines import Signer
+from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
+from deid_agent.audit.reading import verify_trail
+from deid_agent.audit.storage import Signer, segment_files
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.telemetry.emit import Telemetry
 
@@ -15,6 +14,7 @@ BUILD = {"version": "0.1.0", "policy": "p:ab", "key": "0badc0de"}
 SIGNER = Signer(bytes(32))
 OTHER = Signer(b"\1" * 32)
 TRUSTED = frozenset({SIGNER.public})
+SMALL = TrailSettings(checkpoint_s=3600, segment_bytes=2500)
 
 
 class Clock:
@@ -27,8 +27,8 @@ class Clock:
         return self.now
 
 
-def entry(offset: int, partition: int = 0, **more: object) -> Entry:
-    return Entry(Coordinates("adt", partition, offset), Outcome.PUBLISHED, **more)  # type: ignore[arg-type]
+def entry(offset: int, partition: int = 0, **more: object) -> AuditEntry:
+    return AuditEntry(Coordinates("adt", partition, offset), Outcome.PUBLISHED, **more)  # type: ignore[arg-type]
 
 
 def trail(
@@ -40,7 +40,7 @@ def trail(
     build: dict[str, str] | None = None,
     telemetry: Telemetry | None = None,
 ) -> AuditTrail:
-    # An hour between two checkpoints: the clock of the test alone says when one is due.
+    # One hour between checkpoints: only the clock of the test decides when one is due.
     return AuditTrail(
         folder,
         BUILD if build is None else build,
@@ -51,7 +51,7 @@ def trail(
     )
 
 
-async def written(folder: Path, batches: Sequence[Sequence[Entry]], settings: TrailSettings | None = None) -> None:
+async def written(folder: Path, batches: Sequence[Sequence[AuditEntry]], settings: TrailSettings | None = None) -> None:
     """A whole trail; between two batches half an hour goes by."""
     clock = Clock()
     log = trail(folder, settings, clock=clock)
@@ -62,7 +62,7 @@ async def written(folder: Path, batches: Sequence[Sequence[Entry]], settings: Tr
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for path in segments(folder).values() for line in path.read_bytes().splitlines()]
+    return [json.loads(line) for path in segment_files(folder).values() for line in path.read_bytes().splitlines()]
 
 
 def offsets(folder: Path) -> list[object]:
@@ -70,8 +70,14 @@ def offsets(folder: Path) -> list[object]:
 
 
 def kinds(folder: Path) -> str:
-    """The kinds of all lines by their first letters, a space between segments."""
+    """The kinds of all lines by their initials, with a space between segments."""
     return " ".join(
         "".join(str(json.loads(line)["kind"])[0] for line in path.read_bytes().splitlines())
-        for path in segments(folder).values()
+        for path in segment_files(folder).values()
     )
+
+
+def sound(folder: Path) -> bool:
+    """True if a check finds no fault and has no warning."""
+    report = verify_trail(folder, TRUSTED)
+    return not report.faults and not report.warnings

@@ -11,23 +11,26 @@ All tests use one partition. Payloads and keys carry canaries, so that a test ca
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 import pytest
+from support.marks import MARKS, published_output
 
 from deid_agent.agent.ports import (
     Coordinates,
     DeadLetter,
+    FinishedRecord,
     Headers,
     KnowsLag,
     Outcome,
     Output,
     Partition,
     Record,
-    Settled,
     Transport,
 )
-from deid_agent.errors import Reason, TransportError
+from deid_agent.config import DirectorySettings
+from deid_agent.model.errors import Reason, TransportError
 
 CANARY = b"Okonkwo-Featherstonehaugh"
 
@@ -41,16 +44,22 @@ class Given:
     headers: Headers = field(default=(), repr=False)
 
 
+def folder_settings(root: Path, **values: object) -> DirectorySettings:
+    """Folders of a test, below ``root``."""
+    folders = {"input": "in", "output": "out", "dead_letters": "letters", "state": "state"}
+    return DirectorySettings.model_validate({name: root / path for name, path in folders.items()} | values)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """A dead letter as it lies in the sink; ``payload`` is None where it is kept unreadable."""
+    """A stored dead letter; ``payload`` is None if it is sealed."""
 
     headers: Mapping[str, bytes]
     payload: bytes | None = field(repr=False)
 
 
 class World(Protocol):
-    """A source with one partition, and what a reader sees of the outcome."""
+    """A source with one partition, and a view of its results."""
 
     @property
     def stream(self) -> Partition:
@@ -65,15 +74,15 @@ class World(Protocol):
     async def outputs(self) -> Sequence[Output]:
         """Everything a reader sees now, in order (with Kafka: read committed, up to the end)."""
 
-    async def letters(self) -> Sequence[FoundLetter]:
-        """Every dead letter there is now, in order."""
+    async def dead_letters(self) -> Sequence[FoundLetter]:
+        """All dead letters, in order."""
 
     def fail_settle(self) -> None:
         """The next ``settle`` raises a ``TransportError`` before anything is durable; the one after works."""
 
 
 class Member:
-    """A listener that notes what it is told."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.streams: set[Partition] = set()
@@ -93,16 +102,15 @@ def numbered(count: int) -> list[Given]:
     return [Given(b"payload %03d " % i + CANARY, b"key-%03d" % i) for i in range(count)]
 
 
-def published(record: Record) -> Settled:
+def published(record: Record) -> FinishedRecord:
     """A record that went well."""
-    output = Output(b"clean " + record.payload[:11], record.key, record.headers)
-    return Settled(record, Outcome.PUBLISHED, output=output)
+    return published_output(record, b"clean " + record.payload[:11], record.key, record.headers)
 
 
-def refused(record: Record, reason: Reason = Reason.MALFORMED) -> Settled:
+def refused(record: Record, reason: Reason = Reason.MALFORMED) -> FinishedRecord:
     """A record that did not."""
-    letter = DeadLetter(reason, stage="parse", where="PID-7", attempts=2)
-    return Settled(record, Outcome.DEAD_LETTERED, letter=letter)
+    dead_letter = DeadLetter(reason, stage="parse", where="PID-7", attempts=2)
+    return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=MARKS.id_of(record.coordinates))
 
 
 def after(records: Sequence[Record]) -> int:
@@ -118,21 +126,21 @@ class TransportContract:
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[World]:
-        """Override this one."""
-        raise NotImplementedError
+        """Override this: each transport has its own world."""
+        raise NotImplementedError  # abstract: each test class that inherits the contract provides its world
         yield
 
     @pytest.fixture(autouse=True)
     def _waive(self, request: pytest.FixtureRequest) -> None:
         name = request.node.name.split("[")[0]
-        if name in self.waived:
+        if name in self.waived:  # a capability that the transport does not have, such as headers in a folder
             pytest.skip(f"waived: {self.waived[name]}")
 
     def test_waivers_name_tests(self) -> None:
         assert not [name for name in self.waived if not hasattr(self, name)]
 
     async def take(self, transport: Transport, count: int) -> list[Record]:
-        """Poll until ``count`` records came; fails where they don't, or where more come."""
+        """Poll until ``count`` records arrived; fail if fewer or more arrive."""
         records: list[Record] = []
         async with asyncio.timeout(self.patience_s):
             while len(records) < count:
@@ -145,7 +153,7 @@ class TransportContract:
             return not [record for _ in range(polls) for record in await transport.poll(10)]
 
     def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
-        """Assert that these are the records that were not settled, from where they lay."""
+        """Assert that these are the uncommitted records, from their position on."""
         assert [(r.coordinates, r.key, r.payload) for r in again] == [
             (r.coordinates, r.key, r.payload) for r in records
         ]
@@ -195,9 +203,9 @@ class TransportContract:
         transport = await self.started(world)
         records = await self.take(transport, 4)
         assert list(await world.outputs()) == []
-        await transport.settle(world.stream, [published(r) for r in records[:3]], after(records[:3]))
+        await transport.commit(world.stream, [published(r) for r in records[:3]], after(records[:3]))
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(3)]
-        await transport.settle(world.stream, [published(records[3])], after(records))
+        await transport.commit(world.stream, [published(records[3])], after(records))
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(4)]
         await transport.stop()
 
@@ -205,12 +213,12 @@ class TransportContract:
         await world.fill(numbered(5))
         first = await self.started(world)
         records = await self.take(first, 5)
-        await first.settle(world.stream, [published(r) for r in records[:2]], after(records[:2]))
+        await first.commit(world.stream, [published(r) for r in records[:2]], after(records[:2]))
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
         self.came_again(again, records[2:])
-        await second.settle(world.stream, [published(r) for r in again], after(again))
+        await second.commit(world.stream, [published(r) for r in again], after(again))
         await second.stop()
         third = await self.started(world)
         assert await self.nothing_comes(third)
@@ -232,26 +240,26 @@ class TransportContract:
         transport = await self.started(world)
         records = await self.take(transport, 3)
         batch = [published(records[0]), refused(records[1]), refused(records[2], Reason.POISON)]
-        await transport.settle(world.stream, batch, after(records))
+        await transport.commit(world.stream, batch, after(records))
         assert [o.payload for o in await world.outputs()] == [b"clean payload 000"]
-        letters = await world.letters()
-        assert len(letters) == 2
-        for letter, record, reason in zip(letters, records[1:], ("MALFORMED", "POISON"), strict=True):
-            assert self.coordinates(letter) == record.coordinates
-            assert letter.headers["deid.error.code"] == reason.encode()
-            assert letter.headers["__connect.errors.stage"] == b"parse"
-            assert letter.headers["deid.attempts"] == b"2"
-            assert letter.headers["deid.version"]
-            assert letter.payload is None or letter.payload == record.payload
-            text = b" ".join(name.encode() + b"=" + value for name, value in letter.headers.items())
+        dead_letters = await world.dead_letters()
+        assert len(dead_letters) == 2
+        for dead_letter, record, reason in zip(dead_letters, records[1:], ("MALFORMED", "POISON"), strict=True):
+            assert self.coordinates(dead_letter) == record.coordinates
+            assert dead_letter.headers["deid.error.code"] == reason.encode()
+            assert dead_letter.headers["__connect.errors.stage"] == b"parse"
+            assert dead_letter.headers["deid.attempts"] == b"2"
+            assert dead_letter.headers["deid.version"]
+            assert dead_letter.payload is None or dead_letter.payload == record.payload
+            text = b" ".join(name.encode() + b"=" + value for name, value in dead_letter.headers.items())
             assert CANARY not in text
             assert record.key is None or record.key not in text
         await transport.stop()
 
     @staticmethod
-    def coordinates(letter: FoundLetter) -> Coordinates:
+    def coordinates(dead_letter: FoundLetter) -> Coordinates:
         topic, partition, offset = (
-            letter.headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")
+            dead_letter.headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")
         )
         return Coordinates(topic, int(partition), int(offset))
 
@@ -259,7 +267,7 @@ class TransportContract:
         await world.fill(numbered(1))
         first = await self.started(world)
         records = await self.take(first, 1)
-        await first.settle(world.stream, [refused(records[0])], after(records))
+        await first.commit(world.stream, [refused(records[0])], after(records))
         await first.stop()
         second = await self.started(world)
         assert await self.nothing_comes(second)
@@ -269,11 +277,11 @@ class TransportContract:
         await world.fill(numbered(2))
         first = await self.started(world)
         records = await self.take(first, 2)
-        batch = [Settled(records[0], Outcome.SUPPRESSED), published(records[1])]
-        await first.settle(world.stream, batch, after(records))
+        batch = [FinishedRecord(records[0], Outcome.SUPPRESSED), published(records[1])]
+        await first.commit(world.stream, batch, after(records))
         await first.stop()
         assert [o.payload for o in await world.outputs()] == [b"clean payload 001"]
-        assert list(await world.letters()) == []
+        assert list(await world.dead_letters()) == []
         second = await self.started(world)
         assert await self.nothing_comes(second)
         await second.stop()
@@ -285,7 +293,7 @@ class TransportContract:
         transport.pause(world.stream)
         transport.pause(world.stream)
         assert await self.nothing_comes(transport, polls=2)
-        await transport.settle(world.stream, [published(first[0])], after(first))
+        await transport.commit(world.stream, [published(first[0])], after(first))
         transport.resume(world.stream)
         rest = await self.take(transport, 2)
         assert [r.key for r in rest] == [b"key-001", b"key-002"]
@@ -298,17 +306,17 @@ class TransportContract:
         world.fail_settle()
         batch = [published(records[0]), refused(records[1]), published(records[2])]
         with pytest.raises(TransportError):
-            await first.settle(world.stream, batch, after(records))
+            await first.commit(world.stream, batch, after(records))
         assert list(await world.outputs()) == []
-        assert list(await world.letters()) == []
+        assert list(await world.dead_letters()) == []
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
         self.came_again(again, records)
         batch = [published(again[0]), refused(again[1]), published(again[2])]
-        await second.settle(world.stream, batch, after(again))
+        await second.commit(world.stream, batch, after(again))
         assert [o.payload for o in await world.outputs()] == [b"clean payload 000", b"clean payload 002"]
-        assert len(await world.letters()) == 1
+        assert len(await world.dead_letters()) == 1
         await second.stop()
 
     async def test_an_empty_source_brings_nothing(self, world: World) -> None:
@@ -322,7 +330,7 @@ class TransportContract:
         transport = await self.started(world)
         (record,) = await self.take(transport, 1)
         assert record.key is None
-        await transport.settle(world.stream, [published(record)], after([record]))
+        await transport.commit(world.stream, [published(record)], after([record]))
         assert [o.key for o in await world.outputs()] == [None]
         await transport.stop()
 
@@ -332,7 +340,7 @@ class TransportContract:
         transport = await self.started(world)
         (record,) = await self.take(transport, 1)
         assert record.headers == headers
-        await transport.settle(world.stream, [published(record)], after([record]))
+        await transport.commit(world.stream, [published(record)], after([record]))
         (output,) = await world.outputs()
         assert [h for h in output.headers if h[0] != "deid-id"] == list(headers)
         await transport.stop()
@@ -344,7 +352,7 @@ class TransportContract:
         (record,) = await self.take(transport, 1)
         assert record.payload == payload
         output = Output(payload[::-1], record.key, record.headers)
-        await transport.settle(world.stream, [Settled(record, Outcome.PUBLISHED, output)], after([record]))
+        await transport.commit(world.stream, [FinishedRecord(record, Outcome.PUBLISHED, output)], after([record]))
         assert [o.payload for o in await world.outputs()] == [payload[::-1]]
         await transport.stop()
 
@@ -353,8 +361,8 @@ class TransportContract:
         transport = await self.started(world)
         (record,) = await self.take(transport, 1)
         assert record.payload == b""
-        await transport.settle(world.stream, [refused(record)], after([record]))
-        assert len(await world.letters()) == 1
+        await transport.commit(world.stream, [refused(record)], after([record]))
+        assert len(await world.dead_letters()) == 1
         await transport.stop()
 
     async def test_stop_can_be_called_twice_and_before_start(self, world: World) -> None:
@@ -380,6 +388,6 @@ class TransportContract:
         if not isinstance(transport, KnowsLag):
             pytest.skip("this transport cannot tell its lag")
         records = await self.take(transport, 3)
-        await transport.settle(world.stream, [published(records[0])], after(records[:1]))
+        await transport.commit(world.stream, [published(records[0])], after(records[:1]))
         assert transport.lag(world.stream) in {2, None}
         await transport.stop()

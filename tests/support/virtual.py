@@ -30,7 +30,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time stands still while there is work and jumps to the next timer when there is none. No threads."""
+    """Time is frozen while there is work, and jumps to the next timer when there is none. No threads."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

@@ -1,4 +1,4 @@
-"""XML read by expat alone, for proofs that know nothing of our own codecs."""
+"""XML read by expat alone, for tests that are independent of the codecs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,21 +7,21 @@ from xml.parsers import expat
 
 @dataclass(slots=True)
 class Element:
-    """An element: its path (local names, ``[2]`` for the second of its name), what it holds, what stands around it."""
+    """An element: its path (local names, ``[2]`` for the second of its name), its content and its ancestors."""
 
     path: str
     name: str
     above: tuple[str, ...]
     attributes: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=lambda: [""])
-    """The text before each child, comment and instruction, and behind the last."""
+    """The text before each child, comment and instruction, and after the last."""
     asides: list[str] = field(default_factory=list)
     """Comments and instructions."""
     counts: dict[str, int] = field(default_factory=dict)
 
 
 def elements(raw: bytes) -> list[Element]:
-    """All elements in the order of their start tags; what stands outside of the root belongs to one without a name."""
+    """All elements in the order of their start tags; one without a name has the content outside the root."""
     outside = Element("", "", ())
     found, stack = [outside], [outside]
 
@@ -51,8 +51,8 @@ def elements(raw: bytes) -> list[Element]:
     return found
 
 
-def leaves(element: Element) -> Iterator[tuple[str, str]]:
-    """Path and text of everything that one element says itself."""
+def iter_leaves(element: Element) -> Iterator[tuple[str, str]]:
+    """Path and text of all texts, comments and attributes of one element, without its children."""
     for number, text in enumerate(element.texts):
         yield f"{element.path}/text({number})", text
     for number, text in enumerate(element.asides):

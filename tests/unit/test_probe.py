@@ -10,9 +10,8 @@ import pytest
 from support.kafka_broker import free_port
 
 from deid_agent.agent.health import Health
-from deid_agent.operator.pages import routes
-from deid_agent.operator.server import OperatorServer
-from deid_agent.probe import ask, main
+from deid_agent.http.server import OperatorServer, operator_routes
+from deid_agent.probe import main, request_status
 from deid_agent.telemetry.emit import Telemetry
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -22,7 +21,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def agent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The pages of an agent that has not started, at the port that the environment names."""
     telemetry = Telemetry()
-    server = OperatorServer("127.0.0.1", 0, routes(Health(), telemetry.registry), telemetry)
+    server = OperatorServer("127.0.0.1", 0, operator_routes(Health(), telemetry.registry), telemetry)
     await server.start()
     monkeypatch.setenv("DEID_HTTP__PORT", str(server.port))
     yield f"http://127.0.0.1:{server.port}"
@@ -73,7 +72,7 @@ async def test_a_proxy_is_not_asked(agent: str, monkeypatch: pytest.MonkeyPatch)
 async def test_nobody_there() -> None:
     async with served(lambda _reader, _writer: asyncio.sleep(0)) as url:
         pass
-    assert await asyncio.to_thread(ask, url, 5.0) == (False, f"{url}: no answer (ConnectionRefusedError)")
+    assert await asyncio.to_thread(request_status, url, 5.0) == (False, f"{url}: no answer (ConnectionRefusedError)")
 
 
 async def test_a_loop_that_is_blocked_is_not_waited_for() -> None:
@@ -84,7 +83,7 @@ async def test_a_loop_that_is_blocked_is_not_waited_for() -> None:
         writer.close()
 
     async with served(silent) as url:
-        assert await asyncio.to_thread(ask, url, 0.05) == (False, f"{url}: no answer (TimeoutError)")
+        assert await asyncio.to_thread(request_status, url, 0.05) == (False, f"{url}: no answer (TimeoutError)")
         released.set()
 
 
@@ -94,7 +93,7 @@ async def test_what_is_no_http_is_no_answer() -> None:
         writer.close()
 
     async with served(other) as url:
-        ok, said = await asyncio.to_thread(ask, url, 5.0)
+        ok, said = await asyncio.to_thread(request_status, url, 5.0)
         assert not ok and "no answer" in said
 
 

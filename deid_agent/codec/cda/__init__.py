@@ -2,4 +2,6 @@
 
 from deid_agent.codec.cda.codec import CdaCodec
 
-__all__ = ["CdaCodec"]
+__all__ = [
+    "CdaCodec",
+]

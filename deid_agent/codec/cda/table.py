@@ -1,20 +1,21 @@
-"""``rules/cda/elements.toml`` as checked values; every fault is one ``ConfigurationError`` that says where."""
+"""``rules/cda/elements.toml`` as checked values. An error is a ``ConfigurationError`` that names the key."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 
-from deid_agent.errors import ConfigurationError
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
+from deid_agent.codec.dates import BirthLabels, load_birth_labels
+from deid_agent.model import ConfigurationError, DateKind, PhiType, ValueKind
 
 FILE = "cda/elements.toml"
 
 
-class Do(StrEnum):
-    """What becomes of a text or of the value of an attribute; SITE comes with a type."""
+class CdaAction(StrEnum):
+    """How a text or the value of an attribute is read, as written in the rule file. SITE has a PHI type."""
 
     KEEP = "keep"
     CODE = "code"
@@ -34,8 +35,8 @@ class Do(StrEnum):
     SITE = "site"
 
 
-class Whose(StrEnum):
-    """Who or what the nearest participation or role is about."""
+class CdaEntity(StrEnum):
+    """The entity of the nearest participation or role: its names, addresses and identifiers are those of the entity."""
 
     PATIENT = "patient"
     PROVIDER = "provider"
@@ -46,22 +47,28 @@ class Whose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
-    do: Do
+class CdaTreatment:
+    """An action with the PHI type and the kind of the site that it adds (for SITE)."""
+
+    action: CdaAction
     type: PhiType = PhiType.IDNUM
-    kind: Kind = Kind.VALUE
+    kind: ValueKind = ValueKind.VALUE
 
 
-TEXT = Treatment(Do.TEXT)
+TEXT = CdaTreatment(CdaAction.TEXT)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Table:
-    """Everything a walk asks."""
+_LONGEST_CACHED = 64
+"""Characters of the longest name of an attribute whose rule is cached."""
 
-    whose: Mapping[str, Whose]
-    content: Mapping[str, Treatment]
-    attributes: Mapping[str, Treatment]
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class CdaTable:
+    """The rules of elements and attributes, and the lists beside them; compared by identity."""
+
+    entities: Mapping[str, CdaEntity]
+    content: Mapping[str, CdaTreatment]
+    attributes: Mapping[str, CdaTreatment]
     identifiers: Mapping[str, PhiType]
     roots: Mapping[str, PhiType | None]
     arcs: tuple[tuple[str, PhiType | None], ...]
@@ -69,32 +76,62 @@ class Table:
     numbers: frozenset[str]
     inline: frozenset[str]
     names: frozenset[str]
+    systems: re.Pattern[str]
+    births: frozenset[str]
+    public: frozenset[str]
+    dated: frozenset[str]
+    labels_of_birth: BirthLabels
 
-    def text(self, parent: str, element: str) -> Treatment:
-        """What text directly inside of an element is."""
+    def read_attribute(self, element: str, name: str) -> tuple[CdaTreatment, bool, bool]:
+        """The results of ``attribute``, ``knows_attribute`` and ``may_keep_date``."""
+        if element in self.names and len(name) <= _LONGEST_CACHED:
+            return self._read_attribute(element, name)
+        return self.attribute(element, name), self.knows_attribute(name), self.may_keep_date(element, name)
+
+    @lru_cache(maxsize=2048)  # noqa: B019 - one table for each process
+    def _read_attribute(self, element: str, name: str) -> tuple[CdaTreatment, bool, bool]:
+        return self.attribute(element, name), self.knows_attribute(name), self.may_keep_date(element, name)
+
+    def may_keep_date(self, element: str, name: str) -> bool:
+        """True for an attribute with the version or the name of a code system or of a template."""
+        local = "xmlns" if name.startswith("xmlns") else name.rpartition(":")[2]
+        return f"@{local}" in self.dated or f"{element}@{local}" in self.dated
+
+    def date_kind(self, element: str) -> DateKind:
+        """The kind of a date in this element, without its label."""
+        if element in self.births:
+            return DateKind.BIRTH
+        return DateKind.PUBLIC if element in self.public else DateKind.EVENT
+
+    def is_public(self, oid: str) -> bool:
+        """True for the OID of a public code system; the texts of any other are a sender's own words."""
+        return self.systems.fullmatch(oid.strip()) is not None
+
+    def text(self, parent: str, element: str) -> CdaTreatment:
+        """The treatment of text directly inside an element."""
         return self.content.get(f"{parent}/{element}") or self.content.get(element) or TEXT
 
-    def attribute(self, element: str, name: str) -> Treatment:
-        """What the value of an attribute is; ``name`` may have a prefix."""
+    def attribute(self, element: str, name: str) -> CdaTreatment:
+        """The treatment of the value of an attribute; ``name`` may have a prefix."""
         local = "xmlns" if name.startswith("xmlns") else name.rpartition(":")[2]
         return self.attributes.get(f"{element}@{local}") or self.attributes.get(f"@{local}") or TEXT
 
     def knows_attribute(self, name: str) -> bool:
-        """True for names of the table: a path may show them."""
-        return name.startswith("xmlns") or f"@{name.rpartition(':')[2]}" in self.attributes or name in _SEEN
+        """True for an attribute name of the table, which a path may contain; any other name could be PHI."""
+        return name.startswith("xmlns") or f"@{name.rpartition(':')[2]}" in self.attributes or name in _PATH_NAMES
 
     def root(self, oid: str) -> tuple[bool, PhiType | None]:
-        """Whether a register is known, and what its numbers are (None: nobody's)."""
+        """Whether the register ``oid`` is known, and the PHI type of its numbers (None if they identify no person)."""
         if oid in self.roots:
             return True, self.roots[oid]
         return next(((True, type_) for arc, type_ in self.arcs if oid.startswith(arc)), (False, None))
 
 
-_SEEN = frozenset({"assigningAuthorityName"})
+_PATH_NAMES = frozenset({"assigningAuthorityName"})
 
 
-def load(rules: Path) -> Table:
-    """The table. Raises ``ConfigurationError`` that names the file and the key."""
+def load_cda_table(rules: Path) -> CdaTable:
+    """The table of ``rules``. Raises ``ConfigurationError`` that names the file and the key."""
     path = rules / FILE
     try:
         conf = tomllib.loads(path.read_text("utf-8"))
@@ -103,26 +140,32 @@ def load(rules: Path) -> Table:
         raise ConfigurationError(f"{path}: {reason}") from None
     known = {
         "whose", "content", "attributes", "identifiers", "roots", "arcs", "roots_of_documents", "structure",
+        "code_systems", "dates",
     }  # fmt: skip
     if unknown := set(conf) - known:
         raise ConfigurationError(f"{FILE}: unknown section {sorted(unknown)[0]}; known: {', '.join(sorted(known))}")
     content = {key: _treatment(word, f"content.{key}") for key, word in _words(conf, "content").items()}
     attributes = {key: _treatment(word, f"attributes.{key}") for key, word in _words(conf, "attributes").items()}
-    whose = {key: _whose(word, f"whose.{key}") for key, word in _words(conf, "whose").items()}
+    entities = {key: _entity(word, f"whose.{key}") for key, word in _words(conf, "whose").items()}
     numbers, names = _list(conf, "structure", "numbers"), _list(conf, "structure", "names")
     inline, fragments = _list(conf, "structure", "inline"), _list(conf, "roots_of_documents", "names")
-    vocabulary = {key.rpartition("/")[2].partition("@")[0] for key in (*content, *attributes, *whose)} - {""}
-    return Table(
-        whose,
+    vocabulary = {key.rpartition("/")[2].partition("@")[0] for key in (*content, *attributes, *entities)} - {""}
+    return CdaTable(
+        entities,
         content,
         attributes,
         {key: _type(word, f"identifiers.{key}") for key, word in _words(conf, "identifiers").items()},
-        {key: _kept(word, f"roots.{key}") for key, word in _words(conf, "roots").items()},
-        tuple((key, _kept(word, f"arcs.{key}")) for key, word in _words(conf, "arcs").items()),
+        {key: _type_unless_kept(word, f"roots.{key}") for key, word in _words(conf, "roots").items()},
+        tuple((key, _type_unless_kept(word, f"arcs.{key}")) for key, word in _words(conf, "arcs").items()),
         fragments,
         numbers,
         frozenset(name.lower() for name in inline),
         frozenset(vocabulary | names | numbers | inline | fragments),
+        re.compile(str(conf.get("code_systems", {}).get("oid", ""))),
+        _list(conf, "dates", "birth"),
+        _list(conf, "dates", "public"),
+        _list(conf, "dates", "keep"),
+        load_birth_labels(rules),
     )
 
 
@@ -141,28 +184,28 @@ def _list(conf: Mapping[str, object], section: str, name: str) -> frozenset[str]
     return frozenset(found)
 
 
-def _treatment(word: str, where: str) -> Treatment:
+def _treatment(word: str, where: str) -> CdaTreatment:
     first, _, second = word.partition(" ")
-    if first in set(Do) - {Do.SITE} and not second:
-        return Treatment(Do(first))
+    if first in set(CdaAction) - {CdaAction.SITE} and not second:
+        return CdaTreatment(CdaAction(first))
     if second not in {"", "redact"}:
-        raise ConfigurationError(f"{FILE}: {where}: {second!r} behind a type; only redact may stand there")
-    return Treatment(Do.SITE, _type(first, where), Kind.REDACT if second else Kind.VALUE)
+        raise ConfigurationError(f"{FILE}: {where}: {second!r} after a type; only 'redact' may follow")
+    return CdaTreatment(CdaAction.SITE, _type(first, where), ValueKind.REDACT if second else ValueKind.VALUE)
 
 
 def _type(word: str, where: str) -> PhiType:
     try:
         return PhiType(word)
     except ValueError:
-        raise ConfigurationError(f"{FILE}: {where}: {word!r} is no treatment and no PHI type") from None
+        raise ConfigurationError(f"{FILE}: {where}: {word!r} is neither a treatment nor a PHI type") from None
 
 
-def _kept(word: str, where: str) -> PhiType | None:
+def _type_unless_kept(word: str, where: str) -> PhiType | None:
     return None if word == "keep" else _type(word, where)
 
 
-def _whose(word: str, where: str) -> Whose:
+def _entity(word: str, where: str) -> CdaEntity:
     try:
-        return Whose(word)
+        return CdaEntity(word)
     except ValueError:
-        raise ConfigurationError(f"{FILE}: {where}: {word!r}: not one of {', '.join(Whose)}") from None
+        raise ConfigurationError(f"{FILE}: {where}: {word!r}: not one of {', '.join(CdaEntity)}") from None

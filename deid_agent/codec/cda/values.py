@@ -1,16 +1,16 @@
-"""The treatments: what one text or attribute of a C-CDA document is, by the word that the table has for it.
+"""The handlers of the actions: each reads one text or one attribute of a C-CDA document.
 
-Each takes a value and emits sites or a narrative. What does not have the form of its type is read as text.
+A handler takes a value and adds sites or a narrative. A value that does not have the form of its type is read as text.
 Source: HL7 v3 data types (II, TS, TEL, PQ, ED), CDA Release 2.
 """
 
 import re
 from collections.abc import Callable, Mapping
 
-from deid_agent.codec.cda.sink import Frame, Value, is_uuid
-from deid_agent.codec.cda.table import Do, Treatment, Whose
-from deid_agent.phi import PhiType
-from deid_agent.sites import ELSEWHERE, Kind, Subject
+from deid_agent.codec.cda.sink import CdaFrame, CdaValue, is_uuid
+from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment
+from deid_agent.codec.dates import is_typed_date, is_whole_date
+from deid_agent.model import ATTACHMENT_URL_SOURCE, PhiType, Subject, ValueKind
 
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9]\d*))+")
 _TIME = re.compile(
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[-+]?\d{1,18}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?|true|fa
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]{1,20}):[ /]*")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
 _ANCHOR = re.compile(r"#.*|[A-Za-z_][\w-]*", re.DOTALL)
-_SCHEMES = {
+_SCHEME_TYPES = {
     "tel": PhiType.PHONE,
     "sms": PhiType.PHONE,
     "modem": PhiType.PHONE,
@@ -32,66 +32,68 @@ _SCHEMES = {
 }
 _PEOPLE = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _PERSONS = {
-    Whose.PROVIDER: PhiType.DOCTOR, Whose.ORGANIZATION: PhiType.DOCTOR, Whose.PLACE: PhiType.DOCTOR,
+    CdaEntity.PROVIDER: PhiType.DOCTOR, CdaEntity.ORGANIZATION: PhiType.DOCTOR, CdaEntity.PLACE: PhiType.DOCTOR,
 }  # fmt: skip
 _YEARS = frozenset({"a", "yr", "y", "year", "years"})
 _BOUNDS = frozenset({"low", "high", "center", "time", "phase"})
 _LONG = 6
-"""A number of an element that nobody knows may be somebody's from here on."""
+"""A number of at least this many digits in an unknown element may be an identifier."""
 
 
-def _text(at: Value, _: Treatment) -> None:
-    at.narrative()
+def _text(item: CdaValue, _: CdaTreatment) -> None:
+    item.narrative()
 
 
-def _kept(at: Value, _: Treatment) -> None:
-    """Stays."""
+def _keep(item: CdaValue, _: CdaTreatment) -> None:
+    """Keep the value: add nothing."""
 
 
-def _code(at: Value, _: Treatment) -> None:
-    if any(c.isspace() for c in at.text.strip()) or not at.text.isascii():
-        at.narrative()
+def _code(item: CdaValue, _: CdaTreatment) -> None:
+    if len(item.text.split(None, 1)) > 1 or not item.text.isascii():
+        item.narrative()
 
 
-def _site(at: Value, found: Treatment) -> None:
-    if any(c.isalnum() for c in at.text):
-        at.site(found.type, kind=found.kind, subject=_PEOPLE.get(found.type))
+def _site(item: CdaValue, treatment: CdaTreatment) -> None:
+    if any(c.isalnum() for c in item.text):
+        item.site(treatment.type, kind=treatment.kind, subject=_PEOPLE.get(treatment.type))
 
 
-def _name(at: Value, found: Treatment) -> None:
-    whose = at.frame.whose
-    kind = Kind(found.do)
-    if not any(c.isalnum() for c in at.text):
+def _name(item: CdaValue, treatment: CdaTreatment) -> None:
+    entity = item.frame.entity
+    kind = ValueKind(treatment.action)
+    if not any(c.isalnum() for c in item.text):
         return
-    if kind is Kind.NAME and whose is Whose.PRODUCT:
-        at.narrative()
-    elif kind is Kind.NAME and whose in {Whose.ORGANIZATION, Whose.PLACE}:
-        at.site(PhiType.ORGANIZATION if whose is Whose.ORGANIZATION else PhiType.HOSPITAL)
+    if kind is ValueKind.NAME and entity is CdaEntity.PRODUCT:
+        item.narrative()
+    elif kind is ValueKind.NAME and entity in {CdaEntity.ORGANIZATION, CdaEntity.PLACE}:
+        item.site(PhiType.ORGANIZATION if entity is CdaEntity.ORGANIZATION else PhiType.HOSPITAL)
     else:
-        type_ = _PERSONS.get(whose, PhiType.PATIENT)
-        at.site(type_, kind=kind, subject=_PEOPLE[type_])
+        type_ = _PERSONS.get(entity, PhiType.PATIENT)
+        item.site(type_, kind=kind, subject=_PEOPLE[type_])
 
 
-def _value(at: Value, _: Treatment) -> None:
-    value, frame = at.text.strip(), at.frame
+def _value(item: CdaValue, _: CdaTreatment) -> None:
+    value, frame = item.text.strip(), item.frame
     timed = is_time(frame)
     if frame.value("unit") in _YEARS and _NUMBER.fullmatch(value) and abs(float(value)) >= 90:
-        at.site(PhiType.AGE, kind=Kind.REDACT)
-    elif timed and _TIME.fullmatch(value):
-        at.site(PhiType.DATE)
-    elif timed and sum(c.isdigit() for c in value) >= 4:
-        at.site(PhiType.DATE, kind=Kind.REDACT, blank="1900")
+        item.site(PhiType.AGE, kind=ValueKind.REDACT)
+    elif timed and (_TIME.fullmatch(value) or is_typed_date(value)):
+        item.site(PhiType.DATE)
+    elif timed:  # without a use in this element, and no policy keeps it as a date
+        item.site(PhiType.IDNUM, kind=ValueKind.REDACT, blank="1900")
+    elif "unit" not in frame.attributes and is_whole_date(value):
+        item.site(PhiType.DATE)
     elif _NUMBER.fullmatch(value):
         if timed is None and len(value) >= _LONG and value.isdigit():
-            at.site(PhiType.DATE if _STAMP.fullmatch(value) else PhiType.IDNUM)
+            item.site(PhiType.DATE if _STAMP.fullmatch(value) else PhiType.IDNUM)
     elif timed is None and _STAMP.fullmatch(value):
-        at.site(PhiType.DATE)
+        item.site(PhiType.DATE)
     elif any(c.isspace() for c in value) or not value.isascii() or any(c.isdigit() for c in value) or timed is None:
-        at.narrative()
+        item.narrative()
 
 
-def is_time(frame: Frame) -> bool | None:
-    """Whether ``value`` of this element is a point in time; None where neither name nor type says."""
+def is_time(frame: CdaFrame) -> bool | None:
+    """True if ``@value`` of this element is a point in time; None if neither its name nor its type decides."""
     if "unit" in frame.attributes or frame.name in {"width", "period", "increment"}:
         return False
     type_ = frame.value("xsi:type") or frame.value("type")
@@ -105,81 +107,82 @@ def is_time(frame: Frame) -> bool | None:
     return True if frame.name.lower().endswith("time") else None
 
 
-def _root(at: Value, _: Treatment) -> None:
-    value, frame = at.text.strip(), at.frame
+def _root(item: CdaValue, _: CdaTreatment) -> None:
+    value, frame = item.text.strip(), item.frame
     if is_uuid(value):
-        at.site(PhiType.IDNUM if frame.value("extension") else identifier_type(at))
+        item.site(PhiType.IDNUM if frame.value("extension") else identifier_type(item))
     elif not _OID.fullmatch(value):
-        at.site(PhiType.IDNUM)
-    elif not frame.value("extension") and "nullFlavor" not in frame.attributes and not at.sink.table.root(value)[0]:
-        at.site(PhiType.IDNUM, blank=".".join(value.split(".")[:3]) + ".0")
+        item.site(PhiType.IDNUM)
+    elif not frame.value("extension") and "nullFlavor" not in frame.attributes and not item.sink.table.root(value)[0]:
+        item.site(PhiType.IDNUM, blank=".".join(value.split(".")[:3]) + ".0")
 
 
-def _extension(at: Value, _: Treatment) -> None:
-    known, type_ = at.sink.table.root(at.frame.value("root").strip())
+def _extension(item: CdaValue, _: CdaTreatment) -> None:
+    known, type_ = item.sink.table.root(item.frame.value("root").strip())
     if known and type_ is None:
         return
-    at.site(PhiType.EMAIL if _EMAIL.fullmatch(at.text.strip()) else identifier_type(at))
+    item.site(PhiType.EMAIL if _EMAIL.fullmatch(item.text.strip()) else identifier_type(item))
 
 
-def identifier_type(at: Value) -> PhiType:
-    """The type of an identifier: its root's register, else where it stands, else whose it is."""
-    table, frame = at.sink.table, at.frame
+def identifier_type(item: CdaValue) -> PhiType:
+    """The PHI type of an identifier: by the register of its root, else by its parent element, else by its entity."""
+    table, frame = item.sink.table, item.frame
     known, type_ = table.root(frame.value("root").strip())
     if known and type_ is not None:
         return type_
-    by_place = table.identifiers.get(f"{frame.parent_name}/{frame.name}")
-    return by_place or table.identifiers.get(frame.whose, PhiType.IDNUM)
+    by_element = table.identifiers.get(f"{frame.parent_name}/{frame.name}")
+    return by_element or table.identifiers.get(frame.entity, PhiType.IDNUM)
 
 
-def _contact(at: Value, _: Treatment) -> None:
-    value = at.text
-    if (found := _SCHEME.match(value)) and (type_ := _SCHEMES.get(found[1].lower())):
+def _contact(item: CdaValue, _: CdaTreatment) -> None:
+    value = item.text
+    if (found := _SCHEME.match(value)) and (type_ := _SCHEME_TYPES.get(found[1].lower())):
         mark = value.find("?", found.end()) if type_ is PhiType.EMAIL else -1
-        at.site(type_, found.end(), mark if mark >= 0 else None)
+        item.site(type_, found.end(), mark if mark >= 0 else None)
         if mark >= 0:
-            at.narrative(mark + 1)
+            item.narrative(mark + 1)
     elif _EMAIL.fullmatch(value.strip()):
-        at.site(PhiType.EMAIL)
+        item.site(PhiType.EMAIL)
     elif "://" in value or (found and found[1].lower() in {"http", "https", "ftp", "file", "nfs"}):
-        at.site(PhiType.URL)
+        item.site(PhiType.URL)
     elif sum(c.isdigit() for c in value) >= 5:
-        at.site(PhiType.PHONE)
+        item.site(PhiType.PHONE)
     else:
-        at.narrative()
+        item.narrative()
 
 
-def _link(at: Value, found: Treatment) -> None:
-    value = at.text
+def _link(item: CdaValue, treatment: CdaTreatment) -> None:
+    value = item.text
     scheme = _SCHEME.match(value)
     if value.startswith("#"):
+        item.take_dates()
         return
-    if scheme and scheme[1].lower() in _SCHEMES:
-        _contact(at, found)
+    if scheme and scheme[1].lower() in _SCHEME_TYPES:
+        _contact(item, treatment)
     else:
-        at.narrative()
+        item.narrative()
 
 
-def _address(at: Value, _: Treatment) -> None:
-    if not _ANCHOR.fullmatch(at.text.strip()):
-        at.site(PhiType.URL, kind=Kind.REDACT, source=ELSEWHERE)
+def _address(item: CdaValue, _: CdaTreatment) -> None:
+    if not _ANCHOR.fullmatch(item.text.strip()):
+        item.site(PhiType.URL, kind=ValueKind.REDACT, source=ATTACHMENT_URL_SOURCE)
 
 
-TREATMENTS: Mapping[Do, Callable[[Value, Treatment], None]] = {
-    Do.KEEP: _kept,
-    Do.KEY: _kept,
-    Do.LABEL: _kept,
-    Do.CODE: _code,
-    Do.TEXT: _text,
-    Do.BLOCK: _text,
-    Do.SITE: _site,
-    Do.FAMILY: _name,
-    Do.GIVEN: _name,
-    Do.NAME: _name,
-    Do.VALUE: _value,
-    Do.ROOT: _root,
-    Do.EXTENSION: _extension,
-    Do.CONTACT: _contact,
-    Do.LINK: _link,
-    Do.ADDRESS: _address,
+HANDLERS: Mapping[CdaAction, Callable[[CdaValue, CdaTreatment], None]] = {
+    CdaAction.KEEP: _keep,
+    CdaAction.KEY: _keep,
+    CdaAction.LABEL: _keep,
+    CdaAction.CODE: _code,
+    CdaAction.TEXT: _text,
+    CdaAction.BLOCK: _text,
+    CdaAction.SITE: _site,
+    CdaAction.FAMILY: _name,
+    CdaAction.GIVEN: _name,
+    CdaAction.NAME: _name,
+    CdaAction.VALUE: _value,
+    CdaAction.ROOT: _root,
+    CdaAction.EXTENSION: _extension,
+    CdaAction.CONTACT: _contact,
+    CdaAction.LINK: _link,
+    CdaAction.ADDRESS: _address,
 }

@@ -1,5 +1,7 @@
-"""FHIR JSON resources, lossless: see ``codec.py``."""
+"""FHIR JSON resources, edited in place."""
 
 from deid_agent.codec.fhir.codec import FhirCodec
 
-__all__ = ["FhirCodec"]
+__all__ = [
+    "FhirCodec",
+]

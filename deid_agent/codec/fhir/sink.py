@@ -1,37 +1,79 @@
-"""Where a walk puts what it finds: sites, narratives and attachments of one message."""
+"""The results of a FHIR walk (sites, narratives and attachments of one message), and the handlers of whole values.
 
-from collections.abc import Sequence
+A handler reads one string. The handlers here treat a value as a whole, which is nearly all of a message, so they build
+no object for it. ``treatments`` has the handlers that search for parts in a value, and the map of all handlers.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deid_agent import armor
-from deid_agent.codec.fhir import uris
-from deid_agent.codec.fhir.shapes import Leaf, Table
-from deid_agent.codec.fhir.tokens import characters
-from deid_agent.errors import MessageError, Reason
-from deid_agent.mapped import MappedText
-from deid_agent.phi import PhiType
-from deid_agent.sites import Attachment, Kind, Narrative, Site, Subject
+from deid_agent.codec.dates import is_typed_date
+from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
+from deid_agent.codec.fhir.tokens import character_ranges
+from deid_agent.codec.fhir.uris import AddressReader
+from deid_agent.model import (
+    HOST_SOURCE,
+    Attachment,
+    DateKind,
+    EncodingLayout,
+    MappedText,
+    MessageError,
+    Narrative,
+    PhiType,
+    Reason,
+    Site,
+    Subject,
+    TooLongError,
+    ValueKind,
+    decode_base64,
+)
 
 Object = dict[str, object]
 
 _BASE64 = (".data", ".blob", ".query", "AIDC", "Base64Binary")
-_DATE, _REDACT = PhiType.DATE, Kind.REDACT  # to look a member up in its class takes longer than all else here
+_DATE, _IDNUM, _REDACT, _EVENT = (
+    PhiType.DATE,
+    PhiType.IDNUM,
+    ValueKind.REDACT,
+    DateKind.EVENT,
+)  # a member lookup would take longer than the rest of the function
 _BLANKS = {
     PhiType.IDNUM: "redacted",
     PhiType.URL: "http://redacted.invalid/",
     PhiType.EMAIL: "redacted@redacted.invalid",
     PhiType.IPADDRESS: "192.0.2.0",
 }
-"""What FHIR still accepts in place of a redacted value: never an empty string."""
+"""Valid replacements of redacted values; FHIR accepts no empty string."""
 
 _URNS = {"urn:uuid:": "00000000-0000-0000-0000-000000000000", "urn:oid:": "2.999"}
 """The nil UUID (RFC 9562, 5.9), and the arc for examples (ITU-T X.660)."""
+PEOPLE = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
+DATE = re.compile(  # all quantifiers are possessive: no part of a date is ambiguous, so backtracking is useless
+    r"[0-9]{4}(?:-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12][0-9]|3[01])"
+    r"(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9}+)?+)?+(?:Z|[+-][0-9]{2}:[0-9]{2})?+)?+)?+)?+"
+)
+_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
+_CODE = re.compile(r"\S+")
+_WORD = re.compile(
+    r"(?!.*[0-9]{3}[-.][0-9]{2,4}[-.])(?!\+?[0-9]{7})(?:[a-z0-9.:_/+|-]+|[a-z]+(?:[A-Z][a-z0-9]*)+|[A-Z0-9.:_+/-]{1,4}|(?=.*[0-9_:])[A-Z0-9.:_+/-]+)"
+)
+"""A code in small letters, an abbreviation, or a code with figures; not a word that may be a name or a number."""
+# In Python 3.11 a member lookup takes as long as a call.
+_PATIENT, _DOCTOR = PhiType.PATIENT, PhiType.DOCTOR
+_VALUE, _INSTANT, _NAME = ValueKind.VALUE, ValueKind.INSTANT, ValueKind.NAME
+_DATE_KINDS = {"birth": DateKind.BIRTH, "stamp": DateKind.TECHNICAL, "public": DateKind.PUBLIC}
+_WITH_TIME = frozenset({"instant", "stamp"})
 
 
 @dataclass(slots=True)
-class Frame:
-    """The object being walked. ``role`` is what a Reference names, ``default`` the type of its identifiers;
-    ``data`` and ``marks`` hold an attachment until the object ends."""
+class FhirFrame:
+    """The object that is being walked.
+
+    ``role`` is the PHI type of the display of a Reference, ``default`` the PHI type of identifiers. ``data`` and
+    ``siblings`` hold an attachment, and the byte ranges of its sibling values by name, until the object ends.
+    """
 
     path: str
     owner: Object = field(repr=False)
@@ -39,23 +81,24 @@ class Frame:
     group: str = ""
     role: PhiType | None = None
     default: PhiType = PhiType.IDNUM
-    marks: dict[str, tuple[int, int]] | None = None
+    siblings: dict[str, tuple[int, int]] | None = None
     data: Attachment | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
-class Sink:
-    """Collects what one message holds; offsets are bytes of ``raw``."""
+class FhirSink:
+    """Collects the sites, narratives and attachments of one message; offsets are bytes of ``raw``."""
 
     raw: bytes = field(repr=False)
-    table: Table = field(repr=False)
+    table: FhirTable = field(repr=False)
     sites: list[Site] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
     attachments: list[Attachment] = field(default_factory=list, repr=False)
-    addresses: uris.Addresses = field(init=False, repr=False)
+    sexes: dict[str, str] = field(default_factory=dict)
+    addresses: AddressReader = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.addresses = uris.Addresses(self.table.resources)
+        self.addresses = AddressReader(self.table.resources, self.table.definitions, self.table.site_host)
 
     def site(
         self,
@@ -64,74 +107,86 @@ class Sink:
         end: int,
         value: str,
         type_: PhiType,
-        frame: Frame,
-        kind: Kind = Kind.VALUE,
+        frame: FhirFrame,
+        kind: ValueKind = ValueKind.VALUE,
         subject: Subject | None = None,
         blank: str = "",
         source: str = "structure",
+        date_kind: DateKind = _EVENT,
     ) -> None:
-        """``value`` is one value of ``type_``; white space alone is none."""
+        """Add ``value`` as one value of ``type_``, unless it is blank."""
         if not value or value.isspace():
             return
         if not blank:
-            blank = _date(value) if type_ is _DATE else _BLANKS.get(type_, "REDACTED")
+            blank = _date_placeholder(value) if type_ is _DATE else _BLANKS.get(type_, "REDACTED")
         if kind is _REDACT and path.endswith(_BASE64):
             blank = "AA=="
-        whose = subject or frame.subject
-        self.sites.append(  # as Site(...) does it, in two thirds of the time: nothing is built as often
-            tuple.__new__(Site, (path, start, end, type_, kind, whose, frame.group, value, blank, source, 0))
+        owner = subject or frame.subject
+        self.sites.append(  # takes two thirds of the time of Site(...); no other object is built as often
+            tuple.__new__(Site, (path, start, end, type_, kind, owner, frame.group, value, blank, source, 0, date_kind))
         )
 
+    def host(self, path: str, start: int, end: int, value: str, frame: FhirFrame) -> None:
+        """Add the host of an address as a value of its own, if it names the site."""
+        if "://" in value and (found := self.table.site_host(value)) is not None:
+            first, last = found
+            starts, ends = character_ranges(self.raw, start, end, len(value))
+            self.site_of_host(path, starts[first], ends[last - 1], value[first:last], frame)
+
+    def site_of_host(self, path: str, start: int, end: int, host: str, frame: FhirFrame) -> None:
+        """Add a host as a value of its own."""
+        self.site(path, start, end, host, PhiType.URL, frame, blank="redacted.invalid", source=HOST_SOURCE)
+
     def text(self, path: str, start: int, end: int, value: str) -> None:
-        """``value`` is a narrative of its own."""
+        """Add ``value`` as a narrative, unless it is blank."""
         if value and not value.isspace():
             if end - start == len(value):
                 mapped = MappedText(value, range(start, end), range(start + 1, end + 1))
             else:
-                mapped = MappedText(value, *characters(self.raw, start, end, len(value)))
+                mapped = MappedText(value, *character_ranges(self.raw, start, end, len(value)))
             self.narratives.append(Narrative(path, mapped))
 
-    def attachment(self, frame: Frame) -> None:
-        """The attachment of an object that has been walked to its end."""
+    def attachment(self, frame: FhirFrame) -> None:
+        """Add the attachment of an object that has ended."""
         if frame.data is None:
             return
-        marks = frame.marks or {}
+        siblings = frame.siblings or {}
         media = frame.owner.get("contentType")
         self.attachments.append(
             replace(
                 frame.data,
                 content_type=media if isinstance(media, str) else "",
-                size=marks.get("size"),
-                digest=marks.get("hash"),
-                media=marks.get("contentType"),
+                size=siblings.get("size"),
+                digest=siblings.get("hash"),
+                media=siblings.get("contentType"),
             )
         )
 
 
 @dataclass(slots=True)
 class Scalar:
-    """One scalar where it stands: ``raw[start:end]`` is the inside of the string, or the bare number."""
+    """One scalar: ``raw[start:end]`` is the content of the string, without its quotes, or the number."""
 
-    sink: Sink
-    leaf: Leaf
+    sink: FhirSink
+    treatment: FhirTreatment
     value: str = field(repr=False)
     start: int
     end: int
     path: str
-    frame: Frame
-    places: tuple[Sequence[int], Sequence[int]] | None = field(default=None, repr=False)
+    frame: FhirFrame
+    offsets: tuple[Sequence[int], Sequence[int]] | None = field(default=None, repr=False)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> FhirTable:
         return self.sink.table
 
-    def part(self, first: int, last: int) -> tuple[int, int]:
-        """The bytes of characters ``[first, last)`` of the value."""
+    def byte_range(self, first: int, last: int) -> tuple[int, int]:
+        """The byte range of characters ``[first, last)`` of the value."""
         if self.end - self.start == len(self.value):
             return self.start + first, self.start + last
-        if self.places is None:
-            self.places = characters(self.sink.raw, self.start, self.end, len(self.value))
-        return self.places[0][first], self.places[1][last - 1]
+        if self.offsets is None:
+            self.offsets = character_ranges(self.sink.raw, self.start, self.end, len(self.value))
+        return self.offsets[0][first], self.offsets[1][last - 1]
 
     def site(
         self,
@@ -139,23 +194,24 @@ class Scalar:
         first: int = 0,
         last: int | None = None,
         *,
-        kind: Kind = Kind.VALUE,
+        kind: ValueKind = ValueKind.VALUE,
         subject: Subject | None = None,
         source: str = "structure",
+        date_kind: DateKind = _EVENT,
     ) -> None:
-        """Characters ``[first, last)`` are one value of ``type_``; white space alone is none."""
-        value, (start, end) = self._cut(first, last)
+        """Add characters ``[first, last)`` as one value of ``type_``, unless they are blank."""
+        value, (start, end) = self._slice(first, last)
         blank = _URNS.get(self.value[:first].lower(), "")
-        self.sink.site(self.path, start, end, value, type_, self.frame, kind, subject, blank, source)
+        self.sink.site(self.path, start, end, value, type_, self.frame, kind, subject, blank, source, date_kind)
 
     def number(self, type_: PhiType, blank: str) -> None:
-        """A bare number, redacted: no surrogate could promise to be a number again."""
+        """Add a bare number as a redacted value: a surrogate need not be a number."""
         site = Site(
             self.path,
             self.start,
             self.end,
             type_,
-            Kind.REDACT,
+            ValueKind.REDACT,
             self.frame.subject,
             self.frame.group,
             self.value,
@@ -164,32 +220,134 @@ class Scalar:
         self.sink.sites.append(site)
 
     def text(self, first: int = 0, last: int | None = None) -> None:
-        """Characters ``[first, last)`` are a narrative of their own."""
-        value, (start, end) = self._cut(first, last)
+        """Add characters ``[first, last)`` as a narrative, unless they are blank."""
+        value, (start, end) = self._slice(first, last)
         self.sink.text(self.path, start, end, value)
 
-    def _cut(self, first: int, last: int | None) -> tuple[str, tuple[int, int]]:
+    def _slice(self, first: int, last: int | None) -> tuple[str, tuple[int, int]]:
         value = self.value[first:last]
         if value and len(value) != len(self.value):
-            return value, self.part(first, first + len(value))
+            return value, self.byte_range(first, first + len(value))
         return value, (self.start, self.end)
 
 
-def decoded(value: str, path: str) -> tuple[bytes, armor.Armor]:
-    """The bytes of a base64 string and how they are laid out; white space in it is allowed, as STU3 wraps lines.
+def date_kind_of(treatment: FhirTreatment) -> DateKind:
+    """The kind of a date that is read by ``treatment``."""
+    return _DATE_KINDS.get(treatment.name, _EVENT)
 
-    Raises ``MessageError(MALFORMED)``, or RESOURCE where it is too long.
+
+def decode_attachment(value: str, path: str) -> tuple[bytes, EncodingLayout]:
+    """The bytes of a base64 string and its layout. White space is allowed: STU3 wraps lines.
+
+    Raises ``MessageError``: MALFORMED if it is not base64, RESOURCE if it is too long.
     """
     try:
-        return armor.read(value)
-    except armor.TooLongError:
+        return decode_base64(value)
+    except TooLongError:
         raise MessageError(Reason.RESOURCE, path, "attachment too long") from None
     except ValueError:
         raise MessageError(Reason.MALFORMED, path, "not base64") from None
 
 
-def _date(value: str) -> str:
-    """What FHIR still accepts in place of a redacted date: a date as precise."""
+def _date_placeholder(value: str) -> str:
+    """A valid replacement of a redacted date, with the same precision."""
     if "T" in value:
         return "1900-01-01T00:00:00Z"
     return "1900-01-01" if len(value) >= 10 else "1900-01-01"[: len(value) // 7 * 3 + 4]
+
+
+Handler = Callable[[FhirSink, FhirTreatment, str, int, int, str, FhirFrame], None]
+"""Takes a value, its first byte and its end, its path and its object."""
+
+
+def _handle_site(
+    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    sink.site(path, start, end, value, treatment.type, frame, treatment.kind, PEOPLE.get(treatment.type))
+
+
+def _handle_text(
+    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, _frame: FhirFrame
+) -> None:
+    sink.text(path, start, end, value)
+
+
+def _text_unless(pattern: re.Pattern[str]) -> Handler:
+    def check(
+        sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, _frame: FhirFrame
+    ) -> None:
+        if not pattern.fullmatch(value):
+            sink.text(path, start, end, value)
+
+    return check
+
+
+def _handle_date(
+    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    name = treatment.name
+    if not DATE.fullmatch(value) and not is_typed_date(value.strip()):
+        # Without a use in this element, and no policy keeps it as a date.
+        sink.site(path, start, end, value, _IDNUM, frame, _REDACT, blank=_date_placeholder(value))
+        return
+    kind = _INSTANT if name in _WITH_TIME and "T" in value else _VALUE
+    sink.site(path, start, end, value, _DATE, frame, kind, None, "", "structure", _DATE_KINDS.get(name, _EVENT))
+
+
+def _handle_system(
+    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    sink.host(path, start, end, value, frame)
+
+
+def _handle_display_of_code(
+    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    if not sink.table.keeps_coding(frame.owner.get("system"), value):
+        sink.text(path, start, end, value)
+
+
+def _handle_display(
+    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    role = frame.role
+    if role is None:
+        sink.text(path, start, end, value)
+    else:
+        subject = PEOPLE.get(role)
+        sink.site(path, start, end, value, role, frame, _VALUE if subject is None else _NAME, subject)
+
+
+def _handle_name(
+    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    type_ = _PATIENT if frame.subject is Subject.PATIENT else _DOCTOR
+    sink.site(path, start, end, value, type_, frame, ValueKind(treatment.name), PEOPLE[type_])
+
+
+WHOLE_VALUE_HANDLERS: Mapping[str, Handler] = {
+    "site": _handle_site,
+    "text": _handle_text,
+    "number": _text_unless(_NUMBER),
+    "code": _text_unless(_CODE),
+    "time": _text_unless(_TIME),
+    "date": _handle_date,
+    "instant": _handle_date,
+    **dict.fromkeys(_DATE_KINDS, _handle_date),
+    "display": _handle_display,
+    "display-of-code": _handle_display_of_code,
+    "word": _text_unless(_WORD),
+    "system": _handle_system,
+    "family": _handle_name,
+    "given": _handle_name,
+    "name": _handle_name,
+    "age": _handle_text,
+}
+
+KEEPS: Mapping[str, Callable[[str], object]] = {
+    "number": _NUMBER.fullmatch,
+    "code": _CODE.fullmatch,
+    "word": _WORD.fullmatch,
+    "time": _TIME.fullmatch,
+}
+"""Fast checks for the strings that these treatments keep."""

@@ -1,17 +1,20 @@
-"""The strings and scalars of a JSON text as byte ranges, and the characters inside one string.
+"""JSON text as byte ranges: its strings and scalars, the characters of a string, and the leaves of a payload.
 
-All work on bytes that ``orjson`` has accepted: they find places, they validate nothing.
+The functions expect bytes that ``orjson`` has accepted; they validate nothing.
 Source: RFC 8259, sections 3 and 7.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from deid_agent.codec.places import Places
-from deid_agent.errors import MessageError, Reason
+from deid_agent.codec.charsets import Offsets
+from deid_agent.codec.fhir.shapes import FhirTable, Shape
+from deid_agent.codec.markup.readable import Attribute, EscapedText, escape_replacements, read_markup
+from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
 
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
 _WIDE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\.|[\xc2-\xf4][\x80-\xbf]+")
@@ -19,63 +22,71 @@ _ESCAPED = re.compile(rb'\\["\\]')
 _BARE = re.compile(rb"[-0-9tfn][-+.0-9A-Za-z]*+")
 _QUOTE = ord('"')
 _STEPS = bytes(1 if sign in b"{[" else 255 if sign in b"}]" else 0 for sign in range(256))
-"""What a sign adds to the depth, as a signed byte."""
+"""The change of depth by each byte, as a signed byte."""
+
+Range = tuple[int, int]
+
+_FIXED = frozenset({"keep", "code", "canonical", "system"})
+_ENCODED = frozenset({"data", "blob", "content", "hash"})
+_CODED = frozenset({"code", "display", "version"})
+_VERSIONS = frozenset({"etag", "versionId", "ifMatch", "ifNoneMatch"})
+"""Kept values that a server may form of anything, PHI included."""
 
 
-def masked(text: bytes) -> bytes:
-    """``text`` of the same length, with no quote left but those where a string begins or ends.
+def _mask_escapes(text: bytes) -> bytes:
+    """``text`` of the same length with escaped quotes replaced, so that each quote begins or ends a string.
 
-    Pairs of backslashes go too: behind one a quote is no escaped quote.
+    Pairs of backslashes are replaced too: a quote after one is not escaped.
     """
     return _ESCAPED.sub(b"..", text) if b"\\" in text else text
 
 
-def quotes(text: bytes) -> int:
-    """How many quotes begin or end a string."""
-    return masked(text).count(b'"')
+def count_quotes(text: bytes) -> int:
+    """The number of quotes that begin or end a string."""
+    return _mask_escapes(text).count(b'"')
 
 
-class Strings:
-    """Where the strings of a JSON text stand, keys too: by their quotes, never looked at one by one.
+class StringIndex:
+    """The positions of all strings of a JSON text, keys included, found by their quotes in one vectorized pass.
 
-    Quotes are numbered: a string has an even number's and the next. ``at[n]`` is the byte of quote ``n``;
-    behind the last stands the length of the text.
+    Quotes are numbered from 0: a string begins at an even quote and ends at the next. ``at[n]`` is the byte of quote
+    ``n``; the last item is the length of the text.
     """
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
-        self._masked = masked(raw)
-        self._where = np.flatnonzero(np.frombuffer(self._masked, np.uint8) == _QUOTE)
-        self.at: list[int] = self._where.tolist()
+        self._masked = _mask_escapes(raw)
+        self._positions = np.flatnonzero(np.frombuffer(self._masked, np.uint8) == _QUOTE)
+        self.at: list[int] = self._positions.tolist()
         self.quotes = len(self.at)
         self.at.append(len(raw))
-        self._gap = -1
+        self._bare_before = -1
         self._found: list[tuple[int, int]] = []
 
     def depth(self) -> int:
-        """How deep objects and lists stand in each other. A bracket in a string has an odd count of quotes before."""
+        """The depth of nested objects and lists. A bracket inside a string has an odd number of quotes before it."""
         steps = np.frombuffer(self._masked.translate(_STEPS), np.int8)
         brackets = np.flatnonzero(steps != 0)
-        outside = brackets[np.searchsorted(self._where, brackets) % 2 == 0]
+        outside = brackets[np.searchsorted(self._positions, brackets) % 2 == 0]
         return int(np.cumsum(steps[outside], dtype=np.int64).max(initial=0))
 
-    def most(self) -> int:
-        """No fewer than the values and keys of the text: a value without quotes stands behind one of ``:,[``."""
+    def max_values(self) -> int:
+        """An upper bound of the number of values and keys: a value without quotes follows one of ``:,[``."""
         return self.quotes // 2 + len(self._masked) - len(self._masked.translate(None, b":,["))
 
     def bare(self, quote: int, nth: int) -> tuple[int, int]:
-        """The byte range of a value without quotes: the ``nth`` (from 0) of those that end before ``quote``."""
-        if self._gap != quote:
+        """The byte range of a value without quotes: the ``nth`` (from 0) between ``quote`` and the quote before it."""
+        if self._bare_before != quote:
             start = self.at[quote - 1] + 1 if quote else 0
-            self._gap = quote
+            self._bare_before = quote
             self._found = list(map(re.Match.span, _BARE.finditer(self._raw, start, self.at[quote])))
         return self._found[nth]
 
 
-def scalars(raw: bytes, limit: int) -> list[tuple[int, int]]:
-    """Byte ranges of all strings (quotes included, keys too), numbers and literals, in one pass.
+def scalar_ranges(raw: bytes, limit: int) -> list[tuple[int, int]]:
+    """Byte ranges of all strings (with quotes, keys included), numbers and literals, in one pass.
 
-    Raises ``MessageError(RESOURCE)`` where there are more than ``limit``.
+    Raises ``MessageError(RESOURCE)`` if there are more than ``limit``.
     """
     found = list(map(re.Match.span, islice(_SCALAR.finditer(raw), limit + 1)))
     if len(found) > limit:
@@ -83,15 +94,15 @@ def scalars(raw: bytes, limit: int) -> list[tuple[int, int]]:
     return found
 
 
-def bounded(raw: bytes, limit: int) -> None:
-    """Raises ``MessageError(RESOURCE)`` where there are more than ``limit`` strings and scalars; keeps none of them."""
+def check_value_count(raw: bytes, limit: int) -> None:
+    """Raise ``MessageError(RESOURCE)`` if there are more than ``limit`` strings and scalars. Uses constant memory."""
     past = next(islice(_SCALAR.finditer(raw), limit, None), None)
     if past is not None:
         raise MessageError(Reason.RESOURCE, f"byte {past.start()}", f"more than {limit} values")
 
 
-def characters(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Where each of the ``count`` characters of the string inside ``raw[start:end]`` starts and ends.
+def character_ranges(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The first byte and the end of each of the ``count`` characters of the string content ``raw[start:end]``.
 
     An escape, a pair of escaped surrogates and a UTF-8 sequence are one character each.
     """
@@ -117,4 +128,125 @@ def characters(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[i
         first.append(index)
         starts.append(at)
         ends.append(at + 1)
-    return Places(first, starts, count), Places(first, ends, count)
+    return Offsets(first, starts, count), Offsets(first, ends, count)
+
+
+def read_xhtml(
+    value: str,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    *,
+    offset: int = 0,
+    inline: frozenset[str] = frozenset(),
+    tags: frozenset[str] | None = None,
+    quoted: bool = False,
+) -> tuple[EscapedText, tuple[Attribute, ...]]:
+    """As ``read_markup`` for markup in a JSON string (``Narrative.div``); attribute names are in lower case.
+
+    Replacements are escaped as markup; ``quoted`` for the value of an attribute.
+    """
+    mapped, attributes = read_markup(value, starts, ends, offset=offset, inline=inline, tags=tags)
+    lowered = tuple(each._replace(name=each.name.lower()) for each in attributes)
+    return escape_replacements(mapped, quoted=quoted), lowered
+
+
+@dataclass(frozen=True, slots=True)
+class ElementNames:
+    """Element names of all types: ``known`` exist in some type, ``fixed`` are codes in every type that has them."""
+
+    known: frozenset[str] = field(repr=False)
+    fixed: frozenset[str] = field(repr=False)
+
+    @classmethod
+    def of(cls, table: FhirTable) -> "ElementNames":
+        treatments: dict[str, set[str]] = {}
+        for shape in _all_shapes(table):
+            for name, rule in shape.rules.items():
+                words = treatments.setdefault(name, set())
+                if rule.treatment is not None or rule.child is None:
+                    words.add(rule.treatment.name if rule.treatment is not None else "keep")
+        codes = frozenset(name for name, words in treatments.items() if words and words <= _FIXED)
+        return cls(
+            frozenset(treatments) | {"resourceType", "fhir_comments"},
+            codes - _CODED - _VERSIONS | {"resourceType", "system"},
+        )
+
+
+def _all_shapes(table: FhirTable) -> Iterator[Shape]:
+    """All shapes, including those of backbone elements."""
+    seen: set[int] = set()
+    todo = list(table.shapes.values())
+    while todo:
+        shape = todo.pop()
+        if id(shape) not in seen:
+            seen.add(id(shape))
+            yield shape
+            todo += [rule.child for rule in shape.rules.values() if rule.child is not None]
+
+
+class FhirLeafReader:
+    """Reads the leaves of one payload: its trees in parallel with the byte ranges of their scalars; used once."""
+
+    def __init__(self, table: FhirTable, names: ElementNames, raw: bytes, spans: list[Range]) -> None:
+        self._table = table
+        self._names = names
+        self._raw = raw
+        self._next: Callable[[], Range] = iter(spans).__next__
+
+    def resource(self, tree: Mapping[str, object]) -> Iterator[Narrative]:
+        """The leaves of the next tree of the payload."""
+        yield from self._object(tree, str(tree.get("resourceType", "")))
+
+    def _object(self, node: Mapping[str, object], path: str) -> Iterator[Narrative]:
+        system = self._table.is_public_system(node.get("system"))  # a sender may encode anything in its own
+        for key, value in node.items():
+            start, end = self._next()
+            child_path = f"{path}.{key}"
+            bare = key[1:] if key[:1] == "_" else key
+            if bare not in self._names.known and not self._is_choice(bare):
+                child_path = f"{path}.?"
+                yield self._narrative(child_path, key, start + 1, end - 1, LeafRole.KEY)
+            yield from self._value(value, child_path, key, self._role(bare, system=system))
+
+    def _is_choice(self, key: str) -> bool:
+        """True for an element name followed by the name of a type, such as ``valueQuantity``."""
+        at = next((i for i, c in enumerate(key) if c.isupper()), 0)
+        return at > 0 and (key[at:] in self._table.shapes or key[at].lower() + key[at + 1 :] in self._table.primitives)
+
+    def _role(self, key: str, *, system: bool) -> LeafRole:
+        if key in self._names.fixed:
+            return LeafRole.CODE
+        if system and key in _CODED:
+            return LeafRole.LABEL if key == "display" else LeafRole.CODE
+        return LeafRole.TEXT
+
+    def _value(self, value: object, path: str, key: str, role: LeafRole) -> Iterator[Narrative]:
+        if isinstance(value, dict):
+            yield from self._object(value, path)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self._value(item, f"{path}[{index}]", key, role)
+        else:
+            start, end = self._next()
+            if isinstance(value, str):
+                if len(value) > 1 and key not in _ENCODED:
+                    yield from self._string(value, start + 1, end - 1, path, key, role)
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                text = self._raw[start:end].decode("ascii")
+                yield Narrative(path, MappedText(text, range(start, end), range(start + 1, end + 1)), LeafRole.CODE)
+
+    def _string(self, value: str, start: int, end: int, path: str, key: str, role: LeafRole) -> Iterator[Narrative]:
+        if key != "div":
+            yield self._narrative(path, value, start, end, role)
+            return
+        starts, ends = character_ranges(self._raw, start, end, len(value))
+        mapped, attributes = read_xhtml(value, starts, ends, inline=self._table.inline, tags=self._table.tags)
+        yield Narrative(path, mapped)
+        for found in attributes:
+            if found.name.startswith("xmlns") or found.name in {"class", "style"}:
+                continue
+            text, _ = read_xhtml(found.value, starts, ends, offset=found.start, quoted=True)
+            yield Narrative(f"{path}/@{found.name}", text)
+
+    def _narrative(self, path: str, value: str, start: int, end: int, role: LeafRole) -> Narrative:
+        return Narrative(path, MappedText(value, *character_ranges(self._raw, start, end, len(value))), role)

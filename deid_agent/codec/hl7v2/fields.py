@@ -1,173 +1,358 @@
-"""One field by its rule: repetitions, components and subcomponents, each a site, a text, or nothing."""
+"""One field by its rule: repetitions, components and subcomponents become sites or free text, or are kept."""
 
-import re
 from collections.abc import Sequence
+from functools import lru_cache
 
-from deid_agent.codec.hl7v2 import coded, measures, values
-from deid_agent.codec.hl7v2.charset import View
-from deid_agent.codec.hl7v2.escape import plain
-from deid_agent.codec.hl7v2.table import Leaf, Part, Rule, Table
-from deid_agent.codec.hl7v2.texts import Texts
-from deid_agent.codec.hl7v2.wire import BLANK, Fragment, Separators, inner, parts
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind, Site
+from deid_agent.codec.dates import is_typed_date
+from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
+from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, inner_separator_pattern, split_text
+from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.texts import TextCollector
+from deid_agent.codec.hl7v2.values import (
+    DATE_KINDS,
+    SYSTEMS_OF_CODED,
+    TOWN_AND_STATE,
+    UNEXPECTED,
+    classify_value,
+    coded_field_check,
+    free_text_of_coded,
+    hint_components,
+    hinted_type,
+    is_coded_value,
+    is_kept,
+    is_person_shape,
+    is_range,
+    is_short_kept,
+    is_staff_number,
+    placeholder_for,
+    reads_as_contact,
+    unexpected_kind,
+)
+from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels
+from deid_agent.model import DateKind, LeafRole, PhiType, Site, Subject, ValueKind
 
 LONGEST_TABLE_VALUE = 20
-"""Facilities, rooms and counties are mostly values of a user's table (IS), which may be so long."""
-_KEPT = frozenset({Leaf.KEEP, Leaf.CODE, Leaf.NUMBER, Leaf.ROOM, Leaf.IDTYPE, Leaf.AUTHORITY, Leaf.EQUIPMENT, Leaf.USE})
-_SCRUBBED = _KEPT - {Leaf.ROOM} | {Leaf.TEXT, Leaf.VERBATIM}
-_FREE: frozenset[Part] = frozenset({Leaf.TEXT, Leaf.VERBATIM, (Leaf.CODE,), (Leaf.NUMBER,)})
-_FROM_TABLES = frozenset({Leaf.HOSPITAL, Leaf.ROOM, Leaf.PLACE, Leaf.CITY})
-_CONTACT = frozenset({Leaf.PHONE, Leaf.EMAIL})
-# Asking an enumeration for a member costs more than all else that is done to a value that is kept.
-_ATTACHMENT, _CODED, _DATE, _ID, _KEEP = Leaf.ATTACHMENT, Leaf.CODED, Leaf.DATE, Leaf.ID, Leaf.KEEP
-_RANGE, _TEXT, _UNIT, _VERBATIM = Leaf.RANGE, Leaf.TEXT, Leaf.UNIT, Leaf.VERBATIM
-_VALUE = Kind.VALUE
+"""Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
+_CLOSED: frozenset[Layout] = frozenset({Hl7Kind.CODED, (Hl7Kind.CODE,)})
+_SHORT = 8
+"""No identifier with a cue is shorter."""
+_LONG = 64
+"""The decision about a shorter value is remembered between messages."""
+_KEPT = frozenset(
+    {
+        Hl7Kind.FLAG,
+        Hl7Kind.AFFIX,
+        Hl7Kind.DIAL,
+        Hl7Kind.KEEP,
+        Hl7Kind.CODE,
+        Hl7Kind.NUMBER,
+        Hl7Kind.ROOM,
+        Hl7Kind.IDTYPE,
+        Hl7Kind.AUTHORITY,
+        Hl7Kind.EQUIPMENT,
+        Hl7Kind.USE,
+    }
+)
+_SCRUBBED = _KEPT - {Hl7Kind.ROOM, Hl7Kind.AFFIX} | {Hl7Kind.TEXT, Hl7Kind.VERBATIM}
+_FREE: frozenset[Layout] = frozenset({Hl7Kind.TEXT, Hl7Kind.VERBATIM, (Hl7Kind.CODE,), (Hl7Kind.NUMBER,)})
+_FROM_TABLES = frozenset({Hl7Kind.HOSPITAL, Hl7Kind.ROOM, Hl7Kind.PLACE, Hl7Kind.CITY})
+_MEASURES: frozenset[Layout] = frozenset(
+    {(Hl7Kind.NUMBER,), (Hl7Kind.CODE,), (Hl7Kind.TEXT,), (Hl7Kind.KEEP, Hl7Kind.NUMBER, Hl7Kind.KEEP, Hl7Kind.NUMBER)}
+)
+"""Layouts of observations without types of their own: NM, ID, ST and SN."""
+_CONTACT = frozenset({Hl7Kind.PHONE, Hl7Kind.EMAIL})
+# A lookup of an enumeration member costs more than everything else that happens to a kept value.
+_ATTACHMENT, _CODED, _LABEL, _ID, _KEEP = (
+    Hl7Kind.ATTACHMENT,
+    Hl7Kind.CODED,
+    Hl7Kind.LABEL,
+    Hl7Kind.ID,
+    Hl7Kind.KEEP,
+)
+_RANGE, _TEXT, _UNIT, _VERBATIM = Hl7Kind.RANGE, Hl7Kind.TEXT, Hl7Kind.UNIT, Hl7Kind.VERBATIM
+_VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE, PhiType.IDNUM
+_EVENT = DateKind.EVENT
+_NO_PERSON: frozenset[Layout] = frozenset(
+    {
+        (Hl7Kind.CODE,),
+        (Hl7Kind.NUMBER,),
+        (Hl7Kind.DATE,),
+        (Hl7Kind.DATE, Hl7Kind.KEEP),
+        (Hl7Kind.STAMP, Hl7Kind.KEEP),
+        (Hl7Kind.PUBLIC, Hl7Kind.KEEP),
+        (Hl7Kind.KEEP,),
+        Hl7Kind.KEEP,
+    }
+)
+"""Layouts of codes, numbers and dates, in which senders with fields out of place write a person."""
+_PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
+_NESTED_PERSON: Composite = (_PERSON,)
+_MISPLACED = Hl7Rule(_PERSON, Subject.PROVIDER, person=True)
+_OPEN = frozenset(Hl7Kind) - _KEPT - UNEXPECTED - _SCRUBBED - _CONTACT
+"""Kinds of which every value is a site."""
+_make_tuple = tuple.__new__
+_SOURCE: str = Site._field_defaults["source"]
 
-Layout = tuple[Leaf | tuple[Leaf, ...], ...]
+
+@lru_cache(maxsize=8192)
+def _meaning_of(labels: Labels, label: str, repetition: str, component: str) -> LabelMeaning | None:
+    words = [*split_text(split_text(label, repetition)[0], component), *[""] * 9]
+    return labels.of_observation((words[1], words[4], words[8], words[0], words[3]), (words[0], words[3]))
 
 
-class Fields:
-    """Reads fields: identifying values become ``sites``, what is free text goes to ``texts``."""
+class FieldReader:
+    """Reads fields: identifying values are added to ``sites``, free text to ``texts``."""
 
-    def __init__(self, table: Table, view: View, texts: Texts, marks: Separators) -> None:
+    def __init__(self, table: Hl7Table, labels: Labels, view: Hl7View, texts: TextCollector, marks: Separators) -> None:
         self.sites: list[Site] = []
+        self._labels = labels
         self._codes = table.codes
         self._view = view
         self._texts = texts
         self._pending: list[Fragment] = []
         self._required = False
-        self.declare(marks)
+        self.set_separators(marks)
 
-    def declare(self, marks: Separators) -> None:
-        """Other separators from here on."""
+    def set_separators(self, marks: Separators) -> None:
+        """Use ``marks`` from here on."""
         self._marks = marks
-        self._separator = inner(marks).search
+        self.has_no_text = coded_field_check(marks, self._codes)
+        self._separator = inner_separator_pattern(marks).search
 
-    def read(self, rule: Rule, text: str, at: int, path: str) -> None:
-        """The field ``text`` that begins at character ``at``."""
+    def read(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
+        """Read the field ``text``, which begins at character ``at``."""
         self._required = rule.required
-        if rule.lone is not None and self._separator(text) is None:
-            self._lone(rule, rule.lone, text, at, f"{path}[1]")
+        if path[:3] == "PID" and rule.layout in _CLOSED and self._read_person(rule, text, at, path):
+            return
+        if rule.single is not None and self._separator(text) is None:
+            self._read_single(rule, rule.single, text, at, f"{path}[1]")
         else:
-            for number, repetition in enumerate(parts(text, self._marks.repetition), start=1):
+            for number, repetition in enumerate(split_text(text, self._marks.repetition), start=1):
                 if repetition:
-                    self._repetition(rule, repetition, at, f"{path}[{number}]")
+                    self._read_repetition(rule, repetition, at, f"{path}[{number}]")
                 at += len(repetition) + 1
         if self._pending:
-            self._texts.add(self._pending)
+            self._texts.add_text(self._pending, LeafRole.LABEL if rule.layout is _LABEL else LeafRole.TEXT)
             self._pending = []
 
-    def _lone(self, rule: Rule, leaf: Leaf, text: str, at: int, path: str) -> None:
-        """A field that is one value."""
-        if leaf is _CODED or leaf is _UNIT:
-            self._pending += coded.texts((text,), at, path, units=leaf is _UNIT)
-        elif leaf is _VERBATIM or (leaf is _RANGE and not measures.is_range(text)):
-            self._pending.append((path, (at, at + len(text))))
-        elif leaf is not _RANGE:
-            self._leaf(leaf, text, at, rule, f"{path}.1", path, None)
+    def _read_person(self, rule: Hl7Rule, text: str, at: int, path: str) -> bool:
+        """A person's name in a field of PID for a group, a religion or a language; senders put the mother's there."""
+        words = split_text(text, self._marks.component)
+        if len(words) > 2 and any(words[2:]):
+            return False
+        if not self._labels.reads_as_person(
+            self._view.string(at, at + len(text)).replace(self._marks.component or " ", " ")
+        ):
+            return False
+        for number, word in enumerate(words, start=1):
+            self._read_value(Hl7Kind.NAME, word, at, rule, f"{path}[1].{number}", f"{path}[1]", None)
+            at += len(word) + 1
+        return True
 
-    def _repetition(self, rule: Rule, text: str, at: int, path: str) -> None:
-        part, words = rule.part, parts(text, self._marks.component)
-        if isinstance(part, tuple) and len(part) > 1:
-            self._parts(_layout(rule, words), words, at, rule, path, path)
-        elif part is _CODED or part is _UNIT:
-            self._pending += coded.texts(words, at, path, units=part is _UNIT)
-        elif part in _FREE and coded.is_coded(words, self._codes):
-            self._pending += coded.texts(words, at, path)
-        elif part is _VERBATIM or part is _RANGE:
-            if part is _VERBATIM or not measures.is_range(text):
-                self._pending.append((path, (at, at + len(text))))
-        elif part is _ATTACHMENT or part == (_ATTACHMENT,):
-            self._pending += self._texts.document(words, at, path)
+    def read_pair(self, text: str, at: int, path: str) -> bool:
+        """Read a field of an unknown segment that holds a label and its value; False if it is no such pair."""
+        words = split_text(text, self._marks.component)
+        return len(words) > 1 and self.read_labelled(
+            words[0], Hl7Kind.TEXT, self._marks.component.join(words[1:]), at + len(words[0]) + 1, path
+        )
+
+    def read_labelled(self, label: str, layout: Layout, text: str, at: int, path: str) -> bool:
+        """Read the value of an observation whose ``label`` (OBX-3) names an identity.
+
+        False, and nothing is read, if the label names none, if no part of the value has a form of that identity, or if
+        its layout has types of its own.
+        """
+        meaning = self._meaning_of(label)
+        if meaning is None or (isinstance(layout, tuple) and layout not in _MEASURES):
+            return False
+        marks, found, rest = self._marks, False, []
+        first = len(self.sites)
+        for number, repetition in enumerate(split_text(text, marks.repetition), start=1):
+            words = split_text(repetition, marks.component)
+            for order, word in enumerate(words, start=1):
+                where = f"{path}[{number}].{order}"
+                if len(words) > 2 and order in SYSTEMS_OF_CODED:
+                    at += len(word) + 1
+                    continue
+                for piece in split_text(word, marks.subcomponent):
+                    if self._read_piece(meaning, piece, at, where):
+                        found = True
+                    elif piece.strip(BLANK) not in {"", NULL}:
+                        rest.append((where, (at, at + len(piece))))
+                    at += len(piece) + 1
+        if found:
+            self._texts.add_text(rest)
         else:
-            self._parts(_layout(rule, words), words, at, rule, path, path)
+            del self.sites[first:]
+        return found
 
-    def _parts(self, layout: Layout, words: Sequence[str], at: int, rule: Rule, path: str, group: str) -> None:
-        """Components of a repetition, or subcomponents of a component; what is beyond the layout is text."""
-        told = self._told(layout, words) if len(words) > 1 else None
+    def names_identity(self, label: str) -> bool:
+        """False if ``read_labelled`` returns False for any value beside this label."""
+        return self._meaning_of(label) is not None
+
+    def _meaning_of(self, label: str) -> LabelMeaning | None:
+        """The identity that a coded label names: by its texts, its codes, or the LOINC terms in it."""
+        return _meaning_of(self._labels, label, self._marks.repetition, self._marks.component)
+
+    def _read_piece(self, meaning: LabelMeaning, text: str, at: int, path: str) -> bool:
+        value = text.strip(BLANK)
+        if not value or value == NULL:
+            return False
+        at += len(text) - len(text.lstrip(BLANK))
+        end = at + len(value)
+        value = unescape_text(self._view, at, end, self._marks)
+        judged = self._labels.judge(meaning, value)
+        if judged is None:
+            return False
+        type_, kind = judged
+        start, end = self._view.span(at, end)
+        blank = AGE_PLACEHOLDER if type_ is PhiType.AGE else placeholder_for(type_)
+        date_kind = meaning.date_kind if type_ is PhiType.DATE else DateKind.EVENT
+        site = Site(path, start, end, type_, kind, meaning.subject, path, value, blank, date_kind=date_kind)
+        self.sites.append(site)
+        return True
+
+    def _read_single(self, rule: Hl7Rule, kind: Hl7Kind, text: str, at: int, path: str) -> None:
+        """A field that holds one value."""
+        if kind is _CODED or kind is _UNIT or kind is _LABEL:
+            self._pending += free_text_of_coded((text,), at, path, self._codes, units=kind is _UNIT)
+        elif kind is _VERBATIM or (kind is _RANGE and not is_range(text)):
+            self._pending.append((path, (at, at + len(text))))
+        elif kind is not _RANGE:
+            self._read_value(kind, text, at, rule, f"{path}.1", path, None)
+
+    def _read_repetition(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
+        layout, words = rule.layout, split_text(text, self._marks.component)
+        if layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
+            self._read_components(rule.alternative, words, at, rule, path, path)
+        elif self._is_misplaced_person(layout, words):
+            self._read_components(_PERSON, words, at, _MISPLACED, path, path)
+        elif layout is _CODED and self._is_misplaced_person(layout, split_text(text, self._marks.subcomponent)):
+            self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
+        elif isinstance(layout, tuple) and len(layout) > 1:
+            self._read_components(_layout_for(rule, words), words, at, rule, path, path)
+        elif layout is _CODED or layout is _UNIT or layout is _LABEL:
+            self._pending += free_text_of_coded(words, at, path, self._codes, units=layout is _UNIT)
+        elif layout in _FREE and is_coded_value(words, self._codes):
+            self._pending += free_text_of_coded(words, at, path, self._codes)
+        elif layout is _VERBATIM or layout is _RANGE:
+            if layout is _VERBATIM or not is_range(text):
+                self._pending.append((path, (at, at + len(text))))
+        elif layout is _ATTACHMENT or layout == (_ATTACHMENT,):
+            self._pending += self._texts.add_ed(words, at, path)
+        else:
+            self._read_components(_layout_for(rule, words), words, at, rule, path, path)
+
+    def _is_misplaced_person(self, layout: Layout, words: Sequence[str]) -> bool:
+        """True if a field for a code, a number or a date holds a person: ``4471^Okafor^Ada``."""
+        if layout is not _CODED and layout not in _NO_PERSON:
+            return False
+        return is_person_shape(words, self._codes, coded=layout is _CODED)
+
+    def _read_components(
+        self, layout: Composite, words: Sequence[str], at: int, rule: Hl7Rule, path: str, group: str
+    ) -> None:
+        """Components of a repetition, or subcomponents of a component; those beyond the layout are text."""
+        hinted = self._hinted_type(layout, words) if len(words) > 1 else None
         mark, known = self._marks.subcomponent, len(layout)
         for number, text in enumerate(words, start=1):
             start, at = at, at + len(text) + 1
             if not text:
                 continue
-            leaf = layout[number - 1] if number <= known else _TEXT
-            if isinstance(leaf, tuple):
+            kind = layout[number - 1] if number <= known else _TEXT
+            if isinstance(kind, tuple):
                 if mark and mark in text:
-                    self._parts(leaf, text.split(mark), start, rule, f"{path}.{number}", group)
+                    self._read_components(kind, text.split(mark), start, rule, f"{path}.{number}", group)
                     continue
-                leaf = leaf[0]
-            elif leaf is _KEEP and len(text) <= values.LONGEST_CODE and not (mark and mark in text):
+                kind = kind[0]
+            elif kind is _KEEP and len(text) < _SHORT and not (mark and mark in text):
                 continue
-            elif leaf is _CODED:
-                self._pending += coded.texts(parts(text, mark), start, f"{path}.{number}")
+            elif kind is _CODED and rule.person and self._labels.reads_as_person(self._view.string(start, at - 1)):
+                kind = Hl7Kind.NAME
+            elif kind is _CODED:
+                self._pending += free_text_of_coded(
+                    split_text(text, mark), start, f"{path}.{number}", self._codes, inner=True
+                )
                 continue
             elif mark and mark in text:
                 for order, piece in enumerate(text.split(mark), start=1):
-                    self._leaf(leaf, piece, start, rule, f"{path}.{number}.{order}", group, told)
+                    self._read_value(kind, piece, start, rule, f"{path}.{number}.{order}", group, hinted)
                     start += len(piece) + 1
                 continue
-            self._leaf(leaf, text, start, rule, f"{path}.{number}", group, told)
+            self._read_value(kind, text, start, rule, f"{path}.{number}", group, hinted)
 
-    def _told(self, layout: Layout, words: Sequence[str]) -> PhiType | None:
-        """What the other parts of a composite say about its identifier or number."""
-        for index, leaf in values.hint_parts(layout):
+    def _hinted_type(self, layout: Composite, words: Sequence[str]) -> PhiType | None:
+        """The PHI type that the other components name for the identifier or number of a composite."""
+        for index, kind in hint_components(layout):
             if index < len(words) and words[index]:
-                hints = [word.strip().upper() for word in parts(words[index], self._marks.subcomponent)]
-                if told := values.hint(leaf, hints, self._codes):
-                    return told
+                hints = [word.strip().upper() for word in split_text(words[index], self._marks.subcomponent)]
+                if found := hinted_type(kind, hints, self._codes):
+                    return found
         return None
 
-    def _leaf(self, leaf: Leaf, text: str, at: int, rule: Rule, path: str, group: str, told: PhiType | None) -> None:
+    def _read_value(  # noqa: PLR0912 - one arm for each form; the hot loop: one more call costs measurable time
+        self, kind: Hl7Kind, text: str, at: int, rule: Hl7Rule, path: str, group: str, hinted: PhiType | None
+    ) -> None:
         """One value without separators."""
-        if leaf in _KEPT and values.is_kept(leaf, text):
+        is_open = kind in _OPEN
+        if not is_open and kind in _KEPT and (is_short_kept if len(text) < _LONG else is_kept)(kind, text):
             return
         value = text.strip(BLANK)
-        if not value or value == values.NULL:
+        if not value or value == NULL:
             return
-        if leaf is _TEXT and (found := values.TOWN.fullmatch(text)):
-            self._town(found, at, rule, path, group)
+        if kind is _TEXT and (town := TOWN_AND_STATE.fullmatch(text)):
+            for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
+                if town[name]:
+                    start, end = self._view.span(at + town.start(name), at + town.end(name))
+                    blank = self._placeholder(type_) if self._required else ""
+                    self.sites.append(Site(path, start, end, type_, _VALUE, rule.subject, group, town[name], blank))
             return
-        if leaf in _SCRUBBED or (leaf in _CONTACT and not values.reads_as_contact(text)):
-            self._pending.append((path, (at, at + len(text))))
-            return
+        if not is_open:
+            if kind in UNEXPECTED:
+                kind = unexpected_kind(kind, self._view.string(at, at + len(text)).strip(BLANK), self._labels)
+            if kind in _SCRUBBED or (kind in _CONTACT and not reads_as_contact(text)):
+                self._pending.append((path, (at, at + len(text))))
+                return
         if len(value) < len(text):
             at += len(text) - len(text.lstrip(BLANK))
         end = at + len(value)
         escape = self._marks.escape
         if not value.isascii() or not escape or escape in value:
-            value = plain(self._view, at, end, self._marks)
+            value = unescape_text(self._view, at, end, self._marks)
         if not value.strip():
             return
-        type_, kind = values.classify(leaf, value, rule, told)
+        type_, form = classify_value(kind, value, rule, hinted)
+        date_kind = _EVENT
+        if type_ is _DAY:
+            date_kind = DATE_KINDS[kind]
+            if not is_typed_date(value):  # without a use in this field, and no policy keeps it as a date
+                type_, form, date_kind = _IDNUM, _REDACT, _EVENT
         if self._view.starts is not None:
             at, end = self._view.span(at, end)
-        # An identifier's number is required wherever anything else of it is said (CX.1, EI.1, since 2.5).
-        blank = self._blank(type_) if self._required or leaf is _ID else ""
-        limit = LONGEST_TABLE_VALUE if leaf in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
-        self.sites.append(Site(path, at, end, type_, kind, rule.subject, group, value, blank, limit=limit))
+        # The number of an identifier is required if any of its other components is valued (CX.1, EI.1, since 2.5).
+        blank = self._placeholder(_DAY if kind in DATE_KINDS else type_) if self._required or kind is _ID else ""
+        limit = LONGEST_TABLE_VALUE if kind in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
+        # The constructor of a named tuple takes three times as long, and more with keywords.
+        found = (path, at, end, type_, form, rule.subject, group, value, blank, _SOURCE, limit, date_kind)
+        self.sites.append(_make_tuple(Site, found))
 
-    def _town(self, found: re.Match[str], at: int, rule: Rule, path: str, group: str) -> None:
-        for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
-            if found[name]:
-                start, end = self._view.span(at + found.start(name), at + found.end(name))
-                blank = self._blank(type_) if self._required else ""
-                self.sites.append(Site(path, start, end, type_, _VALUE, rule.subject, group, found[name], blank))
-
-    def _blank(self, type_: PhiType) -> str:
-        """What a redacted value becomes where one is required: the first of its field, or any identifier."""
+    def _placeholder(self, type_: PhiType) -> str:
+        """The placeholder of a redacted value. Only the first value of a required field, and identifiers, need one."""
         self._required = False
-        return values.placeholder(type_)
+        return placeholder_for(type_)
 
 
-def _layout(rule: Rule, words: Sequence[str]) -> Layout:
-    """What the components of a repetition are; the rule's other layout where they can't be what it says first."""
-    part = rule.part
-    if isinstance(part, Leaf):
-        return (part,) * len(words)
-    if isinstance(rule.other, tuple) and (
-        len(words) > len(part)
-        or any(p is _DATE and word and not any(map(str.isdigit, word)) for p, word in zip(part, words, strict=False))
+def _layout_for(rule: Hl7Rule, words: Sequence[str]) -> Composite:
+    """The layout of a repetition; the alternative layout of the rule if the components cannot have the first."""
+    layout = rule.layout
+    if isinstance(layout, Hl7Kind):
+        return (layout,) * len(words)
+    if isinstance(rule.alternative, tuple) and (
+        len(words) > len(layout)
+        or any(
+            kind in DATE_KINDS and word and not any(map(str.isdigit, word))
+            for kind, word in zip(layout, words, strict=False)
+        )
     ):
-        return rule.other
-    return part
+        return rule.alternative
+    return layout

@@ -1,11 +1,10 @@
-"""The field table: what every field of every segment holds, compiled from ``rules/hl7`` once.
+"""The field table: the rule of every field of every segment, compiled once from ``rules/hl7``.
 
-``datatypes.toml`` says what components hold, ``segments.toml`` what single fields hold, ``fields.toml`` which
-datatypes a field has had in any version. Every name is checked at start: a rule that can't apply is an error.
+``datatypes.toml`` defines the content of components, ``segments.toml`` that of single fields, and ``fields.toml`` lists
+the datatypes that a field has had in any version. All names are checked at start: a rule that cannot apply is an error.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,13 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from deid_agent.errors import ConfigurationError
-from deid_agent.phi import PhiType
-from deid_agent.sites import Subject
+from deid_agent.model import ConfigurationError, PhiType, Subject
+from deid_agent.rules import load_toml
 
 
-class Leaf(StrEnum):
-    """What one value is; ``rules/hl7/datatypes.toml`` describes each."""
+class Hl7Kind(StrEnum):
+    """The kinds of values, as written in the rule files; ``rules/hl7/datatypes.toml`` describes each."""
 
     KEEP = "keep"
     CODE = "code"
@@ -27,6 +25,7 @@ class Leaf(StrEnum):
     UNIT = "unit"
     RANGE = "range"
     CODED = "coded"
+    LABEL = "label"
     TEXT = "text"
     VERBATIM = "verbatim"
     FAMILY = "family"
@@ -44,60 +43,68 @@ class Leaf(StrEnum):
     COUNTRY = "country"
     PLACE = "place"
     DATE = "date"
+    BIRTH = "birth"
+    STAMP = "stamp"
+    PUBLIC = "public"
     PHONE = "phone"
     EMAIL = "email"
     HOSPITAL = "hospital"
     ORGANIZATION = "organization"
     ROOM = "room"
+    FLAG = "flag"
+    AFFIX = "affix"
+    DIAL = "dial"
     REDACT = "redact"
     ATTACHMENT = "attachment"
     VARIES = "varies"
 
-    __hash__ = str.__hash__  # Enum's own is written in Python; a parse asks for thousands
+    __hash__ = str.__hash__  # Enum.__hash__ is written in Python, and a parse hashes thousands of kinds
 
 
-Part = Leaf | tuple[Leaf | tuple[Leaf, ...], ...]
-"""A value, or the parts of a composite one (components, or subcomponents inside a component)."""
+Composite = tuple[Hl7Kind | tuple[Hl7Kind, ...], ...]
+"""The parts of a composite value: components, or subcomponents inside a component."""
+Layout = Hl7Kind | Composite
+"""A single value or a composite one."""
 
-
-_LEAVES = frozenset(leaf.value for leaf in Leaf)
-_ROLES = frozenset(subject.value for subject in Subject)
+_KINDS = frozenset(kind.value for kind in Hl7Kind)
+_SUBJECTS = frozenset(subject.value for subject in Subject)
 _PHI_TYPES = frozenset(type_.value for type_ in PhiType)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """How a field is read: its layout, whose it is, and the PHI type of its ids, organisations or redacted values.
+class Hl7Rule:
+    """How a field is read: its layout, its subject, and the PHI type of its ids, organizations or redacted values.
 
-    ``other`` is read instead where the value can't be ``part``: senders put a CN where an NDL belongs.
-    ``person`` is true where the layout has a family name, ``lone`` what a field is that holds one value
-    without separators (None where that takes a longer look), ``plain`` the same where such a value is mostly kept.
-    A ``required`` field may not become empty.
+    ``alternative`` replaces ``layout`` if the value cannot have it: senders put a CN in place of an NDL, and a number
+    of staff in place of a code.
+    ``person`` is true if the layout has a family name. ``single`` is the kind of a field that holds one value without
+    separators (None if the kind depends on the value); ``usually_kept`` equals it if such a value is mostly kept.
+    A ``required`` field must not become empty.
     """
 
-    part: Part
+    layout: Layout
     subject: Subject = Subject.OTHER
     type: PhiType | None = None
-    other: Part | None = None
+    alternative: Layout | None = None
     person: bool = False
-    lone: Leaf | None = None
-    plain: Leaf | None = None
+    single: Hl7Kind | None = None
+    usually_kept: Hl7Kind | None = None
     required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Consecutive segments are one narrative in ``field``, while field ``by`` stays the same."""
+    """Field ``field`` of consecutive segments is one narrative as long as field ``by`` has the same value."""
 
     field: int
     by: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Codes:
-    """Codes that refine a type: of identifiers, their assigning authorities, and telephone equipment.
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeTable:
+    """Codes that refine a PHI type: identifier types, assigning authorities and telephone equipment.
 
-    ``systems`` names the code systems whose codes are nobody's, wherever they stand.
+    ``systems`` matches the names of public code systems. Their codes identify no person, in any field.
     """
 
     idtype: Mapping[str, PhiType]
@@ -105,22 +112,26 @@ class Codes:
     equipment: Mapping[str, PhiType]
     systems: re.Pattern[str]
 
-    def system(self, name: str) -> bool:
-        """True for the name of a public code system (HL7 table 0396), or an OID below HL7's own arcs of them."""
+    @lru_cache(maxsize=1024)  # noqa: B019 - one table for each process
+    def is_public_system(self, name: str) -> bool:
+        """True for the name of a public code system (HL7 table 0396), or for an OID below HL7's arcs for them."""
         return self.systems.fullmatch(name.strip()) is not None
 
 
-class Table:
+_USUALLY_KEPT = frozenset({Hl7Kind.CODE, Hl7Kind.CODED, Hl7Kind.FLAG, Hl7Kind.LABEL, Hl7Kind.NUMBER})
+
+
+class Hl7Table:
     """Rules by segment and field number, and by datatype for OBX-5."""
 
     def __init__(
         self,
-        segments: Mapping[str, tuple[Rule, ...]],
-        rest: Mapping[str, Rule],
+        segments: Mapping[str, tuple[Hl7Rule, ...]],
+        rest: Mapping[str, Hl7Rule],
         joins: Mapping[str, Join],
-        observation: Mapping[str, Rule],
-        codes: Codes,
-        unknown: Rule,
+        observation: Mapping[str, Hl7Rule],
+        codes: CodeTable,
+        unknown: Hl7Rule,
     ) -> None:
         self._segments = segments
         self._rest = rest
@@ -129,28 +140,28 @@ class Table:
         self.codes = codes
         self._observation = observation
         self.names = frozenset(segments)
-        """The names that ``knows`` says yes to."""
+        """The segment names for which ``knows`` is true."""
 
     def knows(self, segment: str) -> bool:
-        """True for segments of the standard, and for those that ``segments.toml`` names."""
+        """True for segments of the standard and for those in ``segments.toml``."""
         return segment in self._segments
 
-    def rules(self, segment: str) -> tuple[tuple[Rule, ...], Rule]:
-        """The rules of fields 1, 2, ..., and the rule of every field beyond."""
+    def rules(self, segment: str) -> tuple[tuple[Hl7Rule, ...], Hl7Rule]:
+        """The rules of fields 1, 2, ..., and the rule of all fields after them."""
         return self._segments.get(segment, ()), self._rest.get(segment, self._unknown)
 
-    def observation(self, datatype: str) -> Rule:
-        """The rule of an OBX-5 whose OBX-2 says ``datatype``."""
+    def observation(self, datatype: str) -> Hl7Rule:
+        """The rule of an OBX-5 whose OBX-2 is ``datatype``."""
         return self._observation.get(datatype, self._observation[""])
 
 
-def load(rules: Path) -> Table:
-    """The table of the top-level rules folder.
+def load_hl7_table(rules: Path) -> Hl7Table:
+    """The table compiled from the rules folder ``rules``.
 
-    Raises ``ConfigurationError`` naming the file and the key.
+    Raises ``ConfigurationError`` that names the file and the key.
     """
     folder = rules / "hl7"
-    datatypes, segments, fields = (_read(folder / f"{n}.toml") for n in ("datatypes", "segments", "fields"))
+    datatypes, segments, fields = (load_toml(folder / f"{n}.toml") for n in ("datatypes", "segments", "fields"))
     compiler = _Compiler(folder / "datatypes.toml", datatypes)
     known, required = (_strings(fields, section, folder / "fields.toml") for section in ("fields", "required"))
     return _compile(compiler, folder / "segments.toml", segments, known, required)
@@ -162,39 +173,43 @@ def _compile(
     data: Mapping[str, object],
     fields: Mapping[str, str],
     required: Mapping[str, str],
-) -> Table:
+) -> Hl7Table:
     unknown = _strings(data, "unknown", origin)
     if set(unknown) != {"segment", "field"}:
-        raise ConfigurationError(f"{origin}: [unknown] must say 'segment' and 'field'")
+        raise ConfigurationError(f"{origin}: [unknown] must have the keys 'segment' and 'field', and no others")
     beyond = compiler.rule(unknown["field"], f"{origin}: unknown.field")
-    segments: dict[str, tuple[Rule, ...]] = {}
-    rest: dict[str, Rule] = {}
+    segments: dict[str, tuple[Hl7Rule, ...]] = {}
+    rest: dict[str, Hl7Rule] = {}
     joins: dict[str, Join] = {}
     for name in sorted({*fields, *data} - {"unknown"}):
         where = f"{origin}: {name}"
         if len(name) != 3 or not (name.isalnum() and name.isupper()):
-            raise ConfigurationError(f"{where}: not a segment name")
+            raise ConfigurationError(f"{where}: not a segment name; use three capital letters or digits")
         own = data.get(name, {})
         if not isinstance(own, Mapping):
             raise ConfigurationError(f"{where}: must be a table")
         role = compiler.role(own.get("role"), f"{where}.role")
         if "join" in own:
-            joins[name] = Join(_number(own["join"], where), _number(own["by"], where) if "by" in own else None)
+            by = _join_number(own["by"], where) if "by" in own else None
+            joins[name] = Join(_join_number(own["join"], where), by)
         words = fields.get(name, "").split()
         default = compiler.rule(str(own["*"]), f"{where}.*", role) if "*" in own else None
-        numbers = {_field(k, where, len(words)): v for k, v in own.items() if k not in {"role", "join", "by", "*"}}
+        numbers = {
+            _field_number(k, where, len(words)): v for k, v in own.items() if k not in {"role", "join", "by", "*"}
+        }
+        # A field that neither the standard nor the table names is unknown, and is never kept unread.
         rules = [
             compiler.rule(str(numbers[i]), f"{where}.{i}", role)
             if i in numbers
-            else default or compiler.default(words[i - 1], role, f"{name}-{i}")
+            else default or (compiler.default(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
             for i in range(1, max([len(words), *numbers]) + 1)
         ]
         for word in required.get(name, "").split():
-            number = _field(word, f"{origin.with_name('fields.toml')}: required", len(rules))
+            number = _field_number(word, f"{origin.with_name('fields.toml')}: required", len(rules))
             rules[number - 1] = replace(rules[number - 1], required=True)
         segments[name] = tuple(rules)
         rest[name] = default or beyond
-    return Table(
+    return Hl7Table(
         MappingProxyType(segments),
         MappingProxyType(rest),
         MappingProxyType(joins),
@@ -205,7 +220,7 @@ def _compile(
 
 
 class _Compiler:
-    """``datatypes.toml``, checked; turns rule strings into rules."""
+    """The checked content of ``datatypes.toml``; compiles rule strings to rules."""
 
     def __init__(self, origin: Path, data: Mapping[str, object]) -> None:
         self._origin = origin
@@ -213,7 +228,9 @@ class _Compiler:
         for unknown in set(data) - {"layout", "default", "observation", "idtype", "authority", "equipment", "system"}:
             raise ConfigurationError(f"{origin}: unknown table [{unknown}]")
         self._layouts = {name: text.split() for name, text in _strings(data, "layout", origin).items()}
-        self._parts = {name: self._part(words, f"{origin}: layout.{name}") for name, words in self._layouts.items()}
+        self._composites = {
+            name: self._composite(words, f"{origin}: layout.{name}") for name, words in self._layouts.items()
+        }
         default = _strings(data, "default", origin)
         self._order = {name: rank for rank, name in enumerate(default)}
         self._defaults = {name: (text, f"{origin}: default.{name}") for name, text in default.items()}
@@ -229,30 +246,30 @@ class _Compiler:
         except ValueError:
             raise ConfigurationError(f"{where}: {word!r} is not one of {', '.join(Subject)}") from None
 
-    def default(self, word: str, role: Subject | None, where: str) -> Rule:
-        """The rule of a field that has had the datatypes ``A/B``: the strictest, which is the last in the file."""
+    def default(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
+        """The rule of a field that has had the datatypes ``A/B``: the strictest of theirs, the last in the file."""
         for name in word.split("/"):
             if name not in self._order:
-                raise ConfigurationError(f"{self._origin}: default.{name}: missing, and {where} has it")
+                raise ConfigurationError(f"{self._origin}: default.{name} is missing; {where} has this datatype")
         return self.rule(*self._defaults[max(word.split("/"), key=self._order.__getitem__)], role)
 
-    def observation(self) -> Mapping[str, Rule]:
+    def observation(self) -> Mapping[str, Hl7Rule]:
         own = {
             name: self.rule(text, f"{self._origin}: observation.{name}")
             for name, text in _strings(self._data, "observation", self._origin).items()
         }
         if "" not in own:
-            raise ConfigurationError(f"{self._origin}: observation: needs an entry for the empty type")
-        every = {name: self.rule(*entry) for name, entry in self._defaults.items()}
-        return MappingProxyType({**every, **own})
+            raise ConfigurationError(f'{self._origin}: observation: add an entry for the empty type, ""')
+        defaults = {name: self.rule(*entry) for name, entry in self._defaults.items()}
+        return MappingProxyType({**defaults, **own})
 
-    def codes(self) -> Codes:
+    def codes(self) -> CodeTable:
         system = _strings(self._data, "system", self._origin)
         try:
             systems = re.compile("|".join(system.values()), re.IGNORECASE)
         except re.error as problem:
             raise ConfigurationError(f"{self._origin}: system: {problem}") from None
-        return Codes(self._types("idtype"), self._types("authority"), self._types("equipment"), systems)
+        return CodeTable(self._types("idtype"), self._types("authority"), self._types("equipment"), systems)
 
     def _types(self, section: str) -> Mapping[str, PhiType]:
         try:
@@ -260,72 +277,66 @@ class _Compiler:
         except ValueError as problem:
             raise ConfigurationError(f"{self._origin}: {section}: {problem}") from None
 
-    def _rule(self, text: str, where: str, role: Subject | None = None) -> Rule:
-        layout, *words = text.split() or [""]
-        first, _, second = layout.partition("/")
+    def _rule(self, text: str, where: str, role: Subject | None = None) -> Hl7Rule:
+        names, *words = text.split() or [""]
+        first, _, second = names.partition("/")
         type_: PhiType | None = None
         for word in words:
-            if word in _ROLES:
+            if word in _SUBJECTS:
                 role = Subject(word)
             elif word in _PHI_TYPES:
                 type_ = PhiType(word)
             else:
                 raise ConfigurationError(f"{where}: {word!r} is neither a role nor a PHI type")
-        part = self._named(first, where)
-        other = self._named(second, where) if second else None
-        person = _names_someone(part)
-        fallback = Subject.PATIENT if person or part is Leaf.NAME else Subject.OTHER
-        lone = _lone(part, other)
-        plain = lone if lone in {Leaf.CODE, Leaf.CODED, Leaf.NUMBER} else None
-        return Rule(part, role or fallback, type_, other, person, lone, plain)
+        layout = self._layout(first, where)
+        alternative = self._layout(second, where) if second else None
+        person = _has_family_name(layout)
+        fallback = Subject.PATIENT if person or layout is Hl7Kind.NAME else Subject.OTHER
+        single = _single_kind(layout, alternative)
+        usually_kept = single if single in _USUALLY_KEPT else None
+        return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept)
 
-    def _named(self, name: str, where: str) -> Part:
-        if name in self._parts:
-            return self._parts[name]
-        if name in _LEAVES:
-            return Leaf(name)
-        raise ConfigurationError(f"{where}: {name!r} is neither a layout nor one of {', '.join(Leaf)}")
+    def _layout(self, name: str, where: str) -> Layout:
+        if name in self._composites:
+            return self._composites[name]
+        if name in _KINDS:
+            return Hl7Kind(name)
+        raise ConfigurationError(f"{where}: {name!r} is neither a layout nor one of {', '.join(Hl7Kind)}")
 
-    def _part(self, words: list[str], where: str) -> tuple[Leaf | tuple[Leaf, ...], ...]:
+    def _composite(self, words: list[str], where: str) -> Composite:
         return tuple(
-            self._flat(word[1:-1], where) if word.startswith("{") and word.endswith("}") else _leaf(word, where)
+            self._subcomponents(word[1:-1], where)
+            if word.startswith("{") and word.endswith("}")
+            else _kind(word, where)
             for word in words
         )
 
-    def _flat(self, name: str, where: str) -> tuple[Leaf, ...]:
+    def _subcomponents(self, name: str, where: str) -> tuple[Hl7Kind, ...]:
         if name not in self._layouts:
             raise ConfigurationError(f"{where}: {name!r} is not a layout")
         # Two levels only: HL7 has no separator for a third.
-        return tuple(_leaf(word, f"{where}: {name}") for word in self._layouts[name])
+        return tuple(_kind(word, f"{where}: {name}") for word in self._layouts[name])
 
 
-def _leaf(word: str, where: str) -> Leaf:
-    if word not in _LEAVES or word == Leaf.VARIES:
-        raise ConfigurationError(f"{where}: {word!r} is not one of {', '.join(Leaf)}")
-    return Leaf(word)
+def _kind(word: str, where: str) -> Hl7Kind:
+    if word not in _KINDS or word == Hl7Kind.VARIES:
+        raise ConfigurationError(f"{where}: {word!r} is not one of {', '.join(Hl7Kind)}")
+    return Hl7Kind(word)
 
 
-def _lone(part: Part, other: Part | None) -> Leaf | None:
-    if part in {Leaf.CODED, Leaf.UNIT, Leaf.RANGE}:
-        return part if isinstance(part, Leaf) else None
-    first: Part = part
-    while not isinstance(first, Leaf):
+def _single_kind(layout: Layout, alternative: Layout | None) -> Hl7Kind | None:
+    """The kind of a field of this layout that holds one value without separators; None if it depends on the value."""
+    if alternative is None and layout in {Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT, Hl7Kind.RANGE}:
+        return layout if isinstance(layout, Hl7Kind) else None
+    first: Layout = layout
+    while not isinstance(first, Hl7Kind):
         first = first[0]
-    return None if other is not None or first in {Leaf.CODED, Leaf.ATTACHMENT, Leaf.VARIES} else first
+    return None if alternative is not None or first in {Hl7Kind.CODED, Hl7Kind.ATTACHMENT, Hl7Kind.VARIES} else first
 
 
-def _names_someone(part: Part) -> bool:
-    leaves = (part,) if isinstance(part, Leaf) else part
-    return any(p is Leaf.FAMILY if isinstance(p, Leaf) else _names_someone(p) for p in leaves)
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigurationError(f"{path}: cannot be read ({type(problem).__name__})") from None
-    except tomllib.TOMLDecodeError as problem:
-        raise ConfigurationError(f"{path}: not TOML: {problem}") from None
+def _has_family_name(layout: Layout) -> bool:
+    kinds = (layout,) if isinstance(layout, Hl7Kind) else layout
+    return any(kind is Hl7Kind.FAMILY if isinstance(kind, Hl7Kind) else _has_family_name(kind) for kind in kinds)
 
 
 def _strings(data: Mapping[str, object], section: str, origin: Path) -> dict[str, str]:
@@ -335,7 +346,7 @@ def _strings(data: Mapping[str, object], section: str, origin: Path) -> dict[str
     return {str(k): str(v) for k, v in table.items()}
 
 
-def _field(key: str, where: str, known: int) -> int:
+def _field_number(key: str, where: str, known: int) -> int:
     if not key.isdecimal() or not 1 <= int(key) <= 200:
         raise ConfigurationError(f"{where}.{key}: not a field number; allowed words: role, join, by, *")
     if known and int(key) > known:
@@ -343,7 +354,7 @@ def _field(key: str, where: str, known: int) -> int:
     return int(key)
 
 
-def _number(value: object, where: str) -> int:
+def _join_number(value: object, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{where}: 'join' and 'by' must be field numbers")
     return value

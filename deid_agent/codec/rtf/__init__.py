@@ -2,4 +2,6 @@
 
 from deid_agent.codec.rtf.codec import RtfCodec
 
-__all__ = ["RtfCodec"]
+__all__ = [
+    "RtfCodec",
+]

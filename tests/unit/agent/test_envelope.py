@@ -1,4 +1,4 @@
-"""What is kept of a refused record is all of it, sealed or not."""
+"""A dead letter keeps the complete record, sealed or in the clear."""
 
 import zlib
 from collections.abc import Callable
@@ -9,11 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.public import PublicKey, SealedBox
 
-from deid_agent.agent.envelope import head_line, pack, unpack
-from deid_agent.agent.letterhead import Form, Keeper, open_letter, read_head
-from deid_agent.agent.letterkeys import PrivateKey
+from deid_agent.agent.dead_letter_keys import PrivateKey
+from deid_agent.agent.dead_letter_records import (
+    DeadLetterSealer,
+    RecordForm,
+    envelope_header,
+    open_dead_letter,
+    pack_envelope,
+    read_dead_letter_head,
+    unpack_envelope,
+)
 from deid_agent.agent.ports import Coordinates, DeadLetter, Record
-from deid_agent.errors import LetterError, Reason
+from deid_agent.model.errors import DeadLetterError, Reason
 
 AT = Coordinates("adt.raw", 2, 7)
 LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
@@ -36,37 +43,37 @@ records = st.builds(
 
 @given(records)
 def test_an_envelope_gives_its_record_back(record: Record) -> None:
-    assert unpack(pack(record), record.coordinates) == record
-    assert pack(record).endswith(record.payload)
+    assert unpack_envelope(pack_envelope(record), record.coordinates) == record
+    assert pack_envelope(record).endswith(record.payload)
 
 
 @given(records)
 @settings(max_examples=30)
 def test_a_letter_gives_its_record_back(record: Record) -> None:
-    for keeper in (Keeper(), Keeper(PRIVATE.public)):
-        head = read_head(keeper.headers(record, LETTER))
+    for sealer in (DeadLetterSealer(), DeadLetterSealer(PRIVATE.public)):
+        head = read_dead_letter_head(sealer.headers(record, LETTER))
         assert head.at == record.coordinates
-        assert open_letter(head, keeper.body(record), PRIVATE, MOST) == record
+        assert open_dead_letter(head, sealer.body(record), PRIVATE, MOST) == record
 
 
 @given(records, st.integers(0), st.integers(1, 255))
 @settings(max_examples=50)
-def test_no_byte_of_a_sealed_letter_can_change_unseen(record: Record, place: int, change: int) -> None:
-    keeper = Keeper(PRIVATE.public)
-    head, body = read_head(keeper.headers(record, LETTER)), bytearray(keeper.body(record))
-    body[place % len(body)] ^= change
-    with pytest.raises(LetterError, match="damaged"):
-        open_letter(head, bytes(body), PRIVATE, MOST)
+def test_no_byte_of_a_sealed_letter_can_change_unseen(record: Record, location: int, change: int) -> None:
+    sealer = DeadLetterSealer(PRIVATE.public)
+    head, body = read_dead_letter_head(sealer.headers(record, LETTER)), bytearray(sealer.body(record))
+    body[location % len(body)] ^= change
+    with pytest.raises(DeadLetterError, match="damaged"):
+        open_dead_letter(head, bytes(body), PRIVATE, MOST)
 
 
 RECORD = Record(AT, b"PID|1||Okonkwo", b"Okonkwo", (("patient", b"Okonkwo"),), 1_700_000_000_000)
 
 
 def test_a_sealed_letter_shows_nothing() -> None:
-    keeper = Keeper(PRIVATE.public)
-    said = b"".join(name.encode() + value for name, value in keeper.headers(RECORD, LETTER)) + keeper.body(RECORD)
-    assert b"Okonkwo" not in said
-    assert keeper.body(RECORD) != keeper.body(RECORD), "equal messages must not be seen to be equal"
+    sealer = DeadLetterSealer(PRIVATE.public)
+    values = b"".join(name.encode() + value for name, value in sealer.headers(RECORD, LETTER)) + sealer.body(RECORD)
+    assert b"Okonkwo" not in values
+    assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be seen to be equal"
 
 
 @pytest.mark.parametrize(
@@ -83,39 +90,39 @@ def test_a_sealed_letter_shows_nothing() -> None:
     ],
 )
 def test_a_damaged_envelope_is_told_without_its_content(damage: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(LetterError, match="envelope") as caught:
-        unpack(damage(pack(RECORD)), AT)
+    with pytest.raises(DeadLetterError, match="envelope") as caught:
+        unpack_envelope(damage(pack_envelope(RECORD)), AT)
     assert "Okonkwo" not in str(caught.value)
 
 
 def test_a_letter_whose_headers_were_exchanged_is_found_out() -> None:
-    keeper = Keeper(PRIVATE.public)
+    sealer = DeadLetterSealer(PRIVATE.public)
     other = replace(RECORD, coordinates=Coordinates("adt.raw", 2, 8))
-    head = read_head(keeper.headers(other, LETTER))
-    with pytest.raises(LetterError, match="another record"):
-        open_letter(head, keeper.body(RECORD), PRIVATE, MOST)
+    head = read_dead_letter_head(sealer.headers(other, LETTER))
+    with pytest.raises(DeadLetterError, match="another record"):
+        open_dead_letter(head, sealer.body(RECORD), PRIVATE, MOST)
 
 
 def test_the_wrong_key_is_named_and_no_key_too() -> None:
-    keeper = Keeper(PRIVATE.public)
-    head = read_head(keeper.headers(RECORD, LETTER))
-    with pytest.raises(LetterError, match=f"sealed to key {PRIVATE.id}, the key given is {OTHER.id}"):
-        open_letter(head, keeper.body(RECORD), OTHER, MOST)
-    with pytest.raises(LetterError, match="give --private-key"):
-        open_letter(head, keeper.body(RECORD), None, MOST)
+    sealer = DeadLetterSealer(PRIVATE.public)
+    head = read_dead_letter_head(sealer.headers(RECORD, LETTER))
+    with pytest.raises(DeadLetterError, match=f"sealed to key {PRIVATE.id}, the key given is {OTHER.id}"):
+        open_dead_letter(head, sealer.body(RECORD), OTHER, MOST)
+    with pytest.raises(DeadLetterError, match="give --private-key"):
+        open_dead_letter(head, sealer.body(RECORD), None, MOST)
 
 
 def test_a_bomb_is_not_inflated() -> None:
-    body = PRIVATE.public.seal(head_line(RECORD), bytes(5 * MOST))
+    body = PRIVATE.public.seal(envelope_header(RECORD), bytes(5 * MOST))
     assert len(body) < 50_000
-    with pytest.raises(LetterError, match=f"more than {MOST} bytes"):
+    with pytest.raises(DeadLetterError, match=f"more than {MOST} bytes"):
         PRIVATE.open(body, MOST)
 
 
 def test_a_stream_that_is_cut_or_goes_on_is_damaged() -> None:
     whole = zlib.compress(b"x" * 1000, 1)
     for data in (whole[:-2], whole + b"more"):
-        with pytest.raises(LetterError, match="damaged"):
+        with pytest.raises(DeadLetterError, match="damaged"):
             PRIVATE.open(_sealed(data), MOST)
 
 
@@ -132,7 +139,7 @@ KEPT = (
 
 
 def test_what_is_sealed_here_opens_for_ever() -> None:
-    """A letter as this release wrote it: whoever changes the form needs a new name for it."""
-    assert str(Form.SEALED) == "sealed-1"
+    """A dead letter written by this release. A change of the form needs a new name for it."""
+    assert str(RecordForm.SEALED) == "sealed-1"
     assert PRIVATE.id == "7958c72e"
-    assert unpack(PRIVATE.open(bytes.fromhex(KEPT), MOST), AT) == RECORD
+    assert unpack_envelope(PRIVATE.open(bytes.fromhex(KEPT), MOST), AT) == RECORD

@@ -2,10 +2,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deid_agent.agent import frames
-from deid_agent.agent.frames import SIZE, Frame, FrameKind, job_frame, job_of, pack, result_frame, result_of, unpack
+from deid_agent.agent import worker_process as frames
 from deid_agent.agent.job import Job, Processed, Refused, Result, Suppressed
-from deid_agent.errors import Reason
+from deid_agent.agent.worker_process import (
+    SIZE,
+    Frame,
+    FrameKind,
+    decode_job,
+    decode_result,
+    encode_job,
+    encode_result,
+    pack_frame,
+    unpack_frame,
+)
+from deid_agent.model.errors import Reason
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=4).map(tuple)
 KEYS = st.none() | st.binary(max_size=9)
@@ -27,38 +37,38 @@ RESULTS = (
 
 
 def there_and_back(frame: Frame) -> Frame:
-    data = pack(frame)
+    data = pack_frame(frame)
     assert SIZE.unpack_from(data)[0] == len(data) - SIZE.size
-    return unpack(data[SIZE.size :])
+    return unpack_frame(data[SIZE.size :])
 
 
 @given(st.binary(max_size=50), KEYS, HEADERS, st.integers(0, 2**64 - 1))
 def test_a_job_arrives_as_it_left(payload: bytes, key: bytes | None, headers: object, number: int) -> None:
     job = Job(payload, key, headers)  # type: ignore[arg-type]
-    frame = there_and_back(job_frame(number, job))
-    assert (job_of(frame), frame.number) == (job, number)
+    frame = there_and_back(encode_job(number, job))
+    assert (decode_job(frame), frame.number) == (job, number)
 
 
 @given(RESULTS)
 def test_a_result_arrives_as_it_left(result: Result) -> None:
-    frame = there_and_back(result_frame(5, result, 12))
-    assert (result_of(frame), frame.number, frame.nanoseconds) == (result, 5, 12)
+    frame = there_and_back(encode_result(5, result, 12))
+    assert (decode_result(frame), frame.number, frame.nanoseconds) == (result, 5, 12)
 
 
 def test_a_tombstone_is_not_an_empty_payload() -> None:
     for job in (Job(b"", b"k", tombstone=True), Job(b"", b"k")):
-        assert job_of(there_and_back(job_frame(1, job))) == job
+        assert decode_job(there_and_back(encode_job(1, job))) == job
 
 
 def test_a_torn_frame_is_refused() -> None:
-    body = pack(job_frame(1, Job(b"abc")))[SIZE.size :]
+    body = pack_frame(encode_job(1, Job(b"abc")))[SIZE.size :]
     with pytest.raises(ValueError, match="torn"):
-        unpack(body[:-1])
+        unpack_frame(body[:-1])
 
 
 def test_too_large_a_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME", 100)
     with pytest.raises(ValueError, match="too large"):
-        pack(job_frame(1, Job(b"x" * 100)))
+        pack_frame(encode_job(1, Job(b"x" * 100)))
     with pytest.raises(ValueError, match="too large"):
-        pack(Frame(FrameKind.JOB, 1, (b"",) * 70_000))
+        pack_frame(Frame(FrameKind.JOB, 1, (b"",) * 70_000))

@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deid_agent.agent.ledger import PartitionLedger
-from deid_agent.agent.ports import Coordinates, Outcome, Partition, Record, Settled
-from deid_agent.errors import UnsafeError
+from deid_agent.agent.ports import Coordinates, FinishedRecord, Outcome, Partition, Record
+from deid_agent.model.errors import UnsafeError
 
 STREAM = Partition("adt", 3)
 
 
-def settled(offset: int) -> Settled:
-    return Settled(Record(Coordinates("adt", 3, offset), b"Okonkwo"), Outcome.SUPPRESSED)
+def done(offset: int) -> FinishedRecord:
+    return FinishedRecord(Record(Coordinates("adt", 3, offset), b"Okonkwo"), Outcome.SUPPRESSED)
 
 
 def ledger(*offsets: int) -> PartitionLedger:
@@ -30,14 +30,14 @@ def test_the_position_is_one_past_the_longest_finished_prefix(gaps: list[int], o
     book, waiting, finished, out = ledger(*offsets), list(offsets), set[int](), list[int]()
     order.shuffle(waiting)  # type: ignore[attr-defined]
     for offset in waiting:
-        book.settle(offset, settled(offset))
+        book.finish(offset, done(offset))
         finished.add(offset)
         prefix = []
         for candidate in offsets:
             if candidate not in finished:
                 break
             prefix.append(candidate)
-        batch = book.take(limit)
+        batch = book.take_batch(limit)
         assert (batch is not None) == (len(prefix) > len(out))
         if batch is not None:
             out += [item.record.coordinates.offset for item in batch.records]
@@ -46,7 +46,7 @@ def test_the_position_is_one_past_the_longest_finished_prefix(gaps: list[int], o
             assert out == prefix[: len(out)]
             book.confirm()
         assert len(book) == len(offsets) - len(out)
-    while (batch := book.take(limit)) is not None:
+    while (batch := book.take_batch(limit)) is not None:
         out += [item.record.coordinates.offset for item in batch.records]
         book.confirm()
     assert out == offsets
@@ -54,66 +54,66 @@ def test_the_position_is_one_past_the_longest_finished_prefix(gaps: list[int], o
 
 def test_a_taken_batch_counts_as_open_until_it_is_confirmed() -> None:
     book = ledger(0, 1)
-    book.settle(0, settled(0))
-    assert book.take(5) is not None
+    book.finish(0, done(0))
+    assert book.take_batch(5) is not None
     assert (len(book), book.ready) == (2, 0)
-    with pytest.raises(UnsafeError, match="still being settled"):
-        book.take(5)
+    with pytest.raises(UnsafeError, match="not confirmed"):
+        book.take_batch(5)
     book.confirm()
-    assert (len(book), book.take(5)) == (1, None)
+    assert (len(book), book.take_batch(5)) == (1, None)
 
 
 def test_nothing_finishes_twice() -> None:
     book = ledger(4, 5)
-    book.settle(5, settled(5))
+    book.finish(5, done(5))
     with pytest.raises(UnsafeError, match="adt/3/5 was finished twice"):
-        book.settle(5, settled(5))
-    book.settle(4, settled(4))
+        book.finish(5, done(5))
+    book.finish(4, done(4))
     with pytest.raises(UnsafeError):
-        book.settle(4, settled(4))
+        book.finish(4, done(4))
 
 
 def test_nothing_finishes_that_never_started_or_as_another() -> None:
     book = ledger(4)
     with pytest.raises(UnsafeError, match="never started"):
-        book.settle(9, settled(9))
+        book.finish(9, done(9))
     with pytest.raises(UnsafeError):
-        book.settle(4, settled(9))
-    assert book.take(9) is None
+        book.finish(4, done(9))
+    assert book.take_batch(9) is None
 
 
 def test_offsets_only_rise() -> None:
     book = ledger(4, 8)
     for offset in (8, 5):
-        with pytest.raises(UnsafeError, match="goes backwards"):
+        with pytest.raises(UnsafeError, match="must increase"):
             book.start(offset)
 
 
 def test_behind_a_cut_nothing_counts_whatever_became_of_it() -> None:
     book = ledger(0, 1, 2, 3, 4)
     for offset in (0, 3):
-        book.settle(offset, settled(offset))
-    assert (book.cut(2), book.cut(3)) == (3, 0)
-    book.settle(4, settled(4))
-    book.settle(1, settled(1))
+        book.finish(offset, done(offset))
+    assert (book.abandon_from(2), book.abandon_from(3)) == (3, 0)
+    book.finish(4, done(4))
+    book.finish(1, done(1))
     assert (len(book), book.ready) == (2, 2)
-    assert book.cut(1) == 0, "what is finished and waits to be settled stays"
-    batch = book.take(9)
+    assert book.abandon_from(1) == 0, "what is finished and waits to be settled stays"
+    batch = book.take_batch(9)
     assert batch is not None and batch.position == 2
 
 
 def test_after_revoke_it_is_mute() -> None:
     book = ledger(0, 1, 2)
-    book.settle(0, settled(0))
-    book.settle(1, settled(1))
+    book.finish(0, done(0))
+    book.finish(1, done(1))
     book.revoke()
-    book.settle(1, settled(1))
-    book.settle(99, settled(99))
+    book.finish(1, done(1))
+    book.finish(99, done(99))
     book.start(0)
-    assert (book.take(9), len(book)) == (None, 0)
+    assert (book.take_batch(9), len(book)) == (None, 0)
 
 
 def test_repr_shows_counts_only() -> None:
     book = ledger(0)
-    book.settle(0, settled(0))
+    book.finish(0, done(0))
     assert repr(book) == "PartitionLedger(adt/3: 0 open, 1 ready)"

@@ -1,24 +1,25 @@
-"""One agent over the bus in memory: order, bounds, batches and audit of what settles."""
+"""One agent over the bus in memory: order, limits, batches and audit of committed records."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from support.executors import EagerExecutor
-from support.runner_bench import A, B, Bench, virtual
+from support.marks import id_header
+from support.runner_bench import A, B, RunnerHarness, virtual
 from support.virtual import pass_time, run_virtual
 
-from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.outcomes import DEID_ID
-from deid_agent.agent.ports import Outcome, Record, Settled
-from deid_agent.errors import ConfigurationError, Reason
-from deid_agent.telemetry.metrics import LETTERS, MESSAGES
+from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.ports import Coordinates, FinishedRecord, Outcome, Record
+from deid_agent.model.errors import ConfigurationError, Reason
+from deid_agent.telemetry.metrics import DEAD_LETTERS, MESSAGES
 
 
 @virtual
 async def test_a_finite_source_is_settled_and_the_agent_ends() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.executor = EagerExecutor()
     bench.fill(300)
     bench.fill(3, b"bad", B)
@@ -29,21 +30,21 @@ async def test_a_finite_source_is_settled_and_the_agent_ends() -> None:
     assert not bench.executor.running
     assert bench.telemetry.registry.value(MESSAGES, "adt", "published") == 300
     assert bench.telemetry.registry.value(MESSAGES, "adt", "dead_lettered") == 3
-    assert bench.telemetry.registry.value(LETTERS, "MALFORMED") == 3
+    assert bench.telemetry.registry.value(DEAD_LETTERS, "MALFORMED") == 3
 
 
 @virtual
 async def test_an_output_says_where_it_came_from_once() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.cluster.produce(A, b"x", headers=((DEID_ID, b"forged"), ("x", b"00")))
     bench.executor = EagerExecutor()
     await bench.start()
-    assert bench.cluster.outputs(A)[0].headers == (("x", b"00"), (DEID_ID, b"adt/0/0"))
+    assert bench.cluster.outputs(A)[0].headers == (("x", b"00"), id_header(Coordinates("adt", 0, 0)))
 
 
 @virtual
 async def test_nothing_settles_past_an_unfinished_record() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.fill(5)
     task = bench.start()
     await pass_time(1)
@@ -58,7 +59,7 @@ async def test_nothing_settles_past_an_unfinished_record() -> None:
 
 @virtual
 async def test_the_audit_stands_before_a_record_settles() -> None:
-    bench = Bench(RunnerSettings(batch_records=2, linger_s=0))
+    bench = RunnerHarness(RunnerSettings(batch_records=2, linger_s=0))
     bench.fill(5)
     task = bench.start()
     await pass_time(1)
@@ -69,7 +70,7 @@ async def test_the_audit_stands_before_a_record_settles() -> None:
     bench.executor.finish_all()
     await task
     assert bench.audit.settled_before == [0, 2, 4]
-    assert [item.audit for item in bench.cluster.settled[A]] == [b"line of %d" % offset for offset in range(5)]
+    assert [item.audit for item in bench.cluster.finished[A]] == [b"line of %d" % offset for offset in range(5)]
     first, second = bench.audit.entries[:2]
     assert (first.outcome, first.input_digest, first.output_digest) == (Outcome.PUBLISHED, "i", "o")
     assert first.remarks == b'[{"path":"PID-5"}]'
@@ -78,7 +79,7 @@ async def test_the_audit_stands_before_a_record_settles() -> None:
 
 @virtual
 async def test_records_in_flight_are_bounded_and_flow_again() -> None:
-    bench = Bench(RunnerSettings(poll_limit=4, max_in_flight=12))
+    bench = RunnerHarness(RunnerSettings(poll_limit=4, max_in_flight=12))
     bench.fill(100)
     task = bench.start()
     most = 0
@@ -93,7 +94,7 @@ async def test_records_in_flight_are_bounded_and_flow_again() -> None:
 
 @virtual
 async def test_bytes_in_flight_are_bounded_and_one_large_record_still_passes() -> None:
-    bench = Bench(RunnerSettings(poll_limit=1, max_in_flight=50, max_in_flight_bytes=1000))
+    bench = RunnerHarness(RunnerSettings(poll_limit=1, max_in_flight=50, max_in_flight_bytes=1000))
     for _ in range(6):
         bench.cluster.produce(A, b"x" * 700)
     bench.cluster.produce(A, b"x" * 5000)
@@ -110,7 +111,7 @@ async def test_bytes_in_flight_are_bounded_and_one_large_record_still_passes() -
 
 @virtual
 async def test_a_partition_at_its_bound_does_not_hold_up_the_other() -> None:
-    bench = Bench(RunnerSettings(poll_limit=2, max_in_flight=4))
+    bench = RunnerHarness(RunnerSettings(poll_limit=2, max_in_flight=4))
     bench.fill(20)
     bench.fill(20, stream=B)
     task = bench.start()
@@ -129,22 +130,22 @@ async def test_a_partition_at_its_bound_does_not_hold_up_the_other() -> None:
 
 @virtual
 async def test_one_batch_at_a_time_and_never_larger_than_the_limit() -> None:
-    bench = Bench(RunnerSettings(batch_records=3, linger_s=0))
+    bench = RunnerHarness(RunnerSettings(batch_records=3, linger_s=0))
     bench.fill(8)
-    bench.cluster.hold("settle")
+    bench.cluster.hold("commit")
     task = bench.start()
     await pass_time(1)
     bench.executor.finish_all()
     await pass_time(10)
     assert [len(bench.audit.entries)] == [3]
-    bench.cluster.release("settle")
+    bench.cluster.release("commit")
     await task
     assert bench.audit.settled_before == [0, 3, 6]
 
 
 @virtual
 async def test_single_records_linger_so_that_batches_form() -> None:
-    bench = Bench(RunnerSettings(linger_s=5), finite=False)
+    bench = RunnerHarness(RunnerSettings(linger_s=5), finite=False)
     bench.fill(10)
     task = bench.start()
     await pass_time(1)
@@ -164,7 +165,7 @@ async def test_single_records_linger_so_that_batches_form() -> None:
 
 @virtual
 async def test_a_record_of_a_partition_that_is_not_ours_is_left_alone() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.executor = EagerExecutor()
     bench.fill(2)
     bench.fill(2, stream=B)
@@ -193,11 +194,11 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 def test_repr_holds_no_payload() -> None:
     async def check() -> None:
-        bench = Bench()
+        bench = RunnerHarness()
         bench.cluster.produce(A, b"Okonkwo")
         bench.executor = EagerExecutor()
         await bench.start()
-        items: list[Settled] = bench.cluster.settled[A]
-        assert "Okonkwo" not in repr((bench.runner, items, bench.audit.entries, bench.cluster.letters(A)))
+        items: list[FinishedRecord] = bench.cluster.finished[A]
+        assert "Okonkwo" not in repr((bench.runner, items, bench.audit.entries, bench.cluster.dead_letters(A)))
 
     run_virtual(check)

@@ -1,27 +1,27 @@
-"""A stop and a revoke: what is settled by the deadline, and what is left to the next owner."""
+"""A stop and a revocation: records committed by the deadline, and records left to the next owner."""
 
 import asyncio
 from collections.abc import Sequence
 
 from support.executors import ChoosyExecutor, EagerExecutor
-from support.runner_bench import A, B, Bench, virtual
+from support.memory_transport import MemoryTransport
+from support.runner_bench import A, B, RunnerHarness, virtual
 from support.virtual import pass_time
 
-from deid_agent.agent.flow import RunnerSettings
-from deid_agent.agent.ports import Listener, Partition
-from deid_agent.errors import LostError, TransientError
+from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.ports import AssignmentListener, Partition
+from deid_agent.model.errors import AssignmentLostError, TransientError
 from deid_agent.telemetry.metrics import REBALANCES
-from deid_agent.transport.memory import MemoryTransport
 
 
 @virtual
 async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
-    """A broker that says nothing must not keep a container past its grace, nor its group from dealing out anew."""
+    """A silent broker must not keep a container past its grace period, nor its group from rebalancing."""
     for how in ("stop", "revoke"):
-        bench = Bench(RunnerSettings(drain_s=10, settle_timeout_s=1000), finite=False)
+        bench = RunnerHarness(RunnerSettings(drain_s=10, commit_timeout_s=1000), finite=False)
         bench.fill(1)
         bench.executor = EagerExecutor()
-        bench.cluster.hold("settle")
+        bench.cluster.hold("commit")
         task = bench.start()
         await pass_time(1)
         if how == "revoke":
@@ -36,7 +36,7 @@ async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
 
 @virtual
 async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest() -> None:
-    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.fill(6)
     task = bench.start()
     await pass_time(1)
@@ -58,7 +58,7 @@ async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest
 
 @virtual
 async def test_stop_does_not_wait_longer_than_the_work_needs() -> None:
-    bench = Bench(RunnerSettings(drain_s=1000), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=1000), finite=False)
     bench.fill(2)
     task = bench.start()
     await pass_time(1)
@@ -72,8 +72,8 @@ async def test_stop_does_not_wait_longer_than_the_work_needs() -> None:
 
 @virtual
 async def test_stop_works_while_the_outside_is_away() -> None:
-    for operation in ("start", "poll", "settle"):
-        bench = Bench(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
+    for operation in ("start", "poll", "commit"):
+        bench = RunnerHarness(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
         bench.executor = EagerExecutor()
         bench.fill(1)
         bench.cluster.fail(operation, *[TransientError("away")] * 99)
@@ -88,10 +88,10 @@ async def test_stop_works_while_the_outside_is_away() -> None:
 
 @virtual
 async def test_a_drain_does_not_wait_for_a_partition_that_is_lost() -> None:
-    bench = Bench(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
     bench.executor = EagerExecutor()
     bench.fill(1)
-    bench.cluster.fail("settle", *[LostError("another owner")] * 99)
+    bench.cluster.fail("commit", *[AssignmentLostError("another owner")] * 99)
     task = bench.start()
     await pass_time(1)
     bench.runner.request_stop()
@@ -103,7 +103,7 @@ async def test_a_drain_does_not_wait_for_a_partition_that_is_lost() -> None:
 
 @virtual
 async def test_a_stop_while_a_finite_source_runs_dry_has_its_deadline() -> None:
-    bench = Bench(RunnerSettings(drain_s=10))
+    bench = RunnerHarness(RunnerSettings(drain_s=10))
     bench.fill(2)
     task = bench.start()
     await pass_time(1000)
@@ -116,7 +116,7 @@ async def test_a_stop_while_a_finite_source_runs_dry_has_its_deadline() -> None:
 
 @virtual
 async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() -> None:
-    bench = Bench(RunnerSettings(drain_s=10, linger_s=1000), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=10, linger_s=1000), finite=False)
     bench.fill(5)
     bench.fill(5, stream=B)
     bench.executor = ChoosyExecutor(deaf=True)
@@ -151,7 +151,7 @@ async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() ->
 
 @virtual
 async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() -> None:
-    bench = Bench(RunnerSettings(drain_s=20), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=20), finite=False)
     bench.fill(10)
     bench.executor = ChoosyExecutor(begun=4)
     task = bench.start()
@@ -173,7 +173,7 @@ async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() 
 class Deaf(MemoryTransport):
     """Overhears the first cancellation of its start, as a client library may."""
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: AssignmentListener) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -182,8 +182,8 @@ class Deaf(MemoryTransport):
 
 @virtual
 async def test_a_transport_that_overhears_a_stop_keeps_no_agent_running() -> None:
-    """It would hold its partitions and settle nothing of them, for ever."""
-    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    """It would hold its partitions and commit nothing, for ever."""
+    bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.transport = Deaf(bench.cluster, finite=False)
     bench.fill(3)
     task = bench.start()
@@ -197,13 +197,13 @@ async def test_a_transport_that_overhears_a_stop_keeps_no_agent_running() -> Non
 
 @virtual
 async def test_a_stop_does_not_wait_for_workers_that_start() -> None:
-    """Each loads its models, which takes minutes where there are many and few cores."""
+    """Each worker loads its models, which takes minutes with many workers on few cores."""
 
     class Slow(EagerExecutor):
         async def start(self) -> None:
             await asyncio.sleep(100)
 
-    bench = Bench(RunnerSettings(drain_s=10), finite=False)
+    bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.executor = Slow()
     task = bench.start()
     await pass_time(1)
@@ -215,19 +215,19 @@ async def test_a_stop_does_not_wait_for_workers_that_start() -> None:
 
 @virtual
 async def test_a_flow_that_outlives_its_drain_forgets_nothing_of_its_heir() -> None:
-    """A broker that is gone may hold a settle for longer than a rebalance waits; then the partition comes back."""
-    bench = Bench(RunnerSettings(drain_s=2), finite=False)
+    """With a dead broker a commit may take longer than the rebalance timeout; then the partition is assigned again."""
+    bench = RunnerHarness(RunnerSettings(drain_s=2), finite=False)
     bench.fill(3)
     task = bench.start()
     await pass_time(1)
     runner = bench.runner
-    old = runner._flows[A]
+    old = runner._processors[A]
     await runner.assigned([A])
-    heir = runner._flows[A]
+    heir = runner._processors[A]
     assert heir is not old
     heir.take(bench.cluster.logs[A][0])
     assert bench.executor.waiting == 1
-    old.end()
+    old.close()
     assert bench.executor.waiting == 1, "the record of the new flow"
     runner.request_stop()
     await pass_time(5)

@@ -1,4 +1,4 @@
-"""What fails outside and inside: tried again, refused, or the end of the agent."""
+"""Failures outside and inside the agent: retried, refused, or the end of the agent."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,20 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.executors import EagerExecutor
-from support.runner_bench import A, Bench, virtual
+from support.memory_transport import MemoryTransport
+from support.runner_bench import A, RunnerHarness, virtual
 from support.virtual import pass_time
 
-from deid_agent.agent.deadletter import LetterLimit
-from deid_agent.agent.flow import RunnerSettings
-from deid_agent.agent.ports import DeadLetter, Partition, Record, Settled
-from deid_agent.errors import ConfigurationError, OversizeError, Reason, RejectedError, TransientError, UnsafeError
+from deid_agent.agent.outcomes import DeadLetterLimit
+from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.ports import DeadLetter, FinishedRecord, Partition, Record
+from deid_agent.model.errors import (
+    ConfigurationError,
+    OversizeError,
+    Reason,
+    RejectedError,
+    TransientError,
+    UnsafeError,
+)
 from deid_agent.telemetry.events import Retrying
-from deid_agent.transport.memory import MemoryTransport
 
 
 @virtual
 async def test_a_failing_audit_settles_nothing_and_stops() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
     bench.audit.error = UnsafeError("the audit file cannot be written")
@@ -31,30 +38,30 @@ async def test_a_failing_audit_settles_nothing_and_stops() -> None:
 
 @virtual
 async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
-    bench = Bench(RunnerSettings(linger_s=0, retry_first_s=1, retry_most_s=4))
+    bench = RunnerHarness(RunnerSettings(linger_s=0, retry_first_s=1, retry_most_s=4))
     bench.fill(3)
     bench.executor = EagerExecutor()
     bench.cluster.fail("start", TransientError("away"))
     bench.cluster.fail("poll", TransientError("away"), TransientError("away"))
-    bench.cluster.fail("settle", *[TransientError("away")] * 4)
+    bench.cluster.fail("commit", *[TransientError("away")] * 4)
     await bench.start()
     assert bench.offsets() == [0, 1, 2]
     assert len(bench.audit.entries) == 3
     told = [e for e in bench.telemetry.events if isinstance(e, Retrying)]
     assert {e.why for e in told} == {"away"}
     retries = [(e.operation, e.attempt, e.delay_s) for e in told]
-    settles = [("settle", 1, 1), ("settle", 2, 2), ("settle", 3, 4), ("settle", 4, 4)]
+    settles = [("commit", 1, 1), ("commit", 2, 2), ("commit", 3, 4), ("commit", 4, 4)]
     assert retries == [("start", 1, 1), ("poll", 1, 1), ("poll", 2, 2), *settles]
-    # The first wait for a settle is cut short: the source has run dry, so draining begins.
+    # The first wait of a commit is cut short: the source is exhausted, so the drain begins.
     assert asyncio.get_running_loop().time() == pytest.approx(1 + 3 + 2 + 4 + 4, abs=0.5)
 
 
 @virtual
 async def test_an_unsafe_failure_stops_the_agent() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
-    bench.cluster.fail("settle", UnsafeError("fenced"))
+    bench.cluster.fail("commit", UnsafeError("fenced"))
     with pytest.raises(UnsafeError, match="fenced"):
         await bench.start()
     assert bench.offsets() == []
@@ -63,24 +70,24 @@ async def test_an_unsafe_failure_stops_the_agent() -> None:
 
 @virtual
 async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
-    bench.cluster.fail("settle", OversizeError(1, "raise the limit"))
+    bench.cluster.fail("commit", OversizeError(1, "raise the limit"))
     await bench.start()
-    settled = bench.cluster.settled[A]
-    assert [item.outcome for item in settled] == ["published", "dead_lettered", "published"]
-    assert settled[1].letter == DeadLetter(Reason.RESOURCE, "publish", "output")
+    finished = bench.cluster.finished[A]
+    assert [item.outcome for item in finished] == ["published", "dead_lettered", "published"]
+    assert finished[1].dead_letter == DeadLetter(Reason.RESOURCE, "publish", "output")
     last = {entry.coordinates.offset: (entry.outcome, entry.reason) for entry in bench.audit.entries}
     assert last == {0: ("published", ""), 1: ("dead_lettered", "RESOURCE"), 2: ("published", "")}
 
 
 @virtual
 async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
     bench.fill(1, b"bad")
     bench.executor = EagerExecutor()
-    bench.cluster.fail("settle", OversizeError(0, "raise the limit"))
+    bench.cluster.fail("commit", OversizeError(0, "raise the limit"))
     with pytest.raises(UnsafeError, match="raise the limit"):
         await bench.start()
     assert bench.offsets() == []
@@ -88,8 +95,8 @@ async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
 
 @virtual
 async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
-    limit = LetterLimit(run=3, ratio=1.0, window=100)
-    bench = Bench(RunnerSettings(letters=limit, batch_records=2, linger_s=0))
+    limit = DeadLetterLimit(run=3, ratio=1.0, window=100)
+    bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=2, linger_s=0))
     bench.executor = EagerExecutor()
     bench.fill(10, b"bad")
     with pytest.raises(UnsafeError, match="too many records refused at adt/0/3"):
@@ -100,19 +107,20 @@ async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
 class Picky(MemoryTransport):
     """Its receiver takes no output of a payload that begins with ``unwanted``."""
 
-    async def settle(self, stream: Partition, batch: Sequence[Settled], position: int) -> None:
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         for item in batch:
             if item.output is not None and item.output.payload.startswith(b"clean unwanted"):
                 raise RejectedError(item.record.coordinates.offset, "the receiver says no")
-        await super().settle(stream, batch, position)
+        await super().commit(stream, batch, position)
 
 
 KINDS = {".": b"good", "x": b"bad", "o": b"unwanted"}
 
 
-def settled_of(feed: str, limit: LetterLimit, batch: int) -> tuple[str, str]:
-    """What settled of a feed (``x`` refused by a worker, ``o`` by the receiver), as letters, and why it ended there."""
-    bench, why = Bench(RunnerSettings(letters=limit, batch_records=batch, linger_s=0 if batch == 1 else 0.05)), ""
+def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]:
+    """The outcomes of a feed (``x`` refused by a worker, ``o`` by the receiver) as letters, and why it ended."""
+    bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=batch, linger_s=0 if batch == 1 else 0.05))
+    why = ""
 
     @virtual
     async def run() -> None:
@@ -127,28 +135,28 @@ def settled_of(feed: str, limit: LetterLimit, batch: int) -> tuple[str, str]:
             why = str(error)
 
     run()
-    settled = bench.cluster.settled[A]
-    assert [item.outcome == "dead_lettered" for item in settled] == [kind != "." for kind in feed[: len(settled)]]
-    return feed[: len(settled)], why
+    finished = bench.cluster.finished[A]
+    assert [item.outcome == "dead_lettered" for item in finished] == [kind != "." for kind in feed[: len(finished)]]
+    return feed[: len(finished)], why
 
 
 @pytest.mark.parametrize("batch", [1, 7, 200])
 @pytest.mark.parametrize(
     ("limit", "feed", "at"),
     [
-        (LetterLimit(run=20, ratio=1.0, window=1000), "o" * 400, 20),
-        (LetterLimit(run=20, ratio=1.0, window=1000), ".." + "ox" * 200, 22),
-        (LetterLimit(run=400, ratio=0.5, window=40), "o" * 400, 39),
-        (LetterLimit(run=400, ratio=0.9, window=40), "o" * 400, 39),
-        (LetterLimit(run=400, ratio=0.5, window=40), "o." * 60 + "oo" * 100, 121),
+        (DeadLetterLimit(run=20, ratio=1.0, window=1000), "o" * 400, 20),
+        (DeadLetterLimit(run=20, ratio=1.0, window=1000), ".." + "ox" * 200, 22),
+        (DeadLetterLimit(run=400, ratio=0.5, window=40), "o" * 400, 39),
+        (DeadLetterLimit(run=400, ratio=0.9, window=40), "o" * 400, 39),
+        (DeadLetterLimit(run=400, ratio=0.5, window=40), "o." * 60 + "oo" * 100, 121),
     ],
 )
 def test_what_the_receiver_refuses_stops_the_agent_as_soon_as_what_workers_refuse(
-    limit: LetterLimit, feed: str, at: int, batch: int
+    limit: DeadLetterLimit, feed: str, at: int, batch: int
 ) -> None:
-    settled, why = settled_of(feed, limit, batch)
+    finished, why = settled_of(feed, limit, batch)
     assert f"too many records refused at adt/0/{at} (" in why
-    assert at - batch < len(settled) <= at
+    assert at - batch < len(finished) <= at
     workers, _ = settled_of(feed.replace("o", "x"), limit, 1)
     assert len(workers) == at, "the same limit"
 
@@ -156,7 +164,7 @@ def test_what_the_receiver_refuses_stops_the_agent_as_soon_as_what_workers_refus
 @pytest.mark.parametrize("batch", [1, 7, 200])
 @pytest.mark.parametrize("feed", ["ooo." * 100, "o.x." * 100, "." * 30 + "o" * 20, "o" * 20])
 def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
-    assert settled_of(feed, LetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
+    assert settled_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
 
 
 @settings(max_examples=100, deadline=None)
@@ -165,7 +173,7 @@ def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
     feed: str, run: int, ratio: float, batch: int
 ) -> None:
     """Against a count of the feed itself, for which it makes no difference who refuses and when."""
-    settled, why = settled_of(feed, LetterLimit(run, ratio, window=10), batch)
+    finished, why = settled_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
     refused = [kind != "." for kind in feed]
     over = (
         end
@@ -174,25 +182,25 @@ def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
         or (end >= 10 and sum(refused[end - 10 : end]) > ratio * 10)
     )
     if (first := next(over, None)) is None:
-        assert (settled, why) == (feed, "")
+        assert (finished, why) == (feed, "")
     else:
         assert "too many records refused" in why
-        assert first - 1 - batch < len(settled) < first
+        assert first - 1 - batch < len(finished) < first
 
 
 @virtual
 async def test_a_settle_without_an_end_stops_the_agent() -> None:
-    bench = Bench(RunnerSettings(settle_timeout_s=7))
+    bench = RunnerHarness(RunnerSettings(commit_timeout_s=7))
     bench.fill(1)
     bench.executor = EagerExecutor()
-    bench.cluster.hold("settle")
-    with pytest.raises(UnsafeError, match="settle of adt/0 took too long"):
+    bench.cluster.hold("commit")
+    with pytest.raises(UnsafeError, match="commit of adt/0 took too long"):
         await bench.start()
 
 
 @virtual
 async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_records() -> None:
-    bench = Bench(RunnerSettings(poll_timeout_s=7))
+    bench = RunnerHarness(RunnerSettings(poll_timeout_s=7))
     bench.cluster.hold("poll")
     bench.fill(1)
     with pytest.raises(UnsafeError, match="poll of the transport"):
@@ -201,7 +209,7 @@ async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_reco
 
 @virtual
 async def test_an_unexpected_fault_stops_the_agent_without_its_text() -> None:
-    bench = Bench(finite=False)
+    bench = RunnerHarness(finite=False)
     bench.fill(1)
     task = bench.start()
     await pass_time(1)
@@ -219,7 +227,7 @@ async def test_an_unexpected_fault_stops_the_agent_without_its_text() -> None:
 
 @virtual
 async def test_a_factory_that_fails_stops_the_start() -> None:
-    bench = Bench()
+    bench = RunnerHarness()
 
     async def start() -> None:
         raise ConfigurationError("bad rules")
@@ -232,7 +240,7 @@ async def test_a_factory_that_fails_stops_the_start() -> None:
 
 @virtual
 async def test_a_start_that_stays_away_is_given_up_with_what_was_wrong() -> None:
-    bench = Bench(RunnerSettings(start_timeout_s=20))
+    bench = RunnerHarness(RunnerSettings(start_timeout_s=20))
     bench.cluster.fail("start", *[TransientError("no leader yet")] * 99)
     task = bench.start()
     await pass_time(21)

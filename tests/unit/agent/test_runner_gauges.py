@@ -1,18 +1,18 @@
-"""What the agent tells of itself while it runs."""
+"""The gauges that a running agent reports."""
 
 import pytest
-from support.runner_bench import A, Bench, virtual
+from support.runner_bench import A, RunnerHarness, virtual
 from support.virtual import pass_time
 
-from deid_agent.agent.flow import RunnerSettings
 from deid_agent.agent.job import Processed
-from deid_agent.telemetry.events import RecordSettled
-from deid_agent.telemetry.metrics import INFLIGHT, LAG, PHI, QUEUE, READY, SETTLE_SECONDS, STAGE_SECONDS, WORKERS
+from deid_agent.agent.partition import RunnerSettings
+from deid_agent.telemetry.events import RecordFinished
+from deid_agent.telemetry.metrics import COMMIT_SECONDS, INFLIGHT, LAG, PHI, QUEUE, READY, STAGE_SECONDS, WORKERS
 
 
 @virtual
 async def test_health_and_gauges_follow() -> None:
-    bench = Bench(RunnerSettings(linger_s=0), finite=False)
+    bench = RunnerHarness(RunnerSettings(linger_s=0), finite=False)
     bench.fill(3)
     task = bench.start()
     await pass_time(2.5)
@@ -33,7 +33,7 @@ async def test_health_and_gauges_follow() -> None:
 
 @virtual
 async def test_waiting_is_timed_and_counted() -> None:
-    bench = Bench(RunnerSettings(linger_s=0.5), finite=False)
+    bench = RunnerHarness(RunnerSettings(linger_s=0.5), finite=False)
     bench.fill(3)
     running = bench.start()
     await pass_time(2.1)
@@ -43,17 +43,17 @@ async def test_waiting_is_timed_and_counted() -> None:
     bench.executor.finish_all()
     bench.runner.request_stop()
     await running
-    queued, settled = registry.histogram(STAGE_SECONDS, "queue"), registry.histogram(STAGE_SECONDS, "settle")
+    queued, finished = registry.histogram(STAGE_SECONDS, "queue"), registry.histogram(STAGE_SECONDS, "commit")
     assert queued.count == 3
     assert queued.sum == pytest.approx(3 * 2.1, abs=0.1)
-    assert settled.count == 3
-    assert registry.histogram(SETTLE_SECONDS).count == 1
-    assert [e.outcome for e in bench.telemetry.events if isinstance(e, RecordSettled)] == ["published"] * 3
+    assert finished.count == 3
+    assert registry.histogram(COMMIT_SECONDS).count == 1
+    assert [e.outcome for e in bench.telemetry.events if isinstance(e, RecordFinished)] == ["published"] * 3
 
 
 @virtual
 async def test_a_partition_that_is_taken_away_leaves_no_gauge() -> None:
-    bench = Bench(finite=False)
+    bench = RunnerHarness(finite=False)
     bench.fill(3)
     running = bench.start()
     await pass_time(2)

@@ -5,28 +5,27 @@ import pytest
 from fhir.resources.auditevent import AuditEvent
 from support.trails import BUILD, entry, written
 
-from deid_agent.agent.audit import Entry
-from deid_agent.agent.ports import Coordinates, Outcome
-from deid_agent.audit.entries import Choice, audit_event, counts, read
-from deid_agent.audit.lines import build_id
-from deid_agent.errors import ConfigurationError
+from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
+from deid_agent.audit.reading import EntryFilter, audit_event, read_entries, value_counts
+from deid_agent.audit.storage import build_id
+from deid_agent.model.errors import ConfigurationError
 
 REMARKS = (
     b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2},'
     b'{"path":"OBX-5[1]","type":"DATE","method":"shift","source":"date-us","count":1}]'
 )
-LETTER = Entry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
+LETTER = AuditEntry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
 
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
     good = [entry(0, input_digest="aa", output_digest="bb", remarks=REMARKS), entry(1)]
-    await written(tmp_path / "audit", [good, [LETTER], [Entry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
+    await written(tmp_path / "audit", [good, [LETTER], [AuditEntry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
     return tmp_path / "audit"
 
 
 def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
-    items = list(read(folder))
+    items = list(read_entries(folder))
     assert [(item["topic"], item["offset"], item["place"]) for item in items] == [
         ("adt", 0, "00000001.jsonl:3"),
         ("adt", 1, "00000001.jsonl:4"),
@@ -34,31 +33,31 @@ def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
         ("adt", 2, "00000001.jsonl:6"),
     ]
     assert {str(item["build"]) for item in items} == {str({"id": build_id(BUILD), **BUILD})}
-    assert list(counts(items[0])) == [("PATIENT", 2), ("DATE", 1)]
+    assert list(value_counts(items[0])) == [("PATIENT", 2), ("DATE", 1)]
 
 
 @pytest.mark.parametrize(
     ("choice", "offsets"),
     [
-        (Choice(), [0, 1, 3, 2]),
-        (Choice(topic="fhir"), [3]),
-        (Choice(topic="adt", partition=0, offset=1), [1]),
-        (Choice(outcome="suppressed"), [2]),
-        (Choice(reason="LEAK"), [3]),
-        (Choice(partition=0, reason="LEAK"), []),
+        (EntryFilter(), [0, 1, 3, 2]),
+        (EntryFilter(topic="fhir"), [3]),
+        (EntryFilter(topic="adt", partition=0, offset=1), [1]),
+        (EntryFilter(outcome="suppressed"), [2]),
+        (EntryFilter(reason="LEAK"), [3]),
+        (EntryFilter(partition=0, reason="LEAK"), []),
     ],
 )
-def test_a_choice_takes_what_it_says(folder: Path, choice: Choice, offsets: list[int]) -> None:
-    assert [item["offset"] for item in read(folder, choice)] == offsets
+def test_a_choice_takes_what_it_says(folder: Path, choice: EntryFilter, offsets: list[int]) -> None:
+    assert [item["offset"] for item in read_entries(folder, choice)] == offsets
 
 
 def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
-    items = list(read(folder))
+    items = list(read_entries(folder))
     # What fhir.resources takes, and writes as it stands.
     events = [json.loads(AuditEvent.model_validate(audit_event(item)).model_dump_json()) for item in items]
     assert [event["id"] for event in events] == [item["chain"] for item in items]
     assert [event["outcome"]["code"]["code"] for event in events] == ["success", "success", "error", "success"]
-    first, _, letter, _ = events
+    first, _, dead_letter, _ = events
     assert first["code"]["coding"][0]["code"] == "deidentify"
     assert first["entity"][0]["what"]["identifier"]["value"] == "adt/0/0"
     told = {(detail["type"]["text"], detail["valueString"]) for e in first["entity"] for detail in e["detail"]}
@@ -68,7 +67,7 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
         ("policy", "p:ab"),
         ("key", "0badc0de"),
     }
-    assert letter["outcome"]["detail"][0]["text"] == "dead_lettered LEAK"
+    assert dead_letter["outcome"]["detail"][0]["text"] == "dead_lettered LEAK"
     assert first["recorded"].startswith("2023-11-14T22:13:20.123")
 
 
@@ -76,14 +75,14 @@ def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) ->
     path = folder / "00000001.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"kind":"entry","to')
-    assert len(list(read(folder))) == 4
+    assert len(list(read_entries(folder))) == 4
     path.write_bytes(whole + b'{"kind":"entry","to\n')
     with pytest.raises(ConfigurationError, match=r"00000001.jsonl:8 cannot be read; verify it"):
-        list(read(folder))
+        list(read_entries(folder))
 
 
 @pytest.mark.parametrize("forged", ["x", 7, None, {}, ["x", None, 3, []], [{"count": "many"}], [{"count": -1}], [{}]])
 def test_remarks_of_another_form_count_as_none(folder: Path, forged: object) -> None:
-    item = {**next(read(folder)), "remarks": forged}
-    assert sum(count for _, count in counts(item)) == 0
+    item = {**next(read_entries(folder)), "remarks": forged}
+    assert sum(count for _, count in value_counts(item)) == 0
     AuditEvent.model_validate(audit_event(item))

@@ -3,32 +3,31 @@ import json
 import pytest
 from support.trails import BUILD, OTHER, SIGNER, entry
 
-from deid_agent.agent.audit import Entry
-from deid_agent.agent.ports import Coordinates, Outcome
-from deid_agent.audit.lines import (
+from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
+from deid_agent.audit.storage import (
     START,
     TAIL,
-    Kind,
-    Place,
+    ChainPosition,
+    LineKind,
     build_id,
-    chain_of,
-    entry_body,
+    chain_value,
+    encode_entry,
+    encode_segment,
+    encode_statement,
     is_public_key,
     is_signed,
-    segment_body,
-    statement,
-    tail_of,
+    line_end,
 )
-from deid_agent.key import DEMO, Key
+from deid_agent.config.secrets import DEMO_KEY, SecretKey
 
 
 def whole(body: bytes) -> bytes:
-    return body + tail_of(chain_of(START, body))
+    return body + line_end(chain_value(START, body))
 
 
 def test_an_entry_holds_what_happened_and_names_its_build() -> None:
     full = entry(7, input_digest="i", output_digest="o", remarks=b'[{"path":"PID-5","count":2}]')
-    line = whole(entry_body(full, "b1", 12.3456))
+    line = whole(encode_entry(full, "b1", 12.3456))
     assert line.startswith(b'{"kind":"entry",')
     assert line.endswith(b'"}\n')
     found = json.loads(line)
@@ -48,30 +47,30 @@ def test_an_entry_holds_what_happened_and_names_its_build() -> None:
 
 
 def test_a_refusal_says_why() -> None:
-    letter = Entry(Coordinates("adt", 0, 1), Outcome.DEAD_LETTERED, "POISON", "PID-5", "worker", 3)
-    line = json.loads(whole(entry_body(letter, "", 0)))
+    dead_letter = AuditEntry(Coordinates("adt", 0, 1), Outcome.DEAD_LETTERED, "POISON", "PID-5", "worker", 3)
+    line = json.loads(whole(encode_entry(dead_letter, "", 0)))
     names = ("outcome", "reason", "where", "stage", "attempts")
     assert [line[name] for name in names] == ["dead_lettered", "POISON", "PID-5", "worker", 3]
 
 
 def test_a_replay_says_where_its_record_first_stood() -> None:
-    line = json.loads(whole(entry_body(entry(7, replay_of=Coordinates("adt", 0, 3)), "", 0)))
+    line = json.loads(whole(encode_entry(entry(7, replay_of=Coordinates("adt", 0, 3)), "", 0)))
     assert line["replay_of"] == "adt/0/3"
 
 
 def test_remarks_never_break_a_line() -> None:
-    assert whole(entry_body(entry(1, remarks=b"[\n]"), "", 0)).count(b"\n") == 1
+    assert whole(encode_entry(entry(1, remarks=b"[\n]"), "", 0)).count(b"\n") == 1
 
 
 def test_a_segment_says_what_it_follows_and_under_what_its_records_were_made() -> None:
-    line = json.loads(whole(segment_body(3, Place(9, b"ab"), SIGNER.public, BUILD, 1)))
+    line = json.loads(whole(encode_segment(3, ChainPosition(9, b"ab"), SIGNER.public, BUILD, 1)))
     assert (line["segment"], line["lines"], line["previous"], line["public_key"]) == (3, 9, "ab", SIGNER.public)
     assert line["build"] == {"id": build_id(BUILD), **BUILD}
     assert build_id(dict(reversed(BUILD.items()))) == build_id(BUILD) != build_id({**BUILD, "key": "other"})
 
 
 def test_a_signature_covers_all_that_stands_before_it_and_nothing_may_follow() -> None:
-    body = SIGNER.signed(statement(Kind.CHECKPOINT, Place(4, b"cd"), 1))
+    body = SIGNER.sign(encode_statement(LineKind.CHECKPOINT, ChainPosition(4, b"cd"), 1))
     assert is_signed(body, SIGNER.public)
     assert not is_signed(body, OTHER.public)
     assert not is_signed(body.replace(b'"lines":4', b'"lines":5'), SIGNER.public)
@@ -88,11 +87,11 @@ def test_what_is_no_public_key(text: str) -> None:
 
 
 def test_the_tail_is_what_a_chain_value_does_not_cover() -> None:
-    assert len(tail_of(START)) == TAIL == 77
+    assert len(line_end(START)) == TAIL == 77
 
 
 def test_the_signing_key_tells_nothing_of_the_secret_and_differs_with_it() -> None:
-    seeds = {Key(bytes([n]) * 32).audit_seed for n in range(3)} | {DEMO.audit_seed}
+    seeds = {SecretKey(bytes([n]) * 32).audit_seed for n in range(3)} | {DEMO_KEY.audit_seed}
     assert len(seeds) == 4
-    assert "5920e7" not in repr(Key(bytes(32)))
+    assert "5920e7" not in repr(SecretKey(bytes(32)))
     assert repr(SIGNER) == f"Signer({SIGNER.public})"

@@ -4,22 +4,22 @@ from pathlib import Path
 import pytest
 from support.trails import TRUSTED, entry, trail, written
 
-from deid_agent.audit.folder import segments
-from deid_agent.audit.verify import Stream, verify
-from deid_agent.errors import ConfigurationError
+from deid_agent.audit.reading import PartitionSummary, verify_trail
+from deid_agent.audit.storage import segment_files
+from deid_agent.model.errors import ConfigurationError
 
 
 def test_a_stream_counts_what_is_absent_and_what_came_again() -> None:
-    stream = Stream()
+    stream = PartitionSummary()
     for offset in (5, 6, 9, 8, 9, 12):
-        stream.see(offset)
+        stream.add(offset)
     assert (stream.entries, stream.first, stream.last, stream.absent, stream.repeated) == (6, 5, 12, 4, 2)
 
 
 async def test_offsets_that_are_absent_or_repeated_are_no_faults(tmp_path: Path) -> None:
     await written(tmp_path / "audit", [[entry(0), entry(1)], [entry(1), entry(4)], [entry(7, 2)]])
-    report = verify(tmp_path / "audit", TRUSTED)
-    assert (report.faults, report.doubts) == ([], [])
+    report = verify_trail(tmp_path / "audit", TRUSTED)
+    assert (report.faults, report.warnings) == ([], [])
     stream = report.streams["adt/0"]
     assert (stream.absent, stream.repeated) == (2, 1)
     assert report.streams["adt/2"].entries == 1
@@ -30,33 +30,33 @@ async def test_what_is_not_signed_yet_is_counted_and_no_fault(tmp_path: Path) ->
     log = trail(tmp_path / "audit")
     await log.append([entry(0)])
     await log.append([entry(1), entry(2)])
-    report = verify(tmp_path / "audit", TRUSTED)
+    report = verify_trail(tmp_path / "audit", TRUSTED)
     assert report.faults == []
-    assert [(doubt.code, doubt.detail) for doubt in report.doubts] == [
-        ("UNSIGNED", "3 entries stand behind the last checkpoint")
+    assert [(doubt.code, doubt.detail) for doubt in report.warnings] == [
+        ("UNSIGNED", "3 entries after the last checkpoint")
     ]
     await log.close()
-    assert verify(tmp_path / "audit", TRUSTED).doubts == []
+    assert verify_trail(tmp_path / "audit", TRUSTED).warnings == []
 
 
 async def test_a_folder_without_segments_is_a_fault_and_a_trail_without_entries_is_none(tmp_path: Path) -> None:
     (tmp_path / "audit").mkdir()
-    assert [fault.code for fault in verify(tmp_path / "audit").faults] == ["SEGMENT"]
+    assert [fault.code for fault in verify_trail(tmp_path / "audit").faults] == ["SEGMENT"]
     with pytest.raises(ConfigurationError, match="nowhere"):
-        verify(tmp_path / "nowhere")
+        verify_trail(tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="kept"):
-        verify(tmp_path / "audit", kept=tmp_path / "kept.json")
+        verify_trail(tmp_path / "audit", kept=tmp_path / "kept.json")
 
 
 async def test_the_first_segments_alone_end_before_the_head(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(n)] for n in range(5)])
-    path = segments(folder)[1]
+    path = segment_files(folder)[1]
     shutil.copy(path, folder / "00000002.jsonl")
-    assert {fault.code for fault in verify(folder, TRUSTED).faults} >= {"SEGMENT", "CHAIN", "COUNT"}
+    assert {fault.code for fault in verify_trail(folder, TRUSTED).faults} >= {"SEGMENT", "CHAIN", "COUNT"}
     (folder / "00000002.jsonl").write_bytes(b"")
     (folder / "00000003.jsonl").write_bytes(b"")
-    assert [(fault.code, fault.segment) for fault in verify(folder, TRUSTED).faults] == [
+    assert [(fault.code, fault.segment) for fault in verify_trail(folder, TRUSTED).faults] == [
         ("SEGMENT", "00000002.jsonl"),
         ("HEAD", "head.json"),
     ]
@@ -64,15 +64,15 @@ async def test_the_first_segments_alone_end_before_the_head(tmp_path: Path) -> N
 
 async def test_lines_that_fit_but_are_none_of_a_trail_are_told(tmp_path: Path) -> None:
     """What somebody with the chain, but no idea of the form, would add behind the last checkpoint."""
-    from deid_agent.audit.lines import chain_of, tail_of  # noqa: PLC0415
+    from deid_agent.audit.storage import chain_value, line_end  # noqa: PLC0415
 
     folder = tmp_path / "audit"
     await written(folder, [[entry(0)]])
-    path = segments(folder)[1]
+    path = segment_files(folder)[1]
     for body in (b'{"kind":"note"', b'{"kind":"entry","topic":nothing'):
         chain = path.read_bytes()[-67:-3]
         with path.open("ab") as file:
-            file.write(body + tail_of(chain_of(chain, body)))
-    report = verify(folder, TRUSTED)
+            file.write(body + line_end(chain_value(chain, body)))
+    report = verify_trail(folder, TRUSTED)
     assert [(fault.code, fault.line) for fault in report.faults] == [("LINE", 5), ("LINE", 6)]
-    assert [doubt.code for doubt in report.doubts] == ["UNSIGNED"]
+    assert [doubt.code for doubt in report.warnings] == ["UNSIGNED"]

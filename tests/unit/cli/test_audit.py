@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.keys import KEY
 from support.trails import OTHER, SIGNER, entry, trail, written
 
-from deid_agent.audit.lines import Signer
+from deid_agent.audit.storage import Signer
 from deid_agent.cli import main
-from deid_agent.key import DEMO, Key
+from deid_agent.config.secrets import DEMO_KEY, SecretKey
 
-DEMO_PUBLIC = Signer(DEMO.audit_seed).public
+DEMO_PUBLIC = Signer(DEMO_KEY.audit_seed).public
 
 
 def call(*words: object) -> Result:
@@ -39,7 +40,7 @@ def test_a_sound_trail_ends_with_0(folder: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "adt/0: offsets 0 to 2, 3 entries, 0 offsets absent, 0 repeated",
-        f"sound: 1 segments, 6 lines, 3 entries, 2 checkpoints, signed by {SIGNER.public}",
+        f"sound: 1 segment, 6 lines, 3 entries, 2 checkpoints, signed by {SIGNER.public}",
     ]
     assert done.stderr == ""
 
@@ -66,7 +67,7 @@ def test_many_faults_are_told_by_their_number(folder: Path) -> None:
     path.write_bytes(path.read_bytes() + b"{}\n" * 500)
     lines = call("verify", folder).stdout.splitlines()
     assert len(lines) < 120
-    assert "more faults; --json tells all" in "\n".join(lines)
+    assert "more faults; --json shows all" in "\n".join(lines)
     assert len(call("verify", folder, "--json").stdout.splitlines()) > 500
 
 
@@ -77,7 +78,7 @@ def test_without_a_key_no_more_than_consistency_is_said_to_be_shown(folder: Path
 
 
 def test_the_configured_key_says_who_may_have_signed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEID_KEY", "ab" * 32)
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
     done = call("verify", folder)
     assert done.exit_code == 1
     assert "KEY: signed by the key" in done.stdout
@@ -86,11 +87,11 @@ def test_the_configured_key_says_who_may_have_signed(folder: Path, monkeypatch: 
 
 
 def test_the_public_key_is_that_of_the_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DEID_KEY", "ab" * 32)
-    public = Signer(Key(b"\xab" * 32).audit_seed).public
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
+    public = Signer(SecretKey(KEY).audit_seed).public
     assert call("key").stdout == f"{public}\n"
     secret = tmp_path / "deid.key"
-    secret.write_bytes(b"\xab" * 32)
+    secret.write_bytes(KEY)
     secret.chmod(0o600)
     monkeypatch.delenv("DEID_KEY")
     assert call("key", "--key-file", secret).stdout == f"{public}\n"
@@ -154,9 +155,28 @@ def test_a_trail_cannot_write_to_the_terminal(folder: Path) -> None:
 
 
 def test_show_and_export_choose(folder: Path, tmp_path: Path) -> None:
-    assert call("show", folder, "--offset", 1).stdout == "2023-11-14T22:13:20.123+00:00 adt/0/1 published 0\n"
+    assert call("show", folder, "--offset", 1).stdout == "2023-11-14T22:13:20Z adt/0/1 published 0\n"
     (line,) = call("export", folder, "--offset", 2).stdout.splitlines()
     assert json.loads(line)["build"]["key"] == "0badc0de"
     call("export", folder, "--form", "fhir", "--out", tmp_path / "events.ndjson")
     events = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
     assert [event["resourceType"] for event in events] == ["AuditEvent"] * 3
+
+
+def test_an_entry_is_found_by_the_id_of_its_output(tmp_path: Path) -> None:
+    marked = [entry(0, id="aa" * 16), entry(1, id="bb" * 16), entry(2)]
+    asyncio.run(written(tmp_path / "audit", [marked]))
+    (line,) = call("show", tmp_path / "audit", "--id", "bb" * 16).stdout.splitlines()
+    assert " adt/0/1 " in line
+    assert call("show", tmp_path / "audit", "--id", "cc" * 16).stdout == ""
+    (exported,) = call("export", tmp_path / "audit", "--id", "aa" * 16).stdout.splitlines()
+    assert (json.loads(exported)["deid_id"], json.loads(exported)["offset"]) == ("aa" * 16, 0)
+    assert json.loads(call("export", tmp_path / "audit", "--offset", 2).stdout).get("deid_id") is None
+
+
+def test_an_export_overwrites_no_file(folder: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "events.ndjson"
+    earlier.write_text("of an earlier export")
+    done = call("export", folder, "--out", earlier)
+    assert (done.exit_code, earlier.read_text()) == (2, "of an earlier export")
+    assert f"--out {earlier}: exists" in done.stderr

@@ -118,7 +118,7 @@ def test_notes_that_one_side_lacks_are_told(tmp_path: Path) -> None:
     pred.write_text('{"id": "n1", "spans": []}\n{"id": "n9", "spans": []}\n', "utf-8")
     done = run("--gold", GOLD, "--pred", pred)
     assert done.exit_code == 1
-    assert "n2: not there; counted as nothing found" in done.stderr
+    assert "n2: missing; counted as no findings" in done.stderr
     assert "n9: not among the gold notes" in done.stderr
     assert "PATIENT" in done.stdout
 
@@ -150,3 +150,12 @@ def test_a_wrong_call_says_what_to_do(args: list[str | Path]) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("deid-agent: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_scores_of_an_earlier_run_are_not_overwritten(option: str, corpus: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "scores"
+    earlier.write_text("of an earlier run")
+    done = run(corpus, option, earlier)
+    assert (done.exit_code, earlier.read_text()) == (2, "of an earlier run")
+    assert f"{option} {earlier}: exists" in done.stderr

@@ -161,3 +161,21 @@ def test_the_environment_chooses_the_policy_here_too(monkeypatch: pytest.MonkeyP
     assert message(stdin=raw).stdout_bytes == raw
     monkeypatch.setenv("DEID_BOGUS", "1")
     assert message(stdin=raw).exit_code == 2
+
+
+def test_an_empty_folder_is_reported_and_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / ".hidden.hl7").write_bytes(b"MSH")
+    done = CliRunner().invoke(main, ["message", "--demo-key", "--out", str(tmp_path / "out"), str(tmp_path)])
+    assert done.exit_code == 0
+    assert f"no message in {tmp_path}: hidden files are ignored" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--remarks", "--unexamined"])
+def test_a_file_beside_the_output_is_not_overwritten(option: str, tmp_path: Path) -> None:
+    result, out = tmp_path / "earlier", tmp_path / "out"
+    result.write_text("of an earlier run")
+    done = message(SAMPLES / "01-adt-a01.hl7", "--out", out, option, result)
+    assert (done.exit_code, out.exists(), result.read_text()) == (2, False, "of an earlier run")
+    assert f"{option} {result}: exists" in done.stderr
+    assert message(SAMPLES / "01-adt-a01.hl7", "--out", out, option, os.devnull).exit_code == 0

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.keys import KEY, OTHER_KEY
 
-from deid_agent.audit.entries import read
+from deid_agent.audit.reading import read_entries
 from deid_agent.cli import main
-from deid_agent.key import DEMO, Key
+from deid_agent.config.secrets import DEMO_KEY, SecretKey
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
 GOOD = (SAMPLES / "01-adt-a01.hl7").read_bytes()
@@ -27,7 +28,7 @@ def _logging() -> Iterator[None]:
     root.setLevel(level)
 
 
-def settings(root: Path, letters: str = "plain = true", **changed: str) -> Path:
+def settings(root: Path, keep: str = "plain = true", **changed: str) -> Path:
     """A settings file over folders below ``root``; ``changed`` are paths relative to it."""
     paths = {"input": "in", "output": "out", "dead_letters": "dead", "state": "state", "audit": "audit"} | changed
     at = {name: json.dumps(str(root / path)) for name, path in paths.items()}
@@ -37,7 +38,7 @@ def settings(root: Path, letters: str = "plain = true", **changed: str) -> Path:
         'transport = "directory"\n[http]\nport = 0\n[agent]\nworkers = 0\n'
         f"[directory]\ninput = {at['input']}\noutput = {at['output']}\n"
         f"dead_letters = {at['dead_letters']}\nstate = {at['state']}\n[audit]\npath = {at['audit']}\n"
-        f"[dead_letters]\n{letters}\n"
+        f"[dead_letters]\n{keep}\n"
     )
     return file
 
@@ -61,9 +62,9 @@ def test_a_refused_file_is_named_beside_its_letter_alone_and_gives_1(tmp_path: P
     (tmp_path / "in" / "Okonkwo.hl7").write_bytes(b"nothing")
     done = run(file)
     assert done.exit_code == 1
-    assert "1 files refused, 0 unreadable, 0 folders" in done.stderr
-    (letter,) = (tmp_path / "dead").glob("*.json")
-    assert json.loads(letter.read_text())["deid.file"] == "Okonkwo.hl7"
+    assert "1 file refused, 0 unreadable, 0 skipped" in done.stderr
+    (dead_letter,) = (tmp_path / "dead").glob("*.json")
+    assert json.loads(dead_letter.read_text())["deid.file"] == "Okonkwo.hl7"
     audited = "".join(path.read_text() for path in (tmp_path / "audit").iterdir())
     assert "Okonkwo" not in done.stderr + audited + (tmp_path / "state").read_text()
 
@@ -98,7 +99,7 @@ def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
 def test_check_says_what_run_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: str
 ) -> None:
-    monkeypatch.setenv("DEID_KEY", "ab" * 32)
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     file = settings(tmp_path, **changed)
     (tmp_path / "file").touch()
@@ -115,7 +116,7 @@ def test_check_says_what_run_would(
 
 
 def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEID_KEY", "ab" * 32)
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     file = tmp_path / "kafka.toml"
     file.write_text(
@@ -133,10 +134,29 @@ def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert CliRunner().invoke(main, ["check", "--offline", "--config", str(file)]).exit_code == 0
 
 
+def test_check_warns_of_days_beside_an_output_without_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
+    monkeypatch.delenv("DEID_KEY_FILE", raising=False)
+    monkeypatch.setattr("deid_agent.cli.check._recognizers", lambda _: "")  # loads all models
+    policy, file = tmp_path / "ours.toml", settings(tmp_path)
+    file.write_text(f"policy = {json.dumps(str(policy))}\n{file.read_text()}")
+    for time, warns in (("day", True), ("keep", True), ("year", False), ("none", False)):
+        policy.write_text(f'name = "ours"\ndefault = "mask"\n[record]\ntimestamp = "{time}"\n')
+        done = CliRunner().invoke(main, ["check", "--config", str(file)])
+        assert done.exit_code == 0, done.output
+        assert ("warn times" in done.stdout) is warns
+        assert ("ok   times" in done.stdout) is True
+    policy.write_text('name = "ours"\ndefault = "mask"\n')
+    lines = CliRunner().invoke(main, ["check", "--json", "--config", str(file)]).stdout.splitlines()
+    (warning,) = (found for line in lines if (found := json.loads(line)).get("warning"))
+    assert (warning["ok"], "record.timestamp" in warning["detail"]) == (True, True)
+
+
 KAFKA = """transport = "kafka"
 [kafka]
 bootstrap_servers = "b:9092"
-sasl_mechanism = "XX"
+security_protocol = "SSL"
+ssl_cafile = "nowhere.pem"
 [kafka.routes]
 a = "b"
 [dead_letters]
@@ -151,37 +171,46 @@ port = 0
 def test_the_demonstration_key_is_refused_on_kafka_unless_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By flag and from a file; allowed, the start goes on to the next fault, the SASL mechanism."""
+    """Once it is allowed, the next fault is named: a certificate that does not load."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
-    monkeypatch.setenv("DEID_KEY", DEMO.secret.hex())
+    monkeypatch.delenv("DEID_KEY", raising=False)
     file = tmp_path / "kafka.toml"
     file.write_text(KAFKA)
-    calls = (["run", "--demo-key"], ["run"], ["check", "--offline"])
-    for call in calls:
-        done = CliRunner().invoke(main, [*call, "--config", str(file)])
+    for allowed in ("", "true"):
+        monkeypatch.setenv("DEID_ALLOW_DEMO_KEY", allowed or "false")
+        done = CliRunner().invoke(main, ["run", "--demo-key", "--config", str(file)])
         assert done.exit_code == 2
-        assert "demonstration key is for demonstrations" in done.output
+        assert ("demonstration key is for demonstrations" in done.output) is not bool(allowed)
+        assert ("kafka.ssl_cafile" in done.output) is bool(allowed)
+
+
+@pytest.mark.parametrize("call", [["run"], ["check", "--offline"]])
+def test_the_demonstration_key_is_no_key_of_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
+) -> None:
+    """Also if the setting allows it: only the flag uses it, so that nobody copies it into a deployment."""
+    monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     monkeypatch.setenv("DEID_ALLOW_DEMO_KEY", "true")
-    for call in calls:
-        done = CliRunner().invoke(main, [*call, "--config", str(file)])
-        assert "demonstration key is for demonstrations" not in done.output
-        assert "kafka.sasl_mechanism" in done.output
+    monkeypatch.setenv("DEID_KEY", DEMO_KEY.secret.hex())
+    done = CliRunner().invoke(main, [*call, "--config", str(settings(tmp_path))])
+    assert done.exit_code == 2
+    assert "the demonstration key, which everyone knows" in done.output
 
 
 def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a record that was refused; the same trail goes on under the next key."""
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     file = settings(tmp_path)
-    secrets = [bytes([n]) * 32 for n in (1, 2)]
+    secrets = [KEY, OTHER_KEY]
     for secret in secrets:
         monkeypatch.setenv("DEID_KEY", secret.hex())
         (tmp_path / "in" / f"{secret[0]}.hl7").write_bytes(GOOD)
         (tmp_path / "in" / f"{secret[0]}.bad").write_bytes(b"nothing")
         CliRunner().invoke(main, ["run", "--config", str(file)])
-    entries = [dict(item) for item in read(tmp_path / "audit")]
+    entries = [dict(item) for item in read_entries(tmp_path / "audit")]
     keys = [entry["build"]["key"] for entry in entries if isinstance(entry["build"], dict)]
-    assert keys == [Key(secret).id for secret in secrets for _ in range(2)]
+    assert keys == [SecretKey(secret).id for secret in secrets for _ in range(2)]
     assert {entry["outcome"] for entry in entries} == {"published", "dead_lettered"}
     made = [(tmp_path / "out" / f"{secret[0]}.hl7").read_bytes() for secret in secrets]
     assert made[0] != made[1]
@@ -195,3 +224,31 @@ def test_check_tells_who_may_see_the_console_and_what_is_wrong_with_its_token(tm
     file.write_text(file.read_text().replace('console_token_file = "no"\n', ""))
     done = CliRunner().invoke(main, ["check", "--offline", "--config", str(file)])
     assert "ok   console       127.0.0.1:0, open to this machine, read-only" in done.stdout
+
+
+def test_the_ledger_counts_what_published_messages_left_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = tmp_path / "unexamined.csv"
+    monkeypatch.setenv("DEID_AUDIT__UNEXAMINED", str(ledger))
+    file = settings(tmp_path)
+    (tmp_path / "in" / "a.hl7").write_bytes(GOOD)
+    (tmp_path / "in" / "cut.hl7").write_bytes(GOOD[: GOOD.index(b"|")])
+    assert run(file).exit_code == 1
+    text = ledger.read_text("utf-8")
+    single = CliRunner().invoke(
+        main, ["message", "--demo-key", "--unexamined", str(tmp_path / "one.csv"), str(tmp_path / "in" / "a.hl7")]
+    )
+    assert single.exit_code == 0
+    assert text == (tmp_path / "one.csv").read_text("utf-8") != "format,path,reason,count\n"
+    ledger.write_text("no ledger")
+    assert run(file).exit_code == 2
+
+
+def test_check_prints_the_paths_of_an_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_POLICY", "minimum")
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(7, 250, 7)))
+    key.chmod(0o600)
+    monkeypatch.setenv("DEID_KEY_FILE", str(key))
+    done = CliRunner().invoke(main, ["check", "--offline", "--config", str(settings(tmp_path))])
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("ok   publish")]
+    assert "only " in line and "OBX(NM)-5" in line and "Observation.valueQuantity" in line and "PID-5" not in line

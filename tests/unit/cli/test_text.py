@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from deid_agent import resources
 from deid_agent.cli import main
 from deid_agent.cli.text import INTRODUCED
-from deid_agent.recognize import registry
+from deid_agent.recognize.registry import load_rules
+from deid_agent.rules import data_folder
+from deid_agent.surrogate.lists import load_lists
 
 NOTE = "Seen 03/04/2019 for cough. MRN: 4471902. Call 740-555-0183."
 RULES = ("--jsonl", "--system", "rules")
@@ -93,7 +94,7 @@ def test_a_name_that_one_note_introduces_is_found_in_the_others() -> None:
 
 
 def test_rules_that_introduce_names_exist() -> None:
-    assert {rule.id for rule in registry.load_rules(resources.folder("rules")).patterns} >= INTRODUCED
+    assert {rule.id for rule in load_rules(data_folder("rules")).patterns} >= {source.id for source in INTRODUCED}
 
 
 def test_by_patient_without_lines_is_an_error_of_the_call() -> None:
@@ -152,8 +153,10 @@ def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ("{not json\n", "not JSON"),
         ("[1]\n", "not an object"),
-        (line(id=1, text="x"), "id"),
-        (line(id="a"), "text"),
+        (line(id=1, text="x"), "id: must be a string"),
+        (line(id="a", text=None), "text: must be a string"),
+        (line(text="x"), "id: is missing; each line needs id and text"),
+        (line(id="a"), "text: is missing; each line needs id and text"),
         (line(id="a", text="x", context={"Ada Okafor": 1}), "context: unknown member; known: account"),
         (line(id="a", text="x", context=[]), "context"),
         (line(id="a", text="x", context={"birth_date": "spring"}), "context.birth_date"),
@@ -187,10 +190,32 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     assert "byte 0" in done.stderr
 
 
-def test_a_missing_file_is_refused_and_named() -> None:
-    done = text("/nowhere/note.txt")
-    assert done.exit_code == 1
-    assert "/nowhere/note.txt" in done.stderr
+def test_a_missing_file_or_a_folder_is_an_error_of_the_call_as_in_message(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(NOTE)
+    for wrong, fault in ((tmp_path / "none.txt", "no such file"), (tmp_path, "is a folder")):
+        done = text("--system", "rules", str(tmp_path / "a.txt"), str(wrong))
+        assert done.exit_code == 2
+        assert done.stdout == ""
+        assert f"deid-agent: {wrong}: {fault}" in done.stderr
+    missing = str(tmp_path / "none.txt")
+    other = CliRunner().invoke(main, ["message", "--demo-key", missing])
+    assert other.exit_code == text(missing).exit_code
+    assert f"deid-agent: {missing}: no such file" in other.stderr
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shut = tmp_path / "shut.txt"
+    shut.write_text(NOTE)
+
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("deid_agent.cli.text._Source._opened", refuse)
+    done = text("--system", "rules", str(shut))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{shut}: cannot be read (Permission denied)" in done.stderr
 
 
 def test_without_a_key_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,3 +241,13 @@ def test_the_demonstration_key_is_said() -> None:
 def test_a_name_found_with_a_cue_is_found_again_without_one() -> None:
     done = CliRunner().invoke(main, ["text", "--demo-key", "-"], input="Mrs. Ada Okafor was seen. Okafor, A. called.")
     assert "Okafor" not in done.stdout and done.stdout.count(done.stdout.split()[2]) == 2
+
+
+@pytest.mark.parametrize(("sex", "listed"), [("F", "female"), ("male", "male"), ("Female", "female")])
+def test_the_surrogate_has_the_sex_of_the_context(sex: str, listed: str) -> None:
+    lists = load_lists(data_folder("rules"))
+    for number in range(5):
+        context = {"name": {"given": "Ashley", "family": f"Okafor{'abcde'[number]}"}, "sex": sex}
+        done = text("--jsonl", stdin=line(id=str(number), text="Ashley was seen today.", context=context))
+        given = json.loads(done.stdout)["text"].split()[0]
+        assert given != "Ashley" and lists.has(listed, given.lower())

@@ -9,16 +9,14 @@ from click.testing import CliRunner, Result
 from support import tiny_corpus
 
 from deid_agent.cli import main
-from deid_agent.crf import bundle
-from deid_agent.eval.markup import read_corpus
-from deid_agent.eval.split import Part, part
-from deid_agent.neural import bundle as networks
-from deid_agent.neural import vectors
-from deid_agent.neural.network import Dimensions
-from deid_agent.recognize import svm
-from deid_agent.train.card import digest
-from deid_agent.train.recipes import RECIPES, SHIPPED
-from deid_agent.train.settings import NetworkSettings
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
+from deid_agent.nlp.crf import load_crf
+from deid_agent.nlp.network import Dimensions
+from deid_agent.nlp.network_inputs import VECTORS_NAME
+from deid_agent.nlp.network_tagger import load_network
+from deid_agent.nlp.svm import load_svm
+from deid_agent.train.card import digest_notes
+from deid_agent.train.recipes import RECIPES, SHIPPED, NetworkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
@@ -41,8 +39,8 @@ def test_the_same_notes_and_settings_give_the_same_bytes(corpus: Path, tmp_path:
         assert sorted(path.name for path in out.iterdir()) == ["token.json", "token.md", "token.npz"]
     one, two = ({path.name: path.read_bytes() for path in out.iterdir()} for out in folders)
     assert one == two
-    loaded = bundle.load(folders[0], "token")
-    assert {"I-PATIENT", "I-DOCTOR", "I-DATE"} <= set(loaded.chain.labels)
+    loaded = load_crf(folders[0], "token")
+    assert {"I-PATIENT", "I-DOCTOR", "I-DATE"} <= set(loaded.crf.labels)
     other = run("token", "--corpus", corpus, "--out", tmp_path / "two", "--augment", 1, "--seed", 3, "--quiet")
     assert other.exit_code == 0
     assert (tmp_path / "two" / "token.npz").read_bytes() != one["token.npz"]
@@ -54,9 +52,9 @@ def test_dev_is_scored_and_never_learned_from(corpus: Path, tmp_path: Path) -> N
     assert "2 notes of 1 patients" in done.stdout
     card = json.loads((tmp_path / "out" / "liu-token.json").read_text("utf-8"))
     notes = list(read_corpus(corpus))
-    assert card["corpus"]["sha256"] == digest(part(notes, Part.TRAIN)) != digest(notes)
+    assert card["corpus"]["sha256"] == digest_notes(select_part(notes, CorpusPart.TRAIN)) != digest_notes(notes)
     assert (card["corpus"]["notes"], card["scores"]["notes"], card["scores"]["of"]) == (4, 2, "dev")
-    vocabulary = bundle.load(tmp_path / "out", "liu-token").features.vocabulary
+    vocabulary = load_crf(tmp_path / "out", "liu-token").extractor.vocabulary
     assert "vantongeren" in vocabulary["word"]
     assert "quatermain" not in vocabulary["word"]
     page = (tmp_path / "out" / "liu-token.md").read_text("utf-8")
@@ -85,15 +83,17 @@ def test_each_author_is_scored_by_a_model_of_the_others(corpus: Path, monkeypatc
 def test_the_filter_of_names(corpus: Path, tmp_path: Path) -> None:
     done = run("names", "--corpus", corpus, "--out", tmp_path / "out", "--quiet")
     assert done.exit_code == 0, done.output
-    loaded = svm.load(tmp_path / "out", "names")
+    loaded = load_svm(tmp_path / "out", "names")
     assert loaded.thresholds
-    assert loaded.card["about"] == RECIPES["names"].says
+    assert loaded.card["about"] == RECIPES["names"].description
     assert "word=" in " ".join(loaded.vocabulary)
     assert run("names", "--corpus", corpus, "--out", tmp_path / "out", "--per-type").exit_code == 2
 
 
 def test_a_network(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = NetworkSettings(Dimensions(4, 4, 100, 4, 8, 8), ("shape", "rule"), batch=128, rate=0.02, word=2, value=2)
+    settings = NetworkSettings(
+        Dimensions(4, 4, 100, 4, 8, 8), ("shape", "rule"), batch=128, rate=0.02, least_word=2, least_value=2
+    )
     small = {**RECIPES, "network": replace(RECIPES["network"], settings=settings)}
     monkeypatch.setattr("deid_agent.train.recipes.RECIPES", small)
     for out in ("one", "two"):
@@ -103,11 +103,11 @@ def test_a_network(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names = ["network.json", "network.md", "network.npz", "vectors.json", "vectors.npz"]
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "two"))
     assert sorted(one) == names and one == two
-    loaded = networks.load(tmp_path / "one", "network")
-    assert set(loaded.network.chain.labels) == {"I-PATIENT", "I-DOCTOR", "I-DATE", "I-MEDICALRECORD", "O"}
-    assert "quatermain" not in loaded.network.inputs.words
+    loaded = load_network(tmp_path / "one", "network")
+    assert set(loaded.network.crf.labels) == {"I-PATIENT", "I-DOCTOR", "I-DATE", "I-MEDICALRECORD", "O"}
+    assert "quatermain" not in loaded.network.encoder.words
     assert len(loaded.card["epochs"]) == 2  # type: ignore[arg-type]
-    assert "| layers | character 4, " in (tmp_path / "one" / "network.md").read_text("utf-8")
+    assert "| Layers | character 4, " in (tmp_path / "one" / "network.md").read_text("utf-8")
     assert run("network", "--corpus", corpus, "--out", tmp_path / "one", "--per-type").exit_code == 2
 
 
@@ -116,7 +116,7 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     names = {path.stem for path in (tmp_path / "out").glob("*.npz")}
     assert names == {"dehghan-token-date", "dehghan-token-patient", "dehghan-token-doctor"}
-    assert bundle.load(tmp_path / "out", "dehghan-token-date").chain.labels == ("I-DATE", "O")
+    assert load_crf(tmp_path / "out", "dehghan-token-date").crf.labels == ("I-DATE", "O")
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
     [
         (["tokens"], "unknown component tokens: one of token, "),
         (["token", "--corpus", "nowhere"], "nowhere: no such file or folder"),
-        (["token", "--corpus", "empty"], "no known form of corpus"),
+        (["token", "--corpus", "empty"], "unknown corpus format"),
         (["token", "--corpus", "plain"], "no note has an annotation to learn from"),
-        (["token", "--corpus", "dev"], "no note is left to learn from"),
-        (["token", "--corpus", "corpus", "--hold-out", "zz"], "no note to learn from begins so"),
+        (["token", "--corpus", "dev"], "no note is left for training"),
+        (["token", "--corpus", "corpus", "--hold-out", "zz"], "no note for training has this prefix"),
         (["token", "--hold-out", "da", "--cross-validate"], "exclude each other"),
         (["token", "--corpus", "plain", "--cross-validate"], "notes of several authors"),
     ],
@@ -154,9 +154,17 @@ def test_a_folder_that_takes_nothing_is_told_before_the_training(corpus: Path, t
 
 
 def test_all_is_what_models_holds() -> None:
-    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, vectors.NAME}
+    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, VECTORS_NAME}
 
 
 def test_what_is_shipped_is_small() -> None:
     sizes = [path.stat().st_size for folder in ("models", "rules") for path in (ROOT / folder).rglob("*")]
     assert sum(sizes) < 60_000_000
+
+
+def test_scores_of_an_earlier_training_are_not_overwritten(corpus: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "scores.json"
+    earlier.write_text("of an earlier run")
+    done = run("crf", "--corpus", corpus, "--json", earlier)
+    assert (done.exit_code, earlier.read_text()) == (2, "of an earlier run")
+    assert f"--json {earlier}: exists" in done.stderr

@@ -1,4 +1,4 @@
-"""C-CDA: every case of ``tests/cases/cda``, embedded documents, what is refused, what is written."""
+"""C-CDA: the cases of ``tests/cases/cda``, embedded documents, refused documents and replacements."""
 
 import base64
 import time
@@ -12,12 +12,13 @@ from xml.parsers import expat
 import pytest
 from support.edits import apply
 from support.markup import RULES, blanked, cda, document, overwritten, ranges, shape
+from support.scopes import scope_of
 
 from deid_agent.codec.cda import CdaCodec
-from deid_agent.context import facts_of
-from deid_agent.errors import ConfigurationError, MessageError
-from deid_agent.sites import Edit, Role
-from deid_agent.spans import Replacement
+from deid_agent.model.errors import ConfigurationError, MessageError
+from deid_agent.model.sites import Edit, LeafRole
+from deid_agent.model.spans import Replacement
+from deid_agent.pipeline.facts import collect_facts
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/cda/sites.toml").read_text("utf-8"))["case"]
 
@@ -32,7 +33,7 @@ def test_case(case: Mapping[str, object]) -> None:
     assert found == cast(Sequence[list[str]], case.get("sites", []))
     assert [[n.path, n.mapped.text] for n in message.narratives] == case.get("narratives", [])
     assert not message.attachments
-    assert message.patient == case.get("patient")
+    assert scope_of(message) == case.get("patient")
     if "identity" in case:
         assert message.identity == case["identity"]
     assert apply(raw, [Edit(s.start, s.end, raw[s.start : s.end]) for s in message.sites]) == raw
@@ -46,11 +47,11 @@ def test_parts_of_one_name_are_one_person() -> None:
     )
 
     assert [site.group for site in message.sites] == ["patient/name", "patient/name", "patient/name[2]"]
-    assert [fact.value for fact in facts_of(message.sites)] == ["Ada", "Okafor", "Uche"]
+    assert [fact.value for fact in collect_facts(message.sites)] == ["Ada", "Okafor", "Uche"]
 
 
 def written(raw: str, old: str, new: str) -> str:
-    """What a reader of XML finds as text once ``new`` stands for ``old``."""
+    """The text that an XML reader finds after ``new`` has replaced ``old``."""
     message = document(raw)
     edits = [Edit(s.start, s.end, message.encode(new)) for s in message.sites if s.value == old]
     for narrative in message.narratives:
@@ -74,7 +75,7 @@ def test_a_value_in_cdata_is_written_as_text() -> None:
 
 
 @pytest.mark.parametrize("content", ["<![CDATA[<a]]>", "<!--<b-->", "<?pi <a?>"])
-def test_what_looks_like_a_tag_never_hides_the_end_of_what_it_stands_in(content: str) -> None:
+def test_text_like_a_tag_never_hides_the_end_of_its_section(content: str) -> None:
     raw = f"<section><text>Ada {content} Eve</text></section>"
 
     for whole in ("", "x"):
@@ -96,11 +97,11 @@ def test_what_looks_like_a_tag_never_hides_the_end_of_what_it_stands_in(content:
     ],
 )
 @pytest.mark.parametrize("place", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
-def test_words_in_angle_brackets_where_no_tags_are_are_read_and_written_over(content: str, place: str) -> None:
+def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str, place: str) -> None:
     raw = f"<section>{place.format(content)}</section>".encode()
     (message,) = cda().parse(raw)
 
-    assert any("Okafor" in leaf.mapped.text for leaf in cda().leaves(raw))
+    assert any("Okafor" in leaf.mapped.text for leaf in cda().parse_leaves(raw))
     assert b"Okafor" not in overwritten(message, "Eve")
     assert shape(overwritten(message, "Eve")) == shape(raw)
 
@@ -120,7 +121,7 @@ def test_attributes_in_a_block_are_no_identifiers_of_the_document() -> None:
         '<act><id nullFlavor="NA" root="1.2.3.4"/><id root="2.16.840.1.113883.4.6"/></act>',
     ],
 )
-def test_measures_models_and_registers_stay(raw: str) -> None:
+def test_measures_models_and_registers_are_kept(raw: str) -> None:
     message = document(raw)
 
     assert not message.sites
@@ -139,12 +140,12 @@ def test_measures_models_and_registers_stay(raw: str) -> None:
         ('<act><value xsi:type="PQ" value="93" unit="a"/></act>', "90"),
     ],
 )
-def test_redaction_leaves_what_cda_accepts(raw: str, blank: str) -> None:
+def test_redaction_gives_a_value_that_cda_accepts(raw: str, blank: str) -> None:
     assert [site.blank for site in document(raw).sites] == [blank]
 
 
 @pytest.mark.parametrize("value", ["tel: 1", "&amp;&#241;", "é"])
-def test_a_media_type_that_is_prose_is_text_and_no_mark_of_the_attachment(value: str) -> None:
+def test_a_media_type_that_is_prose_is_text_and_not_rewritten_with_the_attachment(value: str) -> None:
     message = document(f'<patient mediaType="{value}">Ada</patient>')
 
     assert [a.media for a in message.attachments] == [None]
@@ -155,7 +156,7 @@ def test_without_an_identifier_the_bytes_name_the_document() -> None:
     one, other = document("<section><title>a</title></section>"), document("<section><title>b</title></section>")
 
     assert one.identity != other.identity
-    assert one.patient is None
+    assert scope_of(one) is None
 
 
 def body(attributes: str, content: str) -> str:
@@ -179,7 +180,7 @@ def test_a_body_in_base64_is_an_attachment() -> None:
     assert not message.narratives
 
 
-def test_a_compressed_body_is_nobodys_format_and_its_notice_is_not_compressed() -> None:
+def test_a_compressed_body_has_an_unknown_format_and_its_notice_is_not_compressed() -> None:
     text = body('mediaType="text/rtf" representation="B64" compression="DF"', "QUJDREVGR0g=")
     message = document(text)
 
@@ -190,14 +191,14 @@ def test_a_compressed_body_is_nobodys_format_and_its_notice_is_not_compressed() 
     assert out == body('mediaType="text/plain" representation="B64"', "QUJDREVGR0g=")
 
 
-def test_what_is_no_base64_is_handed_on_as_nobodys_format() -> None:
+def test_invalid_base64_has_an_unknown_format() -> None:
     (attachment,) = document(body('mediaType="text/plain" representation="B64"', "Ada Okafor!")).attachments
 
     assert attachment.content_type == "application/octet-stream"
 
 
 @pytest.mark.parametrize("content", ["&lt;p&gt;Ada&lt;/p&gt;", "<![CDATA[<p>Ada</p>]]>"])
-def test_a_document_in_its_own_words_is_an_attachment(content: str) -> None:
+def test_a_document_as_text_is_an_attachment(content: str) -> None:
     message = document(body('mediaType="text/html"', content))
 
     (attachment,) = message.attachments
@@ -231,25 +232,34 @@ def test_a_signature_is_redacted() -> None:
 
 def test_leaves_are_every_text_once_in_order() -> None:
     raw = (
-        b'<observation classCode="OBS"><code code="8-8" codeSystem="2.1" displayName="Okafor test"/><!--c-->'
+        b'<observation classCode="OBS"><code code="8-8" codeSystem="2.16.840.1.113883.6.1" displayName="Okafor test"/>'
+        b"<!--c-->"
         b'<value displayName="loose">v</value><text ID="a1">x <content>y</content></text><reference value="#a1"/>'
         b"<telecom value='tel:1'/></observation>"
     )
-    leaves = cda().leaves(raw)
+    leaves = cda().parse_leaves(raw)
 
     assert [(leaf.mapped.text, leaf.role) for leaf in leaves] == [
-        ("OBS", Role.CODE), ("8-8", Role.CODE), ("2.1", Role.CODE), ("Okafor test", Role.LABEL), ("c", Role.TEXT),
-        ("loose", Role.TEXT), ("v", Role.TEXT), ("a1", Role.KEY), ("x y", Role.TEXT), ("#a1", Role.KEY),
-        ("tel:1", Role.TEXT),
-    ]  # fmt: skip
+        ("OBS", LeafRole.CODE),
+        ("8-8", LeafRole.CODE),
+        ("2.16.840.1.113883.6.1", LeafRole.CODE),
+        ("Okafor test", LeafRole.LABEL),
+        ("c", LeafRole.TEXT),
+        ("loose", LeafRole.TEXT),
+        ("v", LeafRole.TEXT),
+        ("a1", LeafRole.KEY),
+        ("x y", LeafRole.TEXT),
+        ("#a1", LeafRole.KEY),
+        ("tel:1", LeafRole.TEXT),
+    ]
     for leaf in leaves:
         assert leaf.mapped.text[0].encode() == raw[leaf.mapped.starts[0] : leaf.mapped.ends[0]]
 
 
-def test_leaves_leave_out_encoded_data() -> None:
+def test_leaves_exclude_encoded_data() -> None:
     raw = body('mediaType="image/png" representation="B64"', "iVBORw==").encode()
 
-    assert [leaf.mapped.text for leaf in cda().leaves(raw)] == ["image/png", "B64"]
+    assert [leaf.mapped.text for leaf in cda().parse_leaves(raw)] == ["image/png", "B64"]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +308,7 @@ ENTITIES = '<!DOCTYPE section [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><secti
     ],
 )
 def test_refuses(raw: bytes, reason: str) -> None:
-    for call in (cda().parse, cda().leaves):
+    for call in (cda().parse, cda().parse_leaves):
         with pytest.raises(MessageError, match=reason):
             call(raw)
 
@@ -347,7 +357,7 @@ def test_a_bad_table_stops_the_start(old: str, new: str, fault: str, tmp_path: P
 
 
 @pytest.mark.parametrize("between", ["representation='&amp;&#241;'", 'representation="B64" integrityCheck="&#241;"'])
-def test_a_notice_takes_no_place_that_is_read_as_text(between: str) -> None:
+def test_a_notice_replaces_no_text(between: str) -> None:
     data = "QWRhIE9rYWZvciwgTVJOIDAwNDcxODgy"
     text = f"<text mediaType='text/plain' {between} compression='DF'>{data}</text>"
     places = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))

@@ -1,12 +1,12 @@
-"""Attachments: their data, and the siblings that must follow them."""
+"""Attachments: their data, and the sibling values that change with them."""
 
 import base64
 
 import pytest
 from support.fhir import parsed
 
-from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.sites import Attachment
+from deid_agent.codec.fhir.codec import FhirMessage
+from deid_agent.model.sites import Attachment
 
 
 def inside(message: FhirMessage, span: tuple[int, int] | None) -> bytes | None:
@@ -51,7 +51,7 @@ def test_an_attachment_with_all_its_siblings() -> None:
         ),
     ],
 )
-def test_wherever_attachments_stand(resource: str, path: str) -> None:
+def test_attachments_in_all_elements(resource: str, path: str) -> None:
     message = parsed(resource)
 
     (attachment,) = message.attachments
@@ -66,7 +66,7 @@ def test_base64_without_a_type_is_an_attachment_of_unknown_type() -> None:
     assert (attachment.path, attachment.content_type) == ("Patient.extension[0].valueBase64Binary", "")
 
 
-def test_siblings_of_one_attachment_never_go_to_another() -> None:
+def test_siblings_belong_to_one_attachment_only() -> None:
     message = parsed(
         '{"resourceType":"Patient","photo":[{"size":1,"contentType":"image/png"},{"data":"QWRh"},{"size":7}]}'
     )

@@ -1,15 +1,16 @@
-"""What the codec accepts and refuses, and that it changes nothing by itself."""
+"""The payloads that the codec accepts and refuses; parsing changes nothing."""
 
 import json
 
 import pytest
 from support.edits import apply
 from support.fhir import RULES, codec, parsed
+from support.scopes import scope_of
 
 from deid_agent.codec.base import Codec
 from deid_agent.codec.fhir import FhirCodec
-from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, Message
+from deid_agent.model.errors import MessageError, Reason
+from deid_agent.model.sites import Edit, Message
 
 PATIENT = b'{"resourceType":"Patient","id":"p1"}'
 
@@ -68,7 +69,7 @@ def test_is_a_codec() -> None:
     assert message.raw == PATIENT
 
 
-def test_an_error_holds_no_text_of_the_message() -> None:
+def test_an_error_contains_no_text_of_the_message() -> None:
     with pytest.raises(MessageError) as caught:
         codec().parse(b'{"resourceType": "Okafor77 Ada"}')
 
@@ -76,8 +77,8 @@ def test_an_error_holds_no_text_of_the_message() -> None:
     assert caught.value.__cause__ is None
 
 
-def test_a_doubled_key_never_shifts_a_value() -> None:
-    """The tree keeps the last of two values: without the count every later edit would hit the wrong bytes."""
+def test_a_duplicate_key_never_shifts_a_value() -> None:
+    """The tree keeps the last of two values: without the check all later edits would change the wrong bytes."""
     with pytest.raises(MessageError, match="twice"):
         codec().parse(b'{"resourceType":"Patient","id":{},"id":"p1","birthDate":"1957-04-22"}')
 
@@ -92,7 +93,7 @@ def test_bounds() -> None:
         small.parse(b'{"resourceType": "Patient", "x": [1,2,3,4,5,6,7,8]}')
 
 
-def test_what_stands_around_the_object_stays() -> None:
+def test_bytes_around_the_object_are_kept() -> None:
     raw = b"\xef\xbb\xbf \r\n" + PATIENT + b"\n\n "
 
     (message,) = codec().parse(raw)
@@ -126,7 +127,7 @@ def test_ndjson_names_the_byte_of_the_payload() -> None:
 
 
 @pytest.mark.parametrize("text", ["Ada", 'a "quote" \\ and\nline\t\x01', "Bénédicte 😀", ""])
-def test_encode_gives_the_inside_of_a_string(text: str) -> None:
+def test_encode_gives_the_content_of_a_string(text: str) -> None:
     message = parsed(PATIENT.decode())
     (site,) = message.sites
 
@@ -136,7 +137,7 @@ def test_encode_gives_the_inside_of_a_string(text: str) -> None:
     assert "é" not in text or "é".encode() in out
 
 
-def test_escaped_values_keep_their_places() -> None:
+def test_escaped_values_have_the_right_ranges() -> None:
     name = '{"family":"O\\u0027Néil\\ud83d\\ude00😀","given":["\\u0041da"]}'
     raw = '{"resourceType":"Patient","name":[' + name + '],"id":"Pa\\/1"}'
     message = parsed(raw)
@@ -146,7 +147,7 @@ def test_escaped_values_keep_their_places() -> None:
     assert json.loads(out) == json.loads(raw)
 
 
-def test_identity_of_what_has_no_id() -> None:
+def test_identity_of_a_resource_without_an_id() -> None:
     bundle = parsed('{"resourceType":"Bundle","identifier":{"value":"urn:uuid:1"}}')
     group = parsed('{"resourceType":"Group"}')
 
@@ -158,32 +159,32 @@ def test_identity_of_what_has_no_id() -> None:
 @pytest.mark.parametrize(
     ("resource", "patient"),
     [
-        ('{"resourceType":"Patient","id":"p"}', "p"),
+        ('{"resourceType":"Patient","id":"p"}', "P"),
         ('{"resourceType":"Patient","id":"p",'
          '"identifier":[{"type":{"coding":[{"code":"SS"}]},"value":"1"},{"value":"2"}]}', "2"),
-        ('{"resourceType":"Observation","subject":{"reference":"https://h.example/fhir/Patient/p7"}}', "p7"),
+        ('{"resourceType":"Observation","subject":{"reference":"https://h.example/fhir/Patient/p7"}}', "P7"),
         ('{"resourceType":"Observation","subject":{"reference":"Group/g"}}', None),
         ('{"resourceType":"Observation","subject":{"identifier":{"value":"77"}}}', "77"),
-        ('{"resourceType":"Task","for":{"reference":"Patient/p7"}}', "p7"),
-        ('{"resourceType":"Account","subject":[{"reference":"Patient/p7"}]}', "p7"),
+        ('{"resourceType":"Task","for":{"reference":"Patient/p7"}}', "P7"),
+        ('{"resourceType":"Account","subject":[{"reference":"Patient/p7"}]}', "P7"),
         ('{"resourceType":"Organization","id":"o"}', None),
         ('{"resourceType":"Bundle","entry":[{"resource":{"resourceType":"Observation","subject":{"reference":"Patient/x"}}},'
-         '{"resource":{"resourceType":"Patient","id":"y"}}]}', "y"),
+         '{"resource":{"resourceType":"Patient","id":"y"}}]}', "Y"),
         ('{"resourceType":"Observation","contained":[{"resourceType":"Patient","id":"c","identifier":[{"value":"9"}]}],'
          '"subject":{"reference":"#c"}}', "9"),
     ],
 )  # fmt: skip
 def test_the_patient_of_a_message(resource: str, patient: str | None) -> None:
-    assert parsed(resource).patient == patient
+    assert scope_of(parsed(resource)) == patient
 
 
-def test_no_repr_holds_a_value() -> None:
+def test_no_repr_contains_a_value() -> None:
     message = parsed('{"resourceType":"Patient","id":"canary-1","name":[{"family":"canary-2"}],"x":"canary-3"}')
 
     assert "canary" not in repr(message) + repr(message.sites) + repr(message.narratives)
 
 
-def test_a_fragment_behind_a_search_is_taken_once() -> None:
+def test_a_fragment_after_a_search_is_a_site_once() -> None:
     (message,) = codec().parse(b'{"resourceType":"Bundle","entry":[{"request":{"url":"Patient?_id=a1&#c1;"}}]}')
 
     assert [site.value for site in message.sites] == ["a1", "c1;"]

@@ -1,4 +1,4 @@
-"""The 727 resources of ``$DEID_SHARED/messages/fhir``, which nobody here wrote."""
+"""The 727 third-party resources of ``$DEID_SHARED/messages/fhir``."""
 
 import hashlib
 import os
@@ -11,16 +11,16 @@ import pytest
 from support.edits import apply
 from support.fhir import codec, ranges
 
-from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.errors import MessageError
-from deid_agent.phi import CATEGORY, PhiCategory, PhiType
-from deid_agent.sites import Edit, Kind
+from deid_agent.codec.fhir.codec import FhirMessage
+from deid_agent.model.errors import MessageError
+from deid_agent.model.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.model.sites import Edit, ValueKind
 
 SHARED = os.environ.get("DEID_SHARED")
 pytestmark = pytest.mark.skipif(not SHARED, reason="DEID_SHARED is not set: no folder of real resources to walk")
 
 NOT_RESOURCES = "onfiguration"
-"""Settings of another tool lie among the files; they have no resourceType."""
+"""Settings of another tool that are among the files; they have no resourceType."""
 
 Object = dict[str, object]
 
@@ -56,7 +56,7 @@ def test_writing_every_value_back_changes_nothing() -> None:
         edits = [
             Edit(site.start, site.end, message.encode(site.value))
             for site in message.sites
-            if site.kind is not Kind.REDACT
+            if site.kind is not ValueKind.REDACT
         ]
         for narrative in message.narratives:
             mapped = narrative.mapped
@@ -65,7 +65,7 @@ def test_writing_every_value_back_changes_nothing() -> None:
         assert _loads(apply(message.raw, edits)) == _loads(message.raw), message.identity
 
 
-def test_no_two_places_share_a_byte() -> None:
+def test_no_two_values_share_a_byte() -> None:
     for message in messages():
         at = 0
         for start, end in sorted(ranges(message)):
@@ -81,7 +81,7 @@ def test_references_resolve_after_ids_are_mapped() -> None:
             Edit(site.start, site.end, message.encode(_mapped(site.value, site.type)))
             for site in message.sites
             if CATEGORY[site.type] is PhiCategory.ID or site.type is PhiType.URL
-            if site.kind is not Kind.REDACT
+            if site.kind is not ValueKind.REDACT
         ]
         after = _loads(apply(message.raw, edits))
         known, targets = _targets(before), _targets(after)
@@ -116,7 +116,7 @@ def _objects(node: object) -> Iterator[Object]:
 
 
 def _targets(tree: object) -> set[str]:
-    """What a reference of this message may point to, by name."""
+    """The possible targets of the references of this message."""
     found: set[str] = set()
     for each in _objects(tree):
         name, key = each.get("resourceType"), each.get("id")

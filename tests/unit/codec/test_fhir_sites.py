@@ -1,4 +1,4 @@
-"""Every case of ``tests/cases/fhir/sites.toml``: what a resource must give, and nothing beside it."""
+"""The cases of ``tests/cases/fhir/sites.toml``: exactly the sites and narratives that a resource must give."""
 
 import json
 import tomllib
@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from support.fhir import parsed
+from support.scopes import scope_of
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/fhir/sites.toml").read_text("utf-8"))["case"]
 
@@ -24,7 +25,7 @@ def test_case(case: Mapping[str, object]) -> None:
         assert (json.loads(b'"' + inside + b'"') if quoted else inside.decode()) == site.value, site.path
     assert [[n.path, n.mapped.text] for n in message.narratives] == case.get("narratives", [])
     assert not message.attachments
-    assert message.patient == case.get("patient")
+    assert scope_of(message) == case.get("patient")
     if "identity" in case:
         assert message.identity == case["identity"]
 
@@ -48,7 +49,7 @@ def test_parts_of_one_composite_share_a_group() -> None:
         ("Patient.address[0].postalCode", "0"),
     ],
 )
-def test_redaction_leaves_what_fhir_accepts(path: str, blank: str) -> None:
+def test_redaction_gives_a_value_that_fhir_accepts(path: str, blank: str) -> None:
     message = parsed(
         {
             "resourceType": "Patient",

@@ -1,6 +1,7 @@
-"""The tables of ``rules/fhir``: current, complete, and refused where a word means nothing."""
+"""The tables of ``rules/fhir``: current, complete, and refused if they contain an unknown word."""
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -10,14 +11,25 @@ import pytest
 from support.fhir import RULES
 
 from deid_agent.codec.fhir import FhirCodec
-from deid_agent.codec.fhir.build_table import build, models_folder, rendered
-from deid_agent.codec.fhir.compiled import load
-from deid_agent.errors import ConfigurationError
+from deid_agent.codec.fhir.table import load_fhir_table
+from deid_agent.model.errors import ConfigurationError
 
 
 def test_the_generated_table_is_current() -> None:
-    """Stale: run ``python -m deid_agent.codec.fhir.build_table rules/fhir/elements.json``."""
-    assert rendered(build(models_folder())) == (RULES / "fhir/elements.json").read_text("utf-8")
+    """If the table is stale, run ``python .ci/build_fhir_table.py rules/fhir/elements.json``."""
+    script = runpy.run_path(str(RULES.parent / ".ci/build_fhir_table.py"))
+    built = script["render_table"](script["build_table"](script["models_folder"]()))
+
+    assert built == (RULES / "fhir/elements.json").read_text("utf-8")
+
+
+def test_the_generated_list_of_required_members_is_current() -> None:
+    """If it is stale, run ``python .ci/build_fhir_required.py rules/fhir/required.json``."""
+    models = runpy.run_path(str(RULES.parent / ".ci/build_fhir_table.py"))["models_folder"]()
+    script = runpy.run_path(str(RULES.parent / ".ci/build_fhir_required.py"))
+    built = script["render_required"](script["build_required"](models))
+
+    assert built == (RULES / "fhir/required.json").read_text("utf-8")
 
 
 def test_versions_are_united() -> None:
@@ -33,7 +45,7 @@ def test_versions_are_united() -> None:
 
 
 def test_every_type_has_a_shape() -> None:
-    table = load(RULES)
+    table = load_fhir_table(RULES)
 
     assert set(json.loads((RULES / "fhir/elements.json").read_text("utf-8"))) <= set(table.shapes)
     assert {"Patient", "Bundle", "Binary", "ProcedureRequest", "Transport"} <= table.resources
@@ -51,13 +63,13 @@ def test_serving_never_imports_the_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "complaint"),
     [
         ('family = "family"', 'family = "surname"', "types.HumanName.family = 'surname' names no treatment"),
         ('line = "STREET"', 'line = "STREET gone"', "types.Address.line"),
         ('line = "STREET"', 'lines = "STREET"', "no version of FHIR knows Address.lines"),
         ("[types.Address]", "[types.Adress]", "no version of FHIR knows Adress"),
-        ('oid = "uri"', "", "[primitive] says nothing about oid"),
+        ('oid = "uri"', "", "[primitive] has no entry for oid"),
         ('MR = "MEDICALRECORD"', 'MR = "RECORD"', "identifier.type"),
         ('identifier = "identifier"', 'identifier = "number plate"', "query"),
         ('type = "Period"', 'type = "Perod"', "unknown type Perod"),
@@ -65,8 +77,10 @@ def test_serving_never_imports_the_models() -> None:
         ("[uri]", "[uri", "types.toml"),
     ],
 )
-def test_a_bad_table_stops_the_start(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_bad_table_stops_the_start(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     shutil.copytree(RULES / "fhir", tmp_path / "fhir")
+    shutil.copy(RULES / "births.toml", tmp_path)
+    shutil.copy(RULES / "labels.toml", tmp_path)
     path = tmp_path / "fhir/types.toml"
     text = path.read_text("utf-8")
     assert old in text
@@ -75,13 +89,15 @@ def test_a_bad_table_stops_the_start(tmp_path: Path, old: str, new: str, says: s
     with pytest.raises(ConfigurationError) as caught:
         FhirCodec(tmp_path)
 
-    assert says in str(caught.value)
+    assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [None, "[]", '{"Patient": {"name": 1}}', '{"Patient": {"": "Missing"}}', "{"])
 def test_a_missing_or_broken_element_table_stops_the_start(tmp_path: Path, content: str | None) -> None:
     shutil.copytree(RULES / "fhir", tmp_path / "fhir")
+    shutil.copy(RULES / "births.toml", tmp_path)
+    shutil.copy(RULES / "labels.toml", tmp_path)
     path = tmp_path / "fhir/elements.json"
     path.unlink()
     if content is not None:

@@ -1,4 +1,4 @@
-"""Narrative.div: its text, where each character stands, and what is written over it."""
+"""Narrative.div: its text, the position of each character, and replacements."""
 
 import json
 import time
@@ -7,9 +7,9 @@ import pytest
 from support.edits import apply
 from support.fhir import parsed
 
-from deid_agent.codec.fhir.message import FhirMessage
-from deid_agent.sites import Edit, Narrative
-from deid_agent.spans import Replacement
+from deid_agent.codec.fhir.codec import FhirMessage
+from deid_agent.model.sites import Edit, Narrative
+from deid_agent.model.spans import Replacement
 
 
 def narrative(div: str) -> tuple[FhirMessage, Narrative]:
@@ -91,7 +91,7 @@ def test_an_attribute_is_written_with_its_quotes_as_entities() -> None:
     assert rewritten(div, "Ada", 'O\'Neil "&"') == "<div><img alt='O&#x27;Neil &quot;&amp;&quot;'/>x</div>"
 
 
-def test_links_keep_pointing() -> None:
+def test_links_keep_their_targets() -> None:
     message = parsed(
         {
             "resourceType": "Patient",
@@ -122,7 +122,7 @@ def test_a_picture_in_the_markup_is_an_attachment() -> None:
     ["<", "<a ", '<a "', "<a '", "<!--", "<![CDATA[", "<!x", "&", "&a", "&#1", " ", "\n", "<a b='<a b=\"", '\\"', "é"],
 )
 def test_no_markup_stalls(piece: str) -> None:
-    """Fifty thousand unclosed pieces: quadratic reading would take minutes."""
+    """Fifty thousand unclosed pieces; a quadratic reader would take minutes."""
     begin = time.process_time()
     narratives = parsed({"resourceType": "Patient", "text": {"div": "x" + piece * 50_000}}).narratives
 

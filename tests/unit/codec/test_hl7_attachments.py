@@ -1,11 +1,11 @@
-"""Embedded documents: what they are, where they stand, and that none slips through as text."""
+"""Embedded documents: their type and position; none is read as text."""
 
 import base64
 
 import pytest
 from support.hl7 import message
 
-from deid_agent.codec.hl7v2.attachment import media
+from deid_agent.codec.hl7v2.documents import media_type_of
 
 NOTE = b"Seen by Dr. Bell\nfor Ada Okafor."
 B64 = base64.b64encode(NOTE).decode()
@@ -51,7 +51,7 @@ def test_an_ed_without_data_has_no_document() -> None:
     assert not parsed.narratives
 
 
-def test_short_text_in_the_place_of_an_ed_is_text() -> None:
+def test_short_text_in_place_of_an_ed_is_text() -> None:
     assert [n.mapped.text for n in message("OBX|1|ED|1||see Ada^Bell").narratives] == ["see Ada\nBell"]
 
 
@@ -63,7 +63,7 @@ def test_a_long_base64_word_is_a_document_whatever_its_type(kind: str) -> None:
     assert not parsed.narratives
 
 
-def test_a_cut_off_base64_word_is_unknown_and_never_text() -> None:
+def test_a_truncated_base64_word_is_unknown_and_never_text() -> None:
     (found,) = message(f"OBX|1|TX|1||{LONG[:-3]}").attachments
     assert found.content_type == "application/octet-stream"
 
@@ -86,4 +86,4 @@ def test_components_after_the_data_are_read_as_text() -> None:
     ],
 )
 def test_media_types(main: str, sub: str, expected: str) -> None:
-    assert media(main, sub) == expected
+    assert media_type_of(main, sub) == expected

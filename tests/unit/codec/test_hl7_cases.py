@@ -1,4 +1,4 @@
-"""What is found in messages: the cases of ``tests/cases/hl7``."""
+"""The sites and narratives of messages: the cases of ``tests/cases/hl7``."""
 
 import tomllib
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Figures that measure something, and numbers that may be somebody's: both sides of each form."""
+"""Figures that are measurements, and numbers that may be identifiers: both sides of each form."""
 
 import pytest
 
-from deid_agent.codec.hl7v2.measures import is_measure, is_range, is_unit
+from deid_agent.codec.hl7v2.values import is_measure, is_range, is_unit
 
 
 @pytest.mark.parametrize(
@@ -12,12 +12,12 @@ from deid_agent.codec.hl7v2.measures import is_measure, is_range, is_unit
         "1.2e6 cells", "3.5 - 5.0 g/dL", "90 mL/min/1.73m2", "12 x10E3/uL", "7 mmol/L",
     ],
 )  # fmt: skip
-def test_a_measurement_says_what_it_measures(text: str) -> None:
+def test_a_measurement_has_the_form_of_one(text: str) -> None:
     assert is_measure(text)
 
 
 @pytest.mark.parametrize("text", ["22030", "350000", "555-1234", "150000 to 450000", "8831207"])
-def test_a_lone_number_needs_a_neighbour_that_says_it(text: str) -> None:
+def test_a_single_number_needs_a_unit_or_a_range(text: str) -> None:
     assert not is_measure(text)
     assert is_measure(text, measured=True)
 
@@ -52,5 +52,5 @@ def test_a_range_is_two_figures_or_a_bound(text: str, *, expected: bool) -> None
         ("see the note of Dr Okafor", False),
     ],
 )  # fmt: skip
-def test_a_unit_is_short_and_nobodys_name(text: str, *, expected: bool) -> None:
+def test_a_unit_is_short_and_no_name(text: str, *, expected: bool) -> None:
     assert is_unit(text) is expected

@@ -1,4 +1,4 @@
-"""Real test messages of other projects, outside of this one: ``$DEID_SHARED/messages``."""
+"""Test messages of other projects: ``$DEID_SHARED/messages``."""
 
 import os
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ import pytest
 from support.edits import apply
 from support.hl7 import codec, ranges
 
-from deid_agent.codec.hl7v2.message import Hl7Message
-from deid_agent.errors import MessageError
-from deid_agent.sites import Edit
+from deid_agent.codec.hl7v2.reader import Hl7Message
+from deid_agent.model.errors import MessageError
+from deid_agent.model.sites import Edit
 
 SHARED = os.environ.get("DEID_SHARED", "")
 pytestmark = pytest.mark.skipif(not SHARED, reason="DEID_SHARED is not set: no real messages to read")
 
 
 def parsed() -> Iterator[Hl7Message | None]:
-    """Every message; None for a payload that was refused."""
+    """Every message; None for a refused payload."""
     found = [
         f for name in ("hl7", "hl7-odd", "hl7-batch") for f in sorted((Path(SHARED) / "messages" / name).glob("*.hl7"))
     ]
@@ -41,7 +41,7 @@ def test_every_file_parses_and_joins_to_itself() -> None:
             refused += 1
             continue
         assert all(one[1] <= two[0] for one, two in pairwise(ranges(message)))
-    assert refused <= 8  # one has lost a separator (MSH^~\\&|), one has four equal ones, six have lost a segment's end
+    assert refused <= 8  # a missing separator (MSH^~\\&|), four equal separators, six missing segment terminators
 
 
 def test_every_value_written_as_itself_reads_as_itself() -> None:

@@ -1,4 +1,4 @@
-"""Charsets, escapes, and writing into the middle of both."""
+"""Charsets, escapes, and replacements inside them."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ import pytest
 from support.edits import apply
 from support.hl7 import MSH, codec, message
 
-from deid_agent.codec.hl7v2.message import Hl7Message
-from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit
-from deid_agent.spans import Replacement
+from deid_agent.codec.hl7v2.reader import Hl7Message
+from deid_agent.model.errors import MessageError, Reason
+from deid_agent.model.sites import Edit
+from deid_agent.model.spans import Replacement
 
 
 def header(charset: str) -> str:
@@ -22,7 +22,7 @@ def parse(raw: bytes) -> Hl7Message:
 
 
 def rewrite(parsed: Hl7Message, *changes: tuple[str, str]) -> bytes:
-    """The raw bytes after each old text of the first narrative became the new one."""
+    """The raw bytes after the replacement of each old text of the first narrative by the new one."""
     mapped = parsed.narratives[0].mapped
     items = [Replacement(i := mapped.text.index(old), i + len(old), new) for old, new in changes]
     return apply(parsed.raw, edits(parsed, mapped.place(items)))
@@ -80,6 +80,25 @@ def test_other_charsets_are_read_and_written(declared: str, codec_name: str, nam
     assert rewrite(parsed, (name, "Ann")).endswith(b"said Ann here\r")
 
 
+@pytest.mark.parametrize("declared", ["SHIFT-JIS", "GB 18030-2000", "BIG-5", "KS X 1001", "~ISO IR87"])
+@pytest.mark.parametrize("name", ["山田太郎", "김철수", "สมศรี", "Çağlayan", "Šimůnková", "Иванов", "Παπαδάκη", "כהן"])
+def test_utf8_under_another_declaration_is_read_as_utf8(declared: str, name: str) -> None:
+    raw = f"{header(declared)}\rPID|||7||{name}^X\rOBX|1|TX|1||said {name}\r".encode()
+    parsed = parse(raw)
+    assert [s.value for s in parsed.sites] == ["7", name, "X"]
+    assert parsed.narratives[0].mapped.text == f"said {name}"
+    assert rewrite(parsed, (name, "山")).endswith("said 山\r".encode())
+
+
+@pytest.mark.parametrize(("charset", "codec_name"), [("GB 18030-2000", "gb18030"), ("KS X 1001", "cp949")])
+def test_two_bytes_that_are_also_utf8_keep_their_declaration(charset: str, codec_name: str) -> None:
+    """As UTF-8 these characters would be letters of scripts that do not occur together."""
+    name = bytes([0xC2, 0xB3, 0xD0, 0xB7, 0xD7, 0xA1]).decode(codec_name)
+    raw = f"{header(charset)}\rPID|||7||{name}^X\r".encode(codec_name)
+    assert raw.decode("utf-8")
+    assert [s.value for s in parse(raw).sites] == ["7", name, "X"]
+
+
 def test_a_trail_byte_is_no_separator() -> None:
     # In Shift-JIS the second byte of these characters is | (0x7C) and \\ (0x5C).
     raw = f"{header('SHIFT-JIS')}\rPID|||7||ポー^表\r".encode("shift_jis")
@@ -87,7 +106,7 @@ def test_a_trail_byte_is_no_separator() -> None:
     assert [s.value for s in parse(raw).sites] == ["7", "ポー", "表"]
 
 
-def test_a_part_of_a_shifted_run_is_rewritten_with_its_run() -> None:
+def test_part_of_a_shifted_run_is_rewritten_with_the_run() -> None:
     raw = f"{header('~ISO IR87')}\rOBX|1|TX|1||Dr 山田太郎 ok\r".encode("iso2022_jp")
     new = rewrite(parse(raw), ("田太", "本"))
     assert new.decode("iso2022_jp").endswith("Dr 山本郎 ok\r")
@@ -101,7 +120,7 @@ def test_a_separator_inside_a_shifted_run_is_refused() -> None:
 
 
 @pytest.mark.parametrize("declared", ["UNICODE UTF-16", "CNS 11643-1992"])
-def test_a_charset_that_nobody_reads_is_refused_unless_the_bytes_are_ascii(declared: str) -> None:
+def test_an_unsupported_charset_is_refused_unless_the_bytes_are_ascii(declared: str) -> None:
     assert parse(f"{header(declared)}\rPID|||7\r".encode()).sites
     with pytest.raises(MessageError, match="MSH-18"):
         parse(f"{header(declared)}\rPID|||7||é\r".encode())
@@ -174,7 +193,7 @@ def test_spaces_around_a_value_stay() -> None:
         ("A^B Ada", ("B Ada", "C & D"), "A^C \\T\\ D"),
     ],
 )
-def test_replacements_land_on_the_raw_bytes(raw: str, change: tuple[str, str], expected: str) -> None:
+def test_replacements_change_the_right_bytes(raw: str, change: tuple[str, str], expected: str) -> None:
     parsed = message(f"OBX|1|TX|1||{raw}|x")
     assert rewrite(parsed, change) == parsed.raw.replace(raw.encode(), expected.encode())
 
@@ -189,11 +208,11 @@ def test_a_name_over_two_segments_is_written_back_into_both() -> None:
     assert rewrite(parsed, ("Ada\nBell", "Eve\nHale")).endswith(b"by Eve|x\rOBX|2|TX|1||Hale now|x\r")
 
 
-def test_a_text_is_read_with_the_separators_that_it_was_written_with() -> None:
+def test_a_text_is_read_with_its_own_separators() -> None:
     raw = b"FHS!^~\\&!A\rNTE!1!!more \\F\\ than one\r" + MSH.encode() + b"\rNTE|1||more \\F\\ than two\r"
     assert [n.mapped.text for n in parse(raw).narratives] == ["more ! than one", "more | than two"]
 
 
-def test_a_long_word_stalls_nothing_and_takes_no_memory() -> None:
+def test_a_long_word_takes_neither_time_nor_memory() -> None:
     parsed = message("NTE|1||" + "word " * 60_000)
     assert isinstance(parsed.narratives[0].mapped.starts, range)

@@ -1,4 +1,4 @@
-"""HTML: every case of ``tests/cases/html``, pictures, what is written, what stalls nothing."""
+"""HTML: the cases of ``tests/cases/html``, pictures, replacements, and bounded time."""
 
 import time
 import tomllib
@@ -10,9 +10,9 @@ from support.edits import apply
 from support.markup import RULES, html, page
 
 from deid_agent.codec.html import HtmlCodec
-from deid_agent.errors import ConfigurationError, MessageError
-from deid_agent.sites import Edit, Role
-from deid_agent.spans import Replacement
+from deid_agent.model.errors import ConfigurationError, MessageError
+from deid_agent.model.sites import Edit, LeafRole
+from deid_agent.model.spans import Replacement
 
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/html/pages.toml").read_text("utf-8"))["case"]
 
@@ -38,7 +38,7 @@ def test_case(case: Mapping[str, object]) -> None:
         for path, text in case["narratives"]  # type: ignore[attr-defined]
     ]
     assert [[s.path, str(s.type), s.value] for s in message.sites] == case.get("sites", [])
-    kept = [[leaf.path, leaf.mapped.text] for leaf in html().leaves(raw) if leaf.role is Role.KEY]
+    kept = [[leaf.path, leaf.mapped.text] for leaf in html().parse_leaves(raw) if leaf.role is LeafRole.KEY]
     assert kept == case.get("kept", [])
     assert not message.attachments
 
@@ -122,7 +122,7 @@ def test_a_charset_with_shifts_is_refused(charset: str) -> None:
     ],
 )
 def test_no_page_stalls(piece: str) -> None:
-    """Fifty thousand unclosed pieces: quadratic reading would take minutes."""
+    """Fifty thousand unclosed pieces; a quadratic reader would take minutes."""
     begin = time.process_time()
     html().parse(f"<p>{piece * 50_000}".encode())
 

@@ -1,15 +1,14 @@
-"""RTF: what is read, what goes, and that an edit never breaks what stands beside it."""
+"""RTF: texts, removed parts, and edits that never break the markup around them."""
 
 import pytest
 from support.edits import apply
 
 from deid_agent.codec.rtf import RtfCodec
 from deid_agent.codec.rtf.codec import RtfMessage
-from deid_agent.codec.rtf.flow import encode
-from deid_agent.codec.rtf.tokens import tokens
-from deid_agent.errors import MessageError, Reason
-from deid_agent.sites import Edit, Role
-from deid_agent.spans import Replacement
+from deid_agent.codec.rtf.tokens import encode_rtf, iter_tokens
+from deid_agent.model.errors import MessageError, Reason
+from deid_agent.model.sites import Edit, LeafRole
+from deid_agent.model.spans import Replacement
 
 CODEC = RtfCodec()
 
@@ -24,7 +23,7 @@ def texts(message: RtfMessage) -> dict[str, str]:
 
 
 def replaced(body: bytes, old: str, new: str, path: str = "body") -> bytes:
-    """``body`` with the first ``old`` of a text written over."""
+    """``body`` with the first ``old`` of a text replaced."""
     message = parsed(body)
     mapped = next(n.mapped for n in message.narratives if n.path == path)
     at = mapped.text.index(old)
@@ -82,7 +81,7 @@ def test_code_pages(head: bytes, data: bytes, text: str) -> None:
     assert texts(parsed(head + (b"" if head.endswith(b"}") else b" ") + data))["body"] == text
 
 
-def test_what_stands_beside_the_text_is_read_on_its_own() -> None:
+def test_texts_apart_from_the_body_are_read_separately() -> None:
     found = texts(
         parsed(
             b"{\\header Okafor, Ada\\par}{\\footerr page}Ada{\\footnote note} Okafor"
@@ -117,14 +116,14 @@ def test_what_stands_beside_the_text_is_read_on_its_own() -> None:
         (b"{\\*\\xmlnstbl Bell}{\\*\\userprops Bell}{\\*\\datastore 42}{\\*\\atnauthor Bell}", b""),
     ],
 )
-def test_pictures_objects_and_properties_go(body: bytes, rest: bytes) -> None:
+def test_pictures_objects_and_properties_are_removed(body: bytes, rest: bytes) -> None:
     message = parsed(body)
     raw = apply(message.raw, [Edit(s.start, s.end, message.encode(s.blank)) for s in message.sites])
     assert raw == b"{\\rtf1\\ansi " + rest + b"}"
     CODEC.parse(raw)
 
 
-def test_what_follows_the_document_goes() -> None:
+def test_bytes_after_the_document_are_removed() -> None:
     raw = b"{\\rtf1 Ada}\r\n\x00"
     assert not CODEC.parse(raw)[0].sites
     (site,) = CODEC.parse(raw + b"Bell {x}")[0].sites
@@ -158,15 +157,15 @@ def test_edits(body: bytes, old: str, new: str, after: bytes) -> None:
         assert new in found
 
 
-def test_binary_data_of_what_goes_belongs_to_no_character() -> None:
+def test_binary_data_of_removed_parts_belongs_to_no_character() -> None:
     message = parsed(b"{\\stylesheet \\u233?e\\info\\bin2 {}}")
     (site,), (style,) = message.sites, message.narratives
     assert style.path == "stylesheet"
     assert max(style.mapped.ends) <= site.start
 
 
-def test_written_breaks_are_lines() -> None:
-    assert encode("a\nb\tc\rd\x01") == b"a\\line b\\tab c d "
+def test_replacement_line_breaks_are_lines() -> None:
+    assert encode_rtf("a\nb\tc\rd\x01") == b"a\\line b\\tab c d "
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_refuses(raw: bytes, reason: Reason) -> None:
     assert refused.value.reason is reason
 
 
-def test_a_document_that_ends_early_is_read() -> None:
+def test_a_truncated_document_is_read() -> None:
     message = CODEC.parse(b"{\\rtf1 Ada {\\b Okafor{\\pict 89")[0]
     assert texts(message) == {"body": "Ada Okafor"}
     assert [(s.start, s.end) for s in message.sites] == [(21, 30)]
@@ -201,7 +200,7 @@ def test_huge_numbers_and_words_are_only_numbers_and_words() -> None:
 
 def test_leaves_are_every_text() -> None:
     raw = b"{\\rtf1{\\fonttbl{\\f0 Arial;}}{\\info{\\author Bell}}{\\header H}Ada{\\*\\foo secret}{\\pict 8950}}"
-    leaves = CODEC.leaves(raw)
+    leaves = CODEC.parse_leaves(raw)
     assert [(leaf.path, leaf.mapped.text) for leaf in leaves] == [
         ("fonttbl", "Arial;"),
         ("info", "Bell"),
@@ -209,14 +208,14 @@ def test_leaves_are_every_text() -> None:
         ("body", "Ada"),
         ("foo", "secret"),
     ]
-    assert {leaf.role for leaf in leaves} == {Role.TEXT, Role.CODE}
+    assert {leaf.role for leaf in leaves} == {LeafRole.TEXT, LeafRole.CODE}
     for leaf in leaves:
         assert raw[leaf.mapped.starts[0] : leaf.mapped.ends[-1]].decode() == leaf.mapped.text
 
 
 def test_tokens_are_all_bytes() -> None:
     raw = b"{\\rtf1\\ansi\\b0 A\\'e9\\*\\bin3 }}}\r\n\\u-5?}\\"
-    pieces = list(tokens(raw))
+    pieces = list(iter_tokens(raw))
     assert b"".join(raw[a:b] for _, a, b, _, _ in pieces) == raw
 
 

@@ -1,4 +1,4 @@
-"""What stands in a typed field afterwards is still of its type: from the bytes of a message to those of its output."""
+"""The output value of a typed field has the type of the field."""
 
 import base64
 import json
@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from deid_agent import key, policy
-from deid_agent.attachment import NOTICE
-from deid_agent.deidentify import Deidentifier
-from deid_agent.wiring import Workshop
+from deid_agent.app import WorkerFactory
+from deid_agent.config.secrets import DEMO_KEY
+from deid_agent.pipeline.attachments import NOTICE
+from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.policy import load_policy
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 
 
 @lru_cache(maxsize=1)
 def deidentifier() -> Deidentifier:
-    return Workshop(rules=RULES, key=key.DEMO, policy=policy.load("pseudonymised", RULES)).deidentifier()
+    return WorkerFactory(rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES)).deidentifier()
 
 
 def hl7(line: str) -> list[str]:
@@ -27,7 +28,7 @@ def hl7(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("encoding", "decode"), [("Base64", base64.b64decode), ("Hex", bytes.fromhex)])
-def test_a_notice_is_written_in_the_encoding_that_is_declared(encoding: str, decode: object) -> None:
+def test_a_notice_has_the_declared_encoding(encoding: str, decode: object) -> None:
     value = hl7(f"OBX|1|ED|1^D^L||^AP^PDF^{encoding}^seen by Ada Okafor!")[5].split("^")
     assert value[3] == encoding
     assert callable(decode)
@@ -35,7 +36,7 @@ def test_a_notice_is_written_in_the_encoding_that_is_declared(encoding: str, dec
 
 
 @pytest.mark.parametrize("value", ["13/45/99", "UNK", "soon", "2019T10:00", "2019-03T10:00", "2019Z"])
-def test_what_is_no_date_leaves_an_empty_field(value: str) -> None:
+def test_an_invalid_date_becomes_an_empty_field(value: str) -> None:
     assert hl7(f"PID|1||7001||Okafor^Ada||{value}|F")[7] == ""
 
 
@@ -51,6 +52,6 @@ def test_what_is_no_date_leaves_an_empty_field(value: str) -> None:
         ("last Tuesday, says Ada", "1900-01-01T00:00:00Z"),
     ],
 )
-def test_what_is_no_date_leaves_one_that_fhir_accepts(value: str, new: str) -> None:
+def test_an_invalid_date_becomes_one_that_fhir_accepts(value: str, new: str) -> None:
     raw = json.dumps({"resourceType": "Patient", "birthDate": value}).encode()
     assert json.loads(deidentifier().message(raw).payload)["birthDate"] == new

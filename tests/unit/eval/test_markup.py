@@ -1,11 +1,11 @@
-"""Corpus files."""
+"""Corpus files in the project's markup."""
 
 from pathlib import Path
 
 import pytest
 
-from deid_agent.errors import ConfigurationError
 from deid_agent.eval.markup import read_corpus, read_file
+from deid_agent.model.errors import ConfigurationError
 
 GOOD = """\
 @@PATIENT id=qa-01

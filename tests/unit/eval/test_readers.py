@@ -1,15 +1,14 @@
-"""Corpora of others become notes; what is wrong in them is named by file and line, without text."""
+"""Corpora in other formats become notes; errors name file and line, without text."""
 
 from pathlib import Path
 
 import pytest
 from support.annotated import render
 
-from deid_agent.errors import ConfigurationError
-from deid_agent.eval.labels import coarse
-from deid_agent.eval.markup import Note
-from deid_agent.eval.readers import Form, detect, read
-from deid_agent.markup import parse
+from deid_agent.eval.markup import Note, map_to_2006_types
+from deid_agent.eval.readers import CorpusFormat, detect_format, read_annotated
+from deid_agent.model.errors import ConfigurationError
+from deid_agent.model.spans import parse_annotated
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "corpora"
 BRAT, LINES, XML_2006 = CASES / "brat", CASES / "notes.jsonl", CASES / "i2b2-2006.xml"
@@ -21,8 +20,8 @@ def marked(note: Note) -> str:
 
 
 def test_a_record_of_2014() -> None:
-    corpus = read(CASES / "i2b2-2014")
-    assert (corpus.form, corpus.remarks) == (Form.I2B2_2014, ())
+    corpus = read_annotated(CASES / "i2b2-2014")
+    assert (corpus.format, corpus.remarks) == (CorpusFormat.I2B2_2014, ())
     (note,) = corpus.notes
     assert (note.id, note.patient) == ("220-01", "220")
     assert marked(note) == (
@@ -33,8 +32,8 @@ def test_a_record_of_2014() -> None:
 
 
 def test_records_of_2006_have_its_eight_types() -> None:
-    corpus = read(XML_2006)
-    assert corpus.form is Form.I2B2_2006
+    corpus = read_annotated(XML_2006)
+    assert corpus.format is CorpusFormat.I2B2_2006
     assert [(n.id, marked(n)) for n in corpus.notes] == [
         (
             "11",
@@ -44,36 +43,36 @@ def test_records_of_2006_have_its_eight_types() -> None:
     ]
 
 
-def test_findings_are_brought_to_the_types_of_2006() -> None:
-    note = parse(
+def test_findings_are_mapped_to_the_types_of_2006() -> None:
+    note = parse_annotated(
         "[[MEDICALRECORD|47]] [[FAX|55]] [[ZIP|12]] [[ORGANIZATION|Mill]] [[USERNAME|ab1]] [[HOSPITAL|WQ]] [[AGE|93]]"
     )
     assert (
-        render(note.text, coarse(note.spans))
+        render(note.text, map_to_2006_types(note.spans))
         == "[[IDNUM|47]] [[PHONE|55]] [[CITY|12]] Mill ab1 [[HOSPITAL|WQ]] [[AGE|93]]"
     )
 
 
 def test_brat_with_a_span_over_a_line_end() -> None:
-    corpus = read(BRAT)
-    assert corpus.form is Form.BRAT
+    corpus = read_annotated(BRAT)
+    assert corpus.format is CorpusFormat.BRAT
     assert [marked(n) for n in corpus.notes] == [
         "Mrs. [[PATIENT|Ann\nQuill]] of [[CITY|Bath]],\nseen [[DATE|3/4]] by Dr. [[DOCTOR|Vane]].\n",
         "Nothing here.\n",
     ]
 
 
-def test_lines() -> None:
-    corpus = read(LINES)
-    assert corpus.form is Form.JSONL
+def test_json_lines() -> None:
+    corpus = read_annotated(LINES)
+    assert corpus.format is CorpusFormat.JSONL
     first, second = corpus.notes
     assert marked(first) == "[[PATIENT|Ann Quill]] came on [[DATE|3/4]]."
     assert (first.kind, first.patient, first.profile) == ("letter", "p1", {"name": {"family": "Quill"}})
     assert (second.annotated.text, second.annotated.spans, second.patient) == ("", (), "n2")
 
 
-def test_our_own_form_is_detected() -> None:
-    assert detect(CASES.parents[2] / "corpus") is Form.MARKUP
+def test_the_projects_own_format_is_detected() -> None:
+    assert detect_format(CASES.parents[2] / "corpus") is CorpusFormat.MARKUP
 
 
 BROKEN = [
@@ -102,7 +101,7 @@ def test_faults_name_file_and_line_and_no_text(tmp_path: Path, source: Path, old
     assert old in text
     path.write_text(text.replace(old, new, 1), "utf-8")
     with pytest.raises(ConfigurationError) as fault:
-        read(path)
+        read_annotated(path)
     assert str(fault.value).startswith(f"{path}:{line}: ")
     assert "Quill" not in str(fault.value)
     assert "PLANET" not in str(fault.value)
@@ -118,34 +117,34 @@ def test_faults_name_file_and_line_and_no_text(tmp_path: Path, source: Path, old
         ("5 8;9 14", "9 14;5 8", 1),
     ],
 )
-def test_faults_of_brat(tmp_path: Path, old: str, new: str, line: int) -> None:
+def test_faults_of_brat_name_file_and_line(tmp_path: Path, old: str, new: str, line: int) -> None:
     (tmp_path / "note-1.txt").write_bytes((BRAT / "note-1.txt").read_bytes())
     path = tmp_path / "note-1.ann"
     path.write_text((BRAT / "note-1.ann").read_text("utf-8").replace(old, new, 1), "utf-8")
     with pytest.raises(ConfigurationError) as fault:
-        read(tmp_path)
+        read_annotated(tmp_path)
     assert str(fault.value).startswith(f"{path}:{line}: ")
 
 
-def test_a_bomb_of_entities_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_xml_entity_bomb_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "220-01.xml"
     entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x" * 10}">' for n in range(12))
     path.write_text(f"<!DOCTYPE deIdi2b2 [{entities}]><deIdi2b2><TEXT>&e11;</TEXT></deIdi2b2>", "utf-8")
-    with pytest.raises(ConfigurationError, match="declares entities"):
-        read(path, Form.I2B2_2014)
+    with pytest.raises(ConfigurationError, match="may define entities"):
+        read_annotated(path, CorpusFormat.I2B2_2014)
 
 
-def test_a_tag_that_says_another_text_is_remarked(tmp_path: Path) -> None:
+def test_a_tag_with_another_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "220-01.xml"
     path.write_text(XML_2014.read_text("utf-8").replace('text="Bath"', 'text="Baths"'), "utf-8")
-    corpus = read(tmp_path)
-    assert corpus.remarks == (f"{path}:17: the tag's text is not what stands at its offsets",)
+    corpus = read_annotated(tmp_path)
+    assert corpus.remarks == (f"{path}:17: the tag's text attribute differs from the text at its offsets",)
     assert len(corpus.notes[0].annotated.spans) == 7
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "empty"])
-def test_what_nobody_knows_asks_for_the_format(tmp_path: Path, name: str) -> None:
+def test_an_unknown_format_asks_for_the_option(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("x", "utf-8") if "." in name else path.mkdir()
     with pytest.raises(ConfigurationError, match="--format"):
-        read(path)
+        read_annotated(path)

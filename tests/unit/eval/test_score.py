@@ -6,29 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from deid_agent.eval.counts import NOT_HIPAA, Criterion, count
+from deid_agent.eval.counts import NOT_HIPAA, Criterion, count_note
 from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.eval.score import Pair, Scores, score
-from deid_agent.markup import Annotated, parse
-from deid_agent.phi import PhiCategory, PhiType
-from deid_agent.spans import Span
+from deid_agent.eval.score import Pair, Scores, score_notes
+from deid_agent.model.phi import PhiCategory, PhiType
+from deid_agent.model.spans import ANNOTATION, Annotated, Span, parse_annotated, parse_source
 
 CORPUS = Path(__file__).resolve().parents[3] / "corpus"
 
 
 def note(marked: str, id_: str = "qa-01-1", patient: str = "qa-01") -> Note:
-    return Note(id_, "letter", "2014-02-06", patient, parse(marked), {})
+    return Note(id_, "letter", "2014-02-06", patient, parse_annotated(marked), {})
 
 
 def pair(gold: str, found: str, id_: str = "qa-01-1", patient: str = "qa-01") -> Pair:
-    a, b = note(gold, id_, patient), parse(found, "rule")
+    a, b = note(gold, id_, patient), parse_annotated(found, parse_source("rule"))
     assert a.annotated.text == b.text
     return Pair(a, b.spans)
 
 
 def sums(gold: str, found: str) -> dict[Criterion, tuple[int, int, int, int]]:
     one = pair(gold, found)
-    return count(one.note.annotated.text, one.note.annotated.spans, one.found).criteria
+    return count_note(one.note.annotated.text, one.note.annotated.spans, one.found).criteria
 
 
 # Gold and findings; then per criterion (right, found, recalled, gold), counted by hand.
@@ -104,7 +103,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_counts_are_those_of_the_hand(case: str) -> None:
+def test_counts_equal_the_manual_counts(case: str) -> None:
     gold, found, wanted = CASES[case]
     got = sums(gold, found)
     assert {name: got[Criterion(name)] for name in wanted} == wanted
@@ -114,7 +113,7 @@ def test_tokens_are_runs_of_letters_and_digits_cut_at_the_spans_ends() -> None:
     assert sums("x[[DEVICE|AB_12-3]]y", "[[DEVICE|xAB_12-3y]]")[Criterion.TOKEN] == (1, 3, 1, 3)
 
 
-def test_the_hipaa_types_are_those_of_the_script_of_2014() -> None:
+def test_the_hipaa_types_are_those_of_the_2014_script() -> None:
     named = "PATIENT AGE CITY STREET ZIP ORGANIZATION DATE PHONE FAX EMAIL SSN MEDICALRECORD HEALTHPLAN ACCOUNT LICENSE"
     assert {t.value for t in PhiType} - NOT_HIPAA == {*named.split(), "VEHICLE", "DEVICE", "BIOID", "IDNUM"}
 
@@ -131,26 +130,26 @@ def test_the_hipaa_types_are_those_of_the_script_of_2014() -> None:
         ("[[SSN|***]] [[DATE|May]]", "[[SSN|***]] May", 1),
     ],
 )
-def test_a_span_leaks_where_a_word_of_it_is_not_covered(gold: str, found: str, leaks: int) -> None:
+def test_a_span_leaks_if_a_word_of_it_is_not_covered(gold: str, found: str, leaks: int) -> None:
     one = pair(gold, found)
-    types = count(one.note.annotated.text, one.note.annotated.spans, one.found).types
+    types = count_note(one.note.annotated.text, one.note.annotated.spans, one.found).types
     assert sum(t.leaked for t in types.values()) == leaks
 
 
-def test_micro_sums_counts_and_macro_means_notes() -> None:
+def test_micro_sums_counts_and_macro_averages_notes() -> None:
     pairs = [
         pair("[[DATE|May]] [[DATE|June]] [[DATE|July]]", "[[DATE|May]] [[DATE|June]] [[DATE|July]]", "a"),
         pair("[[DATE|May]] x", "May [[DATE|x]]", "b"),
         pair("nothing", "nothing", "c"),
     ]
-    done = score(pairs, resamples=10)
+    done = score_notes(pairs, resamples=10)
     micro, macro = done.prf(Criterion.STRICT), done.prf(Criterion.STRICT, macro=True)
     assert (micro.precision.value, micro.recall.value) == (0.75, 0.75)
     assert (macro.precision.value, macro.recall.value, macro.f.value) == (0.5, 0.5, 0.5)
 
 
-def test_f2_counts_recall_more() -> None:
-    done = score([pair("[[PATIENT|Ann]] [[PATIENT|Bo]] wrote", "[[PATIENT|Ann]] Bo wrote")], resamples=10)
+def test_f2_weights_recall_more() -> None:
+    done = score_notes([pair("[[PATIENT|Ann]] [[PATIENT|Bo]] wrote", "[[PATIENT|Ann]] Bo wrote")], resamples=10)
     names = done.prf(Criterion.NAMES)
     assert (names.precision.value, names.recall.value, names.beta) == (1.0, 0.5, 2)
     assert names.f.value == pytest.approx(5 * 0.5 / (4 * 1.0 + 0.5))
@@ -161,7 +160,7 @@ def test_types_categories_and_groups() -> None:
         pair("[[DATE|May]] [[CITY|Bath]] [[CITY|Ayr]]", "[[DATE|May]] [[STATE|Bath]] Ayr"),
         pair("[[AGE|7]]", "7", "qb-02-1", "qb-02"),
     ]
-    done = score(pairs, resamples=10)
+    done = score_notes(pairs, resamples=10)
     types = done.by_type()
     assert list(types) == [PhiType.CITY, PhiType.STATE, PhiType.AGE, PhiType.DATE]
     assert (types[PhiType.CITY].gold, types[PhiType.CITY].leaks, types[PhiType.CITY].covered.value) == (2, 1, 0.5)
@@ -185,7 +184,7 @@ def notes() -> list[Note]:
 
 
 def test_a_perfect_prediction_scores_one(notes: list[Note]) -> None:
-    done = score(Pair(n, n.annotated.spans) for n in notes)
+    done = score_notes(Pair(n, n.annotated.spans) for n in notes)
     for criterion in Criterion:
         for macro in (False, True):
             got = done.prf(criterion, macro=macro)
@@ -194,13 +193,13 @@ def test_a_perfect_prediction_scores_one(notes: list[Note]) -> None:
 
 
 def noisy(notes: list[Note], seed: int) -> list[Pair]:
-    """Spans dropped, shortened, retyped and invented by a seeded hand."""
+    """Return pairs with spans dropped, shortened and retyped at random, from a fixed seed."""
     rng = random.Random(seed)
     pairs = []
     for one in notes:
         found = [s for s in one.annotated.spans if rng.random() > 0.2]
-        found = [Span(s.start, s.end - (len(s) > 1 and rng.random() < 0.1), s.type, "r") for s in found]
-        found = [Span(s.start, s.end, PhiType.DATE if rng.random() < 0.1 else s.type, "r") for s in found]
+        found = [Span(s.start, s.end - (len(s) > 1 and rng.random() < 0.1), s.type, parse_source("r")) for s in found]
+        found = [Span(s.start, s.end, PhiType.DATE if rng.random() < 0.1 else s.type, parse_source("r")) for s in found]
         pairs.append(Pair(one, tuple(found)))
     return pairs
 
@@ -208,13 +207,13 @@ def noisy(notes: list[Note], seed: int) -> list[Pair]:
 def test_order_does_not_matter(notes: list[Note]) -> None:
     pairs = noisy(notes[:120], 7)
     shuffled = [Pair(p.note, tuple(reversed(p.found))) for p in reversed(pairs)]
-    assert figures(score(pairs)) == figures(score(shuffled))
+    assert figures(score_notes(pairs)) == figures(score_notes(shuffled))
 
 
 def test_a_missed_span_lowers_recall_only(notes: list[Note]) -> None:
     some = notes[:60]
-    whole = score(Pair(n, n.annotated.spans) for n in some)
-    less = score(Pair(n, n.annotated.spans[1:]) for n in some)
+    whole = score_notes(Pair(n, n.annotated.spans) for n in some)
+    less = score_notes(Pair(n, n.annotated.spans[1:]) for n in some)
     for criterion in Criterion:
         before, after = whole.prf(criterion), less.prf(criterion)
         assert after.precision.value == before.precision.value == 1
@@ -223,26 +222,26 @@ def test_a_missed_span_lowers_recall_only(notes: list[Note]) -> None:
 
 
 def test_intervals_hold_the_figure_and_draw_patients(notes: list[Note]) -> None:
-    done = score(noisy(notes, 3))
+    done = score_notes(noisy(notes, 3))
     strict = done.prf(Criterion.STRICT).f
     assert strict.low < strict.value < strict.high < strict.low + 0.03
     # One patient alone: every resample is that patient, however many notes it has.
-    alone = score([p for p in noisy(notes, 3) if p.note.patient == "da-01"]).prf(Criterion.STRICT).f
+    alone = score_notes([p for p in noisy(notes, 3) if p.note.patient == "da-01"]).prf(Criterion.STRICT).f
     assert alone.low == alone.value == alone.high
 
 
 def test_the_whole_corpus_is_scored_in_seconds(notes: list[Note]) -> None:
     pairs = noisy(notes, 5)
     began = time.process_time()
-    figures(score(pairs))
+    figures(score_notes(pairs))
     assert time.process_time() - began < 5
 
 
-def test_without_text_the_criteria_of_spans_remain() -> None:
-    bare = Note("a", "", "", "p", Annotated("", (Span(0, 3, PhiType.DATE, "gold"),)), {})
-    done = score([Pair(bare, (Span(0, 3, PhiType.DATE, "r"),))])
+def test_without_text_only_the_criteria_of_spans_apply() -> None:
+    bare = Note("a", "", "", "p", Annotated("", (Span(0, 3, PhiType.DATE, ANNOTATION),)), {})
+    done = score_notes([Pair(bare, (Span(0, 3, PhiType.DATE, parse_source("r")),))])
     assert not done.with_text
     assert done.prf(Criterion.STRICT).f.value == 1
     assert Criterion.TOKEN not in done.applicable()
     nothing = Note("a", "", "", "p", Annotated("", ()), {})
-    assert not score([Pair(nothing, (Span(0, 3, PhiType.DATE, "r"),))], resamples=1).with_text
+    assert not score_notes([Pair(nothing, (Span(0, 3, PhiType.DATE, parse_source("r")),))], resamples=1).with_text

@@ -1,9 +1,9 @@
-"""Logins that a name in the note explains."""
+"""Logins that are built from a name in the note."""
 
 import pytest
 
-from deid_agent.recognize.logins import LoginRecognizer
-from deid_agent.text import Document
+from deid_agent.model.text import Document
+from deid_agent.recognize.list_recognizers import LoginRecognizer
 
 LOGINS = LoginRecognizer(frozenset({"unlocks", "plane"}))
 
@@ -27,5 +27,5 @@ def test_initials_and_a_family_name(login: str) -> None:
         "apflugger alone",
     ],
 )
-def test_what_is_no_login(text: str) -> None:
+def test_other_words_are_no_logins(text: str) -> None:
     assert list(LOGINS.recognize(Document(text))) == []

@@ -1,4 +1,4 @@
-"""Messages that name hundreds of people: each is found, and the cost grows with the message, not its square."""
+"""Messages that name hundreds of people: each is found, and the cost is linear in the message."""
 
 import sys
 from pathlib import Path
@@ -6,12 +6,12 @@ from types import FrameType
 
 import pytest
 
-from deid_agent.phi import PhiType
-from deid_agent.recognize.registry import assemble, load_rules
-from deid_agent.sites import Fact, Kind, Subject
-from deid_agent.text import Document
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import Fact, Subject, ValueKind
+from deid_agent.model.text import Document
+from deid_agent.recognize.registry import assemble_recognizers, load_rules
 
-(KNOWN,) = assemble(load_rules(Path(__file__).resolve().parents[3] / "rules"), "known")
+(KNOWN,) = assemble_recognizers(load_rules(Path(__file__).resolve().parents[3] / "rules"), "known")
 GIVEN = ("Zoriana", "Thaddeus", "Hope", "Will")
 
 
@@ -32,9 +32,9 @@ def message(people: int) -> tuple[tuple[Fact, ...], list[str]]:
             "STREET": f"{n + 3} Windermere Hollow",
             "CITY": "Quenby",
         }
-        facts.append(Fact(PhiType.PATIENT, Kind.FAMILY, Subject.PATIENT, str(n), family(n)))
+        facts.append(Fact(PhiType.PATIENT, ValueKind.FAMILY, Subject.PATIENT, str(n), family(n)))
         for kind, value in values.items():
-            how = Kind.GIVEN if kind == "PATIENT" else Kind.VALUE
+            how = ValueKind.GIVEN if kind == "PATIENT" else ValueKind.VALUE
             facts.append(Fact(PhiType(kind), how, Subject.PATIENT, str(n), value))
         notes.append(
             f"{GIVEN[n % 4]} {family(n)} of {n + 3} Windermere Hollow, Quenby is better; {family(n)[:-1]}x too. "
@@ -57,7 +57,7 @@ def test_each_is_found_among_a_hundred(number: int) -> None:
     assert wanted <= texts(notes[number], facts)
 
 
-def test_a_part_that_many_share_is_found_alone() -> None:
+def test_a_part_of_many_people_is_found_alone() -> None:
     facts, _ = message(100)
     assert texts("then Zoriana came, A. Thaddeus and Mr. Will too; it will hope", facts) == {
         "Zoriana",
@@ -66,16 +66,16 @@ def test_a_part_that_many_share_is_found_alone() -> None:
     }
 
 
-def test_two_common_words_are_a_name_only_of_who_has_both() -> None:
-    many = [Fact(PhiType.PATIENT, Kind.GIVEN, Subject.PATIENT, str(n), "Hope") for n in range(40)]
-    many += [Fact(PhiType.PATIENT, Kind.FAMILY, Subject.PATIENT, str(n), "Young") for n in range(20, 60)]
+def test_two_common_words_are_a_name_only_of_a_person_with_both() -> None:
+    many = [Fact(PhiType.PATIENT, ValueKind.GIVEN, Subject.PATIENT, str(n), "Hope") for n in range(40)]
+    many += [Fact(PhiType.PATIENT, ValueKind.FAMILY, Subject.PATIENT, str(n), "Young") for n in range(20, 60)]
     assert texts("then Hope Young came", tuple(many)) == {"Hope Young"}
     apart = [fact for fact in many if not 20 <= int(fact.group) < 40]
     assert texts("then Hope Young came", tuple(apart)) == set()
 
 
 def calls(people: int) -> int:
-    """Calls of functions while every narrative of the message is read."""
+    """The number of function calls for all narratives of the message."""
     facts, notes = message(people)
     documents = [Document(note, facts) for note in notes]
     count = 0
@@ -94,5 +94,5 @@ def calls(people: int) -> int:
 
 
 def test_four_times_the_people_cost_four_times_as_much() -> None:
-    calls(4)  # what is built once per process
+    calls(4)  # builds the caches of the process
     assert calls(400) < 5 * calls(100)

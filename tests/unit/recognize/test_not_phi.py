@@ -1,15 +1,15 @@
-"""Short texts of codes, results and headings that the whole default system leaves alone, and what it still finds."""
+"""Short texts of codes, results and headings in which the default system finds nothing, and texts with PHI."""
 
 from pathlib import Path
 
 import pytest
 
-from deid_agent.recognize.registry import assemble, load_rules
-from deid_agent.resolve import Profile, Resolver
-from deid_agent.text import Document
+from deid_agent.model.text import Document
+from deid_agent.recognize.registry import assemble_recognizers, load_rules
+from deid_agent.recognize.resolve import Profile, Resolver
 
 RULES = load_rules(Path(__file__).resolve().parents[3] / "rules")
-RECOGNIZERS = assemble(RULES, "default")
+RECOGNIZERS = assemble_recognizers(RULES, "default")
 
 
 def found(text: str) -> list[str]:

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from deid_agent.context import facts_of_context
 from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.recognize.registry import assemble, load_rules
-from deid_agent.resolve import Profile, Resolver
-from deid_agent.text import Document
+from deid_agent.model.text import Document
+from deid_agent.pipeline.facts import facts_from_context
+from deid_agent.recognize.registry import assemble_recognizers, load_rules
+from deid_agent.recognize.resolve import Profile, Resolver
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = ROOT / "tests/cases/notes"
 RULES = load_rules(ROOT / "rules")
-RECOGNIZERS = assemble(RULES, "default")
+RECOGNIZERS = assemble_recognizers(RULES, "default")
 
 
 def faults(note: Note) -> set[str]:
     """Differences as lines of ``expected-failures.lst``."""
-    doc = Document(note.annotated.text, facts_of_context(note.profile))
+    doc = Document(note.annotated.text, facts_from_context(note.profile))
     proposals = [span for recognizer in RECOGNIZERS for span in recognizer.recognize(doc)]
     found = {(s.start, s.end, s.type) for s in Resolver(Profile.RECALL, RULES).resolve(proposals, doc)}
     wanted = {(s.start, s.end, s.type) for s in note.annotated.spans}

@@ -7,17 +7,17 @@ from datetime import date
 import pytest
 from support.surrogates import CASES, SCOPE, cases, form_of, replace, surrogates
 
-from deid_agent import resources
-from deid_agent.phi import PhiType
-from deid_agent.sites import Kind
-from deid_agent.surrogate.calendars import Shift, calendar_of
-from deid_agent.surrogate.dates import shifted
-from deid_agent.surrogate.lists import load
-from deid_agent.surrogate.shape import same
+from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import ValueKind
+from deid_agent.rules import data_folder
+from deid_agent.surrogate.calendars import Shift, load_calendar
+from deid_agent.surrogate.dates import shift_date
+from deid_agent.surrogate.lists import load_lists
+from deid_agent.surrogate.shape import is_same_text
 
 MADE = surrogates()
 DATES = tomllib.loads((CASES / "surrogate-dates.toml").read_text(encoding="utf-8"))
-CALENDAR = calendar_of(load(resources.folder("rules")))
+CALENDAR = load_calendar(load_lists(data_folder("rules")))
 
 
 def test_there_are_enough_of_them() -> None:
@@ -33,14 +33,14 @@ def test_surrogate_has_the_form_of_its_original(number: int) -> None:
         assert re.fullmatch(like, new, re.DOTALL), f"{type_}: {original!r} became {new!r}, not {like}"
     else:
         assert form_of(new) == form_of(original), f"{type_}: {original!r} became {new!r}"
-    assert same(new, original) == stays, f"{type_}: {original!r} became {new!r}"
+    assert is_same_text(new, original) == stays, f"{type_}: {original!r} became {new!r}"
 
 
 @pytest.mark.parametrize("number", range(len(cases())))
 def test_surrogate_of_a_surrogate_has_the_same_form(number: int) -> None:
     type_, kind, original, like, stays = cases()[number]
     again = replace(MADE, type_, replace(MADE, type_, original, kind), kind)
-    assert not stays or same(again, replace(MADE, type_, original, kind))
+    assert not stays or is_same_text(again, replace(MADE, type_, original, kind))
     if not like:
         assert form_of(again) == form_of(original)
     elif (
@@ -55,11 +55,11 @@ def test_surrogate_of_a_surrogate_has_the_same_form(number: int) -> None:
 def test_date_keeps_its_writing(written: str, expected: str) -> None:
     shift = Shift(DATES["days"], DATES["reference"])
     assert isinstance(shift.reference, date)
-    assert (shifted(written, shift, CALENDAR) or "") == expected
+    assert (shift_date(written, shift, CALENDAR) or "") == expected
 
 
 def test_what_is_no_date_is_masked() -> None:
     for group in DATES["group"]:
         for written, expected in group["cases"]:
             if not expected:
-                assert MADE.replace(PhiType.DATE, written, kind=Kind.VALUE, scope=SCOPE) == "[**DATE**]"
+                assert MADE.replace(PhiType.DATE, written, kind=ValueKind.VALUE, scope=SCOPE) == "[**DATE**]"

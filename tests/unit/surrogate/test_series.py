@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.surrogates import ROOT
 
-from deid_agent.surrogate.calendars import Shift, calendar_of
-from deid_agent.surrogate.lists import load
-from deid_agent.surrogate.series import connects, moved
+from deid_agent.surrogate.calendars import Shift, load_calendar
+from deid_agent.surrogate.dates import connects_days, shift_series
+from deid_agent.surrogate.lists import load_lists
 
-CALENDAR = calendar_of(load(ROOT / "rules"))
+CALENDAR = load_calendar(load_lists(ROOT / "rules"))
 
 
-def shifted(days: int, *parts: str, reference: date | None = None) -> str:
-    """``parts`` are days and what stands between them, in turn."""
-    found = moved(parts[::2], parts[1::2], Shift(days, reference), CALENDAR)
+def shift_text(days: int, *parts: str, reference: date | None = None) -> str:
+    """Shift an expression; ``parts`` are its days and the texts between them, alternating."""
+    found = shift_series(parts[::2], parts[1::2], Shift(days, reference), CALENDAR)
     new = [old if text is None else text for old, text in zip(parts[::2], found, strict=True)]
     return "".join(a + b for a, b in zip(new, [*parts[1::2], ""], strict=True))
 
@@ -56,13 +56,13 @@ def shifted(days: int, *parts: str, reference: date | None = None) -> str:
     ],
 )
 def test_all_days_move_together_in_their_form(days: int, parts: tuple[str, ...], new: str) -> None:
-    assert shifted(days, *parts) == new
+    assert shift_text(days, *parts) == new
 
 
 def test_a_year_is_taken_from_the_messages_own_time() -> None:
-    assert shifted(-3, "February 27", "-", "29", reference=date(2020, 3, 1)) == "February 24-26"
-    assert shifted(-3, "Dec 30", "-", "Jan 2", reference=date(2020, 1, 5)) == "Dec 27-Dec 30"
-    assert shifted(-345, "Dec 28", "-", "Jan 3", reference=date(2020, 2, 1)) == "Jan 17-Jan 23", "over a leap day too"
+    assert shift_text(-3, "February 27", "-", "29", reference=date(2020, 3, 1)) == "February 24-26"
+    assert shift_text(-3, "Dec 30", "-", "Jan 2", reference=date(2020, 1, 5)) == "Dec 27-Dec 30"
+    assert shift_text(-345, "Dec 28", "-", "Jan 3", reference=date(2020, 2, 1)) == "Jan 17-Jan 23", "over a leap day"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_year_is_taken_from_the_messages_own_time() -> None:
     [("3/4/2019", "-", "3/9/2019"), ("March 2019", " to ", "May 2019"), ("2016", "-", "2019"), ("4", "-", "9")],
 )
 def test_days_that_lean_on_none_are_left_to_themselves(parts: tuple[str, ...]) -> None:
-    assert moved(parts[::2], parts[1::2], Shift(-5), CALENDAR) == [None] * 2
+    assert shift_series(parts[::2], parts[1::2], Shift(-5), CALENDAR) == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_days_that_lean_on_none_are_left_to_themselves(parts: tuple[str, ...]) -
     ],
 )
 def test_a_year_of_two_digits_ends_a_range_of_years(parts: tuple[str, ...], last: str | None) -> None:
-    assert moved(parts[::2], parts[1::2], Shift(-300), CALENDAR) == [None, last]
+    assert shift_series(parts[::2], parts[1::2], Shift(-300), CALENDAR) == [None, last]
 
 
 @given(
@@ -95,15 +95,15 @@ def test_a_year_of_two_digits_ends_a_range_of_years(parts: tuple[str, ...], last
 def test_the_length_of_a_range_stays(first: date, length: int, days: int) -> None:
     last = date.fromordinal(first.toordinal() + length)
     new = [date.fromordinal(day.toordinal() + days) for day in (first, last)]
-    written = shifted(days, f"{first:%B} {first.day}", "-", f"{last:%B} {last.day}, {last.year}")
+    written = shift_text(days, f"{first:%B} {first.day}", "-", f"{last:%B} {last.day}, {last.year}")
     assert written == f"{new[0]:%B} {new[0].day}-{new[1]:%B} {new[1].day}, {new[1].year}"
 
 
 @pytest.mark.parametrize("gap", ["-", " – ", " to the ", " through ", ", ", ", and ", " & ", "/"])
 def test_what_connects(gap: str) -> None:
-    assert connects(gap)
+    assert connects_days(gap)
 
 
 @pytest.mark.parametrize("gap", [". ", " he went to ", "\n\n", "; ", ""])
 def test_what_does_not(gap: str) -> None:
-    assert not connects(gap)
+    assert not connects_days(gap)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong outside of every handler is told without its text, and no core file is left."""
+"""Exceptions that no handler catches are logged without their text, and the process leaves no core file."""
 
 import json
 import os
@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[3]
 CANARY = "Okonkwo"
 STORM = """
 import asyncio, gc, logging, threading, warnings
-from deid_agent.cli.wire import _set_up_logging
+from deid_agent.cli.service import _set_up_logging
 from deid_agent.telemetry.emit import Telemetry
-from deid_agent.telemetry.quiet import quiet, quiet_loop
+from deid_agent.telemetry.emit import quiet, quiet_loop
 
 CANARY = "Okonkwo"
 
@@ -70,12 +70,12 @@ with quiet(telemetry):
 """
 FAULT = """
 import sys
-from deid_agent.cli import main, wire
+from deid_agent.cli import main, service
 
 def fail(*_):
     raise KeyError("Okonkwo")
 
-wire.workshop_of = fail
+service.make_worker_factory = fail
 main(["run", "--demo-key", "--config", sys.argv[1]])
 """
 
@@ -107,9 +107,7 @@ def test_a_fault_of_a_command_is_one_line_without_its_text(tmp_path: Path) -> No
     )
     done = run(FAULT, str(file))
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].startswith(
-        "deid-agent: stopped: the agent met a fault of its own (KeyError at "
-    )
+    assert done.stderr.splitlines()[-1].startswith("deid-agent: stopped: unexpected error in the agent (KeyError at ")
     assert CANARY not in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
 
@@ -117,7 +115,7 @@ def test_a_fault_of_a_command_is_one_line_without_its_text(tmp_path: Path) -> No
 def test_no_core_file_and_no_look_inside() -> None:
     done = run(
         "import ctypes, os, resource\n"
-        "from deid_agent.telemetry.quiet import no_core\n"
+        "from deid_agent.telemetry.emit import no_core\n"
         "no_core()\n"
         "print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"
     )

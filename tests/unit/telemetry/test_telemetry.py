@@ -1,16 +1,30 @@
+"""Every event is one log line and a set of samples, and the registry holds their sums."""
+
 import inspect
 import json
 import logging
+import os
+import subprocess
+import sys
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 import pytest
 
-from deid_agent.errors import Reason
-from deid_agent.telemetry import events, metrics
+from deid_agent.model.errors import Reason
+from deid_agent.telemetry import events, metrics, transport_events
 from deid_agent.telemetry.emit import JsonFormatter, Telemetry
 from deid_agent.telemetry.metrics import BUCKETS_S, METRICS, Metric, MetricKind, Registry, Sample
 
-ALL = [c for _, c in inspect.getmembers(events, inspect.isclass) if issubclass(c, events.Event)]
+ALL = sorted(
+    {
+        c
+        for module in (events, transport_events)
+        for _, c in inspect.getmembers(module, inspect.isclass)
+        if issubclass(c, events.Event)
+    },
+    key=lambda c: c.__name__,
+)
 EXAMPLES = {
     "str": "code",
     "int": 3,
@@ -37,8 +51,7 @@ def test_every_metric_is_in_the_list_once_and_has_an_event() -> None:
     named = [m for m in vars(metrics).values() if isinstance(m, Metric)]
     assert sorted(m.name for m in named) == sorted(m.name for m in METRICS)
     assert len({m.name for m in METRICS}) == len(METRICS) == 18
-    told = {sample.metric for kind in ALL for sample in example(kind).samples()}
-    assert told == set(METRICS)
+    assert {sample.metric for kind in ALL for sample in example(kind).samples()} == set(METRICS)
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
@@ -87,21 +100,46 @@ def test_the_registry_adds_up() -> None:
     assert (histogram.count, histogram.counts[0], histogram.counts[-1]) == (4, 2, 1)
     assert histogram.counts[BUCKETS_S.index(0.5)] == 1
     assert histogram.sum == pytest.approx(99.3015)
-    registry.add(Sample(metrics.LETTERS, 2, ("LEAK",)))
-    registry.add(Sample(metrics.LETTERS, 1, ("LEAK",)))
+    registry.add(Sample(metrics.DEAD_LETTERS, 2, ("LEAK",)))
+    registry.add(Sample(metrics.DEAD_LETTERS, 1, ("LEAK",)))
     registry.add(Sample(metrics.LAG, 9, ("adt", "0")))
     registry.add(Sample(metrics.LAG, 4, ("adt", "0")))
-    assert registry.value(metrics.LETTERS, "LEAK") == 3
+    assert registry.value(metrics.DEAD_LETTERS, "LEAK") == 3
     assert registry.value(metrics.LAG, "adt", "0") == 4
-    assert [metric.name for metric, _, value in registry.collect() if value] == [
-        "deid_process_duration_seconds",
-        "deid_consumer_lag",
-        "deid_dlq_total",
-    ]
+    assert registry.value(metrics.MESSAGES, "adt", "published") == 0, "a series that does not exist yet"
 
 
-def test_counters_of_codes_stand_at_zero_from_the_start() -> None:
-    """A counter that first appears at 1 has no rise that an alert could see."""
+def test_collect_yields_every_series_in_the_order_of_the_list() -> None:
+    registry = Registry()
+    registry.add(Sample(metrics.STAGE_SECONDS, 0.2, ("parse",)))
+    registry.add(Sample(metrics.STAGE_SECONDS, 0.003, ("guard",)))
+    series = [(metric, labels) for metric, labels, _ in registry.collect()]
+    assert [metric for metric in METRICS if metric in dict(series)] == list(
+        dict.fromkeys(metric for metric, _ in series)
+    )
+    assert [labels for metric, labels in series if metric is metrics.STAGE_SECONDS] == [("guard",), ("parse",)]
+    assert {metric for metric in METRICS if not metric.labels} <= set(dict(series)), "without labels: from the start"
+
+
+def test_the_exposition_holds_the_metrics_of_the_list_and_no_other() -> None:
+    """Neither the library's metrics about the process, nor its ``_created`` series."""
+    registry = Registry()
+    registry.add(Sample(metrics.COMMIT_SECONDS, 0.2))
+    text = registry.exposition().decode()
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert families == [metric.name for metric in METRICS]
+    assert 'deid_commit_duration_seconds_bucket{le="0.25"} 1.0' in text
+    assert "_created" not in text and "python_info" not in text
+
+
+def test_two_registries_share_nothing() -> None:
+    first, second = Registry(), Registry()
+    first.add(Sample(metrics.RESTARTS))
+    assert (first.value(metrics.RESTARTS), second.value(metrics.RESTARTS)) == (1, 0)
+
+
+def test_counters_of_codes_start_at_zero() -> None:
+    """A counter that first appears at 1 shows no increase, and an alert would miss it."""
     telemetry = Telemetry()
     started = {(metric.name, labels) for metric, labels, value in telemetry.registry.collect() if value == 0}
     assert {("deid_dlq_total", (code,)) for code in Reason} < started
@@ -111,8 +149,8 @@ def test_counters_of_codes_stand_at_zero_from_the_start() -> None:
     assert ("deid_messages_total", ("adt", "published")) in started
 
 
-def test_gauges_of_a_partition_go_with_it() -> None:
-    """A last value of a partition that has another owner would alarm for ever."""
+def test_gauges_of_a_partition_are_removed_with_it() -> None:
+    """The last value of a partition that has another owner would alarm for ever."""
     telemetry = Telemetry()
     for number in (0, 1):
         telemetry.emit(events.Gauged("adt", number, inflight=3, lag=9))
@@ -126,10 +164,18 @@ def test_gauges_of_a_partition_go_with_it() -> None:
 
 def test_wrong_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="deid_dlq_total takes labels"):
-        Registry().add(Sample(metrics.LETTERS))
+        Registry().add(Sample(metrics.DEAD_LETTERS))
 
 
 def test_kinds_follow_the_names() -> None:
     for metric in METRICS:
         assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
         assert metric.name.endswith("_seconds") == (metric.kind is MetricKind.HISTOGRAM)
+
+
+def test_a_folder_for_several_processes_has_no_effect(tmp_path: Path) -> None:
+    """The library would write label values to files there, and the agent would not start without the folder."""
+    script = "from deid_agent.telemetry import Registry; print(len(Registry().exposition()) > 100)"
+    environ = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "absent")}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -5,22 +5,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deid_agent.crf.columns import View
-from deid_agent.dictionary import Dictionaries
-from deid_agent.errors import ConfigurationError
 from deid_agent.eval.markup import Note
-from deid_agent.markup import parse
-from deid_agent.phi import PhiType
-from deid_agent.recognize.filter import SURE, WEAK, FilteredNames, Judged, NameFilter, chosen
-from deid_agent.recognize.svm import Machines, load, save
-from deid_agent.spans import Span
-from deid_agent.text import Document
+from deid_agent.model.errors import ConfigurationError
+from deid_agent.model.phi import PhiType
+from deid_agent.model.spans import ANNOTATION, Span, parse_annotated, parse_source
+from deid_agent.model.text import Document
+from deid_agent.nlp.name_filter import (
+    LOW_CONFIDENCE_NAME,
+    NAME_SOURCE,
+    FilteredNames,
+    NameFilter,
+    ScoredCandidate,
+    choose_best,
+)
+from deid_agent.nlp.svm import SvmModel, load_svm, save_svm
+from deid_agent.nlp.token_features import TokenFeatures
+from deid_agent.rules.dictionaries import Dictionaries
 from deid_agent.train.examples import Example
-from deid_agent.train.names import FilterSettings, prf, right, train_filter
+from deid_agent.train.name_filter_trainer import FilterSettings, match_candidates, score_names, train_filter
 
 GIVEN = ("jennifer", "robert", "ann", "william", "karen", "harold")
 FAMILY = ("garcia", "okafor", "jansen", "nowak", "miller", "tanaka")
-SMALL = FilterSettings(least=2, features=400, most=2000)
+SMALL = FilterSettings(least=2, features=400, max_candidates=2000)
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +54,18 @@ def examples(lists: Dictionaries) -> list[Example]:
             f"Seen by Dr. [[DOCTOR|{given} {family}]] for follow-up.\nA Foley was placed and a Walker given.\n"
             f"His sister [[PATIENT|{other}]] drove. Foley out, Walker used.\n"
         )
-        annotated = parse(text)
+        annotated = parse_annotated(text)
         note = Note(f"{'xyz'[at % 3]}-{at}", "made", "2014-01-01", f"{'xyz'[at % 3]}-{at}", annotated, {})
-        out.append(Example(note, View(Document(annotated.text), (), lists)))
+        out.append(Example(note, TokenFeatures(Document(annotated.text), (), lists)))
     return out
 
 
 @pytest.fixture(scope="module")
-def model(lists: Dictionaries) -> Machines:
+def model(lists: Dictionaries) -> SvmModel:
     return train_filter(examples(lists), settings=SMALL, card={"about": "made"})
 
 
-def test_it_keeps_names_and_drops_the_rest(lists: Dictionaries, model: Machines) -> None:
+def test_it_keeps_names_and_drops_the_rest(lists: Dictionaries, model: SvmModel) -> None:
     doc = Document(
         "Seen by Dr. Karen Nowak for follow-up.\nA Foley was placed and a Walker given.\n"
         "His sister Ann drove. Foley out, Walker used.\n"
@@ -69,36 +75,38 @@ def test_it_keeps_names_and_drops_the_rest(lists: Dictionaries, model: Machines)
         ("Karen Nowak", PhiType.DOCTOR),
         ("Ann", PhiType.PATIENT),
     ]
-    assert {s.source for s in found} <= {SURE, WEAK}
+    assert {s.source for s in found} <= {NAME_SOURCE, LOW_CONFIDENCE_NAME}
 
 
-def test_offsets_are_characters_of_the_text(lists: Dictionaries, model: Machines) -> None:
+def test_offsets_are_characters_of_the_text(lists: Dictionaries, model: SvmModel) -> None:
     doc = Document("é… 😀\nSeen by Dr. Karen Nowak for follow-up.\n")
     assert [doc.text[s.start : s.end] for s in NameFilter(model, lists).propose(doc, ())] == ["Karen Nowak"]
 
 
-def test_nothing_in_nothing(lists: Dictionaries, model: Machines) -> None:
+def test_nothing_in_nothing(lists: Dictionaries, model: SvmModel) -> None:
     assert NameFilter(model, lists).propose(Document(""), ()) == []
 
 
-def test_the_system_of_the_paper_finds_names_only(lists: Dictionaries, model: Machines) -> None:
+def test_the_system_of_the_paper_finds_names_only(lists: Dictionaries, model: SvmModel) -> None:
     doc = Document("Seen by Dr. Karen Nowak for follow-up.\n")
-    system = FilteredNames(lambda _doc: [Span(0, 4, PhiType.CITY, "rule")], NameFilter(model, lists))
+    system = FilteredNames(lambda _doc: [Span(0, 4, PhiType.CITY, parse_source("rule"))], NameFilter(model, lists))
     assert [s.type for s in system.recognize(doc)] == [PhiType.DOCTOR]
 
 
-def test_the_same_notes_give_the_same_filter(lists: Dictionaries, model: Machines, tmp_path: Path) -> None:
-    save(model, tmp_path / "a")
-    save(train_filter(examples(lists), settings=SMALL, card={"about": "made"}), tmp_path / "b")
+def test_the_same_notes_give_the_same_filter(lists: Dictionaries, model: SvmModel, tmp_path: Path) -> None:
+    save_svm(model, tmp_path / "a")
+    save_svm(train_filter(examples(lists), settings=SMALL, card={"about": "made"}), tmp_path / "b")
     for ending in ("json", "npz"):
         assert (tmp_path / "a" / f"names.{ending}").read_bytes() == (tmp_path / "b" / f"names.{ending}").read_bytes()
 
 
-def test_a_stored_filter_decides_alike(lists: Dictionaries, model: Machines, tmp_path: Path) -> None:
-    save(model, tmp_path)
-    doc = examples(lists)[0].view.doc
-    again = NameFilter(load(tmp_path, "names"), lists).judge(doc, ())
-    np.testing.assert_allclose([j.score for j in again], [j.score for j in NameFilter(model, lists).judge(doc, ())])
+def test_a_stored_filter_decides_alike(lists: Dictionaries, model: SvmModel, tmp_path: Path) -> None:
+    save_svm(model, tmp_path)
+    doc = examples(lists)[0].tokens.doc
+    again = NameFilter(load_svm(tmp_path, "names"), lists).score_candidates(doc, ())
+    np.testing.assert_allclose(
+        [j.score for j in again], [j.score for j in NameFilter(model, lists).score_candidates(doc, ())]
+    )
 
 
 def test_too_few_names_are_told(lists: Dictionaries) -> None:
@@ -107,20 +115,24 @@ def test_too_few_names_are_told(lists: Dictionaries) -> None:
 
 
 def test_the_right_candidate_is_the_exact_one_else_the_shortest_cover() -> None:
-    name = Span(5, 10, PhiType.PATIENT, "gold")
-    assert right([(5, 10), (4, 10), (5, 8)], [name]) == [PhiType.PATIENT, None, None]
-    assert right([(0, 20), (4, 10), (5, 8)], [name]) == [None, PhiType.PATIENT, None]
-    assert right([(0, 6), (5, 8), (11, 12)], [name]) == [None, PhiType.PATIENT, None]
+    name = Span(5, 10, PhiType.PATIENT, ANNOTATION)
+    assert match_candidates([(5, 10), (4, 10), (5, 8)], [name]) == [PhiType.PATIENT, None, None]
+    assert match_candidates([(0, 20), (4, 10), (5, 8)], [name]) == [None, PhiType.PATIENT, None]
+    assert match_candidates([(0, 6), (5, 8), (11, 12)], [name]) == [None, PhiType.PATIENT, None]
 
 
 def test_of_overlapping_candidates_the_best_counts() -> None:
     row = np.array([0], np.int64)
-    long, short, other = Judged(0, 10, 0.2, row), Judged(0, 4, 0.9, row), Judged(5, 10, 0.1, row)
-    assert chosen([long, short, other], 0.0) == [short, other]
-    assert chosen([long, short, other], 0.15) == [short]
+    long, short, other = (
+        ScoredCandidate(0, 10, 0.2, row),
+        ScoredCandidate(0, 4, 0.9, row),
+        ScoredCandidate(5, 10, 0.1, row),
+    )
+    assert choose_best([long, short, other], 0.0) == [short, other]
+    assert choose_best([long, short, other], 0.15) == [short]
 
 
 def test_figures_count_a_name_that_a_finding_covers() -> None:
-    gold = [Span(0, 5, PhiType.PATIENT, "gold"), Span(10, 15, PhiType.PATIENT, "gold")]
-    figures = prf([(gold, [(0, 6), (11, 15)])])
+    gold = [Span(0, 5, PhiType.PATIENT, ANNOTATION), Span(10, 15, PhiType.PATIENT, ANNOTATION)]
+    figures = score_names([(gold, [(0, 6), (11, 15)])])
     assert figures == {"precision": 0.5, "recall": 0.5, "f2": 0.5, "exact_f1": 0.0}

@@ -1,4 +1,4 @@
-"""A run without a broker must say so, and must fail where a broker was required."""
+"""A run without a broker must report that, and must fail if a broker was required."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = broker: needs one\n")
     env = {k: v for k, v in os.environ.items() if k != "DEID_REQUIRE_BROKER"} | environment
-    env["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])  # what conftest.py imports
+    env["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])  # the module that conftest.py imports
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 

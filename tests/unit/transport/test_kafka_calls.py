@@ -6,7 +6,7 @@ import pytest
 from support.runner_bench import virtual
 from support.virtual import pass_time
 
-from deid_agent.transport.kafka_calls import briefly, cut, uncut
+from deid_agent.transport.kafka.client import cancel_and_wait, run_briefly, run_to_completion
 
 
 async def deaf(times: int) -> str:
@@ -28,7 +28,7 @@ async def test_a_call_that_is_cut_off_may_end_by_itself() -> None:
         await asyncio.sleep(0.3)
         ended.append(True)
 
-    task = asyncio.create_task(uncut(call()))
+    task = asyncio.create_task(run_to_completion(call()))
     await pass_time(0.1)
     task.cancel()
     await asyncio.wait({task})
@@ -38,7 +38,7 @@ async def test_a_call_that_is_cut_off_may_end_by_itself() -> None:
 @virtual
 async def test_a_call_that_overhears_its_end_is_told_again() -> None:
     for times in (1, 3):
-        task = asyncio.create_task(uncut(deaf(times)))
+        task = asyncio.create_task(run_to_completion(deaf(times)))
         await pass_time(0.1)
         task.cancel()
         await asyncio.wait({task})
@@ -56,7 +56,7 @@ async def test_a_call_has_ended_also_where_its_caller_is_cancelled_twice() -> No
         finally:
             inner.set()
 
-    task = asyncio.create_task(uncut(call()))
+    task = asyncio.create_task(run_to_completion(call()))
     await pass_time(0.1)
     task.cancel()
     await pass_time(0.1)
@@ -69,7 +69,7 @@ async def test_a_call_has_ended_also_where_its_caller_is_cancelled_twice() -> No
 @virtual
 async def test_what_is_let_end_briefly_ends() -> None:
     for times in (0, 2):
-        ended = asyncio.create_task(briefly(deaf(times)))
+        ended = asyncio.create_task(run_briefly(deaf(times)))
         async with asyncio.timeout(3):
             await ended
 
@@ -79,9 +79,9 @@ async def test_a_call_that_nobody_cuts_off_gives_its_result_or_its_error() -> No
     async def fails() -> None:
         raise ValueError("of the call")
 
-    assert await uncut(deaf(0)) == "done"
+    assert await run_to_completion(deaf(0)) == "done"
     with pytest.raises(ValueError, match="of the call"):
-        await uncut(fails())
+        await run_to_completion(fails())
 
 
 @virtual
@@ -91,5 +91,5 @@ async def test_a_task_is_cut_until_it_has_ended() -> None:
 
     for call in (deaf(0), deaf(2), fails()):
         task = asyncio.ensure_future(call)
-        await cut(task)
+        await cancel_and_wait(task)
         assert task.done()

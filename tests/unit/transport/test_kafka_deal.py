@@ -1,4 +1,4 @@
-"""Partitions that are dealt out, with a client that does as the test says."""
+"""Rebalances, with a scripted client."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from support.runner_bench import A, B, virtual
 from support.transport_contract import Member
 
 from deid_agent.agent.ports import Partition
-from deid_agent.errors import TransientError, UnsafeError
-from deid_agent.transport import kafka
-from deid_agent.transport.kafka import KafkaTransport
-from deid_agent.transport.kafka_settings import KafkaSettings
+from deid_agent.model.errors import TransientError, UnsafeError
+from deid_agent.transport.kafka import source as kafka
+from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.source import KafkaTransport
 
-SETTINGS = KafkaSettings(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
+SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
 
 
 class Writer:
@@ -41,7 +41,7 @@ class Writer:
 
 
 class Consumer:
-    """Knows where it was set to."""
+    """Records the position that it was set to."""
 
     def __init__(self) -> None:
         self.seeks: list[tuple[int, int]] = []
@@ -59,7 +59,7 @@ class Consumer:
     async def position(self, tp: TopicPartition) -> int:
         return 7 + int(tp.partition)
 
-    def raise_death(self) -> None:
+    def raise_if_dead(self) -> None:
         pass
 
     def subscribe(self, *_: object, **__: object) -> None:
@@ -126,7 +126,7 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place(deal: Callable[...,
     async def ask() -> None:
         await transport._assigned([A, B])
         transport._consumer.error = UnicodeDecodeError("utf-8", b"Gr\xfc\xdfe", 2, 3, "invalid start byte")  # type: ignore[union-attr]
-        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: look for it") as told:
+        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: find it") as told:
             await transport.poll(1)
         assert "Gr" not in str(told.value)
 

@@ -3,13 +3,13 @@
 import asyncio
 import struct
 
-from aiokafka.client import ConnectionGroup
 from aiokafka.conn import create_conn
+from support.kafka_internals import fill_socket
 
-from deid_agent.transport.kafka_producer import discard, make_producer
-from deid_agent.transport.kafka_settings import KafkaSettings
+from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.producer import discard_producer, make_producer
 
-SETTINGS = KafkaSettings(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
+SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
 
 
 async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -> None:
@@ -27,12 +27,10 @@ async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -
     async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
         connection = await create_conn("127.0.0.1", server.sockets[0].getsockname()[1])
         producer = make_producer(SETTINGS)
-        producer.client._conns[(1, ConnectionGroup.DEFAULT)] = connection
-        connection._writer.write(b"x" * (16 << 20))
-        assert connection._writer.transport.get_write_buffer_size() > 0, "the kernel took all of it"
-        transport = connection._writer.transport
+        transport = fill_socket(producer, connection, b"x" * (16 << 20))
+        assert transport.get_write_buffer_size() > 0, "the kernel took all of it"
         async with asyncio.timeout(10):
-            await discard(producer)
+            await discard_producer(producer)
         assert transport.get_write_buffer_size() == 0
         for writer in connected:
             writer.transport.abort()

@@ -3,22 +3,16 @@
 import inspect
 
 import pytest
-from aiokafka import errors as theirs
+from aiokafka import errors as kafka_errors
 
-from deid_agent.errors import ConfigurationError, DeidError, LostError, TransientError, UnsafeError
-from deid_agent.transport.kafka_errors import (
-    CLIENT_ERRORS,
-    Verdict,
-    cause_of,
-    translate,
-    verdict_of,
-)
+from deid_agent.model.errors import AssignmentLostError, ConfigurationError, DeidError, TransientError, UnsafeError
+from deid_agent.transport.kafka.client import CLIENT_ERRORS, ErrorClass, classify_error, root_cause, translate_error
 
 ALL = sorted(
     {
         kind
-        for _, kind in inspect.getmembers(theirs, inspect.isclass)
-        if issubclass(kind, Exception) and kind.__module__ == theirs.__name__
+        for _, kind in inspect.getmembers(kafka_errors, inspect.isclass)
+        if issubclass(kind, Exception) and kind.__module__ == kafka_errors.__name__
     },
     key=lambda kind: kind.__name__,
 )
@@ -38,16 +32,16 @@ LOST = """
 
 def test_the_walk_finds_the_library_s_errors() -> None:
     assert len(ALL) > 100
-    assert {theirs.KafkaError, theirs.ProducerFenced, theirs.IllegalOperation} <= set(ALL)
+    assert {kafka_errors.KafkaError, kafka_errors.ProducerFenced, kafka_errors.IllegalOperation} <= set(ALL)
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_place_in_our_tree(kind: type[Exception]) -> None:
     assert issubclass(kind, CLIENT_ERRORS), "an error that no handler of the transport would catch"
     for starting in (False, True):
-        ours = translate(kind("Okonkwo"), "settle adt/0", starting=starting)
+        ours = translate_error(kind("Okonkwo"), "commit adt/0", starting=starting)
         assert isinstance(ours, DeidError)
-        assert "settle adt/0" in str(ours)
+        assert "commit adt/0" in str(ours)
         assert kind.__name__ in str(ours)
         assert "Okonkwo" not in str(ours)
 
@@ -55,36 +49,36 @@ def test_every_error_has_a_place_in_our_tree(kind: type[Exception]) -> None:
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_what_the_library_calls_retriable_never_stops_a_running_agent(kind: type[Exception]) -> None:
     if getattr(kind, "retriable", False):
-        assert isinstance(translate(kind(), "x"), TransientError)
+        assert isinstance(translate_error(kind(), "x"), TransientError)
 
 
 def test_going_on_is_refused_for_exactly_these() -> None:
-    assert [kind.__name__ for kind in ALL if verdict_of(kind) is Verdict.UNSAFE] == UNSAFE.split()
+    assert [kind.__name__ for kind in ALL if classify_error(kind) is ErrorClass.UNSAFE] == UNSAFE.split()
 
 
 def test_another_owner_is_suspected_for_exactly_these() -> None:
-    assert [kind.__name__ for kind in ALL if verdict_of(kind) is Verdict.LOST] == LOST.split()
-    assert isinstance(translate(theirs.ProducerFenced(), "x"), LostError)
+    assert [kind.__name__ for kind in ALL if classify_error(kind) is ErrorClass.LOST] == LOST.split()
+    assert isinstance(translate_error(kafka_errors.ProducerFenced(), "x"), AssignmentLostError)
 
 
 @pytest.mark.parametrize("code", [82, 88, 90])
 def test_codes_the_library_does_not_know_stop_the_agent(code: int) -> None:
-    kind = theirs.for_code(code)
-    assert kind is theirs.UnknownError
-    assert isinstance(translate(kind(), "x"), UnsafeError)
+    kind = kafka_errors.for_code(code)
+    assert kind is kafka_errors.UnknownError
+    assert isinstance(translate_error(kind(), "x"), UnsafeError)
 
 
 @pytest.mark.parametrize(
     ("kind", "starting", "wanted"),
     [
-        (theirs.UnknownTopicOrPartitionError, True, ConfigurationError),
-        (theirs.UnknownTopicOrPartitionError, False, TransientError),
-        (theirs.TopicAuthorizationFailedError, True, ConfigurationError),
-        (theirs.TopicAuthorizationFailedError, False, UnsafeError),
-        (theirs.AuthenticationFailedError, True, ConfigurationError),
-        (theirs.MessageSizeTooLargeError, False, UnsafeError),
-        (theirs.KafkaConnectionError, True, TransientError),
-        (theirs.OutOfOrderSequenceNumber, False, TransientError),
+        (kafka_errors.UnknownTopicOrPartitionError, True, ConfigurationError),
+        (kafka_errors.UnknownTopicOrPartitionError, False, TransientError),
+        (kafka_errors.TopicAuthorizationFailedError, True, ConfigurationError),
+        (kafka_errors.TopicAuthorizationFailedError, False, UnsafeError),
+        (kafka_errors.AuthenticationFailedError, True, ConfigurationError),
+        (kafka_errors.MessageSizeTooLargeError, False, UnsafeError),
+        (kafka_errors.KafkaConnectionError, True, TransientError),
+        (kafka_errors.OutOfOrderSequenceNumber, False, TransientError),
         (ConnectionResetError, False, TransientError),
         (TimeoutError, False, TransientError),
         (NotImplementedError, True, ConfigurationError),
@@ -92,18 +86,18 @@ def test_codes_the_library_does_not_know_stop_the_agent(code: int) -> None:
     ],
 )
 def test_some_verdicts(kind: type[Exception], starting: bool, wanted: type[DeidError]) -> None:
-    assert type(translate(kind(), "x", starting=starting)) is wanted
+    assert type(translate_error(kind(), "x", starting=starting)) is wanted
 
 
 def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
-    wrapper = theirs.KafkaError("Unexpected error during batch delivery")
-    wrapper.__cause__ = theirs.InvalidTxnState()
-    assert cause_of(wrapper) is wrapper.__cause__
-    assert isinstance(translate(wrapper, "x"), TransientError)
+    wrapper = kafka_errors.KafkaError("Unexpected error during batch delivery")
+    wrapper.__cause__ = kafka_errors.InvalidTxnState()
+    assert root_cause(wrapper) is wrapper.__cause__
+    assert isinstance(translate_error(wrapper, "x"), TransientError)
     wrapper.__cause__ = KeyError("Okonkwo")
-    assert isinstance(translate(wrapper, "x"), UnsafeError)
+    assert isinstance(translate_error(wrapper, "x"), UnsafeError)
 
 
 def test_advice_says_what_to_do() -> None:
-    text = str(translate(theirs.OffsetOutOfRangeError(), "read records"))
+    text = str(translate_error(kafka_errors.OffsetOutOfRangeError(), "read records"))
     assert "kafka-consumer-groups" in text

@@ -1,116 +1,159 @@
-"""Settled records become messages: where they go, under which key, with which headers."""
+"""Finished records become messages: topic, key and headers."""
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from deid_agent.agent.envelope import unpack
-from deid_agent.agent.letterhead import PLAIN, Keeper
-from deid_agent.agent.ports import Coordinates, DeadLetter, Outcome, Output, Record, Settled
-from deid_agent.errors import Reason, UnsafeError
-from deid_agent.transport.kafka import KafkaSettings, KafkaTransport
-from deid_agent.transport.kafka_messages import Message, place, to_messages
+from deid_agent.agent.dead_letter_records import UNSEALED, DeadLetterSealer, unpack_envelope
+from deid_agent.agent.ports import Coordinates, DeadLetter, FinishedRecord, Outcome, Output, Record
+from deid_agent.model import NO_TIME, RecordTime
+from deid_agent.model.errors import Reason, UnsafeError
+from deid_agent.transport.kafka.admin import time_warnings
+from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, to_messages
+from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.source import KafkaTransport
 
-SETTINGS = KafkaSettings(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
+SETTINGS = KafkaOptions(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
 RECORD = Record(Coordinates("adt", 2, 7), b"raw", b"MRN1", (("trace", b"1"),), 1_700_000_000_000)
 LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
 
 
-def test_an_output_keeps_time_and_names_its_input() -> None:
-    output = Output(b"clean", b"MRN9", (("trace", b"1"), ("deid-id", b"forged")))
-    (message,) = to_messages([Settled(RECORD, Outcome.PUBLISHED, output)], SETTINGS, PLAIN)
+@pytest.mark.parametrize("time_ms", [1_699_920_000_000, NO_TIME])
+def test_an_output_has_its_own_headers_and_time(time_ms: int) -> None:
+    output = Output(b"clean", b"MRN9", (("trace", b"1"), ("deid-id", b"aa")), time_ms)
+    (message,) = to_messages([FinishedRecord(RECORD, Outcome.PUBLISHED, output, id="aa")], SETTINGS, UNSEALED)
     assert (message.topic, message.key, message.value) == ("adt.out", b"MRN9", b"clean")
-    assert message.headers == (("trace", b"1"), ("deid-id", b"adt/2/7"))
-    assert (message.timestamp_ms, message.offset) == (1_700_000_000_000, 7)
+    assert message.headers == (("trace", b"1"), ("deid-id", b"aa"))
+    assert (message.timestamp_ms, message.offset) == (time_ms, 7)
+
+
+def test_an_output_never_has_the_time_of_its_record_by_default() -> None:
+    (message,) = to_messages([FinishedRecord(RECORD, Outcome.PUBLISHED, Output(b"clean"))], SETTINGS, UNSEALED)
+    assert (message.timestamp_ms, message.headers) == (NO_TIME, ())
 
 
 def test_a_dead_letter_has_no_key_and_nothing_of_the_record_but_its_body() -> None:
-    settled = Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER)
-    (message,) = to_messages([settled], SETTINGS, PLAIN)
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER, id="aa")
+    (message,) = to_messages([finished], SETTINGS, UNSEALED)
     assert (message.topic, message.key, message.timestamp_ms) == ("adt.dlq", None, None)
-    assert unpack(message.value or b"", RECORD.coordinates) == RECORD
+    assert unpack_envelope(message.value or b"", RECORD.coordinates) == RECORD
     headers = dict(message.headers)
     assert headers["__connect.errors.offset"] == b"7"
-    assert headers["deid-id"] == b"adt/2/7"
+    assert headers["deid-id"] == b"aa"
     assert "trace" not in headers
 
 
 def test_a_suppressed_record_leaves_nothing_and_order_is_kept() -> None:
     batch = [
-        Settled(RECORD, Outcome.SUPPRESSED),
-        Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER),
-        Settled(RECORD, Outcome.PUBLISHED, Output(b"clean")),
+        FinishedRecord(RECORD, Outcome.SUPPRESSED),
+        FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER),
+        FinishedRecord(RECORD, Outcome.PUBLISHED, Output(b"clean")),
     ]
-    assert [m.topic for m in to_messages(batch, SETTINGS, PLAIN)] == ["adt.dlq", "adt.out"]
+    assert [m.topic for m in to_messages(batch, SETTINGS, UNSEALED)] == ["adt.dlq", "adt.out"]
 
 
 def test_every_record_has_a_line_on_the_topic_of_the_audit() -> None:
     batch = [
-        Settled(RECORD, Outcome.SUPPRESSED, audit=b"line 1"),
-        Settled(RECORD, Outcome.PUBLISHED, Output(b"clean"), audit=b"line 2"),
+        FinishedRecord(RECORD, Outcome.SUPPRESSED, audit=b"line 1", id="aa"),
+        FinishedRecord(RECORD, Outcome.PUBLISHED, Output(b"clean"), audit=b"line 2"),
     ]
-    settings = replace(SETTINGS, audit_topic="deid.audit")
-    messages = to_messages(batch, settings, PLAIN)
+    settings = SETTINGS.model_copy(update={"audit_topic": "deid.audit"})
+    messages = to_messages(batch, settings, UNSEALED)
     assert [(m.topic, m.value) for m in messages] == [
         ("deid.audit", b"line 1"),
         ("adt.out", b"clean"),
         ("deid.audit", b"line 2"),
     ]
-    assert (messages[0].offset, messages[0].key, messages[0].headers) == (7, None, (("deid-id", b"adt/2/7"),))
-    assert [m.topic for m in to_messages(batch, SETTINGS, PLAIN)] == ["adt.out"]
+    assert (messages[0].offset, messages[0].key, messages[0].headers) == (7, None, (("deid-id", b"aa"),))
+    assert [m.topic for m in to_messages(batch, SETTINGS, UNSEALED)] == ["adt.out"]
     assert "line" not in repr(batch)
 
 
 def test_a_tombstone_stays_one_whatever_the_output_holds() -> None:
     grave = Record(Coordinates("adt", 0, 1), b"", b"MRN1", tombstone=True)
-    (message,) = to_messages([Settled(grave, Outcome.PUBLISHED, Output(b"", b"MRN9"))], SETTINGS, PLAIN)
+    (message,) = to_messages([FinishedRecord(grave, Outcome.PUBLISHED, Output(b"", b"MRN9"))], SETTINGS, UNSEALED)
     assert (message.key, message.value) == (b"MRN9", None)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PUBLISHED, Outcome.DEAD_LETTERED])
 def test_an_outcome_without_its_content_is_refused(outcome: Outcome) -> None:
     with pytest.raises(UnsafeError, match="adt/2/7"):
-        to_messages([Settled(RECORD, outcome)], SETTINGS, PLAIN)
+        to_messages([FinishedRecord(RECORD, outcome)], SETTINGS, UNSEALED)
 
 
 def test_no_message_shows_its_content() -> None:
-    settled = Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER)
-    assert "raw" not in repr(to_messages([settled], SETTINGS, PLAIN))
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)
+    assert "raw" not in repr(to_messages([finished], SETTINGS, UNSEALED))
 
 
 async def test_letters_are_sealed_away_from_the_loop() -> None:
     """50 MB take a second, in which the loop must answer for the group."""
     threads: list[threading.Thread] = []
 
-    class Slow(Keeper):
+    class Slow(DeadLetterSealer):
         def body(self, record: Record) -> bytes:
             threads.append(threading.current_thread())
             return super().body(record)
 
     class Writer:
-        async def settle(self, messages: Sequence[Message], position: int) -> None:
+        async def commit(self, messages: Sequence[KafkaMessage], position: int) -> None:
             assert [m.offset for m in messages] == [7]
             assert position == 8
 
-    transport = KafkaTransport(SETTINGS, keeper=Slow())
+    transport = KafkaTransport(SETTINGS, sealer=Slow())
     transport._writers[RECORD.coordinates.stream] = Writer()  # type: ignore[assignment]
-    await transport.settle(RECORD.coordinates.stream, [Settled(RECORD, Outcome.DEAD_LETTERED, letter=LETTER)], 8)
+    await transport.commit(
+        RECORD.coordinates.stream, [FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)], 8
+    )
     assert len(threads) == 1
     assert threading.current_thread() not in threads
 
 
 def test_equal_partitions_keep_the_number() -> None:
-    assert [place(key, 2, 3, 3) for key in (None, b"a", b"b")] == [2, 2, 2]
+    assert [choose_partition(key, 2, 3, 3) for key in (None, b"a", b"b")] == [2, 2, 2]
 
 
 def test_other_partitions_go_by_the_key_as_the_java_client_hashes_it() -> None:
     # Utils.murmur2 of the Java client: its own test vectors, made positive, modulo the partitions.
     vectors = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     for key, hashed in vectors.items():
-        assert place(key, 0, 3, 7) == (hashed & 0x7FFFFFFF) % 7
+        assert choose_partition(key, 0, 3, 7) == (hashed & 0x7FFFFFFF) % 7
 
 
 def test_without_a_key_an_input_partition_stays_together() -> None:
-    assert {place(None, 5, 8, 3) for _ in range(10)} == {2}
+    assert {choose_partition(None, 5, 8, 3) for _ in range(10)} == {2}
+
+
+DAY, YEAR = 86_400_000, 366 * 86_400_000
+SAFE = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "retention.ms": "604800000"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "time", "named"),
+    [
+        ({}, RecordTime.DAY, ()),
+        ({}, RecordTime.WEEK, ()),
+        ({}, RecordTime.YEAR, ("retention.ms",)),
+        ({"retention.ms": "-1"}, RecordTime.YEAR, ()),
+        ({"retention.ms": str(YEAR)}, RecordTime.YEAR, ()),
+        ({"cleanup.policy": "compact"}, RecordTime.YEAR, ()),
+        ({"cleanup.policy": "compact,delete"}, RecordTime.YEAR, ("retention.ms",)),
+        ({}, RecordTime.NONE, ()),
+        ({"retention.ms": "1000"}, RecordTime.KEEP, ()),
+        ({"retention.ms": str(DAY - 1)}, RecordTime.DAY, ("retention.ms",)),
+        ({"message.timestamp.type": "LogAppendTime"}, RecordTime.NONE, ("message.timestamp.type",)),
+        ({"message.timestamp.type": "LogAppendTime"}, RecordTime.KEEP, ()),
+        ({"message.timestamp.before.max.ms": "3600000"}, RecordTime.DAY, ("before.max",)),
+        ({"message.timestamp.difference.max.ms": "3600000"}, RecordTime.YEAR, ("retention.ms", "difference.max")),
+        ({"message.timestamp.before.max.ms": str(2**63 - 1)}, RecordTime.DAY, ()),
+        ({"message.timestamp.before.max.ms": "0"}, RecordTime.NONE, ()),
+        ({"retention.ms": "x"}, RecordTime.YEAR, ()),
+    ],
+)
+def test_settings_of_a_topic_that_defeat_coarse_times(
+    changed: dict[str, str], time: RecordTime, named: Sequence[str]
+) -> None:
+    warnings = time_warnings("adt.out", SAFE | changed, time)
+    assert len(warnings) == len(named)
+    assert all(name in warning and "'adt.out'" in warning for name, warning in zip(named, warnings, strict=True))

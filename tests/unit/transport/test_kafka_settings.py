@@ -1,60 +1,95 @@
-"""Settings that cannot work are refused when they are made; secrets show nowhere."""
+"""Kafka settings that cannot work are refused when they are loaded; secrets are not shown."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from deid_agent.errors import ConfigurationError
-from deid_agent.transport.kafka import Delivery, KafkaSettings
+from deid_agent.config import Delivery, load_settings
+from deid_agent.model.errors import ConfigurationError
+from deid_agent.transport.kafka.options import KafkaOptions, kafka_options
 
 
-def settings(**changes: object) -> KafkaSettings:
-    options: Mapping[str, object] = {
-        "bootstrap_servers": "a:9092",
-        "group_id": "g",
-        "routes": {"adt": "adt.out"},
-        **changes,
-    }
-    return KafkaSettings(**options)  # type: ignore[arg-type]  # checked by the dataclass
+def settings(**changes: object) -> KafkaOptions:
+    values = {"bootstrap_servers": "a:9092", "group_id": "g", "routes": {"adt": "adt.out"}, **changes}
+    return KafkaOptions.model_validate(values)
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("lines", "routes", "named"),
     [
-        ({"bootstrap_servers": ""}, "bootstrap_servers"),
-        ({"bootstrap_servers": "broker"}, "bootstrap_servers"),
-        ({"bootstrap_servers": "broker:http"}, "bootstrap_servers"),
-        ({"bootstrap_servers": "broker:99999"}, "bootstrap_servers"),
-        ({"bootstrap_servers": "a:1,,b:2"}, "bootstrap_servers"),
-        ({"group_id": ""}, "group_id"),
-        ({"routes": {}}, "routes"),
-        ({"routes": {"adt": "adt"}}, "routes"),
-        ({"routes": {"adt": "x", "x": "y"}}, "routes"),
-        ({"routes": {"adt": "adt.dlq"}}, "routes"),
-        ({"audit_topic": "adt"}, "audit.topic"),
-        ({"audit_topic": "adt.out"}, "audit.topic"),
-        ({"audit_topic": "adt.dlq"}, "audit.topic"),
-        ({"dead_letter_suffix": ""}, "dead_letter_suffix"),
-        ({"compression": "brotli"}, "compression"),
-        ({"security_protocol": "TLS"}, "security_protocol"),
-        ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism"),
-        ({"security_protocol": "SASL_SSL", "sasl_username": "u"}, "sasl_password"),
-        ({"settle_timeout_ms": 60_000}, "settle_timeout_ms"),
+        ('bootstrap_servers = ""', '"adt" = "out"', r"kafka\.bootstrap_servers: write host:port"),
+        ('bootstrap_servers = "broker"', '"adt" = "out"', r"kafka\.bootstrap_servers"),
+        ('bootstrap_servers = "broker:http"', '"adt" = "out"', r"kafka\.bootstrap_servers"),
+        ('bootstrap_servers = "broker:99999"', '"adt" = "out"', r"kafka\.bootstrap_servers"),
+        ('bootstrap_servers = "a:1,,b:2"', '"adt" = "out"', r"kafka\.bootstrap_servers"),
+        ('group_id = ""', '"adt" = "out"', r"kafka\.group_id: name the consumer group"),
+        ("", "", r"kafka\.routes"),
+        ("", '"adt" = "adt"', r"kafka\.routes: topic 'adt' is an input and an output"),
+        ("", '"adt" = "x"\n"x" = "y"', r"kafka\.routes: topic 'x'"),
+        ("", '"adt" = "adt.dlq"', r"kafka\.routes: topic 'adt\.dlq' is a topic of dead letters"),
+        ('dead_letter_suffix = ""', '"adt" = "out"', r"kafka\.dead_letter_suffix"),
+        ('compression = "brotli"', '"adt" = "out"', r"kafka\.compression: use gzip"),
+        ('security_protocol = "TLS"', '"adt" = "out"', r"kafka\.security_protocol: use one of PLAINTEXT"),
+        ('sasl_mechanism = "GSSAPI"', '"adt" = "out"', r"kafka\.sasl_mechanism: use one of PLAIN"),
+        (
+            'security_protocol = "SASL_SSL"\nsasl_username = "u"',
+            '"adt" = "out"',
+            r"kafka\.sasl_username, kafka\.sasl_password: set both",
+        ),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, object], named: str) -> None:
-    with pytest.raises(ConfigurationError, match=named):
-        settings(**changes)
+def test_settings_that_cannot_work_are_refused(tmp_path: Path, lines: str, routes: str, named: str) -> None:
+    file = tmp_path / "agent.toml"
+    servers = "" if "bootstrap_servers" in lines else 'bootstrap_servers = "a:9092"\n'
+    file.write_text(
+        f'transport = "kafka"\n[kafka]\n{servers}{lines}\n[kafka.routes]\n{routes}\n'
+        '[dead_letters]\nplain = true\n[audit]\npath = "audit"\n'
+    )
+    with pytest.raises(
+        ConfigurationError, match=f"configuration .*agent.toml: {'.*' if 'set both' in named else ''}{named}"
+    ):
+        load_settings(file)
 
 
-def test_what_a_refused_compression_is_told_to_use_is_taken() -> None:
-    with pytest.raises(ConfigurationError, match="compression") as refused:
+@pytest.mark.parametrize("topic", ["adt", "adt.out", "adt.dlq"])
+def test_the_audit_topic_takes_no_messages(tmp_path: Path, topic: str) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        'transport = "kafka"\n[kafka]\nbootstrap_servers = "a:9092"\n[kafka.routes]\nadt = "adt.out"\n'
+        f'[dead_letters]\nplain = true\n[audit]\npath = "audit"\ntopic = "{topic}"\n'
+    )
+    with pytest.raises(ConfigurationError, match=r"audit\.topic: kafka\.routes use this topic"):
+        load_settings(file)
+
+
+def test_a_commit_ends_before_its_transaction() -> None:
+    with pytest.raises(ValidationError, match="commit_timeout_ms"):
+        settings(commit_timeout_ms=60_000)
+
+
+def test_every_compression_that_the_error_names_is_accepted() -> None:
+    with pytest.raises(ValidationError, match="compression") as refused:
         settings(compression="brotli")
     named = str(refused.value).partition(" use ")[2].partition(", or leave it out")[0]
     for codec in re.split(", | or ", named):
         assert settings(compression=codec).compression == codec
+
+
+def test_password_files_are_read_once(tmp_path: Path) -> None:
+    """A file that is replaced or removed later must not stop a running agent."""
+    secret, file = tmp_path / "secret", tmp_path / "agent.toml"
+    secret.write_text("p\n")
+    secret.chmod(0o600)
+    file.write_text(
+        'transport = "kafka"\n[kafka]\nbootstrap_servers = "a:9092"\nsecurity_protocol = "SASL_PLAINTEXT"\n'
+        f'sasl_username = "u"\nsasl_password_file = "{secret}"\n[kafka.routes]\nadt = "adt.out"\n'
+        '[dead_letters]\nplain = true\n[audit]\npath = "audit"\n'
+    )
+    made = kafka_options(load_settings(file))
+    secret.unlink()
+    assert made.connection()["sasl_plain_password"] == "p"
 
 
 @pytest.mark.parametrize("servers", ["a:9092", "a:1, b:2", "10.0.0.1:9092", "[::1]:9092"])

@@ -1,4 +1,4 @@
-"""The listener with an agent behind it: who is told what and when."""
+"""The listener with an agent behind it: which acknowledgment is sent, and when."""
 
 import asyncio
 import logging
@@ -6,40 +6,39 @@ from pathlib import Path
 
 import pytest
 from support.mllp_agent import Agent, until
-from support.mllp_listener import CANARY, LISTEN, Outlet, Start, changed, letters
+from support.mllp_listener import CANARY, LISTEN, ScriptedSink, Start, changed, dead_letters
 from support.mllp_world import Peer, Receiver, message
 
-from deid_agent.errors import ConfigurationError, DoubtError, TransientError
+from deid_agent.config import FailureReply, MllpOutSettings
+from deid_agent.model.errors import ConfigurationError, TransientError, UncertainCommitError
 from deid_agent.telemetry.events import Event
 from deid_agent.telemetry.metrics import MLLP_ANSWER_CODES, MLLP_FAULT_CODES
-from deid_agent.transport.mllp_ack import Verdict, Why
-from deid_agent.transport.mllp_frames import Fault
-from deid_agent.transport.mllp_sender import MllpOutlet
-from deid_agent.transport.mllp_settings import SendSettings, Trouble
+from deid_agent.transport.mllp.protocol import AckResult, FramingFault, RefusalCode
+from deid_agent.transport.mllp.sender import MllpSink
 
 
-async def test_a_message_is_accepted_once_it_stands_elsewhere_and_not_before(start: Start, outlet: Outlet) -> None:
+async def test_a_message_is_accepted_once_it_stands_elsewhere_and_not_before(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
-    outlet.open.clear()
+    sink.open.clear()
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"))
     answer = asyncio.create_task(peer.answer())
-    await until(lambda: outlet.tries == 1)
+    await until(lambda: sink.tries == 1)
     assert not answer.done()
-    outlet.open.set()
+    sink.open.set()
     assert await answer == ("AA", "m1", "")
-    assert outlet.got == [b"clean one"]
+    assert sink.got == [b"clean one"]
 
 
-async def test_many_messages_at_once_are_settled_and_answered_in_order(start: Start, outlet: Outlet) -> None:
+async def test_many_messages_at_once_are_settled_and_answered_in_order(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(*(message(b"m%d" % n, b"%d" % n) for n in range(500)))
     assert [await peer.answer() for _ in range(500)] == [("AA", f"m{n}", "") for n in range(500)]
-    assert outlet.got == [b"clean %d" % n for n in range(500)]
+    assert sink.got == [b"clean %d" % n for n in range(500)]
 
 
-async def test_one_connection_waits_for_no_other(start: Start, outlet: Outlet) -> None:
+async def test_one_connection_waits_for_no_other(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     slow, quick = await agent.peer(), await agent.peer()
     slow.send(message(b"s", b"hold"))
@@ -55,50 +54,50 @@ async def test_a_refused_message_is_accepted_once_its_letter_stands(start: Start
     peer = await agent.peer()
     peer.send(message(b"b", b"bad " + CANARY), message(b"l", b"leave"))
     assert [await peer.answer() for _ in range(2)] == [("AA", "b", ""), ("AA", "l", "")]
-    assert letters(tmp_path) == ["MALFORMED"]
+    assert dead_letters(tmp_path) == ["MALFORMED"]
 
 
 async def test_a_refused_message_may_be_answered_with_its_reason(start: Start, tmp_path: Path) -> None:
-    agent = await start(changed(refused=Verdict.REJECT))
+    agent = await start(changed(refused="AR"))
     peer = await agent.peer()
     peer.send(message(b"b", b"bad"))
     assert await peer.answer() == ("AR", "b", "MALFORMED")
-    assert letters(tmp_path) == ["MALFORMED"]
+    assert dead_letters(tmp_path) == ["MALFORMED"]
 
 
-async def test_a_message_that_asks_for_no_answer_gets_none(start: Start, outlet: Outlet) -> None:
+async def test_a_message_that_asks_for_no_answer_gets_none(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(message(b"m1", b"one", b"|||NE|NE"), message(b"m2", b"two", b"|||AL|NE"))
     assert await peer.answer() == ("CA", "m2", "")
-    assert outlet.got == [b"clean one", b"clean two"]
+    assert sink.got == [b"clean one", b"clean two"]
 
 
-async def test_a_sender_hears_when_messages_cannot_go_on_and_they_do_not(start: Start, outlet: Outlet) -> None:
+async def test_a_sender_hears_when_messages_cannot_go_on_and_they_do_not(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(answer_s=0.1))
-    outlet.error = TransientError("away")
+    sink.error = TransientError("away")
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"), message(b"m2", b"two"))
     assert [await peer.answer() for _ in range(2)] == [("AE", "m1", "OUTLET"), ("AE", "m2", "OUTLET")]
     assert await peer.ended() == b""
-    outlet.error = None
+    sink.error = None
     again = await agent.peer()
     again.send(message(b"m1", b"one"))
     assert await again.answer() == ("AA", "m1", "")
-    assert outlet.got == [b"clean one"]
+    assert sink.got == [b"clean one"]
 
 
-async def test_nothing_is_claimed_of_a_message_that_may_have_been_taken(start: Start, outlet: Outlet) -> None:
+async def test_nothing_is_claimed_of_a_message_that_may_have_been_taken(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(answer_s=0.1))
-    outlet.error = DoubtError("no answer")
+    sink.error = UncertainCommitError("no answer")
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"), message(b"m2", b"two"))
     assert await peer.ended() == b""
 
 
-async def test_a_sender_that_minds_errors_is_told_nothing_at_all(start: Start, outlet: Outlet) -> None:
-    agent = await start(changed(answer_s=0.1, trouble=Trouble.CLOSE))
-    outlet.error = TransientError("away")
+async def test_a_sender_that_minds_errors_is_told_nothing_at_all(start: Start, sink: ScriptedSink) -> None:
+    agent = await start(changed(answer_s=0.1, trouble=FailureReply.CLOSE))
+    sink.error = TransientError("away")
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"))
     assert await peer.ended() == b""
@@ -111,14 +110,14 @@ async def test_a_port_in_use_is_told_with_its_setting(start: Start) -> None:
 
 
 async def test_nothing_of_a_message_is_logged_or_told(
-    start: Start, outlet: Outlet, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    start: Start, sink: ScriptedSink, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
     agent = await start(changed(answer_s=0.2, max_message_bytes=5000))
     peer = await agent.peer()
     peer.send(message(b"m1", CANARY), message(b"m2", b"bad " + CANARY), CANARY, b"MSH|^~\\&|" + CANARY + b"\x00|\r")
     raw = b"".join([await peer.reader.readuntil(b"\x1c\r") for _ in range(4)])
-    outlet.error = TransientError("away")
+    sink.error = TransientError("away")
     peer.send(message(b"m3", CANARY))
     peer.writer.write(b"\x0b" + message(b"m4", CANARY * 1000))
     raw += await peer.ended()
@@ -126,23 +125,25 @@ async def test_nothing_of_a_message_is_logged_or_told(
     events: list[Event] = agent.telemetry.events
     assert CANARY not in raw
     assert CANARY.decode() not in caplog.text + repr(events) + repr(agent.transport)
-    assert len(letters(tmp_path)) == 1
+    assert len(dead_letters(tmp_path)) == 1
 
 
 def test_every_fault_and_answer_has_its_place_among_the_metrics() -> None:
-    assert {*Fault, Why.NOT_HL7, Why.SEVERAL, Why.CHARSET, "FULL"} == set(MLLP_FAULT_CODES)
-    assert {a + v for a in "AC" for v in Verdict} | {"none"} == set(MLLP_ANSWER_CODES)
+    assert {*FramingFault, RefusalCode.NOT_HL7, RefusalCode.SEVERAL, RefusalCode.CHARSET, "FULL"} == set(
+        MLLP_FAULT_CODES
+    )
+    assert {a + v for a in "AC" for v in AckResult} | {"none"} == set(MLLP_ANSWER_CODES)
 
 
 async def test_messages_go_from_a_sender_to_a_receiver(tmp_path: Path) -> None:
     receiver = await Receiver().start()
-    outlet = MllpOutlet(SendSettings(host="127.0.0.1", port=receiver.port, ack_timeout_s=5, error_attempts=2))
-    agent = await Agent(outlet, tmp_path / "letters", LISTEN).start()
+    sink = MllpSink(MllpOutSettings(host="127.0.0.1", port=receiver.port, ack_timeout_s=5, error_attempts=2))
+    agent = await Agent(sink, tmp_path / "letters", LISTEN).start()
     receiver.verdicts.extend(["AE", "AA", "AE", "AE", "AR"])
     peer: Peer = await agent.peer()
     peer.send(*(message(b"m%d" % n, b"%d" % n) for n in range(4)))
     assert [await peer.answer() for _ in range(4)] == [("AA", f"m{n}", "") for n in range(4)]
     assert [data.partition(b"\r")[2] for data in receiver.got] == [b"clean 0", b"clean 3"]
-    assert letters(tmp_path) == ["REJECTED", "REJECTED"]
+    assert dead_letters(tmp_path) == ["REJECTED", "REJECTED"]
     await agent.end()
     await receiver.stop()

@@ -1,4 +1,4 @@
-"""Acknowledgments: what they repeat, what they never say, and when none is due."""
+"""Acknowledgments: the values they repeat, the values they never contain, and when none is due."""
 
 from datetime import UTC, datetime
 
@@ -7,54 +7,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deid_agent.transport.mllp_ack import (
-    MOST_HEAD,
-    Verdict,
-    Why,
-    Writer,
-    code_for,
-    read_answer,
+from deid_agent.transport.mllp.protocol import (
+    MAX_HEAD_BYTES,
+    AckResult,
+    AckWriter,
+    RefusalCode,
+    acknowledgment_code,
+    expects_no_answer,
+    explain_unreadable,
+    holds_several_messages,
+    read_acknowledgment,
     read_head,
-    several,
-    silent,
-    unreadable,
 )
 
-WRITER = Writer(lambda: datetime(2024, 3, 18, 14, 30, 12, tzinfo=UTC), lambda: "token")
+WRITER = AckWriter(lambda: datetime(2024, 3, 18, 14, 30, 12, tzinfo=UTC), lambda: "token")
 MSH = rb"MSH|^~\&|LAB|MERCY|EHR|DEID|20240318||ORU^R01^ORU_R01|MSG-7|P|2.5.1"
 
 
-def answer(message: bytes, verdict: Verdict, why: str = "") -> bytes:
+def answer(message: bytes, verdict: AckResult, why: str = "") -> bytes:
     head = read_head(message)
     assert head is not None
     return WRITER.answer(head, verdict, why)
 
 
 def test_an_acceptance() -> None:
-    assert answer(MSH + b"\rPID|1\r", Verdict.ACCEPT) == (
+    assert answer(MSH + b"\rPID|1\r", AckResult.ACCEPT) == (
         rb"MSH|^~\&|EHR|DEID|LAB|MERCY|20240318143012+0000||ACK^R01^ACK|token|P|2.5.1" + b"\rMSA|AA|MSG-7\r"
     )
 
 
 def test_a_rejection_says_why_by_a_code() -> None:
-    assert answer(MSH, Verdict.REJECT, Why.TOO_LARGE).endswith(
+    assert answer(MSH, AckResult.REJECT, RefusalCode.TOO_LARGE).endswith(
         b"\rMSA|AR|MSG-7|TOO_LARGE\rERR|||207^Application internal error^HL70357|E||||TOO_LARGE\r"
     )
 
 
 def test_before_2_5_there_is_no_err_that_could_say_it() -> None:
-    told = answer(MSH.replace(b"2.5.1", b"2.3"), Verdict.ERROR, "X")
+    told = answer(MSH.replace(b"2.5.1", b"2.3"), AckResult.ERROR, "X")
     assert told.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
 
 
 def test_separators_and_character_set_are_those_of_the_message() -> None:
-    told = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", Verdict.ACCEPT)
+    told = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", AckResult.ACCEPT)
     assert told.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
     assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in told
 
 
 def test_another_program_reads_it() -> None:
-    told = hl7.parse(answer(MSH + b"\rPID|1\r", Verdict.ERROR, Why.OUTLET).decode())
+    told = hl7.parse(answer(MSH + b"\rPID|1\r", AckResult.ERROR, RefusalCode.SINK).decode())
     assert (str(told["MSA"][0][1]), str(told["MSA"][0][2]), str(told["MSA"][0][3])) == ("AE", "MSG-7", "OUTLET")
     assert str(told["MSH"][0][3]) == "EHR"
 
@@ -83,8 +83,8 @@ def test_another_program_reads_it() -> None:
 def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str) -> None:
     head = read_head(MSH + f"|||{accept}|{application}\r".encode())
     assert head is not None
-    assert " ".join(code_for(head, verdict) or "-" for verdict in Verdict) == codes
-    assert silent(head) == codes.startswith("-")
+    assert " ".join(acknowledgment_code(head, verdict) or "-" for verdict in AckResult) == codes
+    assert expects_no_answer(head) == codes.startswith("-")
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str
     ],
 )
 def test_more_than_one_message_in_a_row_is_seen(data: bytes, more: bool) -> None:
-    assert several(data) is more
+    assert holds_several_messages(data) is more
 
 
 def test_an_answer_is_not_answered() -> None:
-    told = answer(MSH, Verdict.ACCEPT)
+    told = answer(MSH, AckResult.ACCEPT)
     head = read_head(told)
     assert head is not None
-    assert WRITER.answer(head, Verdict.REJECT) == b""
+    assert WRITER.answer(head, AckResult.REJECT) == b""
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_answer_is_not_answered() -> None:
         b"MSHA^~",
         b"FHS|^~\\&|\rMSH|^~\\&|\r",
         b"PID|1\rMSH|^~\\&|",
-        b"MSH|^~\\&|" + b"x" * MOST_HEAD,
+        b"MSH|^~\\&|" + b"x" * MAX_HEAD_BYTES,
         b"MSH|^~\\&|LAB||||||ADT^A01|id\x1c\rPID|",
         b"MSH|^~\\&|LAB\x00|",
         b'{"resourceType": "Patient"}',
@@ -126,14 +126,14 @@ def test_an_answer_is_not_answered() -> None:
 )
 def test_what_is_no_head(message: bytes) -> None:
     assert read_head(message) is None
-    assert unreadable(message) is Why.NOT_HL7
+    assert explain_unreadable(message) is RefusalCode.NOT_HL7
 
 
 @pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_characters_are_told_apart(charset: str) -> None:
     message = "MSH|^~\\&|LAB\r".encode(charset)
     assert read_head(message) is None
-    assert unreadable(message) is Why.CHARSET
+    assert explain_unreadable(message) is RefusalCode.CHARSET
 
 
 def test_a_mark_or_a_line_end_before_the_head_does_no_harm() -> None:
@@ -145,17 +145,17 @@ def test_a_mark_or_a_line_end_before_the_head_does_no_harm() -> None:
 HEADS = st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"")), max_size=20)
 
 
-@given(HEADS, st.sampled_from(list(Verdict)), st.sampled_from(["", *Why]))
+@given(HEADS, st.sampled_from(list(AckResult)), st.sampled_from(["", *RefusalCode]))
 def test_whatever_the_head_says_an_answer_is_one_block_that_names_the_message(
-    fields: list[bytes], verdict: Verdict, why: str
+    fields: list[bytes], verdict: AckResult, why: str
 ) -> None:
     head = read_head(b"MSH|^~\\&|" + b"|".join(fields))
-    if head is None or not code_for(head, verdict):
+    if head is None or not acknowledgment_code(head, verdict):
         return
     told = WRITER.answer(head, verdict, why)
     assert b"\x1c" not in told
     assert b"\x0b" not in told
-    found = read_answer(told)
+    found = read_acknowledgment(told)
     assert found is not None
     assert (found.verdict, found.control_id) == (verdict, head.control_id)
 
@@ -163,19 +163,19 @@ def test_whatever_the_head_says_an_answer_is_one_block_that_names_the_message(
 @pytest.mark.parametrize(
     ("message", "wanted"),
     [
-        (b"MSH|^~\\&|\rMSA|CE|7\r", (Verdict.ERROR, b"7")),
-        (b"MSH|^~\\&|\nMSA|AA|7|ok\n", (Verdict.ACCEPT, b"7")),
-        (b"MSH|^~\\&|\rMSA|AA", (Verdict.ACCEPT, b"")),
+        (b"MSH|^~\\&|\rMSA|CE|7\r", (AckResult.ERROR, b"7")),
+        (b"MSH|^~\\&|\nMSA|AA|7|ok\n", (AckResult.ACCEPT, b"7")),
+        (b"MSH|^~\\&|\rMSA|AA", (AckResult.ACCEPT, b"")),
         (b"MSH|^~\\&|\rMSA|OK|7\r", None),
         (b"MSH|^~\\&|\rPID|1\r", None),
         (b"nothing", None),
     ],
 )
-def test_answers_of_others(message: bytes, wanted: tuple[Verdict, bytes] | None) -> None:
-    found = read_answer(message)
+def test_answers_of_others(message: bytes, wanted: tuple[AckResult, bytes] | None) -> None:
+    found = read_acknowledgment(message)
     assert (None if found is None else (found.verdict, found.control_id)) == wanted
 
 
 def test_repr_shows_no_field() -> None:
     assert "MERCY" not in repr(read_head(MSH))
-    assert "MSG-7" not in repr(read_answer(answer(MSH, Verdict.ACCEPT)))
+    assert "MSG-7" not in repr(read_acknowledgment(answer(MSH, AckResult.ACCEPT)))

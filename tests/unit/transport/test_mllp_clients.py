@@ -1,4 +1,4 @@
-"""What a hostile or unlucky client can do to the listener, and what it cannot."""
+"""The limits of a hostile or faulty client of the listener."""
 
 import asyncio
 import logging
@@ -6,17 +6,16 @@ import socket
 
 import pytest
 from support.mllp_agent import until
-from support.mllp_listener import Outlet, Start, changed
+from support.mllp_listener import ScriptedSink, Start, changed
 from support.mllp_world import Peer, message
 
-from deid_agent.telemetry.events import MllpFault
 from deid_agent.telemetry.metrics import MLLP_FAULTS
-from deid_agent.transport.mllp_ack import Why
-from deid_agent.transport.mllp_frames import Fault
-from deid_agent.transport.mllp_lane import Lane
+from deid_agent.telemetry.transport_events import MllpFault
+from deid_agent.transport.mllp.connection import ConnectionSlot
+from deid_agent.transport.mllp.protocol import FramingFault, RefusalCode
 
 
-async def test_what_is_no_hl7_is_rejected_and_the_connection_goes_on(start: Start, outlet: Outlet) -> None:
+async def test_what_is_no_hl7_is_rejected_and_the_connection_goes_on(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(b"hello", "MSH|^~\\&|".encode("utf-16"), b"", message(b"m", b"x"))
@@ -25,7 +24,7 @@ async def test_what_is_no_hl7_is_rejected_and_the_connection_goes_on(start: Star
 
 
 async def test_a_message_that_is_too_long_is_rejected_by_its_id_behind_those_before_it(
-    start: Start, outlet: Outlet
+    start: Start, sink: ScriptedSink
 ) -> None:
     agent = await start(changed(max_message_bytes=2000))
     peer = await agent.peer()
@@ -35,29 +34,29 @@ async def test_a_message_that_is_too_long_is_rejected_by_its_id_behind_those_bef
     assert await peer.answer() == ("AR", "long", "TOO_LARGE")
     async with asyncio.timeout(20):
         assert await peer.reader.read() == b""  # an end, not a reset, which takes the answer along on some systems
-    assert outlet.got == [b"clean x"]
+    assert sink.got == [b"clean x"]
 
 
-async def test_two_messages_in_one_block_are_rejected_by_the_id_of_the_first(start: Start, outlet: Outlet) -> None:
+async def test_two_messages_in_one_block_are_rejected_by_the_id_of_the_first(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(message(b"one", b"PID|1\r") + message(b"two", b"PID|2\r"), message(b"three", b"x"))
     assert [await peer.answer() for _ in range(2)] == [("AR", "one", "SEVERAL"), ("AA", "three", "")]
-    assert outlet.got == [b"clean x"]
-    assert agent.telemetry.names(MllpFault, "code") == [Why.SEVERAL]
+    assert sink.got == [b"clean x"]
+    assert agent.telemetry.names(MllpFault, "code") == [RefusalCode.SEVERAL]
 
 
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", Fault.JUNK),
-        (b"\x16\x03\x01\x02\x00\x01", Fault.JUNK),
-        (b"\x0bMSH|^~\\&|torn\x0bMSH|^~\\&|x\x1c\r", Fault.RESTARTED),
-        (b"\x0bMSH|^~\\&|slow", Fault.SLOW),
+        (b"GET / HTTP/1.1\r\n\r\n", FramingFault.JUNK),
+        (b"\x16\x03\x01\x02\x00\x01", FramingFault.JUNK),
+        (b"\x0bMSH|^~\\&|torn\x0bMSH|^~\\&|x\x1c\r", FramingFault.RESTARTED),
+        (b"\x0bMSH|^~\\&|slow", FramingFault.SLOW),
     ],
 )
 async def test_what_is_no_mllp_ends_its_connection_without_an_answer(
-    start: Start, outlet: Outlet, data: bytes, fault: Fault
+    start: Start, sink: ScriptedSink, data: bytes, fault: FramingFault
 ) -> None:
     agent = await start(changed(read_timeout_s=0.1))
     peer = await agent.peer()
@@ -66,7 +65,7 @@ async def test_what_is_no_mllp_ends_its_connection_without_an_answer(
     assert await peer.answer() == ("AA", "m", "")
     assert await peer.ended() == b""
     assert agent.telemetry.names(MllpFault, "code") == [fault]
-    assert outlet.got == [b"clean before"]
+    assert sink.got == [b"clean before"]
 
 
 async def test_a_message_in_drops_ends_too(start: Start) -> None:
@@ -80,39 +79,39 @@ async def test_a_message_in_drops_ends_too(start: Start) -> None:
         peer.writer.write(b"x")
         await asyncio.wait({ended}, timeout=0.05)
     assert asyncio.get_running_loop().time() - begin < 5
-    assert agent.telemetry.names(MllpFault, "code") == [Fault.SLOW]
+    assert agent.telemetry.names(MllpFault, "code") == [FramingFault.SLOW]
 
 
-async def highest(lane: Lane) -> int:
-    """The most messages that a lane held until their number stood still."""
+async def highest(slot: ConnectionSlot) -> int:
+    """The largest number of messages that a slot held until it no longer changed."""
     seen: list[int] = []
 
     def still() -> bool:
-        seen.append(lane.lag)
+        seen.append(slot.lag)
         return len(seen) > 20 and len(set(seen[-20:])) == 1 and seen[-1] > 0
 
     await until(still)
     return max(seen)
 
 
-async def test_a_flood_is_held_back_and_comes_through(start: Start, outlet: Outlet) -> None:
+async def test_a_flood_is_held_back_and_comes_through(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_pending=8))
     peer = await agent.peer()
     peer.send(message(b"first", b"hold"), *(message(b"m%d" % n, b"x" * 1000) for n in range(2000)))
-    (lane, *_) = agent.transport._server.lanes
-    assert await highest(lane) == 8
+    (slot, *_) = agent.transport._server.slots
+    assert await highest(slot) == 8
     agent.executor.release()
     assert await peer.answer() == ("AA", "first", "")
     for number in range(2000):
         assert await peer.answer() == ("AA", f"m{number}", "")
 
 
-async def test_large_messages_are_held_back_by_their_bytes(start: Start, outlet: Outlet) -> None:
+async def test_large_messages_are_held_back_by_their_bytes(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_message_bytes=100_000))
     peer = await agent.peer()
     peer.send(*(message(b"m%d" % n, b"hold" + b"x" * 60_000) for n in range(10)))
-    (lane, *_) = agent.transport._server.lanes
-    assert await highest(lane) == 2
+    (slot, *_) = agent.transport._server.slots
+    assert await highest(slot) == 2
 
 
 async def test_a_client_that_reads_no_answer_is_cut_off(start: Start) -> None:
@@ -134,7 +133,7 @@ async def test_a_client_that_reads_no_answer_is_cut_off(start: Start) -> None:
     await peer.close()
 
 
-async def test_one_more_takes_the_place_of_the_one_idle_for_longest(start: Start, outlet: Outlet) -> None:
+async def test_one_more_takes_the_place_of_the_one_idle_for_longest(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_connections=2))
     old, young = await agent.peer(), await agent.peer()
     for number, peer in enumerate((old, young)):
@@ -166,7 +165,7 @@ async def test_a_silent_connection_is_closed(start: Start) -> None:
     assert await peer.ended() == b""
 
 
-async def test_a_crowd_that_comes_and_goes_leaves_nothing(start: Start, outlet: Outlet) -> None:
+async def test_a_crowd_that_comes_and_goes_leaves_nothing(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     for number in range(100):
         peer = await agent.peer()
@@ -176,7 +175,7 @@ async def test_a_crowd_that_comes_and_goes_leaves_nothing(start: Start, outlet: 
             await peer.close()
         else:
             peer.reset()
-    await until(lambda: all(lane.free for lane in agent.transport._server.lanes))
+    await until(lambda: all(slot.free for slot in agent.transport._server.slots))
     assert not agent.transport._server._open
     assert not agent.transport._server._tasks
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deid_agent.transport.mllp_frames import Fault, FrameError, FrameReader, bare, frame
+from deid_agent.transport.mllp.protocol import FrameError, FrameReader, FramingFault, frame, unframe
 
 MOST = 64
 PIECES = [b"\x0b", b"\x1c", b"\r", b"\x1c\r", b"MSH|", b"\n", b"a", b"\x0bMSH|^~\\&|a\x1c\r", b"x" * 70]
 
 
-def read(reader: FrameReader, chunks: list[bytes]) -> tuple[list[bytes], Fault | None]:
+def read(reader: FrameReader, chunks: list[bytes]) -> tuple[list[bytes], FramingFault | None]:
     """The messages, and the fault that ended it."""
     found: list[bytes] = []
     try:
@@ -53,14 +53,14 @@ def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"GET / HTTP/1.1\r\n", Fault.JUNK),
-        (b"\x0bMSH|one\x1c\rMSH|", Fault.JUNK),
-        (b"\x0b" + b"x" * 100, Fault.TOO_LARGE),
-        (b"\x0b" + b"x" * 65 + b"\x1c\r", Fault.TOO_LARGE),
-        (b"\x0bMSH|torn\x0bMSH|whole\x1c\r", Fault.RESTARTED),
+        (b"GET / HTTP/1.1\r\n", FramingFault.JUNK),
+        (b"\x0bMSH|one\x1c\rMSH|", FramingFault.JUNK),
+        (b"\x0b" + b"x" * 100, FramingFault.TOO_LARGE),
+        (b"\x0b" + b"x" * 65 + b"\x1c\r", FramingFault.TOO_LARGE),
+        (b"\x0bMSH|torn\x0bMSH|whole\x1c\r", FramingFault.RESTARTED),
     ],
 )
-def test_what_is_no_block_ends_it(data: bytes, fault: Fault) -> None:
+def test_what_is_no_block_ends_it(data: bytes, fault: FramingFault) -> None:
     reader = FrameReader(MOST)
     found, told = read(reader, [data])
     assert told is fault
@@ -89,11 +89,11 @@ def test_a_message_in_small_pieces_is_searched_once() -> None:
 
 
 def test_a_block_can_be_taken_off_again() -> None:
-    assert bare(b"\x0bMSH|\r\x1c\r") == bare(b"MSH|\r") == b"MSH|\r"
+    assert unframe(b"\x0bMSH|\r\x1c\r") == unframe(b"MSH|\r") == b"MSH|\r"
 
 
 def test_repr_and_errors_show_no_byte() -> None:
     reader = FrameReader(MOST)
     _, fault = read(reader, [b"\x0bOkonkwo" + b"x" * 100])
-    assert fault is Fault.TOO_LARGE
+    assert fault is FramingFault.TOO_LARGE
     assert "Okonkwo" not in repr(reader) + repr(FrameError(fault))

@@ -1,4 +1,4 @@
-"""The sender: what a receiver says, late, wrongly or not at all."""
+"""The sender: answers that are late, wrong or missing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,10 +8,10 @@ from support.mllp_agent import until
 from support.mllp_world import Receiver, block, message
 
 from deid_agent.agent.ports import Coordinates, Output, Record
-from deid_agent.errors import DoubtError, RejectedError, TransientError
-from deid_agent.transport.mllp_ack import Verdict
-from deid_agent.transport.mllp_sender import MllpOutlet, Sender
-from deid_agent.transport.mllp_settings import SendSettings
+from deid_agent.config import MllpOutSettings
+from deid_agent.model.errors import RejectedError, TransientError, UncertainCommitError
+from deid_agent.transport.mllp.protocol import AckResult
+from deid_agent.transport.mllp.sender import MllpSink, Sender
 
 CANARY = "Okonkwo"
 
@@ -30,21 +30,21 @@ async def sender(receiver: Receiver) -> AsyncIterator[Sender]:
     await sender.close()
 
 
-def settings(receiver: Receiver, **more: float) -> SendSettings:
+def settings(receiver: Receiver, **more: float) -> MllpOutSettings:
     wanted = {"connect_timeout_s": 2.0, "ack_timeout_s": 0.3, **more}
-    return SendSettings(host="127.0.0.1", port=receiver.port, **wanted)  # type: ignore[arg-type]
+    return MllpOutSettings(host="127.0.0.1", port=receiver.port, **wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("letter", ["A", "C"])
-async def test_what_the_receiver_says_is_told(receiver: Receiver, sender: Sender, letter: str) -> None:
-    receiver.verdicts.extend(letter + verdict.value for verdict in Verdict)
-    assert [await sender.send(message(b"m%d" % n, b"")) for n in range(3)] == list(Verdict)
+@pytest.mark.parametrize("mode", ["A", "C"])
+async def test_what_the_receiver_says_is_told(receiver: Receiver, sender: Sender, mode: str) -> None:
+    receiver.verdicts.extend(mode + verdict.value for verdict in AckResult)
+    assert [await sender.send(message(b"m%d" % n, b"")) for n in range(3)] == list(AckResult)
     assert receiver.connections == 1
 
 
 async def test_one_message_at_a_time_is_under_way(receiver: Receiver, sender: Sender) -> None:
     sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(50)))
-    assert set(sent) == {Verdict.ACCEPT}
+    assert set(sent) == {AckResult.ACCEPT}
     assert receiver.most_at_once == 1
     assert [data.split(b"|")[9] for data in receiver.got] == [b"m%d" % n for n in range(50)]
 
@@ -54,9 +54,11 @@ async def test_without_an_answer_nobody_knows_and_the_next_try_has_a_new_connect
     receiver: Receiver, sender: Sender, how: str
 ) -> None:
     receiver.verdicts.append(how)
-    with pytest.raises(DoubtError, match=r"127\.0\.0\.1:\d+: no answer \((TimeoutError|EOFError)\): sent again"):
+    with pytest.raises(
+        UncertainCommitError, match=r"127\.0\.0\.1:\d+: no answer \((TimeoutError|EOFError)\): sent again"
+    ):
         await sender.send(message(b"m1", b""))
-    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+    assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
     assert receiver.connections == 2
 
 
@@ -64,18 +66,18 @@ async def test_a_receiver_that_is_away_was_sent_nothing(receiver: Receiver, send
     await receiver.stop()
     with pytest.raises(TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port") as told:
         await sender.send(message(b"m1", b""))
-    assert not isinstance(told.value, DoubtError)
+    assert not isinstance(told.value, UncertainCommitError)
     await receiver.start(receiver.port)
-    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+    assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
 
 
 async def test_a_connection_that_the_receiver_closed_meanwhile_is_no_doubt(receiver: Receiver, sender: Sender) -> None:
-    assert await sender.send(message(b"m1", b"")) is Verdict.ACCEPT
+    assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
     for writer in list(receiver._writers):
         writer.close()
         await writer.wait_closed()
-    await until(lambda: sender._link is not None and not sender._link.usable)
-    assert await sender.send(message(b"m2", b"")) is Verdict.ACCEPT
+    await until(lambda: sender._connection is not None and not sender._connection.usable)
+    assert await sender.send(message(b"m2", b"")) is AckResult.ACCEPT
     assert receiver.connections == 2
 
 
@@ -89,30 +91,30 @@ def ack(code: str, known: str) -> bytes:
 )
 async def test_an_answer_to_something_else_is_none(receiver: Receiver, sender: Sender, answer: bytes) -> None:
     receiver.verdicts.append(answer)
-    with pytest.raises(DoubtError) as told:
+    with pytest.raises(UncertainCommitError) as told:
         await sender.send(message(b"m1", b""))
     assert CANARY not in str(told.value)
 
 
 async def test_a_second_answer_of_the_application_is_passed_over(receiver: Receiver, sender: Sender) -> None:
-    """In enhanced mode CA says that it is safe; AA may follow much later."""
+    """In enhanced mode CA means that the message is stored; AA may follow much later."""
     receiver.verdicts.extend([ack("CA", "m1"), ack("AA", "m1") + ack("CA", "m2")])
-    assert [await sender.send(message(name, b"")) for name in (b"m1", b"m2")] == [Verdict.ACCEPT] * 2
+    assert [await sender.send(message(name, b"")) for name in (b"m1", b"m2")] == [AckResult.ACCEPT] * 2
     assert receiver.connections == 1
 
 
 async def test_a_late_answer_is_not_taken_for_that_of_the_next_message(receiver: Receiver, sender: Sender) -> None:
     receiver.verdicts.extend(["", "AR"])
-    with pytest.raises(DoubtError):
+    with pytest.raises(UncertainCommitError):
         await sender.send(message(b"m1", b""))
-    assert await sender.send(message(b"m2", b"")) is Verdict.REJECT
+    assert await sender.send(message(b"m2", b"")) is AckResult.REJECT
 
 
 async def test_silence_is_agreement_where_the_message_asks_for_it(receiver: Receiver, sender: Sender) -> None:
     receiver.verdicts.extend(["", "AE"])
     quiet = message(b"m1", b"", b"|||NE|NE")
     other = message(b"m2", b"", b"|||NE|NE")
-    assert [await sender.send(quiet), await sender.send(other)] == [Verdict.ACCEPT, Verdict.ERROR]
+    assert [await sender.send(quiet), await sender.send(other)] == [AckResult.ACCEPT, AckResult.ERROR]
     assert receiver.connections == 1
 
 
@@ -126,8 +128,8 @@ async def test_silence_is_no_agreement_where_nothing_was_sent() -> None:
 
     async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        sender = Sender(SendSettings(host="127.0.0.1", port=port, ack_timeout_s=0.3), None)
-        with pytest.raises(DoubtError):
+        sender = Sender(MllpOutSettings(host="127.0.0.1", port=port, ack_timeout_s=0.3), None)
+        with pytest.raises(UncertainCommitError):
             await sender.send(message(b"m1", b"x" * (16 << 20), b"|||NE|NE"))
         for writer in connected:
             writer.transport.abort()
@@ -140,7 +142,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_another_message_of_the_sam
     """Senders that count 1, 2, 3 share a connection to the receiver; others give no id at all."""
     receiver.verdicts.extend([ack("CA", name.decode()) + ack("AA", name.decode()), "CR"])
     enhanced = message(name, b"", b"|||AL|AL")
-    assert [await sender.send(enhanced) for _ in range(2)] == [Verdict.ACCEPT, Verdict.REJECT]
+    assert [await sender.send(enhanced) for _ in range(2)] == [AckResult.ACCEPT, AckResult.REJECT]
     assert receiver.connections == 2
 
 
@@ -151,8 +153,8 @@ async def test_a_message_waits_no_longer_for_those_before_it_than_one_takes(rece
     async with asyncio.timeout(5):
         sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(9)), return_exceptions=True)
     kinds = [type(error).__name__ for error in sent]
-    assert kinds.count("DoubtError") in (1, 2), "who had a turn"
-    assert all("others before it still wait" in str(error) for error in sent if type(error) is TransientError)
+    assert kinds.count("UncertainCommitError") in (1, 2), "who had a turn"
+    assert all("other messages are still waiting" in str(error) for error in sent if type(error) is TransientError)
     await sender.close()
 
 
@@ -160,7 +162,7 @@ async def test_a_message_waits_no_longer_for_those_before_it_than_one_takes(rece
     "data", [b'{"resourceType": "Patient"}', b"", message(b"m", b"two\x1c\rmessages"), message(b"m", b"") * 2]
 )
 async def test_what_no_receiver_could_read_is_rejected_here(receiver: Receiver, sender: Sender, data: bytes) -> None:
-    assert await sender.send(data) is Verdict.REJECT
+    assert await sender.send(data) is AckResult.REJECT
     assert receiver.connections == 0
 
 
@@ -172,45 +174,45 @@ async def test_a_send_that_is_cancelled_leaves_no_answer_behind(receiver: Receiv
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    assert await sender.send(message(b"m2", b"")) is Verdict.ACCEPT
+    assert await sender.send(message(b"m2", b"")) is AckResult.ACCEPT
     assert receiver.connections == 2
     await sender.close()
 
 
-def record(offset: int, lane: int = 0) -> Record:
-    return Record(Coordinates("adt", lane, offset), b"")
+def record(offset: int, worker: int = 0) -> Record:
+    return Record(Coordinates("adt", worker, offset), b"")
 
 
 async def test_errors_are_tried_again_for_ever_unless_told_otherwise(receiver: Receiver) -> None:
-    outlet = MllpOutlet(settings(receiver))
-    await outlet.start()
+    sink = MllpSink(settings(receiver))
+    await sink.start()
     receiver.verdicts.extend(["AE"] * 20)
     for _ in range(20):
         with pytest.raises(TransientError, match=r"adt/0/5 at 127\.0\.0\.1:\d+: answered with an error"):
-            await outlet.deliver(record(5), Output(message(b"m", CANARY.encode())))
-    await outlet.deliver(record(5), Output(message(b"m", b"")))
-    assert CANARY not in repr(outlet)
-    await outlet.stop()
+            await sink.deliver(record(5), Output(message(b"m", CANARY.encode())))
+    await sink.deliver(record(5), Output(message(b"m", b"")))
+    assert CANARY not in repr(sink)
+    await sink.stop()
 
 
 async def test_errors_count_for_one_message_of_one_partition(receiver: Receiver) -> None:
-    outlet = MllpOutlet(settings(receiver, error_attempts=2, connections=2))
-    await outlet.start()
+    sink = MllpSink(settings(receiver, error_attempts=2, connections=2))
+    await sink.start()
     receiver.verdicts.extend(["AE"] * 5)
-    for at in (record(5), record(5, lane=1), record(6)):
+    for at in (record(5), record(5, worker=1), record(6)):
         with pytest.raises(TransientError):
-            await outlet.deliver(at, Output(message(b"m", b"")))
-    for at in (record(6), record(5, lane=1)):
+            await sink.deliver(at, Output(message(b"m", b"")))
+    for at in (record(6), record(5, worker=1)):
         with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as told:
-            await outlet.deliver(at, Output(message(b"m", b"")))
+            await sink.deliver(at, Output(message(b"m", b"")))
         assert told.value.offset == at.coordinates.offset
-    await outlet.stop()
+    await sink.stop()
     assert receiver.connections == 2
 
 
 async def test_a_record_with_its_block_around_it_is_sent_in_one(receiver: Receiver) -> None:
-    outlet = MllpOutlet(settings(receiver))
-    await outlet.start()
-    await outlet.deliver(record(1), Output(block(message(b"m", b"x"))))
+    sink = MllpSink(settings(receiver))
+    await sink.start()
+    await sink.deliver(record(1), Output(block(message(b"m", b"x"))))
     assert receiver.got == [message(b"m", b"x")]
-    await outlet.stop()
+    await sink.stop()

@@ -14,22 +14,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* What the agent may take for a stop, and 25 s for the rest: Kubernetes kills what has not ended by then. */}}
+{{/* The termination grace period: agent.drain_s and 25 s. Kubernetes kills the pod after it. */}}
 {{- define "deid.grace" -}}
 {{- add (ceil (dig "agent" "drain_s" 20 .Values.settings)) 25 }}
 {{- end }}
 
-{{/* Where outputs go: kafka or mllp. */}}
+{{/* The transport of the outputs: kafka or mllp. */}}
 {{- define "deid.output" -}}
 {{- default .Values.settings.transport .Values.settings.output }}
 {{- end }}
 
-{{/* Something where Kafka is one of the two sides. */}}
+{{/* Not empty if the input or the output is Kafka. */}}
 {{- define "deid.kafka" -}}
 {{- if or (eq .Values.settings.transport "kafka") (eq (include "deid.output" .) "kafka") }}true{{ end }}
 {{- end }}
 
-{{/* Keys and values of one TOML table. JSON's strings, numbers, booleans and lists of them are TOML's too. */}}
+{{/* The keys and values of one TOML table. Strings, numbers, booleans and lists have the same syntax in JSON and TOML. */}}
 {{- define "deid.table" -}}
 {{- range $key, $value := . }}
 {{- if not (kindIs "map" $value) }}
@@ -83,7 +83,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $letters := set (default dict $all.dead_letters) "public_key" (printf "%s/letters.key.pub" $folder) }}
+{{- $letters := set (default dict $all.dead_letters) "public_key" (printf "%s/dead-letters.key.pub" $folder) }}
 {{- $_ := set $all "dead_letters" $letters }}
 {{- $_ := set $all "audit" (set (default dict $all.audit) "path" "/var/lib/deid-agent/audit") }}
 {{- $http := dict "enabled" true "host" .Values.http.host "port" .Values.http.port }}

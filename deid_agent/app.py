@@ -1,0 +1,260 @@
+"""The composition root: builds a de-identifier, or the job callable of a worker, from settings.
+
+``WorkerFactory`` is small and picklable. Each worker process receives it and calls it once, so rules and models load
+once for each worker.
+"""
+
+import gc
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
+from deid_agent.codec import Codec
+from deid_agent.config import SecretKey
+from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings
+from deid_agent.pipeline import (
+    DROP,
+    Deidentified,
+    Deidentifier,
+    LeakGuard,
+    MessagePlan,
+    Policy,
+    Recognition,
+    Validator,
+)
+from deid_agent.recognize import KnownRecognizer, NameLexicons, Profile, Tagger, load_rules, load_tagger
+from deid_agent.rules import data_folder
+from deid_agent.surrogate import Surrogates
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFactory:
+    """Everything that a worker needs to build its job callable."""
+
+    rules: Path
+    key: SecretKey = field(repr=False)
+    policy: Policy
+    system: str = "default"
+    profile: str = "recall"
+    max_bytes: int = 64 * 1024 * 1024
+    validate: bool = False
+    models: Path | None = None
+    unexamined: bool = False
+
+    def deidentifier(
+        self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
+    ) -> Deidentifier:
+        """Load rules, tables and models. ``wrap_tagger`` may put an observer around the tagger.
+
+        With ``notes_only`` the de-identifier takes texts but no messages, and loads faster. Raises
+        ``ConfigurationError`` if a file is missing or invalid.
+        """
+        with _paused_gc():
+            return self._load(wrap_tagger, _MessageCodecs() if notes_only else _load_codecs(self.rules))
+
+    def _load(self, wrap_tagger: Callable[[Tagger], Tagger], codecs: "_MessageCodecs") -> Deidentifier:
+        loaded = load_rules(self.rules)
+        models = self.models or data_folder("models")
+        known = KnownRecognizer(NameLexicons.from_lexicons(loaded.lexicons), exact=True)
+        return Deidentifier(
+            codecs=codecs.messages,
+            attachment_codecs=codecs.attachments,
+            tagger=wrap_tagger(load_tagger(loaded, models, self.system, _parse_profile(self.profile))),
+            surrogates=Surrogates(
+                self.key.secret,
+                dates=self.policy.dates,
+                place_scope=self.policy.place_scope.value,
+                locales=self.policy.locales,
+                providers=self.policy.providers,
+                rules=self.rules,
+            ),
+            policy=self.policy,
+            guard=LeakGuard(known.recognize, known.proves_absence),
+            fhir_types=codecs.fhir_types,
+        )
+
+    def __call__(self) -> Process:
+        """The loaded job callable. It is a ``BatchProcess`` if batches cost less than single jobs."""
+        validator = Validator() if self.validate else None
+        digester = AuditDigester(self.key)
+        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined)
+        return runner if runner.deidentifier.prefers_batches else runner.__call__
+
+
+@dataclass(frozen=True, slots=True)
+class _MessageCodecs:
+    """The codecs of messages and attachments, and the resource types of FHIR."""
+
+    messages: tuple[Codec, ...] = ()
+    attachments: tuple[Codec, ...] = ()
+    fhir_types: frozenset[str] = frozenset()
+
+
+def _load_codecs(rules: Path) -> _MessageCodecs:
+    # Imported here: a command that reads notes needs none of them.
+    from deid_agent.codec import HtmlCodec, TableCodec  # noqa: PLC0415
+    from deid_agent.codec.cda import CdaCodec  # noqa: PLC0415
+    from deid_agent.codec.fhir import FhirCodec  # noqa: PLC0415
+    from deid_agent.codec.hl7v2 import Hl7Codec  # noqa: PLC0415
+    from deid_agent.codec.rtf import RtfCodec  # noqa: PLC0415
+
+    fhir = FhirCodec(rules)
+    return _MessageCodecs(
+        (Hl7Codec(rules), fhir, CdaCodec(rules)),
+        (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
+        frozenset(fhir.resources),
+    )
+
+
+@contextmanager
+def _paused_gc() -> Iterator[None]:
+    """Without garbage collection: it would walk the growing tables again and again, for a tenth of the load time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditDigester:
+    """Makes keyed digests for the audit: without the key nobody can confirm a guess of a message."""
+
+    key: SecretKey = field(repr=False)
+
+    def digest(self, data: bytes) -> str:
+        """BLAKE2b of ``data`` with a key of its own: 128 bits in hex."""
+        secret = hashlib.blake2b(self.key.secret, person=b"deid-audit", digest_size=32).digest()
+        return hashlib.blake2b(data, key=secret, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRunner:
+    """The job callable of a worker: runs records through the stages of the de-identifier, and the schemas.
+
+    With ``unexamined`` it also counts the values that leave unread.
+    """
+
+    deidentifier: Deidentifier
+    digester: AuditDigester
+    max_bytes: int
+    validator: Validator | None = None
+    unexamined: bool = False
+
+    def __call__(self, job: Job) -> Result:
+        """The result of one record. Every failure becomes a ``Refused``."""
+        ((result, _),) = self.process_batch([job])
+        return result
+
+    def process_batch(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
+        """The result of each job, the same as for the job alone, and the seconds spent on it.
+
+        The texts of all jobs are read together. A failure of one job does not affect the others.
+        """
+        runs = [_JobRun(job) for job in jobs]
+        for run in runs:
+            with run.measure_stage():
+                self._plan(run)
+        planned = [(run, run.plan) for run in runs if run.plan is not None]
+        recognitions = self.deidentifier.recognize([plan for _, plan in planned])
+        for (run, plan), recognition in zip(planned, recognitions, strict=True):
+            run.seconds += recognition.seconds
+            with run.measure_stage():
+                self._apply(run, plan, recognition)
+        return [(run.result, run.seconds) for run in runs]
+
+    def _plan(self, run: "_JobRun") -> None:
+        job = run.job
+        run.input_digest = self.digester.digest(job.payload)
+        if len(job.payload) > self.max_bytes:
+            run.result = Refused(Reason.RESOURCE, where="payload", stage="size", input_digest=run.input_digest)
+        elif job.tombstone:
+            done = self.deidentifier.tombstone(key=job.key, headers=job.headers)
+            run.result = self._make_result(run, done, Timings())
+        else:
+            run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers)
+
+    def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
+        done = self.deidentifier.apply(plan, recognition)
+        timings = Timings()
+        if self.validator is not None:
+            with timings.measure("validate"):
+                self.validator.check(run.job.payload, done.payload)
+        run.result = result = self._make_result(run, done, timings)
+        if self.unexamined:
+            with suppress(MessageError):  # a count may fail, the message may not
+                counts = self.deidentifier.count_unexamined_in(plan)
+                run.result = replace(result, unexamined=tuple((*row, count) for row, count in counts.items()))
+
+    def _make_result(self, run: "_JobRun", done: Deidentified, timings: Timings) -> Processed:
+        replaced: Counter[str] = Counter()
+        for remark in done.remarks:
+            if remark.method != DROP:
+                replaced[remark.type] += remark.count
+        return Processed(
+            payload=done.payload,
+            key=done.key,
+            headers=done.headers,
+            remarks=remarks_json(done.remarks),
+            input_digest=run.input_digest,
+            output_digest=self.digester.digest(done.payload),
+            found=tuple(replaced.items()),
+            timings=(*done.timings, *timings.seconds_by_stage),
+        )
+
+
+@dataclass(slots=True)
+class _JobRun:
+    """The state of one job between the stages. ``plan`` is None if planning has ended the job."""
+
+    job: Job
+    plan: MessagePlan | None = None
+    result: Result = field(default_factory=lambda: Refused(Reason.INTERNAL, fault="NoResult"))
+    input_digest: str = ""
+    seconds: float = 0.0
+
+    @contextmanager
+    def measure_stage(self) -> Iterator[None]:
+        """Count the seconds of a stage for this job, and make an exception its result."""
+        begin = perf_counter()
+        try:
+            yield
+        except MessageError as problem:
+            self.result = Refused(
+                problem.reason, where=problem.where, stage="deidentify", input_digest=self.input_digest
+            )
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault in one message must not affect the others
+            self.result = refusal_from_error(error)
+        finally:
+            self.seconds += perf_counter() - begin
+
+
+def remarks_json(remarks: Iterable[Remark]) -> bytes:
+    """Remarks as a JSON array on one line."""
+    return json.dumps([remark_dict(remark) for remark in remarks], separators=(",", ":")).encode()
+
+
+def remark_dict(remark: Remark) -> dict[str, str | int]:
+    """A remark in the form of ``message --remarks`` and of the audit."""
+    return {
+        "path": remark.path,
+        "type": remark.type,
+        "method": remark.method,
+        "source": remark.source,
+        "count": remark.count,
+    }
+
+
+def _parse_profile(name: str) -> Profile:
+    try:
+        return Profile(name)
+    except ValueError:
+        raise ConfigurationError(f"profile {name!r}: not one of {', '.join(Profile)}") from None

@@ -1,0 +1,259 @@
+"""Verifies a trail line by line, and reads its entries for people and programs, also in the form of FHIR."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from deid_agent.audit.storage import HEAD, LineKind, is_signed, line_prefix, read_head, segment_files
+from deid_agent.audit.walk import FaultCode, Fields, TrailFault, TrailSegment, TrailWalk
+from deid_agent.model import ConfigurationError, counted, format_time
+
+
+@dataclass(slots=True)
+class PartitionSummary:
+    """The entries of one partition in a trail.
+
+    ``absent`` counts the offsets that the entries skip: transaction markers, records of another agent, or records that
+    do not exist. ``repeated`` counts entries at or below an earlier offset: a record that came again after a crash, of
+    which the last entry is valid.
+    """
+
+    entries: int = 0
+    first: int = -1
+    last: int = -1
+    absent: int = 0
+    repeated: int = 0
+
+    def add(self, offset: int) -> None:
+        """Count one entry, in the order of the trail."""
+        self.entries += 1
+        if self.first < 0:
+            self.first = offset
+        elif offset > self.last:
+            self.absent += offset - self.last - 1
+        else:
+            self.repeated += 1
+        self.last = max(self.last, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TrailReport:
+    """The result of a verification. ``warnings`` are not faults: a running or crashed agent leaves them too."""
+
+    faults: Sequence[TrailFault]
+    warnings: Sequence[TrailFault]
+    segments: int
+    lines: int
+    entries: int
+    checkpoints: int
+    keys: Sequence[str]
+    streams: Mapping[str, PartitionSummary] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """The content of a ``head.json``, and the signed bytes."""
+
+    name: str
+    lines: int
+    chain: bytes
+    body: bytes
+
+
+def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Path | None = None) -> TrailReport:
+    """Verify the whole trail in ``folder``. ``kept`` is a ``head.json`` that was kept elsewhere.
+
+    ``trusted`` are the public keys (hex) that may have signed. With None the keys that the trail names are trusted,
+    which proves only that nobody changed it without signing it again. A trail can be verified while an agent writes
+    it. Raises ``ConfigurationError`` if the folder or ``kept`` cannot be read.
+    """
+    faults: list[TrailFault] = []
+    try:
+        # The heads first: the lines that they sign were in the trail before.
+        line = read_head(folder)
+        own = parse_head(HEAD, line, faults) if line is not None else None
+        other = parse_head(str(kept), kept.read_bytes(), faults) if kept is not None else None
+        found = segment_files(folder)
+        streams: dict[str, PartitionSummary] = {}
+
+        def add_entry(fields: Fields, _: TrailSegment) -> None:
+            topic, partition, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
+            if isinstance(offset, int):
+                streams.setdefault(f"{topic}/{partition}", PartitionSummary()).add(offset)
+
+        walk = TrailWalk(trusted=trusted, wanted=[head.lines for head in (own, other) if head], entry=add_entry)
+        expected, before = 1, 0
+        for number, path in found.items():
+            if number != expected:
+                walk.report_missing(expected, number - 1)
+            before = walk.begun
+            walk.read(number, path, last=number == max(found))
+            expected = number + 1
+        # An agent signs a head before the first entry of a segment. If an agent is writing, this head is an old one.
+        least = (walk.begun if walk.within else before) if read_head(folder) == line else 0
+    except OSError as error:
+        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
+    faults[:0] = walk.faults
+    last = max(found.values(), default=None)
+    name = last.name if last else ""
+    checked = [_check_head(head, walk, name, trusted, over) for head, over in ((own, least), (other, 0)) if head]
+    faults += [fault for fault in checked if fault is not None]
+    if not found:
+        faults.append(TrailFault(FaultCode.SEGMENT, "the folder has no segment"))
+    elif line is None and (walk.entries or len(found) > 1):
+        faults.append(
+            TrailFault(FaultCode.HEAD, "is missing: it is unknown whether the end of the trail was cut off", HEAD)
+        )
+    warnings = []
+    if walk.unsigned:
+        detail = f"{counted(walk.unsigned, 'entry', 'entries')} after the last checkpoint"
+        warnings.append(TrailFault(FaultCode.UNSIGNED, detail, name))
+    if walk.torn:
+        detail = f"{counted(walk.torn, 'byte')} of an incomplete line (a crash or a write in progress)"
+        warnings.append(TrailFault(FaultCode.TORN, detail, name))
+    keys = sorted(walk.keys)
+    return TrailReport(faults, warnings, len(found), walk.lines, walk.entries, walk.checkpoints, keys, streams)
+
+
+def parse_head(name: str, line: bytes, faults: list[TrailFault]) -> SignedHead | None:
+    """The head in ``line``; None, and a fault in ``faults``, if it is invalid."""
+    try:
+        fields = orjson.loads(line)
+        lines, chain = fields["lines"], fields["head"].encode()
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        lines = chain = None
+    if not isinstance(lines, int) or not line.startswith(line_prefix(LineKind.HEAD)) or not line.endswith(b"}\n"):
+        faults.append(TrailFault(FaultCode.HEAD, "is not the head of a trail", name))
+        return None
+    return SignedHead(name, lines, chain, line[:-2])
+
+
+def _check_head(
+    head: SignedHead, walk: TrailWalk, last: str, trusted: Collection[str] | None, least: int
+) -> TrailFault | None:
+    """The fault between a head and the trail, if any. A valid head signs more than ``least`` lines."""
+    keys = walk.keys if trusted is None else trusted
+    if not any(is_signed(head.body, key) for key in keys):
+        return TrailFault(FaultCode.HEAD, "is not signed by a key of this trail", head.name)
+    if head.lines > walk.lines:
+        return TrailFault(
+            FaultCode.TRUNCATED, f"the trail ends after line {walk.lines}, {head.name} signs {head.lines}", last
+        )
+    if head.chain not in walk.seen.get(head.lines, ()):
+        return TrailFault(FaultCode.HEAD, f"signs a line {head.lines} that differs from the trail", head.name)
+    if head.lines <= least:
+        return TrailFault(FaultCode.HEAD, "is too old: it signs no line of the last segment", head.name)
+    return None
+
+
+# Reading entries. It does not verify the trail.
+
+_SEGMENT, _ENTRY = line_prefix(LineKind.SEGMENT), line_prefix(LineKind.ENTRY)
+_SEVERITY = "http://hl7.org/fhir/issue-severity"
+_LIFECYCLE = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
+_COUNT = 1 << 32
+"""More than the values of any message: a sum of forged counts is still a JSON number."""
+
+TrailEntry = Mapping[str, object]
+"""Members of an entry. ``build`` is that of its segment, ``place`` is segment and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Selects entries; None matches every value."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    deid_id: str | None = None
+
+    def matches(self, item: TrailEntry) -> bool:
+        """True if all given values match."""
+        wanted = {
+            name: getattr(self, name) for name in ("topic", "partition", "offset", "outcome", "reason", "deid_id")
+        }
+        return all(value is None or item.get(name) == value for name, value in wanted.items())
+
+
+def read_entries(folder: Path, choice: EntryFilter | None = None) -> Iterator[TrailEntry]:
+    """The entries in the order of the trail. Raises ``ConfigurationError`` if a line cannot be read."""
+    choice = choice or EntryFilter()
+    try:
+        for path in segment_files(folder).values():
+            build: object = {}
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.endswith(b"\n") or not line.startswith((_SEGMENT, _ENTRY)):
+                        continue
+                    fields = orjson.loads(line)
+                    if fields["kind"] == LineKind.SEGMENT:
+                        build = fields["build"]
+                    elif choice.matches(fields):
+                        yield {**fields, "build": build, "place": f"{path.name}:{number}"}
+    except OSError as error:
+        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise ConfigurationError(f"audit folder {folder}: {path.name}:{number} cannot be read; verify it") from None
+
+
+def value_counts(item: TrailEntry) -> Iterator[tuple[str, int]]:
+    """The PHI type and the number of values of each remark of the entry."""
+    for remark in entry_remarks(item):
+        yield str(remark.get("type")), remark_count(remark)
+
+
+def entry_remarks(item: TrailEntry) -> list[dict[str, object]]:
+    """The well-formed remarks of an entry. No agent writes others, and ``verify`` reports their line."""
+    found = item.get("remarks")
+    return [remark for remark in found if isinstance(remark, dict)] if isinstance(found, list) else []
+
+
+def remark_count(remark: Mapping[str, object]) -> int:
+    """The number of values of a remark; 0 if the remark has no plausible count."""
+    count = remark.get("count")
+    return count if type(count) is int and 0 < count <= _COUNT else 0
+
+
+def audit_event(item: TrailEntry) -> Mapping[str, object]:
+    """An entry as a FHIR R5 AuditEvent: a de-identification (ISO 21089) of one record by this agent."""
+    build = item["build"] if isinstance(item["build"], dict) else {}
+    record = f"{item['topic']}/{item['partition']}/{item['offset']}"
+    refused = item["outcome"] == "dead_lettered"
+    outcome: dict[str, object] = {
+        "code": {"system": _SEVERITY, "code": "error" if refused else "success"},
+        "detail": [{"text": " ".join(str(item[name]) for name in ("outcome", "reason") if name in item)}],
+    }
+    agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
+    details = [
+        _detail(name, item[name])
+        for name in ("deid_id", "input_digest", "output_digest", "stage", "where", "replay_of")
+        if name in item
+    ]
+    for remark in entry_remarks(item):
+        path, kind, method, source, count = (remark.get(n, "") for n in ("path", "type", "method", "source", "count"))
+        details.append(_detail("remark", f"{path}: {kind}, {method} by {source}, {count}"))
+    return {
+        "resourceType": "AuditEvent",
+        "id": str(item["chain"]),
+        "code": {"coding": [{"system": _LIFECYCLE, "code": "deidentify"}]},
+        "action": "E",
+        "recorded": format_time(float(str(item["time"])), "milliseconds"),
+        "outcome": outcome,
+        "agent": [{"who": agent, "requestor": False, "policy": [f"urn:deid-agent:policy:{build.get('policy', '')}"]}],
+        "source": {"observer": agent},
+        "entity": [
+            {"what": {"identifier": {"system": "urn:deid-agent:record", "value": record}}, "detail": details},
+            {
+                "what": {"identifier": {"system": "urn:deid-agent:build", "value": str(build.get("id", ""))}},
+                "detail": [_detail(str(name), value) for name, value in build.items() if name != "id"],
+            },
+        ],
+    }
+
+
+def _detail(name: str, value: object) -> Mapping[str, object]:
+    return {"type": {"text": name}, "valueString": str(value)}

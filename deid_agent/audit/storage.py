@@ -1,0 +1,270 @@
+"""The trail on disk: its lines, chained and signed, in segments of one folder.
+
+A line is one JSON object. Its last member is ``chain``: SHA-256 (FIPS 180-4) over the chain value of the line
+before, as 64 hex digits, and the bytes of this line up to ``,"chain":``. The first line is chained to 64 zeros.
+A signature (Ed25519, RFC 8032) covers the bytes of its line up to ``,"signature":``, so a reader reads exactly the
+signed bytes.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import orjson
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+from deid_agent.agent import AuditEntry
+from deid_agent.model import ConfigurationError
+
+FORMAT = 1
+"""Format of the lines. A reader refuses a segment in another format."""
+
+START = b"0" * 64
+"""The chain value before the first line of a trail."""
+
+TAIL = len(b',"chain":"' + START + b'"}\n')
+"""Number of bytes at the end of a line that its own chain value does not cover."""
+
+_SIGNATURE = b',"signature":"'
+
+
+class LineKind(StrEnum):
+    """The kind of a line, which is its first member."""
+
+    SEGMENT = "segment"
+    ENTRY = "entry"
+    CHECKPOINT = "checkpoint"
+    HEAD = "head"
+    """Only in ``head.json``, so that no checkpoint of the trail can be presented as a head."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPosition:
+    """A position in a trail: the number of lines before it, and the chain value of the last of them."""
+
+    lines: int = 0
+    chain: bytes = START
+
+
+class Signer:
+    """Signs for one agent. ``seed`` is 32 secret bytes; ``public`` is the public key in hex."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._key = SigningKey(seed)
+        self.public = self._key.verify_key.encode().hex()
+
+    def __repr__(self) -> str:
+        return f"Signer({self.public})"
+
+    def sign(self, body: bytes) -> bytes:
+        """``body`` (an object without its closing brace) and the signature over it."""
+        return b'%s%s%s"' % (body, _SIGNATURE, self._key.sign(body).signature.hex().encode())
+
+
+def is_signed(body: bytes, public: str) -> bool:
+    """True if ``body`` has the form that ``Signer.sign`` makes, is signed by the key ``public`` (hex), and ends there.
+
+    Nothing may follow the signature: a second member ``lines`` there would be read without being signed.
+    """
+    signed, _, rest = body.partition(_SIGNATURE)
+    if len(rest) != 129 or rest[128:] != b'"':
+        return False
+    try:
+        VerifyKey(bytes.fromhex(public)).verify(signed, bytes.fromhex(rest[:128].decode("ascii")))
+    except (BadSignatureError, ValueError, TypeError):
+        return False
+    return True
+
+
+def is_public_key(text: str) -> bool:
+    """True for 32 bytes in hex."""
+    try:
+        return len(bytes.fromhex(text)) == 32 and len(text) == 64
+    except ValueError:
+        return False
+
+
+def chain_value(before: bytes, body: bytes) -> bytes:
+    """The chain value of a line, as 64 hex digits."""
+    return hashlib.sha256(before + body).hexdigest().encode()
+
+
+def line_end(chain: bytes) -> bytes:
+    """The end of a line with this chain value."""
+    return b',"chain":"%s"}\n' % chain
+
+
+def line_prefix(kind: LineKind) -> bytes:
+    """The first bytes of a line of this kind."""
+    return b'{"kind":"%s",' % kind.encode()
+
+
+def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
+    """The line of one record. ``build`` is the id of the build in the segment's first line; ``at`` is Unix time."""
+    fields: dict[str, object] = {
+        "kind": LineKind.ENTRY,
+        "time": round(at, 3),
+        "topic": entry.coordinates.topic,
+        "partition": entry.coordinates.partition,
+        "offset": entry.coordinates.offset,
+        "outcome": entry.outcome,
+    }
+    if entry.id:
+        fields["deid_id"] = entry.id
+    for name in ("reason", "where", "stage", "input_digest", "output_digest"):
+        if value := getattr(entry, name):
+            fields[name] = value
+    if entry.attempts > 1:
+        fields["attempts"] = entry.attempts
+    if entry.replay_of is not None:
+        fields["replay_of"] = str(entry.replay_of)
+    fields["build"] = build
+    remarks = entry.remarks if b"\n" not in entry.remarks else b"[]"
+    return orjson.dumps(fields)[:-1] + b',"remarks":' + remarks
+
+
+def build_id(build: Mapping[str, str]) -> str:
+    """A short name for versions and digests, which every entry has."""
+    return hashlib.sha256(orjson.dumps(dict(build), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def encode_segment(number: int, before: ChainPosition, public: str, build: Mapping[str, str], at: float) -> bytes:
+    """The first line of a segment: its position, the key that signs it, and the build that made its records."""
+    return orjson.dumps(
+        {
+            "kind": LineKind.SEGMENT,
+            "time": round(at, 3),
+            "format": FORMAT,
+            "segment": number,
+            "lines": before.lines,
+            "previous": before.chain.decode(),
+            "public_key": public,
+            "build": {"id": build_id(build), **build},
+        }
+    )[:-1]
+
+
+def encode_statement(kind: LineKind, place: ChainPosition, at: float) -> bytes:
+    """The statement that a checkpoint and ``head.json`` sign: the number of lines and the chain value."""
+    fields = {"kind": kind, "time": round(at, 3), "lines": place.lines, "head": place.chain.decode()}
+    return orjson.dumps(fields)[:-1]
+
+
+# The folder of a trail holds its segments by number, its newest signed head, and the lock.
+# The functions block, so call them in a thread. They raise ``OSError`` unless their documentation names another error.
+
+HEAD = "head.json"
+_LOCK = "lock"
+_SEGMENT = re.compile(r"([0-9]{8})\.jsonl", re.ASCII)
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment."""
+    return f"{number:08}.jsonl"
+
+
+def segment_files(folder: Path) -> Mapping[int, Path]:
+    """The existing segments by number, in ascending order."""
+    found = ((_SEGMENT.fullmatch(path.name), path) for path in folder.iterdir())
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def read_head(folder: Path) -> bytes | None:
+    """The content of ``head.json``; None if it is missing."""
+    try:
+        return (folder / HEAD).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def write_head(folder: Path, line: bytes) -> None:
+    """Replace ``head.json`` atomically: after a power failure it is the old one or the new one."""
+    hidden = folder / f"{HEAD}.tmp"
+    file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(file, line)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    hidden.replace(folder / HEAD)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write all of ``data``; ``os.write`` may write less at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+class Lock:
+    """Exclusive ownership of the folder until ``release``. A missing folder is created with mode 0700.
+
+    Raises ``ConfigurationError`` if the folder cannot be used or another process owns it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            if folder.is_file():
+                raise ConfigurationError(f"audit folder {folder}: is a file; the audit is a folder, name one")
+            self._made = _make(folder)
+            self._file, self._new = _owned(folder / _LOCK)
+        except OSError as error:
+            raise ConfigurationError(f"audit folder {folder} is in use or cannot be used: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Release the folder. An empty one is removed if it was created here."""
+        with suppress(OSError):
+            if not segment_files(self._folder) and self._new:
+                # Before the lock is released: a process that opened the file meanwhile sees that it has no name.
+                (self._folder / _LOCK).unlink()
+                if self._made:
+                    self._folder.rmdir()
+        os.close(self._file)
+
+
+def _make(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    sync_folder(folder.absolute().parent)
+    return True
+
+
+def _owned(path: Path) -> tuple[int, bool]:
+    """The lock file, open and locked, and whether it is new.
+
+    Another agent may remove its lock file between our opening and our locking. The locked file must still be the one
+    that the path names, or two processes could own the folder.
+    """
+    while True:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        try:
+            file, new = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), True
+        except FileExistsError:
+            file, new = os.open(path, flags | os.O_CREAT, 0o600), False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            raise
+        if os.fstat(file).st_nlink:
+            return file, new
+        os.close(file)

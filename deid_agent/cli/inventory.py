@@ -1,0 +1,175 @@
+"""The inventory of an agent, for the console, and ``deid-agent rules``, which lists and tests the rules.
+
+The inventory names rules, word lists, models, policy and configuration with their digests. Its functions read files and
+block, so the console calls them in a thread.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Set
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import click
+import orjson
+
+from deid_agent.app import WorkerFactory
+from deid_agent.cli.common import Exit, echo_error, handle_errors
+from deid_agent.config import Settings, shown_settings
+from deid_agent.model import counted
+from deid_agent.pipeline import Policy
+from deid_agent.recognize import SYSTEMS, load_rules
+from deid_agent.rules import check_samples, data_folder, digest_folder
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAgent:
+    """The settings and parts that the agent was started with. ``build`` is the build that its audit records."""
+
+    parts: WorkerFactory
+    settings: Settings = field(repr=False)
+    build: Mapping[str, str]
+    demo: bool = False
+
+
+def read_inventory(agent: RunningAgent) -> dict[str, object]:
+    """Everything the agent loads, as JSON values for the page "Rules and models".
+
+    ``changed`` names the folders whose files differ from those at the start; the agent still runs with the old ones.
+    Raises ``ConfigurationError`` if a folder cannot be read any more.
+    """
+    parts, build = agent.parts, agent.build
+    models = parts.models or data_folder("models")
+    loaded = load_rules(parts.rules)
+    now = {"rules": digest_folder(parts.rules)[:16], "models": digest_folder(models)[:16]}
+    used = {name for name, _ in SYSTEMS[parts.system].models} if parts.system in SYSTEMS else set()
+    patterns = [("pattern", "patterns", rule) for rule in loaded.patterns]
+    vetoes = [("veto", "vetoes", rule) for rule in loaded.vetoes]
+    return {
+        "build": dict(build),
+        "changed": [name for name, digest in now.items() if digest != build.get(name)],
+        "system": parts.system,
+        "profile": parts.profile,
+        "key": {"id": parts.key.id, "demo": parts.key.demo},
+        "rules": [
+            {
+                "id": rule.id,
+                "kind": kind,
+                "types": [t.value for t in rule.types],
+                "confidence": rule.confidence.value if kind == "pattern" else None,
+                "why": rule.why,
+                "digest": _digest_file(parts.rules / folder / f"{rule.id}.toml"),
+            }
+            for kind, folder, rule in (*patterns, *vetoes)
+        ],
+        "lists": [{"id": name, "words": len(words)} for name, words in sorted(loaded.lexicons.items())],
+        "models": _describe_models(models, used),
+        "policy": _describe_policy(parts.policy),
+        "configuration": [asdict(setting) for setting in shown_settings(agent.settings)],
+    }
+
+
+def _describe_models(folder: Path, names: Set[str]) -> list[dict[str, object]]:
+    """Every model of the folder. Word vectors are in use if a model of the running system was trained with them."""
+    manifests = {path.stem: _read_manifest(path) for path in sorted(folder.glob("*.json"))}
+    needed = {manifests[name].get("vectors") for name in names & manifests.keys()} - {None, ""}
+    return [
+        _describe_model(name, manifest, name in names or manifest.get("sha256") in needed)
+        for name, manifest in manifests.items()
+    ]
+
+
+def _describe_model(name: str, manifest: dict[str, object], used: bool) -> dict[str, object]:
+    return {
+        "id": name,
+        "used": used,
+        "about": str(manifest.get("about", "")),
+        "kind": str(manifest.get("kind", "")),
+        "digest": str(manifest.get("sha256", "")),
+        "trained": _dict_or_empty(manifest.get("corpus")),
+        "versions": manifest.get("versions", {}),
+        "scores": _dict_or_empty(manifest.get("scores")),
+    }
+
+
+def _read_manifest(path: Path) -> dict[str, object]:
+    try:
+        return _dict_or_empty(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _dict_or_empty(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _describe_policy(policy: Policy) -> dict[str, object]:
+    return {
+        "name": policy.name,
+        "digest": policy.digest,
+        "default": policy.default.value,
+        "types": {kind.value: method.value for kind, method in sorted(policy.types.items())},
+        "paths": {path: method.value for path, method in sorted(policy.paths.items())},
+        "dates": "patient" if policy.dates.by_patient else "document",
+        "places": policy.place_scope.value,
+        "max_shift_days": policy.dates.max_shift_days,
+        "offset_days": policy.dates.offset_days,
+        "technical": policy.technical.value,
+        "record_key": policy.record_key.value,
+        "headers": sorted(policy.headers),
+        "attachments": {
+            "pdf": policy.pdf.value,
+            "url": policy.attachment_url.value,
+            "unreadable": policy.unreadable.value,
+        },
+    }
+
+
+def _digest_file(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+@click.group()
+def rules() -> None:
+    """List the rules, or test each against its own samples."""
+
+
+@rules.command("list")
+@click.option("--rules", "folder", metavar="DIR", help="Rules folder in place of the packaged one.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per rule.")
+@handle_errors
+def list_(folder: str | None, as_json: bool) -> Exit:
+    """List every rule with its types and the reason for it."""
+    loaded = load_rules(data_folder("rules", folder))
+    for kind, group in (("pattern", loaded.patterns), ("veto", loaded.vetoes)):
+        for rule in group:
+            types = [t.value for t in rule.types]
+            if as_json:
+                click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
+            else:
+                click.echo(f"{kind:8} {rule.id:28} {', '.join(types) or 'every type':24} {rule.why}")
+    return Exit.DONE
+
+
+@rules.command("test")
+@click.option("--rules", "folder", metavar="DIR", help="Rules folder in place of the packaged one.")
+@handle_errors
+def test(folder: str | None) -> Exit:
+    """Test every rule against its own samples.
+
+    The exit code is 2 if a sample fails.
+    """
+    loaded = load_rules(data_folder("rules", folder))
+    faults = check_samples(loaded)
+    for fault in faults:
+        echo_error(fault)
+    samples = sum(len(rule.hit) + len(rule.miss) for rule in (*loaded.patterns, *loaded.vetoes))
+    right = samples - len(faults)
+    echo_error(
+        f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}: "
+        f"{right} of {counted(samples, 'sample')} pass"
+    )
+    return Exit.CONFIGURATION if faults else Exit.DONE

@@ -1,1 +1,0 @@
-"""The pages on which a person watches the agent: what they show, and who may see it."""

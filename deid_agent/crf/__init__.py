@@ -1,1 +1,0 @@
-"""Conditional random fields: labels, features and models, shared by training and tagging."""

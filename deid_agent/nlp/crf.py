@@ -1,0 +1,281 @@
+"""Linear-chain CRF: decoding and marginals on NumPy arrays, without the training library, and its stored form.
+
+Source: Lafferty et al. 2001; forward and backward recursion on scaled probabilities (Rabiner 1989, section V.A).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.nlp.labels import Schema
+from deid_agent.nlp.model_files import (
+    AnyArray,
+    Arrays,
+    load_model_files,
+    pack_words,
+    read_strings,
+    save_model_files,
+    unpack_words,
+)
+from deid_agent.nlp.templates import FeatureExtractor, parse_template, weight_groups
+from deid_agent.nlp.token_features import Ints
+
+Floats = NDArray[np.float32]
+
+MAX_CHAIN_UNITS = 2048
+"""The units of one chain. A longer text is divided, so that memory is bounded."""
+_DIRECT_LIMIT = 1 << 16  # numbers below are looked up in an array: those of templates of one feature
+_DENSE_SHARE = 0.2  # if more units than this have a template's feature, adding to all units is faster
+_MAX_EXPONENT = 80.0  # of e: stays inside the range of a float32 in both directions, with a margin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightTable:
+    """The template instances that have weights: their numbers, sorted, and the weight row of the first one."""
+
+    numbers: Ints
+    first: int
+    _direct: Ints | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        direct = None
+        if len(self.numbers) and self.numbers[-1] < _DIRECT_LIMIT:
+            direct = np.zeros(self.numbers[-1] + 2, np.int64)
+            direct[self.numbers] = np.arange(self.first, self.first + len(self.numbers))
+        object.__setattr__(self, "_direct", direct)
+
+    def find_rows(self, numbers: Ints) -> Ints:
+        """The weight row of each number, ``[unit]``. Row 0 has zero weights, for numbers without weights."""
+        if self._direct is not None:
+            return self._direct[np.minimum(numbers, len(self._direct) - 1)]
+        if not len(self.numbers):
+            return np.zeros(len(numbers), np.int64)
+        at = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
+        return np.where(self.numbers[at] == numbers, at + self.first, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crf:
+    """Labels, one weight table for each template, and the weights.
+
+    Shapes: ``weights`` ``[row, label]``, ``bias`` ``[label]``, ``transitions`` ``[from label, to label]``.
+    """
+
+    labels: tuple[str, ...]
+    tables: tuple[WeightTable, ...] = field(repr=False)
+    weights: Floats = field(repr=False)
+    bias: Floats = field(repr=False)
+    transitions: Floats = field(repr=False)
+
+    def emissions(self, features: Iterable[Ints]) -> Floats:
+        """The score of each label for each unit, ``[unit, label]``.
+
+        ``features`` has one array ``[unit]`` for each template, and may produce them one at a time. Raises
+        ``ValueError`` if the CRF has no templates.
+        """
+        out, found = np.empty((0, 0), np.float32), np.empty((0, 0), np.float32)
+        for at, (table, numbers) in enumerate(zip(self.tables, features, strict=True)):
+            if not at:
+                out, found = np.tile(self.bias, (len(numbers), 1)), np.empty((len(numbers), len(self.bias)), np.float32)
+            units = np.flatnonzero(numbers)
+            if len(units) > _DENSE_SHARE * len(numbers):
+                out += np.take(self.weights, table.find_rows(numbers), axis=0, out=found, mode="clip")
+                continue
+            rows = table.find_rows(numbers[units])
+            known = np.flatnonzero(rows)
+            out[units[known]] += self.weights[rows[known]]
+        if not self.tables:
+            raise ValueError("a CRF without templates has no emissions")
+        return out
+
+    def template_scores(self, template: int, numbers: Ints) -> Floats:
+        """The scores of one template alone, ``[unit, label]``; ``template`` is its index."""
+        found: Floats = self.weights[self.tables[template].find_rows(numbers)]
+        return found
+
+    def decode(self, emissions: Floats) -> list[str]:
+        """The most probable label sequence (Viterbi) of one text, cut into chains if it is long."""
+        return self.decode_sequences(emissions, split_sequence(len(emissions)))
+
+    def decode_sequences(self, emissions: Floats, sizes: Sequence[int]) -> list[str]:
+        """The most probable labels of several sequences, computed together.
+
+        The sequences lie one after another in ``emissions`` ``[unit, label]``; ``sizes`` are their lengths.
+        """
+        if not sizes:
+            return []
+        _, starts, live = schedule_steps(sizes)
+        into = np.ascontiguousarray(self.transitions.T)
+        scores = np.empty_like(emissions)
+        scores[starts] = score = emissions[starts]
+        for at in range(1, len(live)):
+            units = starts[: live[at]] + at
+            score = (score[: live[at], None, :] + into).max(axis=2) + emissions[units]
+            scores[units] = score
+        # The path back is recomputed from the scores. That is cheaper than storing it for labels on no path.
+        states = np.empty(len(emissions), np.int64)
+        last = np.zeros(0, np.int64)
+        for at in range(len(live) - 1, -1, -1):
+            units = starts[: live[at]] + at
+            before = scores[units]
+            before[: len(last)] += into[last]
+            states[units] = last = before.argmax(axis=1)
+        return [self.labels[s] for s in states.tolist()]
+
+    def marginals(self, emissions: Floats) -> Floats:
+        """The probability of each label for each unit of one text, ``[unit, label]``; rows sum to 1."""
+        return self.marginals_of_sequences(emissions, split_sequence(len(emissions)))
+
+    def marginals_of_sequences(self, emissions: Floats, sizes: Sequence[int]) -> Floats:
+        """The probabilities of several sequences, ``[unit, label]``, computed together.
+
+        The sequences lie one after another in ``emissions`` ``[unit, label]``; ``sizes`` are their lengths.
+        """
+        if not sizes:
+            return emissions
+        order, starts, live = schedule_steps(sizes)
+        # States are scaled every few steps, before the smallest or largest path can leave the range of a float32.
+        few = max(1, int(_MAX_EXPONENT / (float(np.abs(self.transitions).max()) + np.log(len(self.labels)))))
+        here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
+        over = np.exp(self.transitions)
+        back = np.ascontiguousarray(over.T)
+        forward, backward = np.empty_like(here), np.empty_like(here)
+        state = here[starts] / here[starts].sum(axis=1, keepdims=True)
+        forward[starts] = state
+        for at in range(1, len(live)):
+            units = starts[: live[at]] + at
+            state = (state[: live[at]] @ over) * here[units]
+            if at % few == 0:
+                state /= state.sum(axis=1, keepdims=True)
+            forward[units] = state
+        ends = starts + np.asarray(sizes, np.int64)[order] - 1
+        backward[ends] = 1.0
+        for at in range(len(live) - 1, 0, -1):
+            units = starts[: live[at]] + at
+            state = (backward[units] * here[units]) @ back
+            if at % few == 0:
+                state /= state.sum(axis=1, keepdims=True)
+            backward[units - 1] = state
+        forward /= forward.sum(axis=1, keepdims=True)
+        backward /= backward.sum(axis=1, keepdims=True)
+        both: Floats = forward * backward
+        both /= both.sum(axis=1, keepdims=True)
+        return both
+
+
+def schedule_steps(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
+    """How to process sequences of ``sizes`` together, the longest first.
+
+    Returns the order of the sequences, the first unit of each in that order, and for each step how many sequences are
+    longer than it.
+    """
+    order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    lengths = np.asarray(sizes, np.int64)[order]
+    live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
+    return order, (ends - np.asarray(sizes, np.int64))[order], live.tolist()
+
+
+def split_sequence(size: int, cuts: Iterable[int] = ()) -> list[int]:
+    """The sizes of the chains that ``size`` units are divided into: before each unit of ``cuts``, and if too long."""
+    edges = sorted(
+        {0, size, *cuts} | {at for a, b in pairwise(sorted({0, size, *cuts})) for at in range(a, b, MAX_CHAIN_UNITS)}
+    )
+    return [b - a for a, b in pairwise(edges)]
+
+
+def build_crf(
+    extractor: FeatureExtractor,
+    labels: Sequence[str],
+    states: Mapping[tuple[int, int], Mapping[str, float]],
+    bias: Mapping[str, float],
+    transitions: Mapping[tuple[str, str], float],
+) -> Crf:
+    """A CRF from trained weights.
+
+    ``states`` has the weights of each label by template index and number, ``bias`` those of the labels, and
+    ``transitions`` those of pairs of labels. A missing weight is 0.
+    """
+    index = {label: at for at, label in enumerate(labels)}
+    by_template: list[list[int]] = [[] for _ in extractor.templates]
+    for template, number in states:
+        by_template[template].append(number)
+    weights = np.zeros((1 + len(states), len(index)), np.float32)
+    tables: list[WeightTable] = []
+    row = 1
+    for template, (numbers, group) in enumerate(zip(by_template, weight_groups(extractor.templates), strict=True)):
+        if group != template:
+            tables.append(tables[group])
+            continue
+        numbers.sort()
+        tables.append(WeightTable(np.array(numbers, np.int64), row))
+        for number in numbers:
+            for label, weight in states[template, number].items():
+                weights[row, index[label]] = weight
+            row += 1
+    moves = np.zeros((len(index), len(index)), np.float32)
+    for (before, after), weight in transitions.items():
+        moves[index[before], index[after]] = weight
+    label_bias = np.array([bias.get(label, 0.0) for label in labels], np.float32)
+    return Crf(tuple(labels), tuple(tables), weights, label_bias, moves)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrfModel:
+    """A CRF with its feature extractor, and the card that describes its training. ``digest`` is that of its arrays."""
+
+    name: str
+    schema: Schema
+    extractor: FeatureExtractor = field(repr=False)
+    crf: Crf = field(repr=False)
+    card: Mapping[str, object] = field(default_factory=dict, repr=False)
+    digest: str = ""
+
+
+def save_crf(model: CrfModel, folder: Path) -> None:
+    """Write both files of ``model``. The same model gives the same bytes. Raises ``OSError`` if that fails."""
+    extractor, crf = model.extractor, model.crf
+    arrays: dict[str, AnyArray] = {
+        "weights": crf.weights.astype(np.float16),
+        "bias": crf.bias,
+        "transitions": crf.transitions,
+        "firsts": np.array([table.first for table in crf.tables], np.int64),
+    }
+    for at, table in enumerate(crf.tables):
+        arrays[f"numbers{at}"] = table.numbers
+    for name, values in extractor.vocabulary.items():
+        arrays[f"values-{name}"] = pack_words(values)
+    manifest = {
+        "schema": model.schema.value,
+        "labels": list(crf.labels),
+        "templates": list(extractor.templates),
+        **model.card,
+    }
+    save_model_files(folder, model.name, manifest, arrays)
+
+
+def load_crf(folder: Path, name: str) -> CrfModel:
+    """The CRF model ``name`` of ``folder``.
+
+    Raises ``ConfigurationError`` if a file is missing, has another format, or does not match its digest. The array file
+    is not opened if the digest differs.
+    """
+    return load_model_files(folder, name, _build_model)
+
+
+def _build_model(manifest: Mapping[str, object], arrays: Arrays, digest: str) -> CrfModel:
+    templates = tuple(read_strings(manifest, "templates"))
+    vocabulary = {key[7:]: unpack_words(array, 2) for key, array in arrays.items() if key.startswith("values-")}
+    if any(feature not in vocabulary for t in templates for feature, _ in parse_template(t)):
+        raise ValueError("templates")
+    tables = tuple(
+        WeightTable(arrays[f"numbers{at}"].astype(np.int64), int(first)) for at, first in enumerate(arrays["firsts"])
+    )
+    weights, bias, moves = (arrays[key].astype(np.float32) for key in ("weights", "bias", "transitions"))
+    crf = Crf(tuple(read_strings(manifest, "labels")), tables, weights, bias, moves)
+    schema = Schema(str(manifest.get("schema")))
+    return CrfModel(str(manifest["name"]), schema, FeatureExtractor(templates, vocabulary), crf, manifest, digest)

@@ -1,0 +1,208 @@
+"""The recurrent network on NumPy arrays: from encoded tokens to a score of each label for each token.
+
+Dernoncourt 2016 section 2.2: the word vector joined to the output of a bidirectional layer over the characters of the
+word, a bidirectional layer over the tokens, a hidden layer, and transitions between labels. The cells couple the input
+gate to the forget gate as in the paper. They have no peephole connections, which do not improve results (Greff et al.
+2017, section V.C). Sequences are processed together, the longest first, so that each step is one matrix product.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deid_agent.nlp.crf import Crf, schedule_steps
+from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
+from deid_agent.nlp.token_features import Ints
+
+SIDES = ("forward", "backward")
+_GATES = 3  # input, output, candidate
+_BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """The width of each layer; 0 removes the layer. A recurrent layer has this width in each direction.
+
+    ``character``, ``token`` and ``feature`` are embeddings of characters, words and feature values; ``spelling`` and
+    ``sequence`` are the recurrent layers over the characters of a word and over the tokens of a sequence.
+    """
+
+    character: int = 25
+    spelling: int = 25
+    token: int = 100
+    feature: int = 0
+    sequence: int = 100
+    hidden: int = 100
+
+    @property
+    def joined(self) -> int:
+        """The width of the joined input of a token."""
+        return self.token + (2 * self.spelling if self.character else 0) + self.feature
+
+    def weight_shapes(self, table_sizes: tuple[int, int, int], labels: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight array by name. ``table_sizes`` are those of ``InputEncoder.table_sizes``."""
+        found: dict[str, tuple[int, ...]] = {}
+        if self.character:
+            found["characters"] = (table_sizes[0], self.character)
+            found |= _recurrent_shapes("spelling", self.character, self.spelling)
+        if self.token:
+            found["words"] = (table_sizes[1], self.token)
+        if self.feature:
+            found["values"] = (table_sizes[2], self.feature)
+        found |= _recurrent_shapes("sequence", self.joined, self.sequence)
+        found |= {"hidden-w": (2 * self.sequence, self.hidden), "hidden-b": (self.hidden,)}
+        found |= {"scores-w": (self.hidden, labels), "scores-b": (labels,), "transitions": (labels, labels)}
+        return found
+
+
+def _recurrent_shapes(name: str, wide: int, out: int) -> dict[str, tuple[int, ...]]:
+    gates = _GATES * out
+    return {
+        f"{name}-{side}-{part}": shape
+        for side in SIDES
+        for part, shape in (("w", (wide, gates)), ("u", (out, gates)), ("b", (gates,)))
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurrentLayer:
+    """A bidirectional recurrent layer.
+
+    Shapes: ``inputs`` ``[wide, 6 out]``, ``bias`` ``[6 out]``, ``states`` ``[2, out, 3 out]``.
+    """
+
+    inputs: Floats
+    bias: Floats
+    states: Floats
+
+    @staticmethod
+    def from_weights(name: str, weights: Mapping[str, Floats]) -> "RecurrentLayer":
+        """The layer ``name``. The weights of two gates are halved because sigmoid(x) = (tanh(x / 2) + 1) / 2."""
+        w, u, b = ([weights[f"{name}-{side}-{part}"] for side in SIDES] for part in ("w", "u", "b"))
+        out = u[0].shape[0]
+        half = np.repeat(np.array([0.5, 0.5, 1.0], np.float32), out)
+        return RecurrentLayer(
+            np.concatenate([one * half for one in w], axis=1),
+            np.concatenate([one * half for one in b]),
+            np.stack([one * half for one in u]),
+        )
+
+    def run(self, inputs: Floats, sizes: Sequence[int]) -> tuple[Floats, Floats]:
+        """The states of both directions at each unit, ``[unit, 2 out]``, and the last ones, ``[sequence, 2 out]``.
+
+        The sequences lie one after another in ``inputs`` ``[unit, wide]``; every size is at least 1.
+        """
+        order, starts, live = schedule_steps(sizes)
+        ends = starts + np.asarray(sizes, np.int64)[order] - 1
+        visited = [np.concatenate([starts[:n] + at for at, n in enumerate(live)])]
+        visited.append(np.concatenate([ends[:n] - at for at, n in enumerate(live)]))
+        out = self.states.shape[1]
+        driven = inputs @ self.inputs + self.bias
+        gates = np.stack([driven[visited[0], : _GATES * out], driven[visited[1], _GATES * out :]])
+        states = np.zeros((2, len(inputs), out), np.float32)
+        state: Floats = np.zeros((2, len(starts), out), np.float32)
+        cell: Floats = np.zeros_like(state)
+        last: Floats = np.zeros((2, len(starts), out), np.float32)
+        start = 0
+        for n in live:
+            own = slice(start, start := start + n)
+            step = gates[:, own]
+            step += np.matmul(state[:, :n], self.states)
+            np.tanh(step, out=step)
+            opened = step[..., : 2 * out]
+            opened *= 0.5
+            opened += 0.5
+            cell = cell[:, :n]
+            cell += opened[..., :out] * (step[..., 2 * out :] - cell)
+            state = opened[..., out:] * np.tanh(cell)
+            states[:, own] = state
+            last[:, :n] = state
+        both = np.empty((len(inputs), 2 * out), np.float32)
+        both[visited[0], :out], both[visited[1], out:] = states
+        ended = np.empty((len(starts), 2 * out), np.float32)
+        ended[order] = np.concatenate([last[0], last[1]], axis=1)
+        return both, ended
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A network ready to run. ``weights`` are named as by ``Dimensions.weight_shapes``.
+
+    ``crf`` has the labels and their transitions, and no templates.
+    """
+
+    dimensions: Dimensions
+    encoder: InputEncoder = field(repr=False)
+    weights: Mapping[str, Floats] = field(repr=False)
+    crf: Crf = field(repr=False)
+    _spelling: RecurrentLayer | None = field(repr=False)
+    _sequence: RecurrentLayer = field(repr=False)
+
+    @staticmethod
+    def from_weights(
+        dimensions: Dimensions, encoder: InputEncoder, weights: Mapping[str, Floats], labels: Sequence[str]
+    ) -> "Network":
+        """The network with these weights. Raises ``ValueError`` if an array has a wrong shape or is not finite."""
+        shapes = dimensions.weight_shapes(encoder.table_sizes, len(labels))
+        if any(name not in weights or weights[name].shape != shape for name, shape in shapes.items()):
+            raise ValueError("weights")
+        if not all(np.isfinite(weights[name]).all() for name in shapes):
+            raise ValueError("weights that are not finite")
+        if encoder.vectors is not None and encoder.vectors.codes.shape[1] != dimensions.token:
+            raise ValueError("vectors")
+        no_rows = np.zeros((0, len(labels)), np.float32)
+        crf = Crf(tuple(labels), (), no_rows, weights["scores-b"], weights["transitions"])
+        spelling = RecurrentLayer.from_weights("spelling", weights) if dimensions.character else None
+        sequence = RecurrentLayer.from_weights("sequence", weights)
+        return Network(dimensions, encoder, weights, crf, spelling, sequence)
+
+    def emissions(self, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
+        """The score of each label for each token, ``[token, label]``; ``sizes`` are those of the sequences."""
+        found = np.empty((len(tokens), len(self.crf.labels)), np.float32)
+        for own, some in batch_sequences(sizes):
+            both, _ = self._sequence.run(self._join_inputs(tokens.select(own)), some)
+            hidden = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
+            found[own] = hidden @ self.weights["scores-w"] + self.weights["scores-b"]
+        return found
+
+    def _join_inputs(self, tokens: EncodedTokens) -> Floats:
+        """The joined input of each token: ``[token, joined]``."""
+        parts = []
+        if self.dimensions.token:
+            words = self.weights["words"][tokens.learned]
+            if self.encoder.vectors is not None:
+                words = words + self.encoder.vectors.take(tokens.published)
+            parts.append(words)
+        if self._spelling is not None:
+            parts.append(self._spell_words(self._spelling, tokens.characters))
+        joined = np.concatenate(parts, axis=1)[tokens.word_index] if parts else np.empty((len(tokens), 0), np.float32)
+        if self.dimensions.feature:
+            values = np.zeros((len(tokens), self.dimensions.feature), np.float32)
+            for rows in tokens.features.T:
+                values += self.weights["values"][rows]
+            joined = np.concatenate([joined, values], axis=1)
+        return joined
+
+    def _spell_words(self, layer: RecurrentLayer, characters: Ints) -> Floats:
+        """The last states of the layer over the characters of each word, ``[word, 2 spelling]``."""
+        sizes = (characters > 0).sum(axis=1)
+        inputs = self.weights["characters"][characters[characters > 0]]
+        return layer.run(inputs, sizes.tolist())[1]
+
+
+def batch_sequences(sizes: Sequence[int]) -> Iterator[tuple[slice, list[int]]]:
+    """Batches of sequences with a bounded number of tokens: the slice of their tokens, and their sizes.
+
+    A longer sequence is a batch of its own.
+    """
+    some: list[int] = []
+    start = end = 0
+    for size in sizes:
+        if some and end + size - start > _BATCH_TOKENS:
+            yield slice(start, end), some
+            some, start = [], end
+        some.append(size)
+        end += size
+    if some:
+        yield slice(start, end), some

@@ -1,0 +1,346 @@
+"""Features of tokens: named sequences of short strings, one string for each token.
+
+``""`` means that a feature is absent. Features depend only on the document and the spans of the first pass (the
+recognizers that run before the model), so training and tagging see the same values. Time is linear in the text.
+Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3, Ferrandez 2012 section 3.2.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.model import ConfigurationError, Document, Span
+from deid_agent.nlp.labels import Schema, encode_labels, find_sources
+from deid_agent.nlp.line_features import (
+    find_gaps,
+    find_line_cases,
+    find_line_labels,
+    find_line_positions,
+    find_paragraph_starts,
+    find_previous_words,
+    find_sections,
+    find_zones,
+)
+from deid_agent.rules import NO_SENSE, Dictionaries, Tags, list_of_tag
+
+FeatureValues = Sequence[str]
+"""The value of one feature for each unit, in order."""
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexedFeature:
+    """A feature whose values are stored once: unit ``i`` has the value ``values[index[i]]``.
+
+    ``index`` has the shape ``[unit]``.
+    """
+
+    values: FeatureValues = field(repr=False)
+    index: Ints
+
+    def expand(self) -> list[str]:
+        """The value of every unit."""
+        return [self.values[at] for at in self.index.tolist()]
+
+
+@dataclass(slots=True)
+class TokenFeatures:
+    """The tokens of one document and the features that models read; intermediate results are computed once.
+
+    With a ``cache`` computed features are kept, so that a second model can read them. Training holds many documents and
+    goes without a cache. ``lines`` has the line number of each token; ``distinct_words`` and ``distinct_tags`` are the
+    distinct values and the index of each token's value.
+    """
+
+    doc: Document
+    first_pass: Sequence[Span]
+    dictionaries: Dictionaries
+    cache: dict[str, FeatureValues] | None = field(default=None, repr=False)
+    words: list[str] = field(init=False, repr=False)
+    lower: list[str] = field(init=False, repr=False)
+    lines: list[int] = field(init=False, repr=False)
+    labels: list[str] = field(init=False, repr=False)
+    tags: Sequence[Tags] = field(init=False, repr=False)
+    distinct_words: tuple[Sequence[str], Ints] = field(init=False, repr=False)
+    distinct_tags: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
+    _previous: Ints | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text, tokens = self.doc.text, self.doc.tokens
+        self.words = [text[a:b] for a, b in tokens]
+        self.lower = [word.lower() for word in self.words]
+        starts = [a for a, _ in self.doc.lines]
+        self.lines = [bisect_right(starts, a) - 1 for a, _ in tokens]
+        self.labels = encode_labels(self.first_pass, tokens, Schema.BIO)
+        self.tags = self.dictionaries.tag_tokens(self.doc)
+        self.distinct_words, self.distinct_tags = _index(self.words), _index(self.tags)
+
+    def feature(self, name: str) -> FeatureValues:
+        """The values of the feature ``name``. Raises ``ConfigurationError`` if there is no such feature."""
+        if self.cache is not None and name in self.cache:
+            return self.cache[name]
+        if name not in TOKEN_FEATURES:
+            raise ConfigurationError(f"unknown feature {name}: features are {', '.join(TOKEN_FEATURES)}")
+        values = TOKEN_FEATURES[name](self)
+        if self.cache is not None:
+            self.cache[name] = values
+        return values
+
+    def indexed_feature(self, name: str) -> FeatureValues | IndexedFeature:
+        """The same values as ``feature``, indexed if the feature depends only on the word, its tags or its line."""
+        if name in _WORD_FEATURES:
+            words, index = self.distinct_words
+            return IndexedFeature([_WORD_FEATURES[name](word) for word in words], index)
+        if name in _SENSE_LEVELS:
+            return self.index_senses(name)
+        if name in _PREVIOUS_WORD_FEATURES:
+            return _PREVIOUS_WORD_FEATURES[name](self)
+        if name in _LINE_FEATURES:
+            return IndexedFeature(_LINE_FEATURES[name](self.doc), np.array(self.lines, np.int64))
+        if name in _TAG_FEATURES:
+            return IndexedFeature([_TAG_FEATURES[name](tags) for tags in self.distinct_tags[0]], self.distinct_tags[1])
+        return self.feature(name)
+
+    def index_senses(self, name: str) -> IndexedFeature:
+        """The sense field, sense group or sense of each word; ``name`` selects the level."""
+        known, level = self.dictionaries.senses.get, _SENSE_LEVELS[name]
+        values = [known(word.lower(), NO_SENSE)[level] for word in self.distinct_words[0]]
+        return IndexedFeature(values, self.distinct_words[1])
+
+    def index_previous(self, distinct: tuple[Sequence[T], Ints], value_of: Callable[[T], str]) -> IndexedFeature:
+        """``value_of`` applied to the last word before each token in its line, without punctuation."""
+        if self._previous is None:
+            self._previous = find_previous_words(self.words, self.lines)
+        values = [value_of(unit) or "-" for unit in distinct[0]]
+        index = distinct[1][self._previous] if len(self.words) else distinct[1]
+        return IndexedFeature([*values, ""], np.where(self._previous < 0, len(values), index))
+
+    def paragraph_starts(self) -> list[int]:
+        """The indices of tokens that follow an empty line. No annotation crosses one, so chains may be cut there."""
+        return find_paragraph_starts(self.doc)
+
+
+def _index(units: Sequence[T]) -> tuple[Sequence[T], Ints]:
+    """The distinct units, and for each unit the index of its value among them."""
+    positions: dict[T, int] = {}
+    index = np.fromiter((positions.setdefault(unit, len(positions)) for unit in units), np.int64, len(units))
+    return tuple(positions), index
+
+
+# Features of the word alone
+
+_RUN = re.compile(r"(.)\1+")
+_DIGIT = re.compile(r"\d")
+
+
+@lru_cache(maxsize=65_536)
+def word_shape(word: str) -> str:
+    """``word`` with X for a capital, x for another letter and 0 for a digit; other characters are unchanged."""
+    return "".join("X" if c.isupper() else "x" if c.isalpha() else "0" if c.isdigit() else c for c in word)
+
+
+@lru_cache(maxsize=65_536)
+def _short_shape(word: str) -> str:
+    return _RUN.sub(r"\1+", word_shape(word))
+
+
+@lru_cache(maxsize=65_536)
+def _mask_digits(word: str) -> str:
+    return _DIGIT.sub("0", word) if len(word) > 2 else word
+
+
+_WORD_FEATURES: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {
+        "word": lambda word: _mask_digits(word.lower()),
+        "shape": _short_shape,
+        "full": word_shape,
+        "p1": lambda word: word.lower()[:1],
+        "p2": lambda word: word.lower()[:2],
+        "p3": lambda word: word.lower()[:3],
+        "p4": lambda word: word.lower()[:4],
+        "s1": lambda word: word.lower()[-1:],
+        "s2": lambda word: word.lower()[-2:],
+        "s3": lambda word: word.lower()[-3:],
+        "s4": lambda word: word.lower()[-4:],
+        "length": lambda word: str(min(len(word), 12)),
+    }
+)
+_SENSE_LEVELS: Mapping[str, int] = MappingProxyType({"sense_field": 0, "sense_group": 1, "sense": 2})
+"""Classes of words that are used alike, from the widest to the narrowest."""
+
+# Features of the lists that contain the word
+
+_LIST_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "person": frozenset({"given-female", "given-male", "nickname", "family", "family-rare"}),
+        "place": frozenset({"city", "city-world", "county", "country", "state", "state-abbrev"}),
+        "people": frozenset({"nationality", "language", "profession", "holiday"}),
+        "body": frozenset({"hospital", "hospital-kind", "organization", "organization-kind"}),
+        "plain": frozenset({"common-word", "drug", "eponym"}),
+    }
+)
+"""Lists that are combined in one feature: the value names the lists and the position in the term."""
+
+_LIST_MEANINGS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "region": frozenset({"state", "state-abbrev"}),
+        "town": frozenset({"city", "city-world", "county"}),
+        "land": frozenset({"country", "nationality", "language"}),
+        "job": frozenset({"profession"}),
+        "first": frozenset({"given-female", "given-male", "nickname"}),
+        "last": frozenset({"family"}),
+        "firm": frozenset({"organization"}),
+        "clinic": frozenset({"hospital"}),
+    }
+)
+"""Lists with the same meaning: the value is the position in the term, even if the word is ambiguous."""
+
+
+def _join_tags(tags: Tags, lists: frozenset[str]) -> str:
+    """The tags that belong to ``lists``. A tag names the list and the position in the term."""
+    return " ".join(sorted(tag for tag in tags if list_of_tag(tag) in lists))
+
+
+def _term_position(tags: Tags, lists: frozenset[str]) -> str:
+    """The position of a token in a term of ``lists``: U, B or I."""
+    return min((tag[-1] for tag in tags if list_of_tag(tag) in lists), default="")
+
+
+_TAG_FEATURES: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
+    {
+        **{name: lru_cache(maxsize=4_096)(partial(_join_tags, lists=lists)) for name, lists in _LIST_GROUPS.items()},
+        **{
+            name: lru_cache(maxsize=4_096)(partial(_term_position, lists=lists))
+            for name, lists in _LIST_MEANINGS.items()
+        },
+    }
+)
+_PREVIOUS_WORD_FEATURES: Mapping[str, Callable[[TokenFeatures], IndexedFeature]] = MappingProxyType(
+    {
+        "word_before": lambda tokens: tokens.index_previous(tokens.distinct_words, str.lower),
+        "shape_before": lambda tokens: tokens.index_previous(tokens.distinct_words, _short_shape),
+        "town_before": lambda tokens: tokens.index_previous(tokens.distinct_tags, _TAG_FEATURES["town"]),
+    }
+)
+_LINE_FEATURES: Mapping[str, Callable[[Document], Sequence[str]]] = MappingProxyType(
+    {"section": find_sections, "case": find_line_cases, "zone": find_zones}
+)
+
+# Features of the document and the first pass
+
+_SIZES = (3, 8, 20, 60)
+_CUE = "cue-"
+_CUE_REACH = 8  # the greatest distance from a cue, in tokens
+
+
+def _size_classes(tokens: TokenFeatures) -> FeatureValues:
+    """The length class of a short text: a field of a message is no note, and its first line is no letterhead."""
+    step = bisect_left(_SIZES, len(tokens.words))
+    return [f"{step}" if step < len(_SIZES) else ""] * len(tokens.words)
+
+
+def _types_elsewhere(tokens: TokenFeatures) -> FeatureValues:
+    """The types that the first pass gives to other occurrences of the same word."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for word, label in zip(tokens.lower, tokens.labels, strict=True):
+        if label != "O" and len(word) > 2 and word.isalpha():
+            seen[word][label[2:]] += 1
+    found = []
+    for word, label in zip(tokens.lower, tokens.labels, strict=True):
+        types = seen.get(word)
+        others = [t for t, n in types.items() if n > (label[2:] == t)] if types else []
+        found.append("/".join(sorted(others)))
+    return found
+
+
+def _spellings(tokens: TokenFeatures) -> FeatureValues:
+    """How often a word occurs in the document, at most 3, after ``l`` if it also occurs in lower case."""
+    counts = Counter(tokens.words)
+    found = []
+    for word, low in zip(tokens.words, tokens.lower, strict=True):
+        if not word[0].isalpha():
+            found.append("")
+        else:
+            times = min(counts[word], 3)
+            found.append(f"{'l' if word != low and counts[low] else ''}{times}")
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _cue_kinds(tags: Tags) -> str:
+    """The kinds of context that a word is a cue for: kin, staff, site, work, home, patient."""
+    return "+".join(sorted({list_of_tag(tag)[len(_CUE) :] for tag in tags if tag.startswith(_CUE)}))
+
+
+def _nearest_cues(tokens: TokenFeatures, step: int) -> FeatureValues:
+    """The nearest cue in the line with its distance class; ``step`` is 1 for cues to the left, -1 to the right."""
+    cues, size = _map_distinct(tokens.distinct_tags, _cue_kinds), len(tokens.words)
+    found = [""] * size
+    for at in [at for at, cue in enumerate(cues) if cue]:
+        cue, line = cues[at], tokens.lines[at]
+        for distance in range(1, _CUE_REACH + 1):
+            place = at + step * distance
+            if not 0 <= place < size or tokens.lines[place] != line:
+                break
+            found[place] = f"{cue}{1 if distance == 1 else 2 if distance < 4 else 3}"
+            if cues[place]:
+                break
+    return found
+
+
+# All features by name
+
+
+def _map_distinct(distinct: tuple[Sequence[T], Ints], value_of: Callable[[T], str]) -> FeatureValues:
+    return IndexedFeature([value_of(unit) for unit in distinct[0]], distinct[1]).expand()
+
+
+def _word_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    return lambda tokens: _map_distinct(tokens.distinct_words, _WORD_FEATURES[name])
+
+
+def _sense_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    return lambda tokens: tokens.index_senses(name).expand()
+
+
+def _tag_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    return lambda tokens: _map_distinct(tokens.distinct_tags, _TAG_FEATURES[name])
+
+
+def _line_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    return lambda tokens: IndexedFeature(_LINE_FEATURES[name](tokens.doc), np.array(tokens.lines, np.int64)).expand()
+
+
+def _previous_word_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    return lambda tokens: _PREVIOUS_WORD_FEATURES[name](tokens).expand()
+
+
+TOKEN_FEATURES: Mapping[str, Callable[[TokenFeatures], FeatureValues]] = MappingProxyType(
+    {
+        **{name: _word_feature(name) for name in _WORD_FEATURES},
+        "gap": lambda tokens: find_gaps(tokens.doc),
+        "rule": lambda tokens: tokens.labels,
+        "source": lambda tokens: find_sources(tokens.first_pass, tokens.doc.tokens),
+        "elsewhere": _types_elsewhere,
+        "writing": _spellings,
+        **{name: _tag_feature(name) for name in _TAG_FEATURES},
+        **{name: _sense_feature(name) for name in _SENSE_LEVELS},
+        **{name: _previous_word_feature(name) for name in _PREVIOUS_WORD_FEATURES},
+        "cue_left": lambda tokens: _nearest_cues(tokens, 1),
+        "cue_right": lambda tokens: _nearest_cues(tokens, -1),
+        "label": lambda tokens: find_line_labels(tokens.doc, tokens.lower, tokens.lines),
+        **{name: _line_feature(name) for name in _LINE_FEATURES},
+        "line_place": lambda tokens: find_line_positions(tokens.lines),
+        "size": _size_classes,
+    }
+)
+"""Every feature by name. Model manifests contain these names: one may be added, none may change its meaning."""

@@ -1,1 +1,0 @@
-"""What an operator asks the running agent over HTTP."""

@@ -1,0 +1,56 @@
+"""One message or note from bytes to sanitized bytes.
+
+The steps of one message, with the module of each:
+
+1. ``deidentify``  receives the payload, record key and headers of a record, and runs the steps.
+2. ``planning``    finds the codec that detects the format, and parses the payload into sites, narratives, attachments.
+3. ``facts``       collects the identifiers that the sites name: facts, and the scope of the surrogates.
+4. ``attachments`` decodes attachments that are plain text; attachments in other formats are planned like messages.
+5. ``recognition`` reads the planned texts of one or several messages in batches; returns spans.
+6. ``applying``    turns sites and spans into edits and writes them: the policy (``policy``) names the method of each,
+7. ``replacement`` makes the new text: a surrogate, a mask, a generalized value, a link code.
+8. ``leak_guard``  searches the edited message for the facts, scrubs each hit or refuses the message.
+9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of change.
+
+On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
+``tracing`` records changes for the playground.
+"""
+
+from deid_agent.pipeline.applying import DROP
+from deid_agent.pipeline.deidentify import Deidentified, DeidentifiedText, Deidentifier
+from deid_agent.pipeline.facts import facts_from_context, find_days, unite_facts
+from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.planning import MessagePlan
+from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
+from deid_agent.pipeline.policy_dates import DateBounds, Technical
+from deid_agent.pipeline.recognition import Recognition
+from deid_agent.pipeline.replacement import Replacer
+from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
+from deid_agent.pipeline.unexamined import UnexaminedCounts
+from deid_agent.pipeline.validation import Validator
+
+__all__ = [
+    "DROP",
+    "Cause",
+    "DateBounds",
+    "Deidentified",
+    "DeidentifiedText",
+    "Deidentifier",
+    "DocumentTrace",
+    "KeyMode",
+    "LeakGuard",
+    "MessagePlan",
+    "Method",
+    "Policy",
+    "Recognition",
+    "RecordingTracer",
+    "Replacer",
+    "Technical",
+    "Tracer",
+    "UnexaminedCounts",
+    "Validator",
+    "facts_from_context",
+    "find_days",
+    "load_policy",
+    "unite_facts",
+]

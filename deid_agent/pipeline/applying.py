@@ -1,0 +1,279 @@
+"""Stage 3, apply: write the replacements into a planned message, search it for leaks, and assemble the bytes.
+
+All edits are byte ranges of the original message; all other bytes are left unchanged.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from deid_agent.codec import Codec, PlainMessage, PlainText
+from deid_agent.model import (
+    ATTACHMENT_URL_SOURCE,
+    Attachment,
+    DateKind,
+    Document,
+    Edit,
+    Fact,
+    Message,
+    MessageError,
+    Remark,
+    Site,
+    Span,
+    Timings,
+    ValueKind,
+    apply_edits,
+)
+from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_siblings, write_attachment
+from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
+from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
+from deid_agent.pipeline.planning import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
+from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy
+from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
+from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
+from deid_agent.surrogate import NamedPerson, Scope
+
+UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
+"""Type, method and source of the remark about values that the policy does not publish."""
+
+ChangeCounts = Counter[tuple[str, str, str, str]]
+"""Number of changes by path, PHI type, method and source."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One message, or one text of an attachment, while it is edited.
+
+    ``guarded`` are the facts that must not be in the output. The facts of its attachments join them. ``prefix`` is the
+    path of the attachment that holds it; remarks begin with it. ``named`` are the persons of its fields, by group.
+    """
+
+    codec: Codec
+    message: Message
+    scope: Scope
+    prefix: str
+    guarded: list[Fact] = field(repr=False)
+    trace: DocumentTracer
+    named: Mapping[str, NamedPerson] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """Applies the plan of one message. ``found`` has the findings of each of its texts, by ``PlannedText.index``."""
+
+    policy: Policy
+    replacer: Replacer
+    guard: LeakGuard
+    found: Sequence[Sequence[Span]] = field(repr=False)
+    codes: LinkCodes
+    timings: Timings
+    tracer: Tracer
+    counts: ChangeCounts = field(default_factory=Counter)
+    named: dict[int, Mapping[str, NamedPerson]] = field(default_factory=dict, repr=False)
+    """The persons in the fields of each message of the part that is applied, by ``id`` of the message."""
+
+    def apply_plan(self, plan: MessagePlan) -> bytes:
+        """The sanitized payload.
+
+        Raises ``MessageError(LEAK)`` if an identifier remains that may not be written over.
+        """
+        return b"".join(self._of_document(part)._apply_document(part) for part in plan.parts)
+
+    def _of_document(self, plan: PartPlan) -> "Applier":
+        """The applier of one document of a batch; its attachments are parts of it."""
+        return replace(self, replacer=self.replacer.of_document(plan.message.raw))
+
+    def _apply_document(self, plan: PartPlan) -> bytes:
+        return self._apply_part(plan, self._open_part(plan, (), "", "", self._find_people(plan)))
+
+    def _find_people(self, plan: PartPlan) -> tuple[NamedPerson, ...]:
+        """Everyone whom a message names, in fields, narratives and attachments."""
+        if self.policy.changes_nothing:
+            return ()
+        with self.timings.measure("surrogate"):
+            self.named.clear()
+            read = self.replacer.surrogates.read_person
+            for message in plan.all_messages():
+                self.named[id(message)] = collect_people(message, read)
+            people = [person for named in self.named.values() for person in named.values()]
+            for text in plan.all_texts():
+                people += self.replacer.find_people(text.text, self.found[text.index])
+            return tuple(dict.fromkeys(people))
+
+    def _open_part(
+        self, plan: PartPlan, outer: Sequence[Fact], prefix: str, trace_path: str, people: tuple[NamedPerson, ...]
+    ) -> _Part:
+        """Start to edit a message. ``outer`` are the guarded facts of the message that holds it."""
+        message, method = plan.message, self.policy.method
+        changed = (site for site in message.sites if method(site.type, site.path) is not Method.KEEP)
+        # The number of facts so far keeps persons of two messages apart.
+        own = collect_facts(changed, str(len(outer)) if prefix else "")
+        trace = self.tracer.open_document(trace_path, message.raw)
+        named = self.named.get(id(message), {})
+        return _Part(plan.codec, message, replace(plan.scope, people=people), prefix, [*outer, *own], trace, named)
+
+    def _apply_part(self, plan: PartPlan, part: _Part) -> bytes:
+        """The sanitized bytes of one message."""
+        if self.policy.changes_nothing:
+            part.trace.finish(part.message.raw)
+            return part.message.raw
+        edits: list[Edit] = []
+        with self.timings.measure("surrogate"):
+            dropped = plan.dropped if plan.dropped.ranges else None
+            for site in part.message.sites:
+                if dropped is None or not dropped.cover(site.start, site.end):
+                    edits += self._edit_site(site, part)
+        for attachment in plan.attachments:
+            edits += self._edit_attachment(attachment, part)
+        with self.timings.measure("surrogate"):
+            edits += self._edit_narratives(plan, part)
+        if plan.dropped.ranges:
+            edits = plan.dropped.apply_to(edits)
+        for each in plan.dropped.ranges:
+            self._count(part, each.path, UNLISTED, DROP, POLICY)
+            part.trace.explain(each.start, each.end, Cause(each.path, UNLISTED, DROP, POLICY))
+        return self._write(part, edits)
+
+    def _count(self, part: _Part, path: str, type_: str, method: str, source: str) -> None:
+        self.counts[part.prefix + path, type_, method, source] += 1
+
+    def _edit_site(self, site: Site, part: _Part) -> Iterable[Edit]:
+        method = self.policy.method(site.type, site.path)
+        if site.source == ATTACHMENT_URL_SOURCE and self.policy.attachment_url is AttachmentUrl.KEEP:
+            method = Method.KEEP
+        if site.date_kind is DateKind.PUBLIC and method is Method.SURROGATE:
+            method = Method.KEEP  # of no person; a policy that allows only the year of a date coarsens it too
+        if method is Method.KEEP:  # an edit without a change: the leak guard does not search an edited range
+            yield Edit(site.start, site.end, part.message.raw[site.start : site.end])
+        if method is Method.KEEP or not site.value:
+            return
+        if site.kind is ValueKind.REDACT:
+            method = Method.REDACT
+        linked = method is Method.LINK
+        person = part.named.get(site.group or site.path) if site.type in NAME_TYPES else None
+        new = (
+            self.codes.code_for(site.value) if linked else self.replacer.replace_site(site, method, part.scope, person)
+        )
+        if new != site.value:
+            self._count(part, site.path, site.type, method, site.source)
+            part.trace.explain(site.start, site.end, Cause(site.path, site.type, method, site.source))
+            yield Edit(site.start, site.end, part.message.encode(new))
+
+    def _edit_narratives(self, plan: PartPlan, part: _Part) -> Iterable[Edit]:
+        """The edits of all narratives of a message. They agree on the order of day and month."""
+        texts = [(text.text, self.found[text.index]) for text in plan.texts]
+        # A short comment has only 03/05; another narrative of the message shows which of the two is the month.
+        scope = replace(part.scope, day_first=detect_day_order(texts, part.scope))
+        scope = self.replacer.learn_births(texts, scope)
+        for narrative, (text, spans) in zip(part.message.narratives, texts, strict=True):
+            changes = self.replacer.replace_spans(text, narrative.path, spans, scope)
+            mapped = narrative.mapped
+            for change, cause in self._count_changes(part, narrative.path, text, changes):
+                part.trace.explain(mapped.starts[change.span.start], mapped.ends[change.span.end - 1], cause)
+            for start, end, new in mapped.place(change.replacement for change in changes):
+                yield Edit(start, end, part.message.encode(new))
+
+    def _count_changes(
+        self, part: _Part, path: str, text: str, changes: Iterable[SpanChange]
+    ) -> Iterable[tuple[SpanChange, Cause]]:
+        for change in changes:
+            span = change.span
+            self._count(part, path, span.type, change.method, str(span.source))
+            yield change, explain_change(path, text, change)
+
+    def _edit_attachment(self, plan: AttachmentPlan, part: _Part) -> Iterable[Edit]:
+        """The edits that write a sanitized attachment back, with its size, hash and media type."""
+        attachment = plan.attachment
+        ranges = ((attachment.start, attachment.end), *attachment.parts)
+        for start, end in ranges:
+            part.trace.explain(start, end, Cause(attachment.path, "ATTACHMENT", "", "attachment"))
+        data, media = self._sanitize_attachment(plan, part)
+        if data != attachment.data:
+            yield from write_attachment(attachment, data, part.message)
+            yield from update_siblings(attachment, data, media, part.message)
+        else:  # its content has been searched: the leak guard does not search the encoded form
+            yield from (Edit(start, end, part.message.raw[start:end]) for start, end in ranges)
+
+    def _sanitize_attachment(self, plan: AttachmentPlan, part: _Part) -> tuple[bytes, bytes]:
+        """The new data, and the new media type (empty if it does not change)."""
+        attachment, content = plan.attachment, plan.content
+        if content is None:
+            self._count(part, attachment.path, "ATTACHMENT", Method.REDACT, "attachment")
+            return NOTICE, attachment.plain
+        if isinstance(content, NestedContent):
+            return self._sanitize_nested(content, attachment, part), b""
+        if content.decoded is not None:
+            return content.decoded.encode(self._sanitize_text(content, attachment.path, part)), b""
+        self._count(part, attachment.path, "ATTACHMENT", Method.REDACT, "pdf")
+        return self._sanitize_text(content, attachment.path, part).encode("utf-8", "replace"), attachment.plain
+
+    def _sanitize_nested(self, content: NestedContent, attachment: Attachment, outer: _Part) -> bytes:
+        sanitized = []
+        for plan in content.parts:
+            prefix = f"{outer.prefix}{attachment.path}/"
+            part = self._open_part(plan, outer.guarded, prefix, attachment.path, outer.scope.people)
+            try:
+                sanitized.append(self._apply_part(plan, part))
+            except MessageError as problem:
+                raise prefix_error(attachment, problem) from None
+            outer.guarded.extend(part.guarded[len(outer.guarded) :])
+        return b"".join(sanitized)
+
+    def _sanitize_text(self, content: TextContent, path: str, outer: _Part) -> str:
+        """The text of an attachment, sanitized and searched for leaks like a message of UTF-8 bytes."""
+        text = content.text.text
+        document, raw = Document(text), text.encode("utf-8", "surrogatepass")
+        part = replace(
+            outer, codec=PlainText(path), message=PlainMessage(raw), trace=self.tracer.open_document(path, raw)
+        )
+        edits = []
+        with self.timings.measure("surrogate"):
+            changes = self.replacer.replace_spans(text, path, self.found[content.text.index], outer.scope)
+            for change, cause in self._count_changes(part, path, text, changes):
+                start, end = document.byte(change.span.start), document.byte(change.span.end)
+                part.trace.explain(start, end, cause)
+                edits.append(Edit(start, end, change.text.encode("utf-8")))
+        return self._write(part, edits).decode("utf-8", "surrogatepass")
+
+    def _write(self, part: _Part, edits: Sequence[Edit]) -> bytes:
+        """The edited message without the identifiers of its structured part, outside of the edited ranges."""
+
+        def replace_leak(hit: LeakHit) -> str | None:
+            return self._replace_leak(hit, part)
+
+        output, edited = apply_edits(part.message.raw, edits)
+        part.trace.record_edits(edits, edited)
+        with self.timings.measure("guard"):
+            output = self.guard.clean(
+                output,
+                edited,
+                select_searched_facts(part.guarded),
+                leaves=part.codec.parse_leaves,
+                encode=part.message.encode,
+                surrogate=replace_leak,
+                trace=part.trace,
+            )
+        part.trace.finish(output)
+        return output
+
+    def _replace_leak(self, hit: LeakHit, part: _Part) -> str | None:
+        """The text that replaces a hit of the leak guard; None if the policy keeps it."""
+        path, mapped = hit.leaf.path, hit.leaf.mapped
+        method = self.policy.method(hit.type, path)
+        if method is Method.KEEP:
+            return None
+        self._count(part, path, hit.type, method, GUARD_SOURCE)
+        cause = Cause(path, hit.type, method, GUARD_SOURCE)
+        part.trace.explain_scrub(mapped.starts[hit.start], mapped.ends[hit.end - 1], cause)
+        return self.replacer.replace_value(hit.type, hit.text, method, part.scope)
+
+
+def explain_change(path: str, text: str, change: SpanChange) -> Cause:
+    """The cause of a change in a narrative."""
+    span = change.span
+    return Cause(path, span.type, change.method, str(span.source), text, span)
+
+
+def summarize_changes(counts: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
+    """One remark for all changes with the same path, type, method and source."""
+    return tuple(Remark(*key, count=count) for key, count in counts.items())

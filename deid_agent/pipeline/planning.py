@@ -1,0 +1,288 @@
+"""Stage 1, plan: parse a payload and the documents inside it, and list the texts that recognizers have to read.
+
+A plan holds everything that the apply stage needs, so that texts of several messages can be read in between. Planning
+raises all errors that the form of a message causes: an unknown format, a malformed part, a text or a nesting over its
+limit, an attachment that the policy refuses.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from deid_agent.codec import Codec, is_pdf, read_pdf_text
+from deid_agent.model import (
+    Attachment,
+    DroppedRanges,
+    Fact,
+    Headers,
+    LeafRole,
+    Message,
+    MessageError,
+    Narrative,
+    PhiType,
+    Reason,
+    Timings,
+    ValueKind,
+)
+from deid_agent.pipeline.attachments import DecodedText, decode_text, is_readable_text, prefix_error
+from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
+from deid_agent.pipeline.policy import Pdf, Policy, Unreadable
+from deid_agent.pipeline.recognition import PlannedText
+from deid_agent.surrogate import NamedPerson, Scope
+
+MAX_NESTING = 4
+"""Levels of attachments in attachments."""
+MAX_TEXT = 1_000_000
+"""Characters of one text: 250 pages. Reading prose takes 200 bytes a character; 900 if every character is a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlan:
+    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included."""
+
+    payload: bytes = field(repr=False)
+    key: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+    parts: tuple["PartPlan", ...]
+    texts: tuple[PlannedText, ...]
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """One parsed message: of the payload, or inside an attachment. ``texts`` belong to ``message.narratives``.
+
+    ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
+    """
+
+    codec: Codec
+    message: Message
+    facts: tuple[Fact, ...]
+    scope: Scope
+    attachments: tuple["AttachmentPlan", ...] = ()
+    texts: tuple[PlannedText, ...] = ()
+    dropped: DroppedRanges = field(default_factory=DroppedRanges)
+
+    def all_texts(self) -> Iterable[PlannedText]:
+        """The texts of the message and of its attachments."""
+        yield from self.texts
+        for attachment in self.attachments:
+            if isinstance(attachment.content, TextContent):
+                yield attachment.content.text
+            elif attachment.content is not None:
+                for part in attachment.content.parts:
+                    yield from part.all_texts()
+
+    def all_messages(self) -> Iterable[Message]:
+        """The message and those inside its attachments."""
+        yield self.message
+        for attachment in self.attachments:
+            if isinstance(attachment.content, NestedContent):
+                for part in attachment.content.parts:
+                    yield from part.all_messages()
+
+
+@dataclass(frozen=True, slots=True)
+class NestedContent:
+    """An attachment that is a message (or a batch) of its own."""
+
+    parts: tuple[PartPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextContent:
+    """An attachment that is plain text; ``decoded`` is None for the text layer of a PDF."""
+
+    text: PlannedText
+    decoded: DecodedText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPlan:
+    """An attachment and its content; the content is None if a notice replaces the attachment."""
+
+    attachment: Attachment
+    content: NestedContent | TextContent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes the plan of one message. ``attachment_codecs`` are formats that come as attachments only; tried first."""
+
+    policy: Policy
+    codecs: Sequence[Codec]
+    attachment_codecs: Sequence[Codec]
+    timings: Timings = field(default_factory=Timings)
+    _texts: list[PlannedText] = field(default_factory=list)
+
+    def plan_message(self, payload: bytes, key: bytes | None, headers: Headers) -> MessagePlan:
+        """Plan a payload: one message, a batch, or NDJSON.
+
+        Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
+        """
+        with self.timings.measure("edit"):
+            with self.timings.measure("parse"):
+                codec = self._detect_codec(payload)
+                messages = codec.parse(payload)
+            parts = []
+            for number, message in enumerate(messages):
+                facts = collect_facts(message.sites, str(number))
+                patient = self.policy.patient.scope(message.patients)
+                reference, today = find_message_date(message.sites), find_written_date(message.sites)
+                scope = make_scope(message.identity, patient, facts, reference, today)
+                parts.append(self._plan_part(PartPlan(codec, message, facts, scope), nesting=0))
+        return MessagePlan(payload, key, headers, tuple(parts), tuple(self._texts), self.timings)
+
+    def _detect_codec(self, payload: bytes) -> Codec:
+        for codec in self.codecs:
+            if codec.detect(payload):
+                return codec
+        names = ", ".join(codec.name for codec in self.codecs)
+        raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
+
+    def _plan_part(self, part: PartPlan, nesting: int) -> PartPlan:
+        """The part with its attachments and texts."""
+        if self.policy.changes_nothing:
+            return part
+        message = part.message
+        dropped = self._find_dropped(part)
+        attachments = [
+            self._plan_attachment(each, part, nesting)
+            for each in message.attachments
+            if each.data and not dropped.cover(each.start, each.end)
+        ]
+        texts = [
+            self._plan_text(
+                each.path,
+                "" if _is_dropped(each, dropped) else each.mapped.text,
+                part.facts,
+                label=each.role is LeafRole.LABEL,
+            )
+            for each in message.narratives
+        ]
+        return PartPlan(part.codec, message, part.facts, part.scope, tuple(attachments), tuple(texts), dropped)
+
+    def _find_dropped(self, part: PartPlan) -> DroppedRanges:
+        published = self.policy.published
+        if published is None:
+            return DroppedRanges()
+        with self.timings.measure("parse"):
+            return DroppedRanges.of(part.codec.find_unlisted(part.message.raw, published))
+
+    def _plan_text(self, path: str, text: str, facts: tuple[Fact, ...], *, label: bool = False) -> PlannedText:
+        check_length(path, text)
+        self._texts.append(PlannedText(len(self._texts), text, facts, label))
+        return self._texts[-1]
+
+    def _plan_attachment(self, attachment: Attachment, outer: PartPlan, nesting: int) -> AttachmentPlan:
+        """Decide by its content how an attachment is read. Its label (a media type) can only make that stricter."""
+        if nesting >= MAX_NESTING:
+            raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
+        codecs = (*self.attachment_codecs, *self.codecs)
+        codec = next((codec for codec in codecs if codec.detect(attachment.data)), None)
+        content: NestedContent | TextContent | None
+        if codec is not None:
+            content = self._plan_nested(codec, attachment, outer, nesting)
+        elif is_pdf(attachment.data):
+            content = self._plan_pdf(attachment, outer)
+        else:
+            content = self._plan_plain_text(attachment, outer)
+        return AttachmentPlan(attachment, content)
+
+    def _plan_nested(self, codec: Codec, attachment: Attachment, outer: PartPlan, nesting: int) -> NestedContent | None:
+        """The messages of an attachment. They know the facts of the outer one and share its scope: one date shift."""
+        try:
+            with self.timings.measure("parse"):
+                messages = codec.parse(attachment.data)
+        except MessageError as problem:
+            if problem.reason is not Reason.RESOURCE and self.policy.unreadable is Unreadable.REMOVE:
+                return None
+            raise prefix_error(attachment, problem) from None
+        own = (
+            fact
+            for n, message in enumerate(messages)
+            for fact in collect_facts(message.sites, f"{attachment.path}/{n}")
+        )
+        facts = tuple(dict.fromkeys((*outer.facts, *own)))
+        parts = []
+        for message in messages:
+            patient = outer.scope.patient or self.policy.patient.scope(message.patients)
+            reference = outer.scope.reference or find_message_date(message.sites)
+            today = outer.scope.today or find_written_date(message.sites)
+            scope = make_scope(outer.scope.document, patient, facts, reference, today)
+            try:
+                parts.append(self._plan_part(PartPlan(codec, message, facts, scope), nesting + 1))
+            except MessageError as problem:
+                raise prefix_error(attachment, problem) from None
+        return NestedContent(tuple(parts))
+
+    def _plan_pdf(self, attachment: Attachment, outer: PartPlan) -> TextContent | None:
+        """The text layer of a PDF; None if there is none or the policy removes PDFs."""
+        if self.policy.pdf is Pdf.REFUSE:
+            raise MessageError(Reason.UNSUPPORTED, attachment.path, "PDF, which the policy refuses")
+        if self.policy.pdf is Pdf.REMOVE:
+            return None
+        with self.timings.measure("parse"):
+            text = read_pdf_text(attachment.data, attachment.path)
+        if text is None:
+            self._check_removable(attachment)
+            return None
+        return TextContent(self._plan_text(attachment.path, text, outer.facts))
+
+    def _plan_plain_text(self, attachment: Attachment, outer: PartPlan) -> TextContent | None:
+        media = attachment.content_type
+        if attachment.encoding == "text":  # the bytes are UTF-8 here, whatever charset the sender declares
+            media = media.partition(";")[0]
+        if is_readable_text(media, attachment.data) and (decoded := decode_text(attachment.data, media)):
+            return TextContent(self._plan_text(attachment.path, decoded.text, outer.facts), decoded)
+        self._check_removable(attachment)
+        return None
+
+    def _check_removable(self, attachment: Attachment) -> None:
+        """Raises ``MessageError(UNSUPPORTED)`` if the policy refuses unreadable attachments."""
+        if self.policy.unreadable is not Unreadable.REMOVE:
+            raise MessageError(Reason.UNSUPPORTED, attachment.path, "attachment cannot be read")
+
+
+def _is_dropped(narrative: Narrative, dropped: DroppedRanges) -> bool:
+    """True if no character of a narrative is published."""
+    mapped = narrative.mapped
+    return bool(dropped.ranges) and all(map(dropped.cover, mapped.starts, mapped.ends))
+
+
+def check_length(path: str, text: str) -> None:
+    """Raises ``MessageError(RESOURCE)`` for a text of more than ``MAX_TEXT`` characters."""
+    if len(text) > MAX_TEXT:
+        raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
+
+
+def make_scope(
+    document: str,
+    patient: str | None,
+    facts: tuple[Fact, ...],
+    reference: date | None = None,
+    today: date | None = None,
+) -> Scope:
+    """The scope of a document's surrogates, with the days and the people that ``facts`` name."""
+    return Scope(
+        document=document,
+        patient=patient,
+        reference=reference,
+        people=_find_people(facts),
+        known=find_days(facts) + ((reference,) if reference else ()),
+        births=find_births(facts),
+        today=today,
+    )
+
+
+def _find_people(facts: Iterable[Fact]) -> tuple[NamedPerson, ...]:
+    """Each person in the facts, so that all forms of a name have one surrogate."""
+    parts: dict[tuple[str, bool, str], dict[ValueKind, list[str]]] = {}
+    for fact in facts:
+        if fact.kind in {ValueKind.GIVEN, ValueKind.FAMILY}:
+            kinds = parts.setdefault((fact.group, fact.type is PhiType.DOCTOR, fact.sex), {})
+            kinds.setdefault(fact.kind, []).append(fact.value)
+    return tuple(
+        NamedPerson(" ".join(kinds.get(ValueKind.GIVEN, ())), " ".join(kinds.get(ValueKind.FAMILY, ())), sex, staff)
+        for (_, staff, sex), kinds in parts.items()
+    )

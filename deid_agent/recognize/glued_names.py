@@ -1,0 +1,272 @@
+"""Finds names that are cut by line ends or that touch other words.
+
+A *form* is a name part of at least six letters that is distinctive (``NameLexicons.is_distinctive``), or two parts of
+one person side by side. A form counts in these cases, whatever its case:
+
+* Line ends, hyphens before them, or component separators cut it, and one of its pieces is no common word.
+* A single blank or full stop separates each two of its letters.
+* It touches other letters on one side or on both, and they are labels (``patientname``, ``dob``), other names of the
+  message, or at least three letters if the form has at least eight.
+
+A name in Thai, Lao, Khmer or Burmese, which have no blanks between words, counts anywhere if it has at least four
+characters or is a whole name; a shorter one after a title or alone.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from deid_agent.model import Document, NormalText, Span, fold_accents
+from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.written_values import is_written_without_blanks
+from deid_agent.rules import Regexp, compile_pattern
+
+_SHORTEST = 6
+_LONG = 8
+_LONGEST = 48
+_FEW_FORMS = 40
+_LINE_START = re.compile(r"\n[ \t]{0,4}(?=[^\W\d_])")
+_LINE_END = re.compile(r"(?<=[^\W\d_])[ \t]{0,4}-?[ \t]{0,4}\r?\Z")
+"""What may precede a line end inside a word."""
+_LONGEST_LINE_END = 11
+_SEPARATORS = (*" ._-", *(a + b + c for a in " \t" for b in " \t" for c in ("", " ", "\t")))
+"""What may separate each two letters of a name."""
+_WORD = re.compile(r"[^\W\d_]+")
+_LABELS = (
+    *("patient", "patients", "pt", "name", "lastname", "firstname", "surname", "family", "middle", "last", "first"),
+    *("dob", "born", "birth", "birthdate", "date", "mrn", "id", "number", "ssn", "sex", "gender", "male", "female"),
+    *(
+        "phone",
+        "tel",
+        "fax",
+        "address",
+        "street",
+        "city",
+        "zip",
+        "doctor",
+        "physician",
+        "dr",
+        "mr",
+        "mrs",
+        "ms",
+        "miss",
+    ),
+    *("md", "rn", "nurse", "provider", "attending", "referring", "mother", "father", "spouse", "wife", "husband"),
+)
+_LABELLED = re.compile(rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})+")
+_SOUTHERN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+_BLANKS = re.compile(rf"(?<={_SOUTHERN.pattern})[ \t\r\n]{{1,8}}(?={_SOUTHERN.pattern})")
+_THAI_TITLE = re.compile(
+    r"(?:\u0e19\u0e32\u0e22|\u0e19\u0e32\u0e07|\u0e2a\u0e32\u0e27|\u0e04\u0e38\u0e13|\u0e19\.\u0e2a\.|\u0e14\.[\u0e0a\u0e0d]\.|\u0e1e\u0e0d?\.)\s?\Z"
+)
+
+
+@dataclass(frozen=True)
+class GluedNameFinder:
+    """Finds ``people``; created once for each set of facts."""
+
+    people: tuple[Person, ...] = field(repr=False)
+    lists: NameLexicons = field(repr=False)
+
+    def find_in(self, text: str, writing: NormalText | None) -> Iterator[Span]:
+        """The spans in ``text``, as ranges of the text that ``writing`` is a form of."""
+        for start, end, person in (*self._cut_or_glued(text), *self._without_blanks(text)):
+            first, last = (start, end) if writing is None else writing.source(start, end)
+            yield Span(first, last, person.type, person.source)
+
+    def proves_absence(self, doc: Document) -> bool:
+        """Return true if the ASCII text contains no form, even cut or glued."""
+        if not doc.text.isascii():
+            return False
+        return not self._may_occur(doc.compact)
+
+    def _may_occur(self, compact: str) -> bool:
+        if self._search is not None and compact.isascii():
+            return self._search.search(compact.encode()) is not None
+        return any(form in compact for form in self._forms)
+
+    @cached_property
+    def _forms(self) -> Mapping[str, Person]:
+        """Each form with the first person who has it."""
+        forms: dict[str, Person] = {}
+        for person in self.people:
+            for part in person.family | person.given:
+                if _SHORTEST <= len(part) <= _LONGEST and part.isalpha() and self.lists.is_distinctive(part):
+                    forms.setdefault(part, person)
+            for name in person.joined:
+                if _SHORTEST <= len(name) <= _LONGEST and name.isalpha():
+                    forms.setdefault(name, person)
+        return {form: forms[form] for form in sorted(forms, key=lambda form: (-len(form), form))}
+
+    @cached_property
+    def _search(self) -> Regexp | None:
+        """One search for all forms of ASCII letters, if they are many."""
+        forms = [form for form in self._forms if form.isascii()]
+        return compile_pattern("|".join(forms)) if len(forms) > _FEW_FORMS else None
+
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        return frozenset(part for person in self.people for part in person.family | person.given if len(part) > 2)
+
+    def _cut_or_glued(self, text: str) -> Iterator[tuple[int, int, Person]]:
+        if not self._forms:
+            return
+        folded = _fold_keeping_length(text)
+        compact = "".join(c for c in folded if c.isalnum()) if not text.isascii() else Document(text).compact
+        if not self._may_occur(compact):
+            return
+        taken = bytearray(len(text))
+        whole = _WithoutCuts.of(folded)
+        for form, person in self._forms.items():
+            if form not in compact:
+                continue
+            for start, end in _find_form(form, folded, whole):
+                if 0 in taken[start:end] and self._counts(folded, start, end, form):
+                    taken[start:end] = b"1" * (end - start)
+                    yield start, end, person
+
+    def _counts(self, folded: str, start: int, end: int, form: str) -> bool:
+        left, right = _letters_before(folded, start), _letters_after(folded, end)
+        pieces = _WORD.findall(folded, start, end)
+        if len(pieces) == len(form):
+            return not left and not right
+        if len(pieces) > 1 and all(piece in self.lists.common for piece in pieces):
+            return False
+        if len(pieces) == 1 and not left and not right:
+            return False  # a whole word: the other finders know its context
+        if left + form + right in self.lists.common:
+            return False
+        return all(self._may_touch(rest, form) for rest in (left, right) if rest)
+
+    def _may_touch(self, rest: str, form: str) -> bool:
+        if len(form) >= _LONG and len(rest) >= 3:
+            return True
+        for part in self._parts:
+            rest = rest.replace(part, "name") if part in rest else rest
+        return _LABELLED.fullmatch(rest) is not None
+
+    @cached_property
+    def _unspaced(self) -> Mapping[str, tuple[Person, bool]]:
+        """Names in southern scripts, with their person; true if they count anywhere."""
+        forms: dict[str, tuple[Person, bool]] = {}
+        for person in self.people:
+            family, given = (
+                [part for part in sorted(parts) if _SOUTHERN.match(part)] for parts in (person.family, person.given)
+            )
+            for part in (*family, *given):
+                forms.setdefault(part, (person, len(part) >= 4))
+            for a, b in ((a, b) for a in family for b in given):
+                forms[a + b] = forms[b + a] = (person, True)
+        return {form: forms[form] for form in sorted(forms, key=lambda form: (-len(form), form))}
+
+    def _without_blanks(self, text: str) -> Iterator[tuple[int, int, Person]]:
+        """Names in southern scripts, over blanks and line ends."""
+        if text.isascii() or not self._unspaced:
+            return
+        places = [(c, at) for at, each in enumerate(text) for c in fold_accents(each)]
+        for found in reversed(list(_BLANKS.finditer("".join(c for c, _ in places)))):
+            del places[found.start() : found.end()]
+        folded = "".join(c for c, _ in places)
+        for form, (person, anywhere) in self._unspaced.items():
+            at = folded.find(form)
+            while at >= 0:
+                start, end = places[at][1], places[at + len(form) - 1][1] + 1
+                if anywhere or _stands_alone(text, start, end):
+                    yield start, end, person
+                at = folded.find(form, at + 1)
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    if _THAI_TITLE.search(text, max(0, start - 8), start):
+        return True
+    return not text[start - 1 : start].isalpha() and not text[end : end + 1].isalpha()
+
+
+def _letters_before(text: str, start: int) -> str:
+    at = start
+    while at > 0 and start - at < _LONGEST and text[at - 1].isalpha() and not is_written_without_blanks(text[at - 1]):
+        at -= 1
+    return text[at:start]
+
+
+def _letters_after(text: str, end: int) -> str:
+    at = end
+    while at < len(text) and at - end < _LONGEST and text[at].isalpha() and not is_written_without_blanks(text[at]):
+        at += 1
+    return text[end:at]
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutCuts:
+    """A text without the line ends between two letters, and the hyphens and blanks around them.
+
+    ``cuts[i]`` is the character of ``text`` before which a range is missing; ``gains[i]`` are all missing characters up
+    to there.
+    """
+
+    text: str = field(repr=False)
+    cuts: Sequence[int] = field(repr=False)
+    gains: Sequence[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str) -> "_WithoutCuts":
+        parts: list[str] = []
+        cuts: list[int] = []
+        gains: list[int] = []
+        at = gain = 0
+        for found in _LINE_START.finditer(text):
+            start, end = found.span()
+            before = _LINE_END.search(text, max(0, start - _LONGEST_LINE_END), start)
+            if before is not None:
+                parts.append(text[at : before.start()])
+                at = end
+                gain += end - before.start()
+                cuts.append(end - gain)
+                gains.append(gain)
+        return cls("".join((*parts, text[at:])), cuts, gains) if at else cls(text, (), ())
+
+    def source(self, at: int) -> int:
+        """The place of character ``at`` in the text with the line ends."""
+        cut = bisect_right(self.cuts, at)
+        return at + self.gains[cut - 1] if cut else at
+
+
+def _find_form(form: str, text: str, whole: _WithoutCuts) -> Iterator[tuple[int, int]]:
+    """Where ``form`` is in ``text``, cut or with its letters apart; disjoint, the first of two that overlap.
+
+    A pattern for each name would take longer to compile than to search for.
+    """
+    found = [(whole.source(at), whole.source(at + len(form) - 1) + 1) for at in _find_all(form, whole.text)]
+    for separator in _SEPARATORS:
+        apart = separator.join(form)
+        found += ((at, at + len(apart)) for at in _find_all(apart, text))
+    last = 0
+    for start, end in sorted(found):
+        if start >= last:
+            yield start, end
+            last = end
+
+
+def _find_all(words: str, text: str) -> Iterator[int]:
+    at = text.find(words)
+    while at >= 0:
+        yield at
+        at = text.find(words, at + 1)
+
+
+class _Folded(dict[int, str]):
+    """The letter without case and accents of each character; itself if that would be longer."""
+
+    def __missing__(self, code: int) -> str:
+        plain = fold_accents(chr(code))
+        self[code] = plain if len(plain) == 1 else chr(code).lower() if len(chr(code).lower()) == 1 else chr(code)
+        return self[code]
+
+
+_FOLDED = _Folded()
+
+
+def _fold_keeping_length(text: str) -> str:
+    return text.lower() if text.isascii() else text.translate(_FOLDED)

@@ -1,0 +1,284 @@
+"""Finds the people of a message in its narratives.
+
+A *run* is a sequence of name parts of one person in the text (``Okafor, Ada M.``, ``ada okafor``). A run counts as the
+name in these cases:
+
+* One of its parts is distinctive: it has at least three letters and is neither a common word of clinical notes
+  (``rules/lexicon/common.txt``) nor a particle. The case does not matter.
+* It has two different parts, or a part and an initial with a comma or full stop, all of them capitalized (``Hope
+  Young``, ``W. May``, ``May, W``).
+* It is one capitalized part directly after a name cue (``Mr. May``, ``wife Hope``, ``Name: BROWN``).
+* It follows a distinctive given name and one other word, all three in title case (``Henry Level Eighth``).
+
+``Will``, ``May``, ``Brown`` and ``Li`` alone are therefore words. A distinctive part of at least six letters is also
+found with one letter wrong, missing or doubled, or with two letters transposed, unless that is a common word.
+
+One index from name parts to people is built for each message, and each narrative looks up its own words in it. The cost
+is linear in the words of all narratives and independent of the number of people: one person represents all who share a
+frequent part, and two adjacent parts lead to the people who have both. Names joined without a blank
+(``ZorianaQuixwell``) count as names; in lower case they are a USERNAME.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
+from deid_agent.recognize.known_people import KNOWN_SOURCES, NameLexicons, Person, is_one_edit_apart
+
+_GAP = re.compile(r"[ \t,.'’\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
+_CUE = re.compile(
+    r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|"
+    r"mother|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|"
+    r"grandmother|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|"
+    r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
+    re.IGNORECASE,
+)
+_CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
+_LONGEST = 64
+_LETTERS = re.compile(r"[a-z]+")
+_MIXED = re.compile(r"[A-Z]?[a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
+_PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_DAY = re.compile(r"[ \t]{0,3}\d")
+_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
+_DIGITS = re.compile(r"\d{1,6}")
+_MANY_PEOPLE = 12
+"""A part that more people than this share is searched for once for all of them."""
+_FEW_PARTS = 40
+"""Up to this number of parts, each is searched for before a text is split into words; for more, words are faster."""
+
+
+@dataclass(frozen=True)
+class NameFinder:
+    """Finds ``people``; created once for each set of facts. For ``exact`` see ``KnownRecognizer``."""
+
+    people: tuple[Person, ...] = field(repr=False)
+    lists: NameLexicons = field(repr=False)
+    exact: bool = False
+
+    def find(self, doc: Document) -> Iterator[Span]:
+        """The spans of all runs that count as a name. Runs of two people may overlap."""
+        if not self.people:
+            return
+        if self.exact and len(self._index) <= _FEW_PARTS:
+            plain = fold_accents(doc.text)
+            if not any(part in plain for part in self._index):
+                return
+        words = [(a, b) for a, b in doc.tokens if doc.text[a].isalpha()]
+        folded = [fold_accents(doc.text[a:b]) for a, b in words]
+        for person, hits in self._hits(folded).items():
+            yield from _PersonSearch(person, doc, self.lists, words, folded, self.exact).runs(sorted(hits))
+        if not self.exact:
+            yield from self._initials(doc)
+
+    def proves_absence(self, doc: Document, *, in_rows: bool) -> bool:  # noqa: ARG002
+        """Return true if no word is a part of a name, see ``KnownRecognizer.proves_absence``."""
+        if not doc.text.isascii() or not self._index.keys().isdisjoint(_LETTERS.findall(doc.lower)):
+            return False
+        if not any(word in doc.compact for word in self._index):
+            return True
+        mixed = set(_MIXED.findall(doc.text))  # words that ``separate_glued_words`` divides
+        return not any(piece.lower() in self._index for word in mixed for piece in _PIECES.findall(word))
+
+    @cached_property
+    def _index(self) -> Mapping[str, tuple[Person, ...]]:
+        """The people of each part and of each joined name."""
+        index: dict[str, list[Person]] = {}
+        for person in self.people:
+            for part in person.family | person.given | person.joined:
+                index.setdefault(part, []).append(person)
+        return {part: tuple(named) for part, named in index.items()}
+
+    @cached_property
+    def _representatives(self) -> Mapping[str, tuple[Person, ...]]:
+        """For each part that many people share, one representative for each type and subject."""
+        return {
+            part: tuple(_merge_people(part, named)) for part, named in self._index.items() if len(named) > _MANY_PEOPLE
+        }
+
+    @cached_property
+    def _holders(self) -> Mapping[str, frozenset[Person]]:
+        return {part: frozenset(self._index[part]) for part in self._representatives}
+
+    @cached_property
+    def _misspellable(self) -> Mapping[str, tuple[str, ...]]:
+        """The parts that may be misspelled, indexed by the part and by the part without one of its letters."""
+        near: dict[str, list[str]] = {}
+        for part in {part for person in self.people for part in person.family | person.given}:
+            if len(part) >= 6 and self.lists.is_distinctive(part):
+                for key in _without_each_letter(part):
+                    near.setdefault(key, []).append(part)
+        return {key: tuple(parts) for key, parts in near.items()}
+
+    @cached_property
+    def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
+        """Patients by the initials of their first given name and of a family name, one for each type and subject."""
+        signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
+        for person in self.people:
+            if person.subject is Subject.PATIENT and person.initials:
+                for last in {word[0] for word in person.family}:
+                    of = signed.setdefault((person.initials[0], last), {})
+                    of.setdefault((person.type, person.subject), person)
+        return {letters: tuple(of.values()) for letters, of in signed.items()}
+
+    def _hits(self, folded: Sequence[str]) -> Mapping[Person, set[int]]:
+        """The people that these words may name, with the indexes of the words."""
+        parts = {word: self._parts_of(word) for word in dict.fromkeys(folded)}
+        parts = {word: own for word, own in parts.items() if own}
+        hits: dict[Person, set[int]] = {}
+        places = [at for at, word in enumerate(folded) if word in parts]
+        for at in places:
+            for part in parts[folded[at]]:
+                for person in self._representatives.get(part) or self._index[part]:
+                    hits.setdefault(person, set()).add(at)
+        for at, other in self._adjacent(places):
+            for part in parts[folded[at]]:
+                for second in parts[folded[other]]:
+                    for person in self._people_with_both(part, second):
+                        hits.setdefault(person, set()).update((at, other))
+        return hits
+
+    @staticmethod
+    def _adjacent(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Pairs of indexes that can be neighbours in a run."""
+        for n, at in enumerate(places):
+            for other in places[n + 1 : n + 3]:
+                if other - at <= 2:
+                    yield at, other
+
+    def _people_with_both(self, part: str, second: str) -> Iterable[Person]:
+        """The people who have both parts, if many people share one of the parts."""
+        if part not in self._representatives and second not in self._representatives:
+            return ()
+        if part in self._representatives and second in self._representatives:
+            return self._holders[part] & self._holders[second]
+        many, few = (part, second) if part in self._representatives else (second, part)
+        return [person for person in self._index[few] if person in self._holders[many]]
+
+    def _parts_of(self, word: str) -> tuple[str, ...]:
+        """The name parts that ``word`` spells, correctly or not."""
+        exact = (word,) if word in self._index else ()
+        if self.exact or len(word) < 5 or word in self.lists.common:
+            return exact
+        near = {part for key in _without_each_letter(word) for part in self._misspellable.get(key, ())}
+        return (*exact, *sorted(part for part in near if _is_misspelling(word, part)))
+
+    def _initials(self, doc: Document) -> Iterator[Span]:
+        """Spans of initials with full stops, the given name first and the family name last (``A.O.``, ``A. M. O.``)."""
+        if not self._by_initials:
+            return
+        for found in _DOTTED.finditer(doc.text):
+            letters = [fold_accents(c) for c in found.group() if c.isalpha()]
+            if "".join(letters) not in self.lists.not_initials:
+                for person in self._by_initials.get((letters[0], letters[-1]), ()):
+                    yield Span(found.start(), found.end(), person.type, KNOWN_SOURCES[person.subject, "initials"])
+
+
+def _merge_people(part: str, named: Iterable[Person]) -> Iterator[Person]:
+    initials: dict[tuple[PhiType, Subject], set[str]] = {}
+    joined: set[str] = set()
+    for person in named:
+        joined |= person.joined & {part}
+        initials.setdefault((person.type, person.subject), set()).update(person.initials)
+    for (kind, subject), letters in initials.items():
+        yield Person(kind, subject, frozenset({part}), frozenset(), tuple(sorted(letters)), frozenset(joined))
+
+
+def _without_each_letter(word: str) -> set[str]:
+    """``word``, and ``word`` without each one of its letters. Two words one edit apart have one of these in common.
+
+    The result is empty for a word longer than any name: its size would be the square of the length.
+    """
+    return set() if len(word) > _LONGEST else {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
+
+
+def _is_misspelling(word: str, part: str) -> bool:
+    return (word[0] == part[0] or word[:2] == part[1::-1]) and is_one_edit_apart(word, part)
+
+
+@dataclass(frozen=True, slots=True)
+class _PersonSearch:
+    """The search for one person in one text: ``words`` are the ranges of its words, ``folded`` the folded words."""
+
+    person: Person
+    doc: Document
+    lists: NameLexicons
+    words: Sequence[Range]
+    folded: Sequence[str] = field(repr=False)
+    exact: bool = False
+
+    def runs(self, hits: Sequence[int]) -> Iterator[Span]:
+        """The spans of the runs around the words ``hits``, which are parts of the name."""
+        person, words, text = self.person, self.words, self.doc.text
+        named = frozenset(hits)
+        at = 0
+        while at < len(hits):
+            run = [hits[at]]
+            while (at := at + 1) < len(hits) and self._continues(run[-1], hits[at]):
+                run += range(run[-1] + 1, hits[at] + 1)
+            run = self._with_initials(run)
+            if self._counts_as_name(run, {self.folded[place] for place in run if place in named}):
+                start, end = words[run[0]][0], words[run[-1]][1]
+                login = len(run) == 1 and self.folded[run[0]] in person.joined and text[start:end].islower()
+                digits = _DIGITS.match(text, end) if login else None
+                kind = PhiType.USERNAME if login else person.type
+                yield Span(start, digits.end() if digits else end, kind, person.source)
+
+    def _continues(self, last: int, following: int) -> bool:
+        """Return true if the parts are adjacent, or only an initial or a middle name separates them."""
+        if following - last > 2 or not self._is_adjacent_to_next(last):
+            return False
+        if following == last + 1:
+            return True
+        return (self._is_initial(last + 1) and self._is_adjacent_to_next(last + 1)) or self._is_middle(last + 1)
+
+    def _with_initials(self, run: list[int]) -> list[int]:
+        while run[-1] + 1 < len(self.words) and self._is_initial(run[-1] + 1) and self._is_adjacent_to_next(run[-1]):
+            run.append(run[-1] + 1)
+        while run[0] > 0 and self._precedes_run(run[0] - 1):
+            run.insert(0, run[0] - 1)
+        return run
+
+    def _precedes_run(self, at: int) -> bool:
+        """Return true if word ``at`` before the run is an initial or the O of O'Leary."""
+        a, b = self.words[at]
+        if b - a == 1 and self.doc.text[b : b + 1] in ("'", "’") and self.words[at + 1][0] == b + 1:
+            return True
+        return self._is_initial(at) and self._is_adjacent_to_next(at)
+
+    def _counts_as_name(self, run: Sequence[int], full: set[str]) -> bool:
+        if any(self.lists.is_distinctive(word) for word in full):
+            return True
+        text, particles = self.doc.text, self.lists.particles
+        if not all(text[self.words[at][0]].isupper() for at in run if self.folded[at] not in particles):
+            return False
+        start, end = self.words[run[0]][0], self.words[run[-1]][1]
+        named = full - particles
+        if len(named) > 1:
+            return True
+        if not named:
+            return False
+        if len(run) > len(full) and re.search(r"[.,]", text[start : end + 1]):
+            return True
+        return _CUE.search(text, max(0, start - 24), start) is not None or _CREDENTIAL.match(text, end) is not None
+
+    def _is_initial(self, at: int) -> bool:
+        a, b = self.words[at]
+        return b - a == 1 and self.doc.text[a].isupper() and self.folded[at] in self.person.initials
+
+    def _is_middle(self, at: int) -> bool:
+        """Return true for a word in title case between a given name and a family name that is also a word (``May``)."""
+        given, family = self.folded[at - 1], self.folded[at + 1]
+        if self.exact or given not in self.person.given or family not in self.person.family:
+            return False
+        if self.lists.is_distinctive(family) or not self.lists.is_distinctive(given):
+            return False
+        (start, _), (_, end) = self.words[at - 1], self.words[at + 1]
+        parts = self.doc.text[start:end].split()
+        titled = len(parts) == 3 and all(len(part) > 1 and part.istitle() and part.isalpha() for part in parts)
+        return titled and "\n" not in self.doc.text[start:end] and not _DAY.match(self.doc.text, end)
+
+    def _is_adjacent_to_next(self, at: int) -> bool:
+        """Return true if only punctuation of names separates word ``at`` from the next word."""
+        return _GAP.fullmatch(self.doc.text, self.words[at][1], self.words[at + 1][0]) is not None

@@ -1,0 +1,53 @@
+"""Rule files, dictionaries and word lists: read, checked and compiled once."""
+
+from deid_agent.rules.checks import CHECKS, HEXADECIMAL, MBI, NPI, VIN, VIN_FORM, checksum_scheme
+from deid_agent.rules.dictionaries import (
+    AMBIGUOUS,
+    Dictionaries,
+    DictionaryEntry,
+    Tags,
+    are_nicknames,
+    find_nicknames,
+    list_of_tag,
+)
+from deid_agent.rules.files import (
+    NO_SENSE,
+    Lexicon,
+    data_folder,
+    describe_validation,
+    digest_folder,
+    load_toml,
+    read_toml,
+)
+from deid_agent.rules.rule_files import load_ruleset
+from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples, compile_pattern
+
+__all__ = [
+    "AMBIGUOUS",
+    "CHECKS",
+    "HEXADECIMAL",
+    "MBI",
+    "NO_SENSE",
+    "NPI",
+    "VIN",
+    "VIN_FORM",
+    "Dictionaries",
+    "DictionaryEntry",
+    "Lexicon",
+    "Regexp",
+    "Rule",
+    "Ruleset",
+    "Tags",
+    "are_nicknames",
+    "check_samples",
+    "checksum_scheme",
+    "compile_pattern",
+    "data_folder",
+    "describe_validation",
+    "digest_folder",
+    "find_nicknames",
+    "list_of_tag",
+    "load_ruleset",
+    "load_toml",
+    "read_toml",
+]

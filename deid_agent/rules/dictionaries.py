@@ -1,0 +1,268 @@
+"""The dictionaries of ``rules/dictionary``: names, places, jobs and similar terms, and their search in a document.
+
+A list is a file ``<name>.txt``: comment lines ``# ...`` first, then one term per line, sorted, in the form that
+``deid_agent.model.fold_accents`` gives. A ``?`` before a term marks it as ambiguous: it is an ordinary word too.
+Dehghan 2015 section 2.2 drops ambiguous terms; here they are marked, and the recognizer or model decides.
+
+Terms are compared token by token, ignoring case and accents. Inside a term of several words the characters ``. - ' ’``
+are ignored, so that ``st louis`` finds ``St. Louis``. At each token the longest term of each list counts (Liu 2015
+section 3.2.2), up to ``LONGEST`` words. A term never spans an empty line or a tab.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import lt
+from pathlib import Path
+
+from nicknames import NickNamer
+
+from deid_agent.model import ConfigurationError, Document, Range, fold_accents
+from deid_agent.rules.files import Sense, load_senses, read_lines
+
+LONGEST = 8
+"""Words of the longest term."""
+
+AMBIGUOUS = "?"
+"""The prefix of an ambiguous term in a file, and the suffix of the list's name in a tag."""
+
+_SKIPPED = frozenset(".-'’")
+_WORD = re.compile(r"[^\W_]+")
+_PIECE = re.compile(r"\d+|[^\W\d_]+|[^\s]")
+_ACROSS = re.compile(r"\n[^\S\n]*\r?\n|\t")
+
+Tags = frozenset[str]
+_NONE: Tags = frozenset()
+
+
+class _Node(dict[str, "_Node"]):
+    """The next nodes by folded token; ``lists`` are the marked lists with a term that ends here."""
+
+    __slots__ = ("lists",)
+
+    def __init__(self) -> None:
+        self.lists = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryEntry:
+    """A term in a document: tokens ``[first, last)``, and the lists that contain the term."""
+
+    first: int
+    last: int
+    lists: Tags
+
+    def range(self, doc: Document) -> Range:
+        """The characters ``[start, end)`` of the term."""
+        return doc.tokens[self.first][0], doc.tokens[self.last - 1][1]
+
+
+def list_of_tag(tag: str) -> str:
+    """The name of the list in a tag or marked list: ``city`` of ``city?:B``."""
+    return tag.partition(":")[0].removesuffix(AMBIGUOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionaries:
+    """All lists, indexed for search."""
+
+    names: tuple[str, ...]
+    single: Mapping[str, Tags] = field(repr=False)
+    phrases: Mapping[str, _Node] = field(repr=False)
+    _units: Mapping[Tags, Tags] = field(repr=False)
+    senses: Mapping[str, Sense] = field(default_factory=dict, repr=False)
+    hidden: frozenset[str] = frozenset()
+
+    @staticmethod
+    def load(rules: Path) -> "Dictionaries":
+        """Every list of folder ``dictionary`` in ``rules``, and the senses of words.
+
+        Raises ``ConfigurationError`` with the file and line for a term that is not folded, out of order, repeated, too
+        long or without a letter or digit, for an empty list, a missing folder, or bytes that are not UTF-8.
+        """
+        paths = sorted((rules / "dictionary").glob("*.txt"))
+        if not paths:
+            raise ConfigurationError(f"{rules / 'dictionary'}: no list *.txt there; correct the rules folder")
+        masks: dict[str, int] = {}  # bit n is set for list n of ``marked``
+        roots: dict[str, _Node] = {}
+        marked: list[str] = []
+        for path in paths:
+            for name, terms in zip((path.stem, f"{path.stem}?"), _read(path), strict=True):
+                bit = 1 << len(marked)
+                marked.append(name)
+                words = [t if t.isalpha() else _add_term(t, name, roots) for t in terms]
+                found = dict.fromkeys(filter(None, words), bit)
+                for word in masks.keys() & found.keys():
+                    found[word] |= masks[word]
+                masks.update(found)
+        lists = {mask: frozenset(n for at, n in enumerate(marked) if mask >> at & 1) for mask in set(masks.values())}
+        units = {mask: frozenset(f"{name}:U" for name in names) for mask, names in lists.items()}
+        single = {term: units[mask] for term, mask in masks.items()}
+        units_of = {units[mask]: lists[mask] for mask in lists}
+        return Dictionaries(tuple(p.stem for p in paths), single, roots, units_of, load_senses(rules))
+
+    def without_lists(self, *names: str) -> "Dictionaries":
+        """The same dictionaries without these lists, for an ablation."""
+        return replace(self, hidden=self.hidden | {*names})
+
+    def tag_tokens(self, doc: Document) -> tuple[Tags, ...]:
+        """For each token the lists of the longest term that contains it.
+
+        The tag is ``city:U`` for a term of one token, ``city:B`` for the first token of a longer term and ``city:I``
+        for its other tokens; ``city?:U`` for an ambiguous term. The tags of a token depend on at most ``LONGEST`` words
+        on either side.
+        """
+        words = _folded_tokens(doc)
+        get = self.single.get
+        out = [get(word, _NONE) for word in words]
+        longer = [e for e in self._phrases(doc, words) if e.last - e.first > 1]
+        for entry in sorted(longer, key=lambda e: (e.last - e.first, -e.first)):
+            lists = {list_of_tag(name) for name in entry.lists}
+            for at in range(entry.first, entry.last):
+                mark = "B" if at == entry.first else "I"
+                rest = (tag for tag in out[at] if list_of_tag(tag) not in lists)
+                out[at] = frozenset((*rest, *(f"{name}:{mark}" for name in entry.lists)))
+        return tuple(map(self._shown, out)) if self.hidden else tuple(out)
+
+    def find_entries(self, doc: Document) -> Iterator[DictionaryEntry]:
+        """Every term in the document by position, shorter terms first. Entries may overlap."""
+        if self.hidden:
+            shown = (
+                replace(each, lists=self._shown(each.lists)) for each in replace(self, hidden=_NONE).find_entries(doc)
+            )
+            yield from (each for each in shown if each.lists)
+            return
+        words = _folded_tokens(doc)
+        phrases = list(self._phrases(doc, words))
+        at = 0
+        for first, word in enumerate(words):
+            tags = self.single.get(word)
+            if tags:
+                yield DictionaryEntry(first, first + 1, self._units[tags])
+            while at < len(phrases) and phrases[at].first == first:
+                yield phrases[at]
+                at += 1
+
+    def lists_of(self, term: str) -> Tags:
+        """The marked lists that contain exactly ``term``."""
+        words = _pieces(fold_accents(term))
+        if len(words) == 1:
+            return self._shown(self._units.get(self.single.get(words[0], _NONE), _NONE))
+        nodes: Mapping[str, _Node] = self.phrases
+        lists = _NONE
+        for word in words:
+            node = nodes.get(word)
+            if node is None:
+                return _NONE
+            nodes, lists = node, node.lists
+        return self._shown(lists)
+
+    def _shown(self, lists: Tags) -> Tags:
+        return frozenset(name for name in lists if list_of_tag(name) not in self.hidden) if self.hidden else lists
+
+    def _phrases(self, doc: Document, words: Sequence[str]) -> Iterator[DictionaryEntry]:
+        """Terms of several words: for each first token the longest term of each list."""
+        starts = self.phrases
+        for first, word in enumerate(words):
+            root = starts.get(word)
+            if root is not None:
+                yield from _find_longest(root, first, words, doc)
+
+
+def _find_longest(root: _Node, first: int, words: Sequence[str], doc: Document) -> Iterator[DictionaryEntry]:
+    node, at = root, first + 1
+    ends: list[tuple[int, Tags]] = []
+    limit = min(len(words), first + 3 * LONGEST)
+    while at < limit:
+        below = node.get(words[at])
+        if below is None and words[at] in _SKIPPED:
+            at += 1
+            continue
+        if below is None:
+            break
+        node, at = below, at + 1
+        if node.lists:
+            ends.append((at, node.lists))
+    if not ends:
+        return
+    seen: set[str] = set()
+    found: list[DictionaryEntry] = []
+    for last, lists in reversed(ends):
+        fresh = frozenset(name for name in lists if list_of_tag(name) not in seen)
+        if fresh and not _ACROSS.search(doc.text, doc.tokens[first][0], doc.tokens[last - 1][1]):
+            seen |= {list_of_tag(name) for name in fresh}
+            found.append(DictionaryEntry(first, last, fresh))
+    yield from reversed(found)
+
+
+def _folded_tokens(doc: Document) -> list[str]:
+    lower = doc.lower
+    if lower.isascii():
+        return [lower[a:b] for a, b in doc.tokens]
+    return [fold_accents(doc.text[a:b]) for a, b in doc.tokens]
+
+
+def _read(path: Path) -> tuple[list[str], list[str]]:
+    """The unambiguous and the ambiguous terms of a list.
+
+    Raises ``ConfigurationError`` for an invalid file.
+    """
+    lines = read_lines(path)
+    head = next((at for at, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    terms = lines[head:]
+    if not terms:
+        raise ConfigurationError(f"{path}: the list is empty: add a term or remove the file")
+    bare = [line[1:] if line.startswith(AMBIGUOUS) else line for line in terms]
+    joined = "".join(bare)
+    # If a list is sorted ASCII without capitals, only terms with other characters than letters can have a fault.
+    simple = joined.isascii() and joined.islower() and all(map(lt, bare, bare[1:]))
+    for at, term in enumerate(bare):
+        if not (simple and term.isalpha()):
+            _check(f"{path}:{head + 1 + at}", term, bare[at - 1] if at else "")
+    return [t for t in terms if t[0] != AMBIGUOUS], [t[1:] for t in terms if t[0] == AMBIGUOUS]
+
+
+def _check(place: str, term: str, last: str) -> None:
+    """Raises ``ConfigurationError`` if ``term`` is invalid or does not follow ``last``."""
+    fault = ""
+    if term != fold_accents(term).strip() or term.startswith(("#", AMBIGUOUS)):
+        fault = "the term is not folded: write it in lower case without accents and outer blanks, or remove it"
+    elif not 1 <= len(_WORD.findall(term)) <= LONGEST:
+        fault = f"the term needs 1 to {LONGEST} words"
+    elif term == last:
+        fault = "the term occurs twice: remove one"
+    elif term < last:
+        fault = "the term is out of order: sort the list"
+    if fault:
+        raise ConfigurationError(f"{place}: {fault}")
+
+
+def _pieces(term: str) -> list[str]:
+    return [t for t in _PIECE.findall(term) if t not in _SKIPPED]
+
+
+def _add_term(term: str, name: str, roots: dict[str, _Node]) -> str:
+    """Add a term under its first token. A term of a single token is not added but returned."""
+    first, *others = _pieces(term)
+    if not others:
+        return first
+    node = roots.setdefault(first, _Node())
+    for token in others:
+        node = node.setdefault(token, _Node())
+    node.lists |= {name}
+    return ""
+
+
+_NAMER = NickNamer()
+
+
+@lru_cache(maxsize=8192)
+def find_nicknames(name: str) -> frozenset[str]:
+    """The nicknames of a given name, in lower case (Robert: bob, rob and others)."""
+    return frozenset(str(nick) for nick in _NAMER.nicknames_of(name))
+
+
+def are_nicknames(a: str, b: str) -> bool:
+    """True if one of two given names is a nickname of the other."""
+    return b in find_nicknames(a) or a in find_nicknames(b)

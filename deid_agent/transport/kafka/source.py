@@ -1,0 +1,341 @@
+"""The Kafka transport: a member of a consumer group, with one writer for each assigned partition.
+
+A rebalance is eager: all partitions are revoked, then assigned again. On revocation the agent commits finished records,
+then the writers close. On assignment a writer is opened for each partition, which fences its former owner; the consumer
+seeks to the position read *after* that; only then the agent is notified and records are delivered. ``commit`` may be
+repeated with the same batch after a ``TransientError``; the records are not delivered again meanwhile. If another
+member may own a partition, the transport writes nothing more to it and triggers a rebalance: ``revoked`` follows, and
+its next owner receives the records again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from deid_agent.agent import UNSEALED, AssignmentListener, DeadLetterSealer, FinishedRecord, Partition, Record
+from deid_agent.model import (
+    AssignmentLostError,
+    ConfigurationError,
+    DeidError,
+    OversizeError,
+    TransientError,
+    UnsafeError,
+)
+from deid_agent.telemetry import Telemetry, TransactionAborted
+from deid_agent.transport.kafka.admin import check_topics
+from deid_agent.transport.kafka.client import CLIENT_ERRORS, cancel_and_wait, run_to_completion, translate_error
+from deid_agent.transport.kafka.consumer import (
+    Consumer,
+    RebalanceListener,
+    limit_client_logging,
+    make_consumer,
+    stop_consumer,
+    to_record,
+)
+from deid_agent.transport.kafka.messages import to_messages
+from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.producer import PartitionWriter, TooLarge, make_writer
+
+_POLL_S = 0.5
+_STOP_S = 10.0
+_OPEN_AT_ONCE = 16
+_NOTHING = TopicPartition("", 0)
+"""No partition: ``getmany`` treats an empty list as all partitions."""
+
+Fetched = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class KafkaTransport:
+    """Implements ``Transport`` and ``KnowsLag``. ``sealer`` builds all dead letters."""
+
+    def __init__(
+        self, settings: KafkaOptions, *, sealer: DeadLetterSealer = UNSEALED, telemetry: Telemetry | None = None
+    ) -> None:
+        self._settings = settings
+        self._sealer = sealer
+        self._telemetry = telemetry or Telemetry()
+        self._listener: AssignmentListener | None = None
+        self._consumer: Consumer | None = None
+        self._writers: dict[Partition, PartitionWriter] = {}
+        self._start_positions: dict[Partition, int] = {}
+        self._ready: frozenset[Partition] = frozenset()
+        self._paused: set[Partition] = set()
+        self._announced: Sequence[Partition] = ()
+        self._generation = 0
+        self._joined = asyncio.Event()
+        self._wakeup = asyncio.Event()
+        self._fetching: asyncio.Task[Fetched] | None = None
+        self._failure: DeidError | None = None
+
+    async def start(self, listener: AssignmentListener) -> None:
+        """Check the topics, join the group, and wait up to the rebalance timeout for the first assignment.
+
+        Raises ``ConfigurationError`` if a topic is missing, no broker answers, or the broker rejects the connection.
+        """
+        limit_client_logging()
+        if problems := await check_topics(self._settings):
+            raise ConfigurationError("Kafka: " + "; ".join(problems))
+        self._listener, self._failure = listener, None
+        self._joined.clear()
+        self._consumer = make_consumer(self._settings)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                await run_to_completion(self._consumer.start())
+            self._subscribe(self._consumer)
+            await self._first_assignment(self._consumer)
+        except CLIENT_ERRORS as error:
+            await self.stop()
+            raise translate_error(error, "join the group", starting=True) from None
+        except DeidError:
+            await self.stop()
+            raise
+
+    async def poll(self, limit: int) -> Sequence[Record]:
+        """See ``Transport.poll``. Also raises the error of a failed rebalance."""
+        consumer, generation = self._consumer, self._generation
+        if consumer is None or limit < 1:
+            return []
+        self._raise_failure()
+        wanted = self._ready - self._paused
+        try:
+            consumer.raise_if_dead()
+            fetched = await self._fetch(consumer, wanted, limit)
+        except CLIENT_ERRORS as error:
+            raise translate_error(error, "read records") from None
+        except UnicodeDecodeError:
+            raise UnsafeError(await _describe_bad_header(consumer, wanted)) from None
+        if self._generation != generation:
+            return []  # fetched before a rebalance that has begun since
+        return [to_record(got) for some in fetched.values() for got in some]
+
+    def pause(self, stream: Partition) -> None:
+        """See ``Transport.pause``."""
+        self._paused.add(stream)
+        if self._consumer is not None and stream in self._ready:
+            self._consumer.pause(_topic_partition(stream))
+
+    def resume(self, stream: Partition) -> None:
+        """See ``Transport.resume``; wakes a waiting ``poll``."""
+        self._paused.discard(stream)
+        if self._consumer is not None and stream in self._ready:
+            self._consumer.resume(_topic_partition(stream))
+            self._wakeup.set()
+
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
+        """See ``Transport.commit``. After a ``TransientError`` call it again with the same batch."""
+        writer = self._writers.get(stream)
+        if writer is None:
+            raise AssignmentLostError(f"Kafka: {stream} is not assigned to this member")
+        if any(item.dead_letter is not None for item in batch):
+            # Sealing 50 MB takes a second, too long for the loop. A writer that closes meanwhile writes nothing.
+            messages = await asyncio.to_thread(to_messages, batch, self._settings, self._sealer)
+        else:
+            messages = to_messages(batch, self._settings, self._sealer)
+        try:
+            async with asyncio.timeout(self._settings.commit_timeout_ms / 1000):
+                await writer.commit(messages, position)
+        except TooLarge as error:
+            at, topic = error.message.offset, error.message.topic
+            text = str(translate_error(error, f"publish {stream}/{at} to {topic}"))
+            raise OversizeError(at, text) if topic in self._settings.routes.values() else UnsafeError(text) from None
+        except CLIENT_ERRORS as error:
+            ours = translate_error(error, f"commit {stream} up to {position}")
+            if isinstance(ours, AssignmentLostError):
+                await self._give_up_writer(writer)
+            raise ours from None
+        except AssignmentLostError:
+            await self._give_up_writer(writer)
+            raise
+
+    def lag(self, stream: Partition) -> int | None:
+        """See ``KnowsLag.lag``. Counts offsets, including those of transaction markers."""
+        writer = self._writers.get(stream)
+        if self._consumer is None or writer is None or stream not in self._ready:
+            return None
+        at = self._start_positions.get(stream) if writer.position is None else writer.position
+        end = self._consumer.highwater(_topic_partition(stream))
+        return None if end is None or at is None else max(0, end - at)
+
+    @property
+    def exhausted(self) -> bool:
+        """Never: a topic has no end."""
+        return False
+
+    async def stop(self) -> None:
+        """See ``Transport.stop``. Waits at most ten seconds for a broker that does not answer, less if cancelled."""
+        consumer, self._consumer = self._consumer, None
+        self._ready = frozenset()
+        self._wakeup.set()
+        try:
+            await self._close_writers()
+        except BaseException:
+            if consumer is not None:
+                await consumer.abandon()
+            raise
+        if consumer is not None:
+            await stop_consumer(consumer, _STOP_S)
+
+    # --- joining and polling
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        """Join the group, or give up all partitions and join again: a new subscription triggers a rebalance."""
+        self._ready = frozenset()
+        consumer.subscribe(list(self._settings.routes), listener=RebalanceListener(self._revoked, self._assigned))
+
+    async def _first_assignment(self, consumer: Consumer) -> None:
+        deadline = asyncio.get_running_loop().time() + self._settings.rebalance_timeout_ms / 1000
+        while not self._joined.is_set() and asyncio.get_running_loop().time() < deadline:
+            consumer.raise_if_dead()
+            await self._fetch(consumer, frozenset(), 1)  # raises the errors of the coordinator
+        self._raise_failure()
+
+    async def _fetch(self, consumer: Consumer, wanted: frozenset[Partition], limit: int) -> Fetched:
+        """Return the records of ``wanted`` that arrive within ``_POLL_S``; return early when woken. Loses none when
+        cancelled.
+        """
+        self._wakeup.clear()
+        partitions = [_topic_partition(stream) for stream in sorted(wanted)] or [_NOTHING]
+        call = consumer.getmany(*partitions, timeout_ms=int(_POLL_S * 1000), max_records=limit)
+        fetch = self._fetching = asyncio.create_task(call)
+        woken = asyncio.create_task(self._wakeup.wait())
+        try:
+            # ``getmany`` alone would wait without limit during a rebalance.
+            await asyncio.wait({fetch, woken}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            await cancel_and_wait(fetch)
+        except asyncio.CancelledError:
+            await cancel_and_wait(fetch)
+            self._seek_back(consumer, fetch)
+            raise
+        finally:
+            woken.cancel()
+            self._fetching = None
+        return {} if fetch.cancelled() else fetch.result()
+
+    def _seek_back(self, consumer: Consumer, fetch: "asyncio.Task[Fetched]") -> None:
+        if fetch.cancelled() or fetch.exception() is not None:
+            return
+        for tp, records in fetch.result().items():
+            if records and _stream(tp) in self._ready:
+                consumer.seek(tp, records[0].offset)
+
+    # --- rebalancing: called by the library's coordinator, which swallows exceptions
+
+    async def _revoked(self, _streams: list[Partition]) -> None:
+        self._ready = frozenset()
+        self._generation += 1
+        if self._fetching is not None:
+            await cancel_and_wait(self._fetching)  # no fetch spans two assignments
+        leaving, self._announced = self._announced, ()
+        try:
+            if self._listener is not None and leaving:
+                async with asyncio.timeout(self._settings.rebalance_timeout_ms / 1000):
+                    await self._listener.revoked(leaving)
+        except TimeoutError:
+            self._failure = TransientError("Kafka: the drain took longer than kafka.rebalance_timeout_ms")
+        except Exception as error:  # noqa: BLE001  the caller logs and swallows it: the next poll raises it
+            self._failure = _to_deid_error(error, "give up partitions")
+        finally:
+            await self._close_writers()
+            self._paused.clear()
+
+    async def _assigned(self, streams: list[Partition]) -> None:
+        consumer = self._consumer
+        if consumer is None or self._listener is None:
+            return
+        try:
+            # aiokafka sends no heartbeats meanwhile.
+            async with asyncio.timeout(self._settings.session_timeout_ms / 2000):
+                await self._open_writers(consumer, streams)
+            if streams:
+                self._announced = tuple(streams)
+                await self._listener.assigned(streams)
+        except Exception as error:  # noqa: BLE001  as above
+            self._failure = _to_deid_error(error, "take over partitions")
+        else:
+            self._ready = frozenset(streams)
+        self._wakeup.set()
+        self._joined.set()
+
+    async def _open_writers(self, consumer: Consumer, streams: list[Partition]) -> None:
+        opening = asyncio.Semaphore(_OPEN_AT_ONCE)
+        taking = [asyncio.create_task(self._open_writer(consumer, stream, opening)) for stream in streams]
+        try:
+            await asyncio.gather(*taking)
+        finally:
+            # A writer that opens slowly must not outlive a failed assignment: it would fence its own successor.
+            await asyncio.gather(*map(cancel_and_wait, taking))
+
+    async def _open_writer(self, consumer: Consumer, stream: Partition, opening: asyncio.Semaphore) -> None:
+        writer = make_writer(self._settings, stream, self._commit, self._aborted)
+        async with opening:
+            position = await writer.open()
+            if self._consumer is not consumer:
+                await writer.close()  # stopped meanwhile: nobody else would close it
+                raise AssignmentLostError("Kafka: the transport was stopped")
+            self._writers[stream] = writer
+            if position is None:
+                begin = await consumer.beginning_offsets([_topic_partition(stream)])
+                position = begin[_topic_partition(stream)]
+            self._start_positions[stream] = position
+            consumer.seek(_topic_partition(stream), position)
+
+    async def _commit(self, stream: Partition, position: int) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            raise AssignmentLostError("Kafka: the transport was stopped")
+        consumer.raise_if_not_member()
+        await consumer.commit({_topic_partition(stream): position})
+
+    def _aborted(self, stream: Partition, error: str) -> None:
+        self._telemetry.emit(TransactionAborted(stream.topic, stream.number, error))
+
+    async def _give_up_writer(self, writer: PartitionWriter) -> None:
+        """Write nothing more and trigger a rebalance, unless one is in progress."""
+        await writer.mark_lost()
+        if self._consumer is not None and self._ready:
+            self._subscribe(self._consumer)
+
+    def _raise_failure(self) -> None:
+        """Raise the error of a background call.
+
+        A transient error is raised once, together with a rebalance. Any other error is raised at every call.
+        """
+        failure = self._failure
+        if failure is None:
+            return
+        if isinstance(failure, TransientError) and self._consumer is not None:
+            self._failure = None
+            self._subscribe(self._consumer)
+        raise failure
+
+    async def _close_writers(self) -> None:
+        writers, self._writers = list(self._writers.values()), {}
+        await asyncio.gather(*(writer.close() for writer in writers))
+
+
+async def _describe_bad_header(consumer: Consumer, wanted: frozenset[Partition]) -> str:
+    """The message for a record whose header aiokafka cannot decode. It does not report the partition."""
+    places = [
+        f"{stream} from offset {await consumer.position(_topic_partition(stream))} on" for stream in sorted(wanted)
+    ]
+    return (
+        f"Kafka: a record has a header whose name is not UTF-8, in {' or '.join(places)}: find it with "
+        "kafka-console-consumer, save it, move the group past it with kafka-consumer-groups and start again"
+    )
+
+
+def _to_deid_error(error: Exception, doing: str) -> DeidError:
+    if isinstance(error, DeidError):
+        return error
+    if isinstance(error, CLIENT_ERRORS):
+        return translate_error(error, doing)
+    return UnsafeError(f"Kafka: {doing}: unexpected {type(error).__name__}")
+
+
+def _topic_partition(stream: Partition) -> TopicPartition:
+    return TopicPartition(stream.topic, stream.number)
+
+
+def _stream(tp: TopicPartition) -> Partition:
+    return Partition(tp.topic, tp.partition)

@@ -1,0 +1,209 @@
+"""The MLLP transport: receives HL7 v2 over MLLP and acknowledges a message (AA) only once its output is durable.
+
+The agent stores nothing. Until a message is in the sink or among the dead letters it belongs to its sender, who has no
+acknowledgment and sends it again. A crash therefore loses nothing, and a message that was delivered but not
+acknowledged arrives twice. When a connection closes, its uncommitted messages are dropped: otherwise they would be
+delivered after the messages that the sender sends over its next connection. An old discharge after a new admission
+causes harm.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from deid_agent.agent import UNSEALED, AssignmentListener, DeadLetterSealer, FinishedRecord, Partition, Record
+from deid_agent.config import FailureReply, MllpSettings
+from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError, UncertainCommitError, UnsafeError
+from deid_agent.telemetry import Telemetry
+from deid_agent.transport.folder.dead_letters import stage_dead_letter
+from deid_agent.transport.folder.files import StagedFiles
+from deid_agent.transport.mllp.connection import ConnectionSlot, ReplyQueue
+from deid_agent.transport.mllp.listener import MllpServer
+from deid_agent.transport.mllp.protocol import AckResult, RefusalCode
+from deid_agent.transport.sinks import Sink
+
+_POLL_S: Final = 0.5
+
+
+class MllpTransport:
+    """Implements ``Transport`` and ``KnowsLag``. Its partitions are connection slots, all assigned from the start.
+
+    Outputs go to ``sink``; refused messages go to the folder ``settings.dead_letters``, built by ``sealer``. If a
+    connection closes with uncommitted messages, its partition is revoked and assigned again.
+    """
+
+    def __init__(
+        self,
+        settings: MllpSettings,
+        sink: Sink,
+        *,
+        sealer: DeadLetterSealer = UNSEALED,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._settings = settings
+        self._sink = sink
+        self._dead_letters = settings.dead_letters.absolute()
+        self._sealer = sealer
+        self._wakeup = asyncio.Event()
+        self._server = MllpServer(settings, telemetry or Telemetry(), self._wakeup.set, self._connection_closed)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._listener: AssignmentListener | None = None
+        self._lock = 0
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"MllpTransport({self._settings.host}:{self.port} -> {self._sink!r})"
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._server.port
+
+    async def start(self, listener: AssignmentListener) -> None:
+        """Start the sink, then listen. Raises ``ConfigurationError`` if either fails."""
+        try:
+            self._dead_letters.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigurationError(f"mllp.dead_letters: {self._dead_letters}: {error.strerror}") from None
+        await self._sink.start()
+        self._listener = listener
+        await listener.assigned([slot.stream for slot in self._server.slots])
+        await self._server.start()
+
+    async def poll(self, limit: int) -> Sequence[Record]:
+        """See ``Transport.poll``."""
+        found = self._next(limit)
+        if not found and not self._stopped:
+            self._wakeup.clear()
+            try:
+                async with asyncio.timeout(_POLL_S):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                pass
+            found = self._next(limit)
+        return found
+
+    def _next(self, limit: int) -> list[Record]:
+        """Records of all slots. Each call begins with another slot."""
+        slots, found = self._server.slots, list[Record]()
+        self._lock = (self._lock + 1) % len(slots)
+        for slot in (*slots[self._lock :], *slots[: self._lock]):
+            found += slot.get(limit - len(found))
+        return found
+
+    def pause(self, stream: Partition) -> None:
+        """See ``Transport.pause``. A connection is no longer read once it has sent as much as it may."""
+        self._server.slots[stream.number].paused = True
+
+    def resume(self, stream: Partition) -> None:
+        """See ``Transport.resume``."""
+        self._server.slots[stream.number].paused = False
+        self._wakeup.set()
+
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
+        """See ``Transport.commit``. Each record is made durable and acknowledged before the next one.
+
+        Records that were committed before an error are not committed again when the call is repeated.
+        """
+        slot = self._server.slots[stream.number]
+        if any(item.record.coordinates.stream != stream for item in batch):
+            raise UnsafeError(f"{stream}: a batch up to {position} holds another's records")
+        for item in batch:
+            at = item.record.coordinates.offset
+            if at not in slot.taken:
+                continue
+            replies = slot.replies
+            if replies is None or replies.closed:
+                raise AssignmentLostError(
+                    f"MLLP: {item.record.coordinates}: its connection is closed; its sender still has it"
+                )
+            try:
+                await self._store(item)
+            except TransientError as error:
+                if isinstance(error, UncertainCommitError):
+                    slot.uncertain = at
+                if replies.leaving or time.monotonic() - (replies.since(at) or 0.0) >= self._settings.answer_s:
+                    self._fail_connection(slot, replies, RefusalCode.SINK)
+                    raise AssignmentLostError(f"{error}; its sender was informed") from None
+                raise
+            except asyncio.CancelledError:
+                slot.uncertain = at
+                raise
+            slot.taken.discard(at)
+            if item.dead_letter is None:
+                replies.answer(at, AckResult.ACCEPT)
+            else:
+                refused = AckResult(self._settings.refused[1])
+                replies.answer(at, refused, "" if refused is AckResult.ACCEPT else item.dead_letter.reason)
+
+    async def _store(self, item: FinishedRecord) -> None:
+        """Make one record durable."""
+        if item.output is not None:
+            await self._sink.deliver(item.record, item.output)
+        elif item.dead_letter is not None:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._write, item)
+            except OSError as error:
+                raise UnsafeError(
+                    f"mllp.dead_letters: writing to the folder failed ({error.strerror}): fix it and start again; "
+                    "nothing was lost"
+                ) from None
+
+    def _write(self, item: FinishedRecord) -> None:
+        if item.dead_letter is None:
+            return
+        staged = StagedFiles()
+        try:
+            stage_dead_letter(staged, self._dead_letters, self._sealer, item.record, item.dead_letter)
+            staged.publish()
+        finally:
+            staged.discard()
+
+    def lag(self, stream: Partition) -> int | None:
+        """See ``KnowsLag.lag``."""
+        return self._server.slots[stream.number].lag
+
+    @property
+    def exhausted(self) -> bool:
+        """Never: a sender may connect at any time."""
+        return False
+
+    async def stop(self) -> None:
+        """See ``Transport.stop``. Senders that wait are informed that nothing was done, unless a message may have been
+        delivered.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        self._wakeup.set()
+        try:
+            await self._server.stop(lambda slot, replies: self._fail_connection(slot, replies, RefusalCode.STOPPING))
+        finally:
+            self._thread.shutdown(wait=False)
+            async with asyncio.timeout(5.0):
+                await self._sink.stop()
+
+    def _fail_connection(self, slot: ConnectionSlot, replies: ReplyQueue, why: RefusalCode) -> None:
+        """Commit nothing more of this connection and report that to its sender.
+
+        Sends nothing if a message may have been delivered.
+        """
+        if slot.uncertain in slot.taken or self._settings.trouble is FailureReply.CLOSE:
+            replies.end()
+        else:
+            replies.fail(why)
+
+    async def _connection_closed(self, slot: ConnectionSlot) -> None:
+        """After a connection closed, drop its uncommitted messages: they must not follow what its sender sends next."""
+        slot.clear()
+        slot.replies = None
+        if not slot.taken or self._stopped or self._listener is None:
+            return
+        slot.reassigning = True
+        await self._listener.revoked([slot.stream])
+        slot.taken.clear()
+        slot.uncertain, slot.paused = -1, False
+        await self._listener.assigned([slot.stream])
+        slot.reassigning = False

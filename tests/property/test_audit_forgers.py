@@ -1,0 +1,192 @@
+"""A forger recomputes the chain, signs with another key or makes a head: without the signing key it is found."""
+
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.changed_trails import (
+    Trail,
+    codes,
+    lines_of_trail,
+    looked_at,
+    names,
+    often,
+    original,
+    seldom,
+)
+from support.trails import OTHER
+
+from deid_agent.audit.storage import (
+    START,
+    TAIL,
+    ChainPosition,
+    LineKind,
+    Signer,
+    chain_value,
+    encode_statement,
+    line_end,
+)
+
+
+def chained(trail: Trail) -> None:
+    """Every chain value as it must be for what stands there now: anybody can compute them."""
+    chain, count = START, 0
+    for name in names():
+        if name not in trail:
+            continue
+        for index, line in enumerate(trail[name]):
+            body = line[:-TAIL]
+            if body.startswith(b'{"kind":"segment"'):
+                body = replaced(body, b'"previous":"', chain + b'"')
+            chain = chain_value(chain, body)
+            trail[name][index] = body + line_end(chain)
+            count += 1
+
+
+def replaced(body: bytes, mark: bytes, new: bytes) -> bytes:
+    begin = body.index(mark) + len(mark)
+    return body[:begin] + new + body[begin + len(new) :]
+
+
+def checkpoints(trail: Trail) -> Iterator[tuple[str, int]]:
+    for name in names():
+        for index, line in enumerate(trail[name]):
+            if line.startswith(b'{"kind":"checkpoint"'):
+                yield name, index
+
+
+@often
+@given(lines_of_trail(least=2), st.booleans())
+def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_checkpoint(
+    where: tuple[str, int], key: bool
+) -> None:
+    name, index = where
+    rewritten = original()[name][index].replace(b'"outcome":"published"', b'"outcome":"suppressed"')
+    if rewritten == original()[name][index]:
+        return  # a checkpoint
+
+    def rewrite(trail: Trail) -> None:
+        trail[name][index] = rewritten
+        chained(trail)
+
+    report = looked_at(rewrite, key=key)
+    nearest = next(place for place in checkpoints({n: list(v) for n, v in original().items()}) if place > where)
+    first = report.faults[0]
+    assert (first.code, first.segment, first.line - 1) == ("SIGNATURE", *nearest)
+    assert "HEAD" in codes(report)
+
+
+@often
+@given(lines_of_trail(least=2), st.booleans())
+def test_checkpoints_signed_by_another_key_are_found(where: tuple[str, int], named: bool) -> None:
+    """The whole trail rewritten and signed anew: the key that is known shows it."""
+    name, index = where
+
+    def forge(trail: Trail) -> None:
+        del trail[name][index]
+        resigned(trail, OTHER, named=named)
+
+    report = looked_at(forge)
+    assert codes(report) & ({"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}) == (
+        {"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}
+    )
+    if named:
+        assert not looked_at(forge, key=False).faults, "without a key such a trail looks sound: that is what is told"
+
+
+def resigned(trail: Trail, signer: Signer, *, named: bool) -> None:
+    """Every line as an agent with this key would have written it."""
+    chain, count = START, 0
+    for name in names():
+        for index, line in enumerate(trail[name]):
+            body = line[:-TAIL]
+            if body.startswith(b'{"kind":"segment"'):
+                body = replaced(body, b'"previous":"', chain + b'"')
+                begin, end = body.index(b'"lines":'), body.index(b',"previous"')
+                body = body[:begin] + b'"lines":%d' % count + body[end:]
+                if named:
+                    body = replaced(body, b'"public_key":"', signer.public.encode())
+            elif body.startswith(b'{"kind":"checkpoint"'):
+                body = signer.sign(encode_statement(LineKind.CHECKPOINT, ChainPosition(count, chain), 1))
+            chain = chain_value(chain, body)
+            trail[name][index] = body + line_end(chain)
+            count += 1
+    trail["head.json"] = [signer.sign(encode_statement(LineKind.HEAD, ChainPosition(count, chain), 1)) + b"}\n"]
+
+
+@seldom
+@given(st.data())
+def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data: st.DataObject) -> None:
+    whole = {name: list(lines) for name, lines in original().items()}
+    name, index = data.draw(st.sampled_from(list(checkpoints(whole))[:-1]))
+
+    def cut(trail: Trail) -> None:
+        del trail[name][index + 1 :]
+        for later in names():
+            if later > name:
+                del trail[later]
+
+    def with_its_checkpoint(trail: Trail) -> None:
+        cut(trail)
+        trail["head.json"] = [trail[name][index]]
+
+    def without_head(trail: Trail) -> None:
+        cut(trail)
+        del trail["head.json"]
+
+    assert codes(looked_at(cut)) == {"TRUNCATED"}
+    assert codes(looked_at(with_its_checkpoint)) == {"HEAD"}
+    kept = original()["head.json"][0]
+    assert "TRUNCATED" in codes(looked_at(without_head, kept=kept))
+    faults = looked_at(without_head).faults
+    if (name, index) == (names()[0], 1):
+        assert not faults, "no entry is left that a head would have to stand for; a kept head shows it"
+    else:
+        assert [str(fault.code) for fault in faults] == ["HEAD"]
+
+
+@often
+@given(st.data())
+def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data: st.DataObject) -> None:
+    """The trail cut anywhere, and any head for it: of any line, unsigned, signed by another key or by a checkpoint."""
+    whole = {name: list(lines) for name, lines in original().items()}
+    name, index = data.draw(lines_of_trail())
+    chains = [line[-67:-3] for each in names() for line in whole[each]]
+    count = data.draw(st.integers(-1, len(chains) + 1))
+    chain = chains[count - 1] if 0 < count <= len(chains) else START
+    body = encode_statement(LineKind.HEAD, ChainPosition(count, chain), 1)
+    at = data.draw(st.sampled_from(list(checkpoints(whole))))
+    theirs = b',"signature":' + whole[at[0]][at[1]].partition(b',"signature":')[2][:-TAIL]
+    head = data.draw(st.sampled_from([body, OTHER.sign(body), body + theirs])) + b"}\n"
+
+    def forge(trail: Trail) -> None:
+        del trail[name][index + 1 :]
+        for later in names():
+            if later > name:
+                del trail[later]
+        trail["head.json"] = [head]
+
+    report = looked_at(forge, started=False)
+    assert "HEAD" in codes(report)
+
+
+@seldom
+@given(st.data())
+def test_a_head_of_an_earlier_segment_is_too_old_once_the_last_one_has_an_entry(data: st.DataObject) -> None:
+    """Signed by the true key: for a start and for verify alike it is right for a crash before the first entry alone."""
+    from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
+
+    last = names()[-1]
+    name = data.draw(st.sampled_from(names()[:-1]))
+    kept = data.draw(st.integers(1, len(original()[last])))
+    chains = [line[-67:-3] for each in names() if each <= name for line in original()[each]]
+    head = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(len(chains), chains[-1]), 1)) + b"}\n"
+
+    def crash(trail: Trail) -> None:
+        del trail[last][kept:]
+        trail["head.json"] = [head]
+
+    before_an_entry = kept <= 2 and name == names()[-2]
+    report = looked_at(crash, started=before_an_entry)
+    assert codes(report) == (set() if before_an_entry else {"HEAD"})
+    assert not looked_at(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"

@@ -1,0 +1,83 @@
+"""A trail of some hundred entries, and what verify reports after a change to its lines."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from support.trails import TRUSTED, entry, written
+
+from deid_agent.audit.reading import TrailReport, verify_trail
+from deid_agent.audit.trail import TrailSettings, examine_trail
+from deid_agent.model.errors import ConfigurationError
+
+ENTRIES = 300
+REMARKS = b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2}]'
+often = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+seldom = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@cache
+def original() -> dict[str, tuple[bytes, ...]]:
+    """A trail of some hundred entries over several segments: the lines of each file."""
+    folder = Path(mkdtemp())
+    batches = [[entry(n * 3 + k, n % 2, remarks=REMARKS) for k in range(3)] for n in range(ENTRIES // 3)]
+    asyncio.run(written(folder / "audit", batches, TrailSettings(checkpoint_s=3600, segment_bytes=30_000)))
+    files = {path.name: path.read_bytes() for path in (folder / "audit").iterdir() if path.name != "lock"}
+    shutil.rmtree(folder)
+    return {name: tuple(data.splitlines(keepends=True)) for name, data in files.items()}
+
+
+Trail = dict[str, list[bytes]]
+"""Lines by file, for a test to change."""
+
+
+def names() -> list[str]:
+    return sorted(name for name in original() if name.endswith(".jsonl"))
+
+
+def looked_at(
+    change: Callable[[Trail], object], *, key: bool = True, kept: bytes | None = None, started: bool | None = None
+) -> TrailReport:
+    """What verify says of the trail after the change; ``started`` is whether an agent goes on with it."""
+    with TemporaryDirectory() as where:
+        trail = {name: list(lines) for name, lines in original().items()}
+        change(trail)
+        folder = Path(where) / "audit"
+        folder.mkdir()
+        for name, lines in trail.items():
+            (folder / name).write_bytes(b"".join(lines))
+        head = None
+        if kept is not None:
+            head = Path(where) / "kept.json"
+            head.write_bytes(kept)
+        if started is not None:
+            assert started == goes_on(folder)
+        return verify_trail(folder, TRUSTED if key else None, head)
+
+
+def goes_on(folder: Path) -> bool:
+    try:
+        examine_trail(folder)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def codes(report: TrailReport) -> set[str]:
+    return {str(fault.code) for fault in report.faults}
+
+
+def at(report: TrailReport, name: str) -> set[int]:
+    return {fault.line for fault in report.faults if fault.segment == name and fault.line}
+
+
+@st.composite
+def lines_of_trail(draw: st.DrawFn, least: int = 0) -> tuple[str, int]:
+    """A segment and the index of a line in it."""
+    name = draw(st.sampled_from(names()))
+    return name, draw(st.integers(least, len(original()[name]) - 1))

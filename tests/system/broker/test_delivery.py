@@ -1,0 +1,297 @@
+"""Nothing lost, nothing doubled, order kept: through rebalances, fencing, cut transactions and lost answers."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
+from support.kafka_broker import Cluster
+from support.kafka_world import Copier, KafkaWorld, copied, read, started, started_with_records, take, until
+from support.marks import MARKS
+from support.transport_contract import Given, Member, numbered, refused
+
+from deid_agent.agent.ports import Coordinates, FinishedRecord, Partition, Record
+from deid_agent.config import Delivery
+from deid_agent.model.errors import OversizeError, TransientError
+from deid_agent.telemetry.metrics import TXN_ABORTS
+from deid_agent.transport.kafka.producer import TransactionalWriter
+from deid_agent.transport.kafka.source import KafkaTransport
+
+pytestmark = pytest.mark.broker
+
+
+def many(count: int, partition: int) -> list[Given]:
+    return [Given(b"%d:%05d" % (partition, n), b"key-%d" % n) for n in range(count)]
+
+
+async def assert_each_once_in_order(world: KafkaWorld, partitions: int, count: int) -> None:
+    found = await read(world.cluster.bootstrap, world.out)
+    for number in range(partitions):
+        values = [m.value for m in found if m.partition == number]
+        assert values == [g.payload for g in many(count, number)]
+    assert len(found) == partitions * count
+
+
+def end_of(records: Sequence[Record]) -> int:
+    return records[-1].coordinates.offset + 1
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+async def test_a_thousand_messages_over_three_partitions(cluster: Cluster, delivery: Delivery) -> None:
+    world = await KafkaWorld(cluster, delivery).create(partitions=3)
+    for number in range(3):
+        await world.fill(many(334, number), number)
+    copier = Copier(world.transport())
+    await copier.transport.start(copier)
+    await copier.run(lambda: copier.finished >= 1002)
+    await assert_each_once_in_order(world, 3, 334)
+    await world.close()
+
+
+async def test_members_come_and_go_without_a_loss_or_a_double(world: KafkaWorld) -> None:
+    await world.create(partitions=4)
+    for number in range(4):
+        await world.fill(many(300, number), number)
+    first, second, third = (Copier(world.transport(), batch=7) for _ in range(3))
+
+    def finished() -> int:
+        return first.finished + second.finished + third.finished
+
+    async def member(copier: Copier, begin: int, end: int) -> None:
+        await until(lambda: finished() >= begin)
+        await copier.transport.start(copier)
+        await copier.run(lambda: finished() >= end)
+        await copier.transport.stop()
+
+    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+        group.create_task(member(first, 0, 900))
+        group.create_task(member(second, 50, 1200))
+        group.create_task(member(third, 150, 1200))
+    assert min(first.finished, second.finished, third.finished) > 0
+    assert [what for what, _ in first.told[:2]] == ["assigned", "revoked"]
+    await assert_each_once_in_order(world, 4, 300)
+
+
+async def test_a_fenced_member_writes_nothing_and_the_new_owner_goes_on(world: KafkaWorld) -> None:
+    await world.create()
+    await world.fill(numbered(6))
+    member = Member()
+    zombie = world.transport()
+    await zombie.start(member)
+    records = await take(zombie, 6)
+    owner = TransactionalWriter(world.settings, world.stream)
+    assert await owner.open() is None
+    await owner.commit([], 2)
+    batch = [copied(r) for r in records[:3]]
+    with pytest.raises(TransientError, match="ProducerFenced"):
+        await zombie.commit(world.stream, batch, 3)
+    with pytest.raises(TransientError):
+        await zombie.commit(world.stream, batch, 3)
+    await owner.close()
+    # The group rebalances. Here the same member gets the partition again, and starts at the former owner's position.
+    again = await take(zombie, 4)
+    assert [r.coordinates.offset for r in again] == [2, 3, 4, 5]
+    assert member.told == ["assigned", "revoked", "assigned"]
+    assert await world.outputs() == []
+    await zombie.commit(world.stream, [copied(r) for r in again], 6)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(6)[2:]]
+
+
+async def test_a_position_moved_by_another_owner_is_never_written_over(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, records = await started_with_records(world, 4)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, [copied(r) for r in records[:3]], 3)
+    other = TransactionalWriter(world.settings, world.stream)
+    await other.open()
+    await other.commit([], 2)
+    await other.close()
+    with pytest.raises(TransientError, match="another owner"):
+        await transport.commit(world.stream, [copied(r) for r in records[:3]], 3)
+    assert await world.outputs() == []
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, *, before: bool) -> None:
+    """The next call of this method of a producer ends in a lost connection, before or after it did its work."""
+    real = getattr(AIOKafkaProducer, name)
+
+    async def fail(*arguments: object, **options: object) -> None:
+        monkeypatch.setattr(AIOKafkaProducer, name, real)
+        if not before:
+            await real(*arguments, **options)
+        raise KafkaConnectionError
+
+    monkeypatch.setattr(AIOKafkaProducer, name, fail)
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
+    """Calls of this method of a producer never return; the event is set at the first."""
+    reached = asyncio.Event()
+
+    async def wait(*_arguments: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(AIOKafkaProducer, name, wait)
+    return reached
+
+
+async def test_a_transaction_that_is_given_up_is_counted(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create()
+    await world.fill(numbered(1))
+    transport = world.transport()
+    counted = transport._telemetry.registry
+    await transport.start(Member())
+    (record,) = await take(transport, 1)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, [copied(record)], 1)
+    assert counted.value(TXN_ABORTS) == 1
+    await transport.commit(world.stream, [copied(record)], 1)
+    assert counted.value(TXN_ABORTS) == 1
+
+
+async def test_a_batch_cut_off_before_its_commit_is_sent_again_and_seen_once(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, records = await started_with_records(world, 3)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    batch = [copied(r) for r in records]
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, batch, 3)
+    assert await world.outputs() == []
+    await transport.commit(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+    sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
+    assert len(sent) == 6, "the first attempt was to reach the broker, or this test shows nothing"
+
+
+async def test_a_commit_whose_answer_got_lost_is_not_repeated(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, records = await started_with_records(world, 3)
+    batch = [copied(r) for r in records]
+    fail_once(monkeypatch, "commit_transaction", before=False)
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, batch, 3)
+    await transport.commit(world.stream, batch, 3)
+    await transport.commit(world.stream, batch, 3)
+    sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
+    assert [m.value for m in sent] == [g.payload for g in numbered(3)]
+
+
+async def test_a_member_that_died_before_its_commit_leaves_its_records_to_the_next(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, records = await started_with_records(world, 4)
+    await first.commit(world.stream, [copied(records[0])], 1)
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await first.commit(world.stream, [copied(r) for r in records[1:]], 4)
+    await first.stop()
+    second = Copier(world.transport())
+    await second.transport.start(second)
+    await second.run(lambda: second.finished == 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(4)]
+
+
+async def test_a_cancelled_settle_can_be_repeated(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport, records = await started_with_records(world, 3)
+    batch = [copied(r) for r in records]
+    with monkeypatch.context() as patch:
+        reached = hang(patch, "commit_transaction")
+        task = asyncio.create_task(transport.commit(world.stream, batch, 3))
+        async with asyncio.timeout(10):
+            await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await transport.commit(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_rest(
+    cluster: Cluster, delivery: Delivery
+) -> None:
+    """aiokafka's commit waits for the sends but does not mind their errors. The broker refuses whole batches."""
+    world = KafkaWorld(cluster, delivery)
+    await world.cluster.create_topic(world.out, 1, {"max.message.bytes": "2000"})
+    await world.cluster.create_topic(world.name, 1)
+    await world.cluster.create_topic(world.settings.dead_letter_topic(world.name), 1)
+    await world.fill([*many(40, 0), Given(bytes(range(256)) * 20), *many(40, 0)])
+    transport = await started(world)
+    records = await take(transport, 81)
+    batch = [copied(r) for r in records]
+
+    async def finished(these: Sequence[FinishedRecord]) -> None:
+        while True:
+            try:
+                return await transport.commit(world.stream, these, 81)
+            except TransientError:
+                continue
+
+    async with asyncio.timeout(20):
+        with pytest.raises(OversizeError, match=r"/0/40 to .*max\.message\.bytes") as caught:
+            await finished(batch)
+        assert caught.value.offset == 40
+        if delivery is Delivery.EXACTLY_ONCE:
+            assert await world.outputs() == []
+        await finished([*batch[:40], refused(records[40]), *batch[41:]])
+    found = [o.payload for o in await world.outputs()]
+    if delivery is Delivery.EXACTLY_ONCE:
+        assert found == [g.payload for g in many(40, 0)] * 2
+    assert set(found) == {g.payload for g in many(40, 0)}
+    assert {dead_letter.headers["deid-id"] for dead_letter in await world.dead_letters()} == {
+        MARKS.id_of(Coordinates(world.name, 0, 40)).encode()
+    }
+    await world.close()
+
+
+async def test_at_least_once_does_not_send_again_what_was_acknowledged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await KafkaWorld(cluster, Delivery.AT_LEAST_ONCE).create()
+    await world.fill(numbered(3))
+    transport = await started(world)
+    records = await take(transport, 3)
+    real = KafkaTransport._commit
+
+    async def fail(self: KafkaTransport, stream: Partition, position: int) -> None:
+        monkeypatch.setattr(KafkaTransport, "_commit", real)
+        raise KafkaConnectionError
+
+    transport._writers[world.stream]._commit = fail.__get__(transport)  # type: ignore[attr-defined]
+    batch = [copied(r) for r in records]
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, batch, 3)
+    transport._writers[world.stream]._commit = transport._commit  # type: ignore[attr-defined]
+    await transport.commit(world.stream, batch, 3)
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
+    await world.close()
+
+
+async def test_two_settles_of_one_partition_at_once_take_turns(world: KafkaWorld) -> None:
+    transport, records = await started_with_records(world, 4)
+    batch = [copied(r) for r in records]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(transport.commit(world.stream, batch[:2], 2))
+        group.create_task(transport.commit(world.stream, batch, 4))
+        group.create_task(transport.commit(world.stream, batch, 4))
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(4)]
+
+
+async def test_stop_ends_a_settle_at_once(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport, records = await started_with_records(world, 1)
+    batch = [copied(r) for r in records]
+    reached = hang(monkeypatch, "commit_transaction")
+    committing = asyncio.create_task(transport.commit(world.stream, batch, 1))
+    async with asyncio.timeout(10):
+        await reached.wait()
+    await transport.stop()
+    async with asyncio.timeout(2):
+        with pytest.raises(TransientError, match="given up"):
+            await committing

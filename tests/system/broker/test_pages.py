@@ -1,0 +1,44 @@
+"""The commands of the how-to pages that need Kafka, on a real broker."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.kafka_broker import KafkaBroker
+from support.pages import Kind, Shell, is_alike, steps, walk
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
+STAND_INS = ROOT / "tests" / "support" / "kafka_programs.py"
+PAGES = [page for page in sorted(DOCS.glob("*.md")) if any(step.kind is Kind.BROKER for step in steps(page))]
+PROGRAMS = ("kafka-topics.sh", "kafka-console-producer.sh", "kafka-console-consumer.sh")
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with stand-ins for the programs of a Kafka distribution."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in PROGRAMS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_INS} {name} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_shows_what_its_commands_print(
+    page: Path, programs: Path, own_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shell = Shell(folder, own_broker.bootstrap)
+    try:
+        for step, code, told in walk(page, shell, folder, broker=True):
+            assert is_alike(told, step.shown), f"{step.text}\n--- told\n{told}\n--- shown\n{step.shown}"
+            assert code == 0, (step.text, told)
+    finally:
+        shell.close()

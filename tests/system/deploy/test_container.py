@@ -1,0 +1,89 @@
+"""Static checks of the Containerfile. tests/system/wheel/test_image.py runs its steps."""
+
+import re
+from fnmatch import fnmatch
+
+from support.manifests import DEPLOY, ROOT, containerfile, labels_of
+
+from deid_agent import __version__
+
+STEPS = containerfile()
+LAST = max(step.stage for step in STEPS)
+
+
+def only(name: str) -> str:
+    """The value of an instruction that occurs once in the last stage."""
+    (step,) = (step for step in STEPS if step.stage == LAST and step.name == name)
+    return step.value
+
+
+def test_two_stages_on_one_base_that_is_pinned() -> None:
+    (base,) = (step.value.split("=", 1)[1] for step in STEPS if step.stage == -1)
+    assert re.fullmatch(r"python:3\.1[123](\.\d+)?-slim-\w+", base), base
+    assert [step.value.split()[0] for step in STEPS if step.name == "FROM"] == ["${PYTHON}"] * 2
+
+
+def test_it_runs_as_a_number_that_is_not_root() -> None:
+    user, group = only("USER").split(":")
+    assert int(user) >= 1000 and int(group) >= 1000
+    assert f"--owner={user} --group={group}" in only("RUN"), "its folder is its own"
+
+
+def test_entry_and_health_check_need_no_shell() -> None:
+    steps = {step.name: step for step in STEPS if step.stage == LAST}
+    assert steps["ENTRYPOINT"].words == ["/opt/deid-agent/bin/deid-agent"]
+    assert steps["CMD"].words == ["run", "--config", "/etc/deid-agent/agent.toml"]
+    options, _, command = steps["HEALTHCHECK"].value.partition(" CMD ")
+    assert command == '["/opt/deid-agent/bin/python", "-m", "deid_agent.probe"]'
+    assert "--timeout=5s" in options and "--retries=3" in options
+    assert only("STOPSIGNAL") == "SIGTERM"
+
+
+def test_one_folder_is_written_to() -> None:
+    (volume,) = (step for step in STEPS if step.name == "VOLUME")
+    assert volume.words == [only("WORKDIR")]
+    names = [step.name for step in STEPS if step.stage == LAST]
+    assert names.index("RUN") < names.index("VOLUME"), "what is done to a volume later is lost"
+
+
+def test_it_says_what_it_is() -> None:
+    (label,) = (labels_of(step) for step in STEPS if step.name == "LABEL")
+    told = {name.removeprefix("org.opencontainers.image."): value for name, value in label.items()}
+    assert told["version"] == __version__ and told["licenses"] == "Apache-2.0" and told["title"] == "deid-agent"
+
+
+def test_nothing_is_installed_that_the_lock_does_not_name() -> None:
+    fetched = [step.value for step in STEPS if step.name == "RUN" and "pip" in step.value]
+    assert fetched and all("--no-index" in line or "--require-hashes" in line for line in fetched)
+    assert not [line for line in fetched if re.search(r"\b(curl|wget|apt-get|git)\b", line)]
+
+
+def test_no_secret_is_built_in() -> None:
+    for step in STEPS:
+        if step.name in {"ARG", "ENV", "COPY", "ADD"}:
+            assert not re.search(r"key|secret|password|token", step.value, re.IGNORECASE), step
+    assert not [step for step in STEPS if step.name == "ADD"]
+
+
+def test_only_what_is_copied_is_sent() -> None:
+    """The list excludes everything first, and then includes the files that the build copies."""
+    assert (ROOT / ".dockerignore").read_bytes() == (ROOT / ".containerignore").read_bytes()
+    lines = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert lines[0] == "*"
+    let_in = {line[1:] for line in lines if line[0] == "!"}
+    copied = set()
+    for step in STEPS:
+        if step.name == "COPY" and "--from" not in step.value:
+            copied.update(step.value.split()[:-1])
+    assert copied == let_in
+    assert all((ROOT / name).exists() for name in copied)
+    left_out = [line for line in lines[1:] if line[0] != "!"]
+    assert (
+        any(fnmatch("rules/dead-letters.key", line.removeprefix("**/")) for line in left_out) or "**/*.key" in left_out
+    )
+
+
+def test_version_is_one_everywhere() -> None:
+    for path in ("Containerfile", "compose.yaml", "helm/deid-agent/Chart.yaml", "kubernetes/sidecar.yaml"):
+        text = (DEPLOY / path).read_text("utf-8")
+        assert f"deid-agent:{__version__}" in text or f"appVersion: {__version__}" in text, path

@@ -1,0 +1,159 @@
+"""The inside of a worker: it outlives neither its parent nor its limit, and signals are not its business."""
+
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import pytest
+from support.jobs import Grouped, plain
+
+from deid_agent.agent.job import Factory, Job
+from deid_agent.agent.worker_process import SIZE, Frame, FrameKind, encode_job, pack_frame, run_worker, unpack_frame
+
+PATIENCE_S = 60.0
+Pair = tuple[socket.socket, SpawnProcess]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with worker(plain, 1) as pair:
+        yield pair
+
+
+@contextmanager
+def worker(factory: Factory, most: int) -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE_S)
+    process = multiprocessing.get_context("spawn").Process(target=run_worker, args=(theirs, factory, 0.3))
+    process.start()
+    theirs.close()
+    try:
+        assert read(ours) == Frame(FrameKind.READY, most)
+        yield ours, process
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
+
+
+def read(sock: socket.socket) -> Frame:
+    (size,) = SIZE.unpack(sock.recv(SIZE.size, socket.MSG_WAITALL))
+    return unpack_frame(sock.recv(size, socket.MSG_WAITALL))
+
+
+def test_it_ends_when_its_parent_closes(pair: Pair) -> None:
+    ours, process = pair
+    ours.close()
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+
+
+def test_it_ignores_the_signals_of_its_group(pair: Pair) -> None:
+    ours, process = pair
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGTERM)
+    ours.sendall(pack_frame(encode_job(1, Job(b"a"))))
+    assert read(ours).number == 1
+
+
+def test_an_orphan_at_work_is_ended_by_the_kernel(pair: Pair) -> None:
+    ours, process = pair
+    ours.sendall(pack_frame(encode_job(1, Job(b"hang"))))
+    process.join(PATIENCE_S)
+    assert process.exitcode == -signal.SIGALRM
+
+
+def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
+    ours, process = pair
+    ours.sendall(SIZE.pack(30) + b"\x01" * 30)
+    process.join(PATIENCE_S)
+    assert process.exitcode == 1
+    assert capfd.readouterr().err == ""
+
+
+def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
+    """So that whoever is left without an answer knows that none of it can be blamed."""
+    with worker(Grouped(tmp_path / "log"), 16) as (ours, process):
+        ours.sendall(
+            b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate([b"a", b"b", b"c"], 1))
+        )
+        assert read(ours) == Frame(FrameKind.BATCH, 3)
+        assert [read(ours).number for _ in range(3)] == [1, 2, 3]
+        ours.sendall(b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate([b"hang", b"b"], 4)))
+        assert read(ours) == Frame(FrameKind.BATCH, 2)
+        process.join(PATIENCE_S)
+        assert process.exitcode == -signal.SIGALRM
+
+
+def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
+    """A larger job goes alone, unannounced, and one that can be blamed."""
+    large = b"x" * (1 << 15)
+    told: list[int] = []
+    with worker(Grouped(tmp_path / "log"), 16) as (ours, _):
+        for payloads, answers in (([b"a", b"b", large], 4), ([large], 1), ([b"c"] * 21, 23)):
+            ours.sendall(b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate(payloads)))
+            frames = [read(ours) for _ in range(answers)]
+            told += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
+    assert told == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+
+
+def test_a_callable_of_one_job_does_one_after_another(pair: Pair) -> None:
+    ours, _ = pair
+    ours.sendall(b"".join(pack_frame(encode_job(n, Job(b"a"))) for n in range(3)))
+    assert [read(ours).kind for _ in range(3)] == [FrameKind.PROCESSED] * 3
+
+
+PARENT = """
+import asyncio, os, sys
+from support.jobs import Grouped, plain
+from deid_agent.agent.ports import Coordinates, Record
+from deid_agent.agent.worker_pool import WorkerPool
+from deid_agent.telemetry.emit import Telemetry
+
+async def main():
+    pool = WorkerPool(plain, 1, Telemetry())
+    await pool.start()
+    serving = asyncio.create_task(pool.serve())
+    def done(record, completed):
+        print(completed.result.payload.decode(), flush=True)
+        if sys.argv[1] == "crash":
+            os.kill(os.getpid(), 9)
+        serving.cancel()
+    pool.submit(Record(Coordinates("t", 0, 0), b"pid"), done)
+    await serving
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("ending", ["crash", "exit"])
+def test_no_worker_is_left_behind(tmp_path: Path, ending: str) -> None:
+    """Neither if the parent is killed nor if it exits without stopping its pool."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        [sys.executable, str(script), ending], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        try:
+            gone = os.pidfd_open(worker)
+        except ProcessLookupError:
+            return
+        assert select.select([gone], [], [], PATIENCE_S)[0]
+        os.close(gone)
+        assert parent.wait(PATIENCE_S) == (-signal.SIGKILL if ending == "crash" else 0)

@@ -1,0 +1,59 @@
+"""What the parts are told, out of an operator's settings."""
+
+from pathlib import Path
+
+import pytest
+
+from deid_agent.cli import service as wire
+from deid_agent.config import load_settings
+from deid_agent.transport.kafka import kafka_options
+
+KAFKA = """
+transport = "kafka"
+[agent]
+drain_s = {drain_s}
+[kafka]
+bootstrap_servers = "localhost:9092"
+[kafka.routes]
+"in" = "out"
+[dead_letters]
+plain = true
+[audit]
+path = "audit"
+"""
+
+
+@pytest.mark.parametrize(("drain_s", "rebalance_ms"), [(5.0, 60_000), (20.0, 60_000), (300.0, 600_000)])
+def test_a_group_waits_longer_than_a_member_drains(tmp_path: Path, drain_s: float, rebalance_ms: int) -> None:
+    """Else it throws out the member that drains, whose work is then done twice."""
+    path = tmp_path / "agent.toml"
+    path.write_text(KAFKA.format(drain_s=drain_s))
+    assert kafka_options(load_settings(path)).rebalance_timeout_ms == rebalance_ms
+
+
+MLLP = """
+transport = "mllp"
+output = "kafka"
+[agent]
+batch = 10
+[mllp]
+dead_letters = "letters"
+[kafka]
+bootstrap_servers = "localhost:9092"
+[kafka.routes]
+"mllp" = "out"
+[dead_letters]
+plain = true
+[audit]
+path = "audit"
+"""
+
+
+def test_a_settle_may_take_as_long_as_its_outputs_one_by_one(tmp_path: Path) -> None:
+    """Each may wait for one of another sender first. What takes longer than that stops the agent."""
+    path = tmp_path / "agent.toml"
+    path.write_text(MLLP)
+    settings = load_settings(path)
+    longest_s = kafka_options(settings).longest_s
+    assert longest_s >= 30
+    assert wire._runner_settings(settings).commit_timeout_s == 60 + 10 * 2 * longest_s

@@ -1,0 +1,80 @@
+"""The shipped token model: what it finds in made notes, and what any text may expect of it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deid_agent.model.phi import PhiType
+from deid_agent.model.spans import is_disjoint
+from deid_agent.model.text import Document
+from deid_agent.nlp.crf import load_crf
+from deid_agent.nlp.crf_taggers import LOW_CONFIDENCE, TOKEN_SOURCE, TokenCrf
+from deid_agent.recognize.registry import load_rules, load_tagger
+from deid_agent.recognize.resolve import Profile
+from deid_agent.recognize.tagger import Tagger
+from deid_agent.rules.dictionaries import Dictionaries
+
+ROOT = Path(__file__).resolve().parents[3]
+RULES = load_rules(ROOT / "rules")
+NOTE = """Pt was brought in by her neighbor Halvard Quiggins from the bakery. Works nights as a welder for
+Tarrant Steel, lives in Dubuque, Iowa with husband Osric. Spoke w Ingeborg at Mercy Ridge re: f/u Tues.
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> TokenCrf:
+    return TokenCrf(load_crf(ROOT / "models", "token"), Dictionaries.load(ROOT / "rules"))
+
+
+def _found(tagger: Tagger, text: str) -> dict[str, PhiType]:
+    return {text[span.start : span.end]: span.type for span in tagger.find(Document(text))}
+
+
+def test_hybrid_finds_what_no_rule_has_a_cue_for() -> None:
+    hybrid = load_tagger(RULES, ROOT / "models", "hybrid", Profile.BALANCED)
+    rules = load_tagger(RULES, ROOT / "models", "rules", Profile.BALANCED)
+    found = _found(hybrid, NOTE)
+    assert found["Halvard Quiggins"] is PhiType.PATIENT
+    assert found["welder"] is PhiType.PROFESSION
+    assert found["Iowa"] is PhiType.STATE
+    assert found["Tues"] is PhiType.DATE
+    assert len(found) > len(_found(rules, NOTE))
+
+
+def test_recall_finds_no_less_than_balanced() -> None:
+    taggers = [load_tagger(RULES, ROOT / "models", "hybrid", p) for p in (Profile.BALANCED, Profile.RECALL)]
+    few, many = (
+        {at for span in tagger.find(Document(NOTE)) for at in range(span.start, span.end)} for tagger in taggers
+    )
+    assert few <= many
+
+
+def test_weak_findings_are_beside_the_sure_ones(model: TokenCrf) -> None:
+    spans = list(model.propose(Document(NOTE), ()))
+    assert {span.source for span in spans} <= {TOKEN_SOURCE, LOW_CONFIDENCE}
+    assert is_disjoint(sorted(spans, key=lambda span: span.start))
+    assert list(TokenCrf(model.model, model.dictionaries, threshold=1.0).propose(Document(NOTE), ())) == [
+        span for span in spans if span.source == TOKEN_SOURCE
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
+def test_spans_lie_inside_whatever_the_text(text: str, model: TokenCrf) -> None:
+    for span in model.propose(Document(text), ()):
+        assert 0 <= span.start < span.end <= len(text)
+
+
+def test_a_text_of_a_million_characters_is_read(model: TokenCrf) -> None:
+    """One word, and many: memory and time stay in proportion, since a chain is cut into pieces."""
+    for text in ("x" * 1_000_000, "ab " * 100_000):
+        assert all(span.end <= len(text) for span in model.propose(Document(text), ()))
+
+
+def test_documents_together_are_read_as_each_alone(model: TokenCrf) -> None:
+    """No document sees another, however short: between them stand edges, and long ones make batches."""
+    texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
+    asked = [(Document(text), ()) for text in texts]
+    assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]

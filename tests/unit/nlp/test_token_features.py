@@ -1,0 +1,21 @@
+"""Columns of tokens in their two forms."""
+
+from pathlib import Path
+
+from deid_agent.model.text import Document
+from deid_agent.nlp.token_features import TOKEN_FEATURES, IndexedFeature, TokenFeatures
+from deid_agent.rules.dictionaries import Dictionaries
+
+RULES = Path(__file__).resolve().parents[3] / "rules"
+
+
+def test_what_is_made_once_for_each_word_or_list_is_the_column() -> None:
+    dictionaries = Dictionaries.load(RULES)
+    view = TokenFeatures(
+        Document("Dr. Okafor saw Ada Okafor in Iowa, seen 3/4/2019 in Iowa City by Okafor"), (), dictionaries
+    )
+    for name in TOKEN_FEATURES:
+        compact = view.indexed_feature(name)
+        if isinstance(compact, IndexedFeature):
+            compact = [compact.values[at] for at in compact.index]
+        assert list(compact) == list(view.feature(name)), name
