@@ -197,5 +197,6 @@ class _WatchedModel:
             return
         for doc, first in asked:
             if doc.tokens:
-                phi = self.model.predict(TokenFeatures(doc, first, self.model.dictionaries), low_confidence=True).phi
+                _, prediction = self.model.predict(doc, first)
+                phi = prediction.phi
                 self.watch.read[doc.text] = (doc, [] if phi is None else [float(p) for p in phi])

@@ -11,15 +11,17 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from deid_agent.model.sites import Fact
 
 Range = tuple[int, int]
+T = TypeVar("T")
 
 
 def _mark_class() -> str:
@@ -85,6 +87,16 @@ class Document:
 
     def __len__(self) -> int:
         return len(self.text)
+
+    @cached_property
+    def _views(self) -> dict[Hashable, object]:
+        return {}
+
+    def view(self, key: Hashable, compute: Callable[["Document"], T]) -> T:
+        """The result of ``compute`` for this document, computed once for each ``key``."""
+        if key not in self._views:
+            self._views[key] = compute(self)
+        return cast(T, self._views[key])
 
     @cached_property
     def normalized(self) -> "Document":

@@ -226,7 +226,11 @@ def build_crf(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrfModel:
-    """A CRF with its feature extractor, and the card that describes its training. ``digest`` is that of its arrays."""
+    """A CRF with its feature extractor, and the card that describes its training. ``digest`` is that of its arrays.
+
+    ``affinities`` ``[from label, to label]`` are those of ``SequenceDecoder``, counted on the training labels; zeros if
+    the model has none.
+    """
 
     name: str
     schema: Schema
@@ -234,6 +238,11 @@ class CrfModel:
     crf: Crf = field(repr=False)
     card: Mapping[str, object] = field(default_factory=dict, repr=False)
     digest: str = ""
+    affinities: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.affinities.size:
+            object.__setattr__(self, "affinities", np.zeros_like(self.crf.transitions))
 
 
 def save_crf(model: CrfModel, folder: Path) -> None:
@@ -243,6 +252,7 @@ def save_crf(model: CrfModel, folder: Path) -> None:
         "weights": crf.weights.astype(np.float16),
         "bias": crf.bias,
         "transitions": crf.transitions,
+        "affinities": model.affinities.astype(np.float32),
         "firsts": np.array([table.first for table in crf.tables], np.int64),
     }
     for at, table in enumerate(crf.tables):
@@ -278,4 +288,6 @@ def _build_model(manifest: Mapping[str, object], arrays: Arrays, digest: str) ->
     weights, bias, moves = (arrays[key].astype(np.float32) for key in ("weights", "bias", "transitions"))
     crf = Crf(tuple(read_strings(manifest, "labels")), tables, weights, bias, moves)
     schema = Schema(str(manifest.get("schema")))
-    return CrfModel(str(manifest["name"]), schema, FeatureExtractor(templates, vocabulary), crf, manifest, digest)
+    affinities = arrays["affinities"] if "affinities" in arrays else np.zeros_like(moves)
+    extractor = FeatureExtractor(templates, vocabulary)
+    return CrfModel(str(manifest["name"]), schema, extractor, crf, manifest, digest, affinities)

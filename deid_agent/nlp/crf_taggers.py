@@ -6,6 +6,7 @@ combined as in Dernoncourt 2016 section 3.4, but by the mean of their probabilit
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,9 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import ConfigurationError, Document, Range, Source, SourceKind, Span
 from deid_agent.nlp.character_features import CharacterFeatures, SelectedCharacters, find_windows, line_windows
-from deid_agent.nlp.crf import CrfModel, Floats, split_sequence
+from deid_agent.nlp.crf import Crf, CrfModel, Floats, split_sequence
 from deid_agent.nlp.labels import OUTSIDE, decode_edge_labels, decode_labels
 from deid_agent.nlp.token_features import TokenFeatures
 from deid_agent.rules import Dictionaries
@@ -63,21 +65,52 @@ def _is_listed_name(word: str, lists: Dictionaries) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPrediction:
-    """The labels of the most probable sequence; with low confidence also the probabilities.
+    """One label for each token of a document.
 
-    ``phi`` is the probability of PHI, ``[token]``; ``likeliest`` is the likeliest label of each token except outside.
+    ``phi`` ``[token]`` is the probability of PHI, and ``likely`` tells for each token whether it is PHI by its likeliest
+    label; both are ``None`` if the model gave no probabilities.
     """
 
     labels: Sequence[str]
     phi: Floats | None = None
-    likeliest: Sequence[str] = ()
+    likely: Sequence[bool] | None = None
 
-    @staticmethod
-    def from_marginals(best: Sequence[str], marginals: Floats, labels: Sequence[str]) -> "TokenPrediction":
-        """The prediction with the labels ``best``. Overwrites ``marginals`` ``[token, label]``."""
-        marginals[:, labels.index(OUTSIDE)] = 0
-        likeliest = [labels[at] for at in marginals.argmax(axis=1).tolist()]
-        return TokenPrediction(best, marginals.sum(axis=1), likeliest)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceDecoder:
+    """Chooses the labels of whole sequences from the probabilities of each token.
+
+    The score of a sequence is the sum of the logarithms of its probabilities, and of ``affinities``
+    ``[from label, to label]`` between neighbours. A chain of labels that occurs in notes therefore wins over likelier
+    single labels: names stay whole. ``lean`` divides the probability of no PHI: the greater it is, the more is proposed.
+    """
+
+    labels: tuple[str, ...]
+    affinities: Floats = field(repr=False)
+    lean: float = 1.0
+
+    def decode(self, marginals: Floats, sizes: Sequence[int], documents: Sequence[TokenFeatures]) -> list[str]:
+        """The label of each token of ``documents``; ``marginals`` are ``[token, label]``, ``sizes`` of sequences.
+
+        Inside a hard mark of the grammar no token is PHI. Inside a soft mark the decoder does not lean.
+        """
+        outside = self.labels.index(OUTSIDE)
+        scores = np.log(marginals + _LEAST_PROBABILITY, dtype=np.float32)
+        lean = np.full(len(marginals), -np.log(self.lean), np.float32)
+        at = 0
+        for tokens in documents:
+            for place, mark in enumerate(tokens.marks(), at):
+                if mark is not None:
+                    lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
+            at += len(tokens.words)
+        scores[:, outside] += lean
+        chain = Crf(self.labels, (), _NO_WEIGHTS, _NO_WEIGHTS, self.affinities)
+        return chain.decode_sequences(scores, sizes)
+
+
+_LEAST_PROBABILITY = 1e-6
+_CERTAIN = 100.0
+_NO_WEIGHTS = np.zeros(0, np.float32)
 
 
 class ProbabilitySource(Protocol):
@@ -100,17 +133,18 @@ class ProbabilitySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenCrf:
-    """The token model: proposes the most probable spans, and low-confidence spans of tokens that may be PHI.
+    """The token model: proposes the most probable spans, and with ``lean`` above 1 also low-confidence spans.
 
-    A token is proposed with low confidence if its likeliest label is outside and its probability of PHI is at least
-    ``threshold``; in a short value the lists must also know it as a name. With an ``ensemble`` the label of a token is
-    the likeliest by the mean of all models. Raises ``ConfigurationError`` if a model of it has other labels.
+    A span is low-confidence if no token of it is PHI by its likeliest label; in a short value the lists must also know
+    its words as names. With an ``ensemble`` the probabilities are the mean of all models. Raises
+    ``ConfigurationError`` if a model of it has other labels.
     """
 
     model: CrfModel
     dictionaries: Dictionaries = field(repr=False)
-    threshold: float = 0.3
+    lean: float = 1.0
     ensemble: tuple[ProbabilitySource, ...] = ()
+    grammar: Grammar = EMPTY_GRAMMAR
 
     def __post_init__(self) -> None:
         if other := next((each for each in self.ensemble if each.labels != self.model.crf.labels), None):
@@ -130,66 +164,75 @@ class TokenCrf:
     def propose_all(self, asked: Sequence[FirstPass]) -> list[list[Span]]:
         """The spans of each document. A batch of short documents is much faster than one call for each."""
         found: list[list[Span]] = [[] for _ in asked]
-        low_confidence = self.threshold < 1
         for batch in batch_documents([at for at, (doc, _) in enumerate(asked) if doc.tokens], asked):
             cached = bool(self.ensemble) and sum(len(asked[at][0].tokens) for at in batch) <= _BATCH_TOKENS
-            documents = [TokenFeatures(*asked[at], self.dictionaries, {} if cached else None) for at in batch]
-            predictions = self._predict_all(documents, low_confidence=low_confidence)
-            for at, tokens, prediction in zip(batch, documents, predictions, strict=True):
+            documents = [
+                TokenFeatures(*asked[at], self.dictionaries, {} if cached else None, self.grammar) for at in batch
+            ]
+            for at, tokens, prediction in zip(batch, documents, self._predict_all(documents), strict=True):
                 found[at] = self.build_spans(tokens.doc, prediction)
         return found
 
-    def predict(self, tokens: TokenFeatures, *, low_confidence: bool) -> TokenPrediction:
-        """The prediction for a document with at least one token; probabilities only with ``low_confidence``."""
-        return next(self._predict_all([tokens], low_confidence=low_confidence))
+    def predict(self, doc: Document, first_pass: Sequence[Span]) -> tuple[TokenFeatures, TokenPrediction]:
+        """The features of a document with at least one token, and the prediction with probabilities."""
+        tokens = TokenFeatures(doc, first_pass, self.dictionaries, {}, self.grammar)
+        return tokens, next(self._predict_all([tokens], probabilities=True))
 
     def build_spans(self, doc: Document, prediction: TokenPrediction) -> list[Span]:
         """The spans of ``prediction``, with low-confidence spans if it has probabilities."""
-        return build_spans(doc, prediction, self.threshold, self.dictionaries, TOKEN_SOURCE)
+        return build_spans(doc, prediction, self.dictionaries, TOKEN_SOURCE)
 
-    def _predict_all(self, documents: Sequence[TokenFeatures], *, low_confidence: bool) -> Iterator[TokenPrediction]:
+    def _predict_all(
+        self, documents: Sequence[TokenFeatures], *, probabilities: bool = False
+    ) -> Iterator[TokenPrediction]:
         crf = self.model.crf
         features, slices = self.model.extractor.extract_all(documents)
         emissions = crf.emissions(features)
         if len(documents) > 1:  # drop the edge units between documents
             emissions = np.concatenate([emissions[own] for own in slices])
         sizes = [size for tokens in documents for size in split_sequence(len(tokens.words), tokens.paragraph_starts())]
-        marginals = crf.marginals_of_sequences(emissions, sizes) if low_confidence or self.ensemble else None
-        if self.ensemble:
-            emissions = emissions[:0]
-        if self.ensemble and marginals is not None:
-            for other in self.ensemble:
-                marginals += other.marginals(documents)
-            marginals /= 1 + len(self.ensemble)
-            best = [crf.labels[at] for at in marginals.argmax(axis=1).tolist()]
+        if not self.ensemble and self.lean == 1 and not probabilities:
+            return divide_prediction(documents, crf.decode_sequences(emissions, sizes))
+        marginals = crf.marginals_of_sequences(emissions, sizes)
+        for other in self.ensemble:
+            marginals += other.marginals(documents)
+        marginals /= 1 + len(self.ensemble)
+        if self.ensemble or self.lean != 1:
+            best = SequenceDecoder(crf.labels, self.model.affinities, self.lean).decode(marginals, sizes, documents)
         else:
             best = crf.decode_sequences(emissions, sizes)
-        start = 0
-        for tokens in documents:
-            own = slice(start, start := start + len(tokens.words))
-            if marginals is None or not low_confidence:
-                yield TokenPrediction(best[own])
-            else:
-                yield TokenPrediction.from_marginals(best[own], marginals[own], crf.labels)
+        return divide_prediction(documents, best, marginals, crf.labels.index(OUTSIDE))
 
 
-def build_spans(
-    doc: Document, prediction: TokenPrediction, threshold: float, dictionaries: Dictionaries, source: Source
-) -> list[Span]:
-    """The spans of a token model's prediction, with ``source``, and its low-confidence spans.
+def divide_prediction(
+    documents: Sequence[TokenFeatures], best: Sequence[str], marginals: Floats | None = None, outside: int = 0
+) -> Iterator[TokenPrediction]:
+    """The prediction of each document; ``marginals`` are ``[token, label]``, ``outside`` is the label of no PHI."""
+    start = 0
+    for tokens in documents:
+        own = slice(start, start := start + len(tokens.words))
+        if marginals is None:
+            yield TokenPrediction(best[own])
+        else:
+            likely = (marginals[own].argmax(axis=1) != outside).tolist()
+            yield TokenPrediction(best[own], 1 - marginals[own, outside], likely)
 
-    A token outside all spans is low-confidence PHI if its probability of PHI is at least ``threshold`` (0 to 1).
+
+def build_spans(doc: Document, prediction: TokenPrediction, dictionaries: Dictionaries, source: Source) -> list[Span]:
+    """The spans of a token model's prediction, with ``source``, or with ``LOW_CONFIDENCE`` if no token is likely PHI.
+
+    A low-confidence span in a short value remains only if the lists know its words as names.
     """
-    found = list(decode_labels(prediction.labels, doc.tokens, source))
-    if prediction.phi is not None and threshold < 1:
-        likely = (prediction.phi >= threshold).tolist()
-        low = [
-            kind if yes and label == OUTSIDE else OUTSIDE
-            for yes, kind, label in zip(likely, prediction.likeliest, prediction.labels, strict=True)
-        ]
-        spans = decode_labels(low, doc.tokens, LOW_CONFIDENCE)
-        is_short = is_short_value(doc)
-        found += [span for span in spans if not is_short or has_listed_names_only(span, doc, dictionaries)]
+    spans = list(decode_labels(prediction.labels, doc.tokens, source))
+    if prediction.likely is None:
+        return spans
+    starts = [start for start, _ in doc.tokens]
+    found, is_short = [], is_short_value(doc)
+    for span in spans:
+        if any(prediction.likely[bisect_left(starts, span.start) : bisect_left(starts, span.end)]):
+            found.append(span)
+        elif not is_short or has_listed_names_only(span, doc, dictionaries):
+            found.append(Span(span.start, span.end, span.type, LOW_CONFIDENCE))
     return found
 
 
@@ -216,6 +259,7 @@ class CharacterCrf:
 
     model: CrfModel
     dictionaries: Dictionaries = field(repr=False)
+    grammar: Grammar = EMPTY_GRAMMAR
 
     @property
     def name(self) -> str:
@@ -226,7 +270,8 @@ class CharacterCrf:
         """The spans of ``doc``, given those of its first pass; none crosses a line end."""
         if not doc.tokens:
             return []
-        return self.find_in_windows(TokenFeatures(doc, first_pass, self.dictionaries), line_windows(doc))
+        tokens = TokenFeatures(doc, first_pass, self.dictionaries, grammar=self.grammar)
+        return self.find_in_windows(tokens, line_windows(doc))
 
     def propose_all(self, asked: Sequence[FirstPass]) -> list[list[Span]]:
         """The result of ``propose`` for each document."""
@@ -287,8 +332,7 @@ class GatedCrf:
         """The spans of the token model, and those of the character model at uncertain tokens."""
         if not doc.tokens:
             return []
-        tokens = TokenFeatures(doc, first_pass, self.token.dictionaries, {})
-        prediction = self.token.predict(tokens, low_confidence=True)
+        tokens, prediction = self.token.predict(doc, first_pass)
         phi = prediction.phi if prediction.phi is not None else np.ones(len(doc.tokens), np.float32)
         uncertain = (phi > self.low) & (phi < self.high)
         for at in np.flatnonzero(phi > _HARDLY_PHI).tolist():

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar
 from deid_agent.model import ConfigurationError, Document, Source, SourceKind, Span
 from deid_agent.nlp.crf import Floats
-from deid_agent.nlp.crf_taggers import FirstPass, TokenPrediction, batch_documents, build_spans
-from deid_agent.nlp.labels import Schema
+from deid_agent.nlp.crf_taggers import (
+    FirstPass,
+    SequenceDecoder,
+    TokenPrediction,
+    batch_documents,
+    build_spans,
+    divide_prediction,
+)
+from deid_agent.nlp.labels import OUTSIDE, Schema
 from deid_agent.nlp.model_files import (
     AnyArray,
     Arrays,
@@ -53,11 +61,12 @@ class NetworkModel:
 
 @dataclass(frozen=True, slots=True)
 class NetworkTagger:
-    """Proposes the most probable spans, and low-confidence spans from ``threshold`` on, as ``TokenCrf`` does."""
+    """Proposes the most probable spans, and with ``lean`` above 1 also low-confidence spans, as ``TokenCrf`` does."""
 
     model: NetworkModel
     dictionaries: Dictionaries = field(repr=False)
-    threshold: float = 0.3
+    lean: float = 1.0
+    grammar: Grammar = EMPTY_GRAMMAR
 
     @property
     def name(self) -> str:
@@ -93,24 +102,21 @@ class NetworkTagger:
         """The spans of each document. A batch of short documents is much faster than one call for each."""
         found: list[list[Span]] = [[] for _ in asked]
         for batch in batch_documents([at for at, (doc, _) in enumerate(asked) if doc.tokens], asked):
-            documents = [TokenFeatures(*asked[at], self.dictionaries) for at in batch]
+            documents = [TokenFeatures(*asked[at], self.dictionaries, grammar=self.grammar) for at in batch]
             for at, tokens, prediction in zip(batch, documents, self._predict_all(documents), strict=True):
-                found[at] = build_spans(tokens.doc, prediction, self.threshold, self.dictionaries, NETWORK_SOURCE)
+                found[at] = build_spans(tokens.doc, prediction, self.dictionaries, NETWORK_SOURCE)
         return found
 
     def _predict_all(self, documents: Sequence[TokenFeatures]) -> Iterator[TokenPrediction]:
         network = self.model.network
         sizes = [size for tokens in documents for size in split_paragraphs(tokens)]
-        emissions = network.emissions(network.encoder.encode(documents), sizes)
-        best = network.crf.decode_sequences(emissions, sizes)
-        marginals = network.crf.marginals_of_sequences(emissions, sizes) if self.threshold < 1 else None
-        start = 0
-        for tokens in documents:
-            own = slice(start, start := start + len(tokens.words))
-            if marginals is None:
-                yield TokenPrediction(best[own])
-            else:
-                yield TokenPrediction.from_marginals(best[own], marginals[own], network.crf.labels)
+        emissions, crf = network.emissions(network.encoder.encode(documents), sizes), network.crf
+        if self.lean == 1:
+            return divide_prediction(documents, crf.decode_sequences(emissions, sizes))
+        marginals = crf.marginals_of_sequences(emissions, sizes)
+        decoder = SequenceDecoder(crf.labels, np.zeros_like(crf.transitions), self.lean)
+        best = decoder.decode(marginals, sizes, documents)
+        return divide_prediction(documents, best, marginals, crf.labels.index(OUTSIDE))
 
 
 def save_network(model: NetworkModel, folder: Path) -> None:

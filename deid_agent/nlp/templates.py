@@ -102,6 +102,14 @@ TOKEN_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("sense_group[0] sense_group[1]", "sense_field[-1] sense_field[0] shape[0]"),
             *("sense_field[0] sense_field[1] shape[0]", "sense_field[-1] sense_field[1] shape[0]"),
         ),
+        "measure": (
+            *(f"measure[{i}]" for i in (-1, 0, 1)),
+            *("measure[0] measure_edge[0]", "measure[0] shape[0]", "measure[0] word[0]", "measure[-1] shape[0]"),
+            *("measure[1] shape[0]", "measure[0] rule[0]", "measure[0] gap[0] shape[0]"),
+            *(f"clinical[{i}]" for i in (-1, 0, 1)),
+            *("clinical[0] shape[0]", "clinical[0] person[0]", "clinical[0] plain[0]", "clinical[1] shape[0]"),
+            *("speaker[0]", "speaker[0] shape[0]"),
+        ),
         "size": (
             "size[0]",
             "size[0] shape[0]",

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Mark, find_covering
 from deid_agent.model import ConfigurationError, Document, Span
 from deid_agent.nlp.labels import Schema, encode_labels, find_sources
 from deid_agent.nlp.line_features import (
@@ -65,6 +66,7 @@ class TokenFeatures:
     first_pass: Sequence[Span]
     dictionaries: Dictionaries
     cache: dict[str, FeatureValues] | None = field(default=None, repr=False)
+    grammar: Grammar = EMPTY_GRAMMAR
     words: list[str] = field(init=False, repr=False)
     lower: list[str] = field(init=False, repr=False)
     lines: list[int] = field(init=False, repr=False)
@@ -73,6 +75,7 @@ class TokenFeatures:
     distinct_words: tuple[Sequence[str], Ints] = field(init=False, repr=False)
     distinct_tags: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
     _previous: Ints | None = field(default=None, init=False, repr=False)
+    _marks: list[Mark | None] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         text, tokens = self.doc.text, self.doc.tokens
@@ -123,6 +126,12 @@ class TokenFeatures:
         values = [value_of(unit) or "-" for unit in distinct[0]]
         index = distinct[1][self._previous] if len(self.words) else distinct[1]
         return IndexedFeature([*values, ""], np.where(self._previous < 0, len(values), index))
+
+    def marks(self) -> list[Mark | None]:
+        """For each token the mark of the grammar that covers it."""
+        if self._marks is None:
+            self._marks = list(find_covering(self.grammar.find(self.doc), self.doc.tokens))
+        return self._marks
 
     def paragraph_starts(self) -> list[int]:
         """The indices of tokens that follow an empty line. No annotation crosses one, so chains may be cut there."""
@@ -186,6 +195,7 @@ _LIST_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
         "people": frozenset({"nationality", "language", "profession", "holiday"}),
         "body": frozenset({"hospital", "hospital-kind", "organization", "organization-kind"}),
         "plain": frozenset({"common-word", "drug", "eponym"}),
+        "clinical": frozenset({"device", "organism", "gene", "shorthand"}),
     }
 )
 """Lists that are combined in one feature: the value names the lists and the position in the term."""
@@ -281,6 +291,22 @@ def _cue_kinds(tags: Tags) -> str:
     return "+".join(sorted({list_of_tag(tag)[len(_CUE) :] for tag in tags if tag.startswith(_CUE)}))
 
 
+_SPEAKER = re.compile(r"(?m)^[ \t]*(?:\[[0-9:. ]{3,11}\][ \t]*)?([^\W\d_][\w.'’-]{0,15}):")
+
+
+def _speakers(tokens: TokenFeatures) -> FeatureValues:
+    """Words that begin two lines before a colon, as speakers of a chat do: ``turn`` there, ``name`` elsewhere."""
+    found = list(_SPEAKER.finditer(tokens.doc.text))
+    times = Counter(one[1].lower() for one in found)
+    if not any(count > 1 for count in times.values()):
+        return [""] * len(tokens.words)
+    turns = {one.start(1) for one in found if times[one[1].lower()] > 1}
+    return [
+        "turn" if start in turns else "name" if times[word] > 1 else ""
+        for (start, _), word in zip(tokens.doc.tokens, tokens.lower, strict=True)
+    ]
+
+
 def _nearest_cues(tokens: TokenFeatures, step: int) -> FeatureValues:
     """The nearest cue in the line with its distance class; ``step`` is 1 for cues to the left, -1 to the right."""
     cues, size = _map_distinct(tokens.distinct_tags, _cue_kinds), len(tokens.words)
@@ -294,6 +320,23 @@ def _nearest_cues(tokens: TokenFeatures, step: int) -> FeatureValues:
             found[place] = f"{cue}{1 if distance == 1 else 2 if distance < 4 else 3}"
             if cues[place]:
                 break
+    return found
+
+
+def _measures(tokens: TokenFeatures) -> FeatureValues:
+    """The kind of the mark that covers a token."""
+    return ["" if mark is None else mark.kind.value for mark in tokens.marks()]
+
+
+def _measure_edges(tokens: TokenFeatures) -> FeatureValues:
+    """The position of a token in its mark: B, I, E or S."""
+    found = []
+    for (start, end), mark in zip(tokens.doc.tokens, tokens.marks(), strict=True):
+        if mark is None:
+            found.append("")
+        else:
+            first, last = start <= mark.start, end >= mark.end
+            found.append("S" if first and last else "B" if first else "E" if last else "I")
     return found
 
 
@@ -341,6 +384,9 @@ TOKEN_FEATURES: Mapping[str, Callable[[TokenFeatures], FeatureValues]] = Mapping
         **{name: _line_feature(name) for name in _LINE_FEATURES},
         "line_place": lambda tokens: find_line_positions(tokens.lines),
         "size": _size_classes,
+        "speaker": _speakers,
+        "measure": _measures,
+        "measure_edge": _measure_edges,
     }
 )
 """Every feature by name. Model manifests contain these names: one may be added, none may change its meaning."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import assert_never
 
+from deid_agent.measure import load_grammar
 from deid_agent.model import BesideModels, Confidence, ConfigurationError, Document, Source, SourceTraits, Span
 from deid_agent.nlp import (
     LOW_CONFIDENCE,
@@ -161,8 +162,8 @@ SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
 )
 """The systems that configuration may name: the product's own and the published ones."""
 
-_LEAST = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 0.15})
-"""The probability of PHI from which a token is proposed even if its likeliest label is no PHI."""
+_LEAN = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 5.7})
+"""How far models lean towards PHI: they divide the probability of no PHI by this number."""
 
 
 def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Tagger:
@@ -180,25 +181,26 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
         for source, traits in recognizer.sources.items()
         if traits.confidence is Confidence.LOW
     )
-    resolver = Resolver(profile, rules, low)
+    grammar = load_grammar(rules.folder)
+    resolver = Resolver(profile, rules, low, grammar)
     if not system.models and not system.consistency:
         return Tagger(recognizers, resolver)
     lists = Dictionaries.load(rules.folder)
-    least = _LEAST[profile] if system.models_decide else 1.0
+    lean = _LEAN[profile] if system.models_decide else 1.0
     loaded: list[Model] = []
     for model, role in system.models:
         match role:
             case ModelRole.TOKEN:
-                loaded.append(TokenCrf(load_crf(models, model), lists, least))
+                loaded.append(TokenCrf(load_crf(models, model), lists, lean, grammar=grammar))
             case ModelRole.NETWORK:
-                loaded.append(NetworkTagger(load_network(models, model), lists, least))
+                loaded.append(NetworkTagger(load_network(models, model), lists, lean, grammar))
             case ModelRole.AVERAGE:
                 token, network = _token_model(loaded), NetworkTagger(load_network(models, model), lists)
                 loaded[-1] = replace(token, ensemble=(*token.ensemble, network))
             case ModelRole.CHARACTER:
-                loaded.append(CharacterCrf(load_crf(models, model), lists))
+                loaded.append(CharacterCrf(load_crf(models, model), lists, grammar))
             case ModelRole.UNCERTAIN_LINES:
-                loaded[-1] = GatedCrf(_token_model(loaded), CharacterCrf(load_crf(models, model), lists))
+                loaded[-1] = GatedCrf(_token_model(loaded), CharacterCrf(load_crf(models, model), lists, grammar))
             case ModelRole.NAMES:
                 loaded.append(NameFilter(load_svm(models, model), lists))
             case ModelRole.FILTER:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import repair_boundaries, trim_span
 from deid_agent.rules import Ruleset
@@ -79,6 +80,7 @@ class Resolver:
     profile: Profile = Profile.RECALL
     rules: Ruleset = field(default=Ruleset(), repr=False)
     low: frozenset[Source] = field(default=frozenset(), repr=False)
+    grammar: Grammar = EMPTY_GRAMMAR
     _low: frozenset[Source] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -122,9 +124,22 @@ class Resolver:
                 if at >= 0 and span.end <= ranges[at][1]:
                     inside.add(span)
             vetoed |= _spare_people(inside, spans, doc) if inside and veto.spares_people else inside
+        vetoed |= self._inside_hard_marks(spans - vetoed, doc)
         if self.profile is Profile.RECALL:
             vetoed = {s for s in vetoed if s.source.kind is not SourceKind.KNOWN}
         return spans - vetoed
+
+    def _inside_hard_marks(self, spans: set[Span], doc: Document) -> set[Span]:
+        """The spans that lie inside text which the grammar knows as a measurement, whatever proposed them."""
+        marks = [mark for mark in self.grammar.find(doc) if mark.veto is Veto.HARD] if spans else []
+        if not marks:
+            return set()
+        found = set()
+        for span in spans:
+            at = bisect_right(marks, span.start, key=lambda mark: mark.start) - 1
+            if at >= 0 and span.end <= marks[at].end:
+                found.add(span)
+        return found
 
     def _place(self, span: Span, others: list[Span], text: str) -> list[Span]:
         """``others``, which all overlap ``span``, and the rests of ``span`` between them, in order."""

@@ -9,6 +9,7 @@ from deid_agent.rules.dictionaries import (
     are_nicknames,
     find_nicknames,
     list_of_tag,
+    read_terms,
 )
 from deid_agent.rules.files import (
     NO_SENSE,
@@ -19,7 +20,7 @@ from deid_agent.rules.files import (
     load_toml,
     read_toml,
 )
-from deid_agent.rules.rule_files import load_ruleset
+from deid_agent.rules.rule_files import RuleCompiler, RuleFile, load_ruleset
 from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples, compile_pattern
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "Lexicon",
     "Regexp",
     "Rule",
+    "RuleCompiler",
+    "RuleFile",
     "Ruleset",
     "Tags",
     "are_nicknames",
@@ -49,5 +52,6 @@ __all__ = [
     "list_of_tag",
     "load_ruleset",
     "load_toml",
+    "read_terms",
     "read_toml",
 ]

@@ -203,6 +203,12 @@ def _folded_tokens(doc: Document) -> list[str]:
     return [fold_accents(doc.text[a:b]) for a, b in doc.tokens]
 
 
+def read_terms(path: Path) -> frozenset[str]:
+    """All terms of a list file, ambiguous or not. Raises ``ConfigurationError`` for an invalid file."""
+    plain, ambiguous = _read(path)
+    return frozenset((*plain, *ambiguous))
+
+
 def _read(path: Path) -> tuple[list[str], list[str]]:
     """The unambiguous and the ambiguous terms of a list.
 

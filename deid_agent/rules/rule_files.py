@@ -1,5 +1,7 @@
 """Reads the rule files under ``rules/patterns`` and ``rules/vetoes``, checks them and compiles them.
 
+``RuleCompiler`` also compiles the forms of ``rules/measures``, which ``deid_agent.measure`` reads.
+
 A TOML file holds one rule, and the file's stem is the rule's id. ``PatternFile`` and ``VetoFile`` define the keys.
 Rules match a normalized text: every dash up to the en dash is ``-``, and every blank within a line is a space.
 
@@ -106,16 +108,17 @@ def load_ruleset(rules: Path, checks: Mapping[str, Check]) -> Ruleset:
     """
     if not (rules / "patterns").is_dir():
         raise ConfigurationError(f"{rules}: no folder patterns/: point to the rules folder of the package")
-    lists = load_lexicons(rules)
-    compiler = _Compiler(_load_fragments(rules / "fragments.toml"), checks, lists)
+    compiler = RuleCompiler.for_folder(rules, checks)
     patterns = tuple(
-        compiler.compile(path, read_toml(path, _PATTERN)) for path in sorted((rules / "patterns").glob("*.toml"))
+        compiler.compile_file(path, read_toml(path, _PATTERN)) for path in sorted((rules / "patterns").glob("*.toml"))
     )
-    vetoes = tuple(compiler.compile(path, read_toml(path, _VETO)) for path in sorted((rules / "vetoes").glob("*.toml")))
+    vetoes = tuple(
+        compiler.compile_file(path, read_toml(path, _VETO)) for path in sorted((rules / "vetoes").glob("*.toml"))
+    )
     shared = {rule.id for rule in patterns} & {rule.id for rule in vetoes}
     if shared:
         raise ConfigurationError(f"{rules}: {min(shared)} is a pattern and a veto: rename one")
-    return Ruleset(patterns, vetoes, lists, rules)
+    return Ruleset(patterns, vetoes, compiler.lists, rules)
 
 
 def _load_fragments(path: Path) -> dict[str, str]:
@@ -136,19 +139,29 @@ def _insert_fragments(pattern: str, fragments: Mapping[str, str], place: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiler:
-    """Compiles rule files with the fragments, checks and word lists that they may name."""
+class RuleCompiler:
+    """Compiles rules with the fragments, checks and word lists that they may name."""
 
     fragments: Mapping[str, str]
     checks: Mapping[str, Check]
     lists: Mapping[str, Lexicon]
 
-    def compile(self, path: Path, file: PatternFile | VetoFile) -> Rule:
+    @staticmethod
+    def for_folder(rules: Path, checks: Mapping[str, Check]) -> "RuleCompiler":
+        """The compiler with the fragments and word lists of the folder ``rules``."""
+        return RuleCompiler(_load_fragments(rules / "fragments.toml"), checks, load_lexicons(rules))
+
+    def compile_file(self, path: Path, file: PatternFile | VetoFile) -> Rule:
+        """The rule of a file. Raises ``ConfigurationError`` with the file and the key if it is invalid."""
         if file.id != path.stem:
             raise ConfigurationError(f"{path}: id: must be the stem of the file's name: write {path.stem}")
+        return self.compile(path, file)
+
+    def compile(self, path: Path, file: RuleFile) -> Rule:
+        """The rule that ``file`` describes; ``path`` is named in errors. Raises ``ConfigurationError``."""
         return Rule(
             id=file.id,
-            types=(file.type,) if isinstance(file, PatternFile) else file.types,
+            types=_types_of(file),
             why=file.why,
             regexp=self._compile_main(path, file),
             edges=file.edges,
@@ -193,6 +206,16 @@ class _Compiler:
             if found["bad"]:
                 raise ConfigurationError(f"{path}: {key}: {found['bad']} has no upper bound: write {{m,n}}")
         return body
+
+
+def _types_of(file: RuleFile) -> tuple[PhiType, ...]:
+    match file:
+        case PatternFile():
+            return (file.type,)
+        case VetoFile():
+            return file.types
+        case _:
+            return ()
 
 
 def _compile(path: Path, key: str, pattern: str) -> Regexp:

@@ -1,7 +1,10 @@
 """Training and application of a component of any kind."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import assert_never
+
+import numpy as np
 
 from deid_agent.eval import Pair
 from deid_agent.model import ConfigurationError, PhiType
@@ -11,6 +14,7 @@ from deid_agent.nlp import (
     CharacterFeatures,
     CrfModel,
     FeatureExtractor,
+    Floats,
     Ints,
     NameFilter,
     NetworkModel,
@@ -78,6 +82,11 @@ def _train_model(
                 for e in examples
                 for chain in _split_chains(extractor.extract(e.tokens), e.labels(schema, types), e.tokens)
             )
+            crf = train_crf(extractor, chains, settings, progress)
+            labels = (
+                own for e in examples for own in _split_labels(e.labels(schema, types), e.tokens.paragraph_starts())
+            )
+            return CrfModel(name, schema, extractor, crf, affinities=count_affinities(labels, crf.labels))
         case ComponentKind.CHARACTER, CrfSettings(), Schema():
             templates = (*select_templates(recipe.families, CHARACTER_FAMILIES), *recipe.templates)
             documents = (CharacterFeatures(e.tokens) for e in examples if e.tokens.words)
@@ -87,6 +96,33 @@ def _train_model(
         case _:
             raise ConfigurationError(f"recipe {name}: the settings or the schema do not fit a {recipe.kind} component")
     return CrfModel(name, schema, extractor, train_crf(extractor, chains, settings, progress))
+
+
+AFFINITY_WEIGHT = 0.1
+"""The weight of an affinity beside the logarithm of a probability. Measured on dev: 0.1 is better than 0.2 and 0.35."""
+_SMOOTHING = 0.05
+
+
+def count_affinities(sequences: Iterable[Sequence[str]], labels: Sequence[str]) -> Floats:
+    """How much likelier each label is after each other label than anywhere, ``[from label, to label]``.
+
+    The logarithm of that ratio (pointwise mutual information), smoothed, times ``AFFINITY_WEIGHT``.
+    """
+    index = {label: at for at, label in enumerate(labels)}
+    counts = np.full((len(labels), len(labels)), _SMOOTHING)
+    for sequence in sequences:
+        for before, after in pairwise(sequence):
+            counts[index[before], index[after]] += 1
+    conditional = counts / counts.sum(axis=1, keepdims=True)
+    found: Floats = (AFFINITY_WEIGHT * np.log(conditional / (counts.sum(axis=0) / counts.sum()))).astype(np.float32)
+    return found
+
+
+def _split_labels(labels: Sequence[str], starts: Sequence[int]) -> Iterator[Sequence[str]]:
+    start = 0
+    for size in split_sequence(len(labels), starts):
+        yield labels[start : start + size]
+        start += size
 
 
 def _split_chains(
@@ -121,10 +157,10 @@ def _build_tagger(recipe: Recipe, trained: TrainedModel, reader: ExampleReader) 
         case SvmModel():
             return NameFilter(trained, reader.dictionaries)
         case NetworkModel():
-            return NetworkTagger(trained, reader.dictionaries, 1.0)
+            return NetworkTagger(trained, reader.dictionaries, grammar=reader.grammar)
         case CrfModel():
             if recipe.kind is ComponentKind.CHARACTER:
-                return CharacterCrf(trained, reader.dictionaries)
-            return TokenCrf(trained, reader.dictionaries, 1.0)
+                return CharacterCrf(trained, reader.dictionaries, reader.grammar)
+            return TokenCrf(trained, reader.dictionaries, grammar=reader.grammar)
         case unknown:
             assert_never(unknown)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deid_agent.eval import Note
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar, load_grammar
 from deid_agent.model import Document, PhiType, Span
 from deid_agent.nlp import (
     MAX_SEQUENCE_TOKENS,
@@ -61,6 +62,7 @@ class ExampleReader:
     recognizers: tuple[Recognizer, ...]
     resolver: Resolver
     dictionaries: Dictionaries = field(repr=False)
+    grammar: Grammar = EMPTY_GRAMMAR
 
     @staticmethod
     def load(rules: Path, recognizers: str) -> "ExampleReader":
@@ -70,7 +72,10 @@ class ExampleReader:
         """
         loaded: Ruleset = load_rules(rules)
         chosen = assemble_recognizers(loaded, recognizers) if recognizers else ()
-        return ExampleReader(chosen, Resolver(Profile.RECALL, loaded), Dictionaries.load(rules))
+        grammar = load_grammar(rules)
+        return ExampleReader(
+            chosen, Resolver(Profile.RECALL, loaded, grammar=grammar), Dictionaries.load(rules), grammar
+        )
 
     def first_pass(self, doc: Document) -> list[Span]:
         """The spans of the recognizers that a model sees when a message is processed."""
@@ -79,7 +84,7 @@ class ExampleReader:
     def example(self, note: Note, copy: int = 0) -> Example:
         """``note`` as an example, without facts about the patient: a model learns from text only."""
         doc = Document(note.annotated.text)
-        return Example(note, TokenFeatures(doc, self.first_pass(doc), self.dictionaries), copy)
+        return Example(note, TokenFeatures(doc, self.first_pass(doc), self.dictionaries, grammar=self.grammar), copy)
 
     def examples(self, notes: Iterable[Note], augmenter: Augmenter, times: int) -> Iterator[Example]:
         """Each note, followed by ``times`` synthetic copies of it."""

@@ -137,7 +137,7 @@ _NEAR = range(-2, 3)
 _NETWORK_FEATURES = (
     *("shape", "length", "gap", "rule", "source", "elsewhere", "writing", "person", "place", "people", "body", "plain"),
     *("region", "town", "land", "job", "first", "last", "firm", "clinic", "cue_left", "cue_right", "label", "section"),
-    *("case", "zone", "line_place", "size"),
+    *("case", "zone", "line_place", "size", "measure", "measure_edge", "clinical", "speaker"),
 )
 """The token features that the product's network reads in addition to words and characters."""
 
@@ -149,7 +149,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.IO,
             (
                 *("basic", "affix", "ngram", "rule", "second", "dictionary", "section", "position", "size"),
-                *("cue", "bag", "meaning", "sense"),
+                *("cue", "bag", "meaning", "sense", "measure"),
             ),
             settings=CrfSettings(l1=0.3, l2=0.2, iterations=80),
             recognizers="default",

@@ -15,8 +15,9 @@ PACKAGE = Path(__file__).resolve().parents[2] / "deid_agent"
 LAYERS = (
     {"__init__", "probe", "model", "web"},
     {"rules", "config", "telemetry"},
-    {"codec", "nlp", "surrogate", "agent"},
-    {"recognize", "transport", "audit"},
+    {"codec", "measure", "surrogate", "agent"},
+    {"nlp", "transport", "audit"},
+    {"recognize"},
     {"pipeline", "http"},
     {"app", "eval"},
     {"train"},
