@@ -119,7 +119,7 @@ class Grammar:
         return doc.view(self, self._find) if self.forms else ()
 
     def _find(self, doc: Document) -> tuple[Mark, ...]:
-        found = [Mark(start, end, form.kind, form.veto) for form in self.forms for start, end in form.rule.find(doc)]
+        found = [Mark(start, end, form.kind, form.veto) for form in self.forms for start, end in form.find(doc)]
         found.sort(key=lambda mark: (mark.start - mark.end, mark.start, mark.veto, mark.kind))
         chosen: list[Mark] = []
         for mark in found:

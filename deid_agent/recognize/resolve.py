@@ -17,6 +17,7 @@ from itertools import zip_longest
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import repair_boundaries, trim_span
+from deid_agent.recognize.joining import complete_spans
 from deid_agent.rules import Ruleset
 
 
@@ -99,7 +100,7 @@ class Resolver:
             trimmed = {s for s in trimmed if s.source not in low}
         kept = self._apply_vetoes(trimmed, doc)
         winners = (w for cluster in _clusters(kept) for w in self._resolve_cluster(cluster, low, doc.text))
-        return join_neighbours(in_order(winners), doc.text)
+        return complete_spans(join_neighbours(in_order(winners), doc.text), doc.text)
 
     def _resolve_cluster(self, cluster: list[Span], low: frozenset[Source], text: str) -> list[Span]:
         """Disjoint spans of one cluster, in order. Each proposal is compared with its neighbours only."""
