@@ -20,7 +20,7 @@ from deid_agent.model import (
     SourceKind,
     Span,
 )
-from deid_agent.nlp import LOW_CONFIDENCE_NAME, TokenCrf, TokenFeatures
+from deid_agent.nlp import LOW_CONFIDENCE_NAME, TokenCrf
 from deid_agent.pipeline import Cause, DocumentTrace, RecordingTracer
 from deid_agent.recognize import Model, Tagger, load_rules
 

@@ -35,6 +35,8 @@ DEV_AUTHORS = frozenset({"dd", "dk"})
 """Author prefixes whose notes all belong to dev. Whole authors are held out because a new site is a new author."""
 FIRST_AUTHORS = frozenset(f"d{letter}" for letter in "abcdefghijkl")
 """Author prefixes whose patients may be in dev. Notes under later prefixes are for training only."""
+HELD_OUT_SITES = frozenset({"ep", "et"})
+"""Prefixes of invented sites whose notes no model learns from: they show how a system does at a new site."""
 _DEV_MODULUS = 10
 _LABELS: Mapping[str, PhiType] = MappingProxyType(
     {
@@ -76,6 +78,7 @@ class CorpusPart(StrEnum):
 
     DEV = "dev"
     TRAIN = "train"
+    SITES = "sites"
     ALL = "all"
 
 
@@ -140,9 +143,14 @@ def _parse_profile(path: Path, number: int, line: str) -> Mapping[str, object]:
 
 def select_part(notes: Iterable[Note], part: CorpusPart) -> list[Note]:
     """Return the notes of one part of the split, in order."""
-    if part is CorpusPart.ALL:
-        return list(notes)
-    return [note for note in notes if is_dev_patient(note.patient) == (part is CorpusPart.DEV)]
+    return [note for note in notes if part in {CorpusPart.ALL, part_of_patient(note.patient)}]
+
+
+def part_of_patient(patient: str) -> CorpusPart:
+    """The part of the split that has the notes of a patient."""
+    if patient.partition("-")[0] in HELD_OUT_SITES:
+        return CorpusPart.SITES
+    return CorpusPart.DEV if is_dev_patient(patient) else CorpusPart.TRAIN
 
 
 def is_dev_patient(patient: str) -> bool:

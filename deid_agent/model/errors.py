@@ -31,6 +31,7 @@ class Reason(StrEnum):
     RESOURCE = "RESOURCE"
     REJECTED = "REJECTED"
     LEAK = "LEAK"
+    LANGUAGE = "LANGUAGE"
     POISON = "POISON"
     INTERNAL = "INTERNAL"
 

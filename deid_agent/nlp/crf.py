@@ -288,6 +288,6 @@ def _build_model(manifest: Mapping[str, object], arrays: Arrays, digest: str) ->
     weights, bias, moves = (arrays[key].astype(np.float32) for key in ("weights", "bias", "transitions"))
     crf = Crf(tuple(read_strings(manifest, "labels")), tables, weights, bias, moves)
     schema = Schema(str(manifest.get("schema")))
-    affinities = arrays["affinities"] if "affinities" in arrays else np.zeros_like(moves)
+    affinities = np.asarray(arrays["affinities"] if "affinities" in arrays else np.zeros_like(moves), np.float32)
     extractor = FeatureExtractor(templates, vocabulary)
     return CrfModel(str(manifest["name"]), schema, extractor, crf, manifest, digest, affinities)

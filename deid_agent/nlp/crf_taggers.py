@@ -67,8 +67,8 @@ def _is_listed_name(word: str, lists: Dictionaries) -> bool:
 class TokenPrediction:
     """One label for each token of a document.
 
-    ``phi`` ``[token]`` is the probability of PHI, and ``likely`` tells for each token whether it is PHI by its likeliest
-    label; both are ``None`` if the model gave no probabilities.
+    ``phi`` ``[token]`` is the probability of PHI; ``likely`` is true for each token that is PHI by its likeliest label.
+    Both are ``None`` if the model gave no probabilities.
     """
 
     labels: Sequence[str]
@@ -82,7 +82,8 @@ class SequenceDecoder:
 
     The score of a sequence is the sum of the logarithms of its probabilities, and of ``affinities``
     ``[from label, to label]`` between neighbours. A chain of labels that occurs in notes therefore wins over likelier
-    single labels: names stay whole. ``lean`` divides the probability of no PHI: the greater it is, the more is proposed.
+    single labels: names stay whole. ``lean`` divides the probability of no PHI: the greater it is, the more is
+    proposed.
     """
 
     labels: tuple[str, ...]

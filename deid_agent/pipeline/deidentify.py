@@ -170,6 +170,7 @@ class Deidentifier:
         if self._policy.published is not None:
             raise MessageError(Reason.UNSUPPORTED, "text", "the policy publishes listed paths, and a note has none")
         check_length("text", text)
+        self._policy.languages.check("text", text)
         (recognition,) = recognize_texts([[PlannedText(0, text, facts)]], self._tagger.find_all)
         if recognition.error is not None:
             raise recognition.error

@@ -171,6 +171,8 @@ class Planner:
 
     def _plan_text(self, path: str, text: str, facts: tuple[Fact, ...], *, label: bool = False) -> PlannedText:
         check_length(path, text)
+        if not label:
+            self.policy.languages.check(path, text)
         self._texts.append(PlannedText(len(self._texts), text, facts, label))
         return self._texts[-1]
 

@@ -30,6 +30,7 @@ from deid_agent.model import (
     RecordTime,
     normalize_identifier,
 )
+from deid_agent.pipeline.language import Languages, NarrativeLanguages, OtherLanguage
 from deid_agent.pipeline.policy_dates import DateBounds, DatesSection, Risk, Technical, bound_dates
 from deid_agent.rules import describe_validation
 from deid_agent.surrogate import DateShifts, pin_names
@@ -151,6 +152,14 @@ class PatientSection(_Section):
         )
 
 
+class NarrativeSection(_Section):
+    """``[narrative]``: the languages that recognition may read."""
+
+    languages: list[StrictStr] = ["en"]
+    """Language codes of ``rules/languages.toml``. With an empty list no narrative is judged."""
+    other: OtherLanguage = OtherLanguage.REFUSE
+
+
 class AttachmentsSection(_Section):
     """``[attachments]``."""
 
@@ -201,6 +210,7 @@ class PolicyFile(_Section):
     surrogates: SurrogatesSection = Field(default_factory=SurrogatesSection)
     identifiers: IdentifiersSection = Field(default_factory=IdentifiersSection)
     patient: PatientSection = Field(default_factory=PatientSection)
+    narrative: NarrativeSection = Field(default_factory=NarrativeSection)
     attachments: AttachmentsSection = Field(default_factory=AttachmentsSection)
     record: RecordSection = Field(default_factory=RecordSection)
     publish: PublishSection | None = None
@@ -231,6 +241,8 @@ class Policy:
     patient: PatientChoice = field(default_factory=PatientChoice)
     record_time: RecordTime = RecordTime.DAY
     published: PublishedPaths | None = None
+    narrative: NarrativeSection = field(default_factory=NarrativeSection)
+    languages: NarrativeLanguages = field(default=NarrativeLanguages(Languages({})), repr=False)
 
     def method(self, type_: PhiType, path: str) -> Method:
         """The method for a value of ``type_`` at ``path``: by the longest matching path, type or default."""
@@ -321,7 +333,11 @@ def load_policy(name_or_file: str, rules: Path) -> Policy:
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"{path}: is not TOML: {problem}") from None
     try:
-        return replace(policy, names_digest=pin_names(rules, policy.locales, policy.providers, policy.names_digest))
+        return replace(
+            policy,
+            names_digest=pin_names(rules, policy.locales, policy.providers, policy.names_digest),
+            languages=NarrativeLanguages.load(rules, policy.narrative.languages, policy.narrative.other),
+        )
     except ConfigurationError as problem:
         raise ConfigurationError(f"{path}: {problem}") from None
 
@@ -360,6 +376,7 @@ def compile_policy(data: Mapping[str, object], origin: str) -> Policy:
         patient=file.patient.choice(),
         record_time=file.record.timestamp,
         published=None if file.publish is None else PublishedPaths(file.publish.paths),
+        narrative=file.narrative,
     )
     if contradictions := policy.find_contradictions():
         raise ConfigurationError(f'{origin}: identifiers.scope is "document", but {contradictions[0]}')

@@ -19,7 +19,8 @@ _STOP = re.compile(r"\.(?![ \t]{0,3}[A-Z]|\s*\Z|[ \t]*\r?\n)")
 _REVERSED = re.compile(r", ?")
 _BEFORE_REVERSED = re.compile(r"(?:\A|\n|(?<!s):|[|\t]|(?<!s)[ ]{2})[ \t]*\Z")
 _AFTER_REVERSED = re.compile(
-    r"[ \t]*(?:\r?\n|\Z|[ \t]{2}|\(?(?:DOB|dob|MRN|mrn|[0-9]{1,2}/[0-9]{1,2}/)|,? ?(?:M\.?D\b|D\.?O\b|R\.?N\b|NP\b|PA\b|PA-C\b|PhD\b))"
+    r"[ \t]*(?:\r?\n|\Z|[ \t]{2}|\(?(?:DOB|dob|MRN|mrn|[0-9]{1,2}/[0-9]{1,2}/)"
+    r"|,? ?(?:M\.?D\b|D\.?O\b|R\.?N\b|NP\b|PA\b|PA-C\b|PhD\b))"
 )
 _ONE_NAME = re.compile(r"[^\W\d_][\w.'’-]*(?: [^\W\d_][\w'’-]*){0,2}\.?")
 _GIVEN = re.compile(r"[^\W\d_][\w'’-]*(?: [^\W\d_]\.?| [^\W\d_][\w'’-]+)?")

@@ -35,6 +35,7 @@ from deid_agent.nlp import (
     load_svm,
 )
 from deid_agent.recognize.consistency import ConsistencyPass
+from deid_agent.recognize.glued_text import GluedTextRecognizer
 from deid_agent.recognize.known_people import NameLexicons
 from deid_agent.recognize.known_phi import KnownRecognizer
 from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
@@ -89,6 +90,7 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
         lambda rules: DictionaryRecognizer(Dictionaries.load(rules.folder)),
         frozenset({"dictionary", "patterns-dictionary"}),
     ),
+    "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer(rules.lexicons["common"]), frozenset({"default"})),
     "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
 }
 """Every recognizer by name, in the order in which they run."""

@@ -81,7 +81,7 @@ class Resolver:
     profile: Profile = Profile.RECALL
     rules: Ruleset = field(default=Ruleset(), repr=False)
     low: frozenset[Source] = field(default=frozenset(), repr=False)
-    grammar: Grammar = EMPTY_GRAMMAR
+    grammar: Grammar = field(default=EMPTY_GRAMMAR, repr=False)
     _low: frozenset[Source] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

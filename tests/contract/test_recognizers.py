@@ -38,7 +38,15 @@ class TestLogins(RecognizerContract):
 
     @pytest.fixture()
     def recognizer(self, rules: Ruleset) -> Recognizer:
-        return assemble_recognizers(rules, "default")[2]
+        return RECOGNIZERS["logins"].build(rules)
+
+
+class TestGlued(RecognizerContract):
+    sources = "custom:glued"
+
+    @pytest.fixture
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return RECOGNIZERS["glued"].build(rules)
 
 
 class TestDictionary(RecognizerContract):

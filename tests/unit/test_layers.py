@@ -36,7 +36,7 @@ ONLY_IN = {
     "optax": {"train"},
 }
 MOST_IN_THE_ROOT = 4
-MOST_IN_ALL = 222
+MOST_IN_ALL = 210  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:
@@ -139,7 +139,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_the_package_stays_small() -> None:
     assert len([name for name, path in MODULES.items() if path.parent == PACKAGE]) <= MOST_IN_THE_ROOT
-    assert len(MODULES) <= MOST_IN_ALL
+    assert len([name for name, path in MODULES.items() if path.name != "__init__.py"]) <= MOST_IN_ALL
 
 
 def test_the_map_names_every_package_and_no_other() -> None:

@@ -1,6 +1,7 @@
 """``corpus/`` has no faults, matches its listed digests, and is split as its README describes."""
 
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from support.corpus_list import LISTED, listing
 from deid_agent.eval.markup import (
     DEV_AUTHORS,
     FIRST_AUTHORS,
+    HELD_OUT_SITES,
     CorpusPart,
     Note,
     is_dev_patient,
@@ -63,9 +65,16 @@ def test_the_corpus_matches_its_list(notes: list[Note]) -> None:
 
 
 def test_the_split_divides_no_patient_and_loses_no_note(notes: list[Note]) -> None:
-    dev, train = select_part(notes, CorpusPart.DEV), select_part(notes, CorpusPart.TRAIN)
-    assert sorted(n.id for n in (*dev, *train)) == sorted(n.id for n in select_part(notes, CorpusPart.ALL))
-    assert {n.patient for n in dev} & {n.patient for n in train} == set()
+    parts = [select_part(notes, part) for part in (CorpusPart.DEV, CorpusPart.TRAIN, CorpusPart.SITES)]
+    assert sorted(n.id for part in parts for n in part) == sorted(n.id for n in select_part(notes, CorpusPart.ALL))
+    patients = [{n.patient for n in part} for part in parts]
+    assert not any(a & b for a, b in combinations(patients, 2))
+
+
+def test_no_note_of_a_held_out_site_is_for_training(notes: list[Note]) -> None:
+    held_out = select_part(notes, CorpusPart.SITES)
+    assert {n.author for n in held_out} == HELD_OUT_SITES
+    assert {n.author for n in select_part(notes, CorpusPart.TRAIN)}.isdisjoint(HELD_OUT_SITES)
 
 
 def test_the_split_matches_the_readme(notes: list[Note]) -> None:

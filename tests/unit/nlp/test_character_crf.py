@@ -117,7 +117,7 @@ def test_sure_tokens_are_not_read_again(gated: GatedCrf) -> None:
 
 def test_the_token_model_says_what_it_says_alone(gated: GatedCrf) -> None:
     text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today\n"
-    token = replace(gated.token, threshold=0.05)
+    token = replace(gated.token, lean=8.0)
     alone = list(token.propose(Document(text), ()))
     both = list(replace(gated, token=token).propose(Document(text), ()))
     assert both[: len(alone)] == alone

@@ -151,7 +151,7 @@ def test_punctuation_alone_leaves_no_span() -> None:
     ("proposed", "marked"),
     [
         ("[[DOCTOR|Moses]]\n[[DOCTOR|Tarkowski]]", "[[DOCTOR|Moses\nTarkowski]]"),
-        ("[[PATIENT|Ada]], [[PATIENT|Bo]]", "[[PATIENT|Ada]], [[PATIENT|Bo]]"),
+        ("sons [[PATIENT|Ada]], [[PATIENT|Bo]]", "sons [[PATIENT|Ada]], [[PATIENT|Bo]]"),
         ("[[DOCTOR|Ada]] [[PATIENT|Bo]]", "[[DOCTOR|Ada]] [[PATIENT|Bo]]"),
         ("[[STREET|9 Elm St]], [[STREET|Suite 4]]", "[[STREET|9 Elm St, Suite 4]]"),
         ("[[DATE|Sat]] [[DATE|22/07/17]]", "[[DATE|Sat 22/07/17]]"),

@@ -1,0 +1,155 @@
+"""Finds names that an export or a scan glued to a label or a title: ``PatientNameOkaforAda``, ``DrHolmbergNote``.
+
+A token of letters is read a second time, divided before each capital that follows a letter in lower case. The words
+after a label or title of a person are a name up to the next word that is common. ``McDonald`` and ``DeBakey`` stay one
+word.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from deid_agent.model import BesideModels, Document, PhiType, Source, SourceKind, SourceTraits, Span
+from deid_agent.rules import Lexicon
+
+GLUED_SOURCE = Source(SourceKind.CUSTOM, "glued")
+_MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![\w-])")
+_PIECE = re.compile(
+    r"(?:(?:Mc|Mac|Fitz|De|Le|La|Van|Von|Di|Du|Da|Al|El|O['’]|D['’]|[A-Z]['’])(?=[A-Z]))?[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’-](?=\w))*"
+)
+_STAFF = frozenset(
+    (
+        "dr",
+        "doctor",
+        "physician",
+        "attending",
+        "surgeon",
+        "provider",
+        "nurse",
+        "prof",
+        "professor",
+        "consultant",
+        "resident",
+        "signedby",
+        "dictatedby",
+        "seenby",
+        "pcp",
+        "gp",
+        "rn",
+        "md",
+        "np",
+    )
+)
+_PATIENT = frozenset(
+    (
+        "mr",
+        "mrs",
+        "ms",
+        "miss",
+        "patient",
+        "patientname",
+        "name",
+        "pt",
+        "lastname",
+        "firstname",
+        "surname",
+        "givenname",
+        "familyname",
+    )
+)
+_LABEL_BEFORE = re.compile(
+    r"(?i)(?:name|patient|by|signed|electronically|attending|physician|provider)[ \t]?[:=][ \t]?\Z"
+)
+_NOT_NAMES = frozenset(
+    (
+        "name",
+        "names",
+        "patient",
+        "patients",
+        "note",
+        "notes",
+        "dob",
+        "mrn",
+        "date",
+        "id",
+        "number",
+        "sex",
+        "gender",
+        "age",
+        "address",
+        "phone",
+        "last",
+        "first",
+        "middle",
+        "given",
+        "family",
+        "md",
+        "do",
+        "rn",
+        "np",
+        "pa",
+        "phd",
+        "reports",
+        "report",
+        "states",
+        "denies",
+        "signed",
+        "electronically",
+        "by",
+        "and",
+        "cc",
+        "dr",
+        "mr",
+        "mrs",
+        "ms",
+        "nurse",
+        "doctor",
+        "of",
+        "the",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GluedTextRecognizer:
+    """Finds glued names. ``common`` are words that are no names."""
+
+    common: Lexicon = field(repr=False)
+    name: str = "glued"
+
+    @property
+    def sources(self) -> Mapping[Source, SourceTraits]:
+        """One source; its spans remain beside those of models."""
+        return {GLUED_SOURCE: SourceTraits(beside_models=BesideModels.ALWAYS)}
+
+    def recognize(self, doc: Document) -> Iterator[Span]:
+        """The names in ``doc``. Time is linear in the text."""
+        for found in _MIXED.finditer(doc.text):
+            pieces = list(_PIECE.finditer(doc.text, found.start(), found.end()))
+            if len(pieces) > 1 and pieces[0].start() == found.start():
+                yield from self._names(pieces, doc.text)
+
+    def _names(self, pieces: list[re.Match[str]], text: str) -> Iterator[Span]:
+        kind: PhiType | None = None
+        if _LABEL_BEFORE.search(text, max(0, pieces[0].start() - 20), pieces[0].start()):
+            kind = PhiType.PATIENT
+        start = end = -1
+        for piece in pieces:
+            word = piece[0].lower()
+            if kind is not None and piece[0][0].isupper() and len(word) > 1 and not self._is_plain(word):
+                start, end = (piece.start() if start < 0 else start), piece.end()
+                continue
+            if kind is not None and start >= 0:
+                yield Span(start, end, kind, GLUED_SOURCE)
+                start = -1
+            if word in _STAFF:
+                kind = PhiType.DOCTOR
+            elif word in _PATIENT:
+                kind = PhiType.PATIENT
+            elif word not in {"name", "last", "first", "by"}:
+                kind = None
+        if kind is not None and start >= 0:
+            yield Span(start, end, kind, GLUED_SOURCE)
+
+    def _is_plain(self, word: str) -> bool:
+        return word in _NOT_NAMES or word in _STAFF or word in self.common
