@@ -4,6 +4,8 @@ Run by hand: the lists are frozen, because trained models count on them (a model
 
     uv run --group lists python .ci/freeze_dictionary.py rules/dictionary 2026-11-20
 
+Names of lists after the date write only these lists.
+
 Nothing comes from annotated notes: a list made of them would know the evaluation.
 """
 
@@ -27,6 +29,7 @@ from faker.providers import job, person
 from deid_agent.model.text import fold_accents
 
 HAND = Path(__file__).with_name("dictionary")
+LEXICON = Path(__file__).parents[1] / "rules" / "lexicon"
 LATIN = re.compile(r"[a-z0-9][a-z0-9 .,'&/+*-]*")
 WORDS_AT_MOST = 8
 ORDINARY_RANK = 30_000
@@ -41,6 +44,15 @@ CITY_WORLD = 100_000
 HOME = frozenset({"US", "CA", "GB", "AU", "IE", "NZ", "PR"})
 YEARS = range(2010, 2031)
 MARK = "?"
+NAMED = frozenset({"drug", "device", "organism", "gene", "shorthand", "eponym"})
+POSSESSED = frozenset(
+    {
+        *("anemia", "angina", "angle", "ataxia", "carcinoma", "chorea", "contracture", "cyst", "disease", "dystrophy"),
+        *("esophagus", "fascia", "formula", "fracture", "gangrene", "hernia", "law", "ligament", "lymphoma", "maneuver"),
+        *("nodes", "oesophagus", "palsy", "paralysis", "point", "pouch", "purpura", "reflex", "sarcoma", "sign"),
+        *("syndrome", "test", "thyroiditis", "triad", "triangle", "tumor", "tumour", "ulcer"),
+    }
+)
 
 Terms = set[str]
 
@@ -56,6 +68,13 @@ def hand(name: str) -> Terms:
     lines = [row for row in (HAND / f"{name}.txt").read_text("utf-8").splitlines() if not row.startswith("#")]
     pieces = re.split(r"\s" if name in ("state-abbrev", "plain-names") else r"[|\n]", "\n".join(lines))
     return {(MARK if p.startswith(MARK) else "") + c for p in pieces if (c := clean(p.lstrip(MARK)))}
+
+
+def closed_eponyms() -> Terms:
+    """The closed list of eponyms, and its terms of a disease or sign with a possessive name: ``Wilson's disease``."""
+    rows = [row for row in (LEXICON / "eponym.txt").read_text("utf-8").splitlines() if not row.startswith("#")]
+    owned = {re.sub(r"^(\S+) (\S+)$", r"\1's \2", row) for row in rows if row.rpartition(" ")[2] in POSSESSED}
+    return {c for row in {*rows, *owned} if (c := clean(row))}
 
 
 def ranked() -> list[str]:
@@ -198,6 +217,10 @@ def lists() -> dict[str, tuple[str, Terms]]:
         """Ambiguous are ordinary English words and what has two letters or fewer."""
         return {MARK + t if not t.startswith(MARK) and (t in ordinary or len(t) < 3) else t for t in terms}
 
+    def doubtful(terms: Terms, words: Terms) -> Terms:
+        """Ambiguous are terms of one word that is one of ``words``, and what has two letters or fewer."""
+        return {MARK + t if not t.startswith(MARK) and (t in words or len(t) < 3) else t for t in terms}
+
     faker_female = people(("first_names_female", "first_romanized_names_female"))
     faker_male = people(("first_names_male", "first_romanized_names_male"))
     faker_family = people(
@@ -205,6 +228,11 @@ def lists() -> dict[str, tuple[str, Terms]]:
     )
     frequent = {*family[:FREQUENT_FAMILY]} | faker_family
     home = cities(True)
+    given_all = given["female"] | given["male"] | faker_female | faker_male | short_names()
+    words = {w for w in rank[:ORDINARY_RANK] if is_english(w)}
+    named = given_all | {*family} | faker_family | home | cities(False) | countries() | jobs()
+    for other in ("organization", "hospital", "profession", "nationality", "state-abbrev"):
+        named |= {t.lstrip(MARK) for t in hand(other)}
     return {
         "given-female": (f"{CENSUS}; {FAKER}", marked(given["female"] | faker_female)),
         "given-male": (f"{CENSUS}; {FAKER}", marked(given["male"] | faker_male)),
@@ -226,16 +254,22 @@ def lists() -> dict[str, tuple[str, Terms]]:
         "hospital": (OWN, hand("hospital")),
         "hospital-kind": (OWN, hand("hospital-kind")),
         "name-cue": (OWN, hand("name-cue")),
-        "eponym": (OWN, hand("eponym")),
-        "drug": (OWN, hand("drug")),
+        "eponym": (f"{OWN}; rules/lexicon/eponym.txt", doubtful(hand("eponym") | closed_eponyms(), given_all | words)),
+        "drug": (OWN, doubtful(hand("drug"), named)),
+        "device": (OWN, doubtful(hand("device"), named | words)),
+        "organism": (OWN, doubtful(hand("organism"), named)),
+        "gene": (OWN, doubtful(hand("gene"), named | words)),
+        "shorthand": (OWN, doubtful(hand("shorthand"), named | words)),
         "abbreviation": (OWN, hand("abbreviation")),
         "common-word": (f"{SYMSPELL}: the {COMMON_RANK} most frequent", common),
         "rare-word": (f"{SYMSPELL}: the next, up to {RARE_RANK}", rare),
     }
 
 
-def main(folder: Path, date: str) -> None:
+def main(folder: Path, date: str, *only: str) -> None:
     for name, (source, terms) in lists().items():
+        if only and name not in only:
+            continue
         bare = {t.lstrip(MARK): t for t in sorted(terms)}  # "?" sorts before letters, so an unmarked double wins
         if any(t.startswith(MARK) for t in terms):
             bare |= {t[1:]: t for t in terms if t.startswith(MARK)}  # a mark, where given, stays
@@ -243,9 +277,10 @@ def main(folder: Path, date: str) -> None:
         head = f"# Source: {source}. Frozen {date} by .ci/freeze_dictionary.py: {len(rows)} terms.\n"
         marks = sum(row.startswith(MARK) for row in rows)
         if marks:
-            head += f"# {MARK} marks {marks} terms that are ordinary words too.\n"
+            what = "ordinary words or names" if name in NAMED else "ordinary words"
+            head += f"# {MARK} marks {marks} terms that are {what} too.\n"
         (folder / f"{name}.txt").write_text(head + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])
