@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from deid_agent.nlp.character_features import CharacterFeatures, SelectedCharact
 from deid_agent.nlp.crf import Crf, CrfModel, Floats, split_sequence
 from deid_agent.nlp.labels import OUTSIDE, decode_edge_labels, decode_labels
 from deid_agent.nlp.token_features import TokenFeatures
-from deid_agent.rules import Dictionaries
+from deid_agent.rules import Dictionaries, Tags, list_of_tag
 
 FirstPass = tuple[Document, Sequence[Span]]
 """A document with the resolved spans of its first pass."""
@@ -31,6 +32,7 @@ PROSE_WORDS = 8
 """The fewest words of prose. On messages by others most low-confidence spans of shorter texts are wrong."""
 _MAX_VALUE_TOKENS = 64  # a longer text is no short value: it may be a page of dates
 _NAME_LISTS = frozenset({"given-male", "given-female", "family", "family-rare", "city", "county", "state", "hospital"})
+"""Lists of names of persons and places."""
 _BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 _BATCH_CHARACTERS = 8_192  # characters of one batch: bounds memory
 _TWO_WORDS = re.compile(r"[^\W\d_A-Z][A-Z]")  # a capital after a lower-case letter
@@ -93,20 +95,33 @@ class SequenceDecoder:
     def decode(self, marginals: Floats, sizes: Sequence[int], documents: Sequence[TokenFeatures]) -> list[str]:
         """The label of each token of ``documents``; ``marginals`` are ``[token, label]``, ``sizes`` of sequences.
 
-        Inside a hard mark of the grammar no token is PHI. Inside a soft mark the decoder does not lean.
+        Inside a hard mark of the grammar no token is PHI. The decoder does not lean inside a soft mark, nor for a word
+        that only lists of clinical terms know.
         """
         outside = self.labels.index(OUTSIDE)
         scores = np.log(marginals + _LEAST_PROBABILITY, dtype=np.float32)
         lean = np.full(len(marginals), -np.log(self.lean), np.float32)
         at = 0
         for tokens in documents:
-            for place, mark in enumerate(tokens.marks(), at):
+            for place, (mark, tags) in enumerate(zip(tokens.marks(), tokens.tags, strict=True), at):
                 if mark is not None:
                     lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
+                elif tags and _is_clinical_term(tags):
+                    lean[place] = 0.0
             at += len(tokens.words)
         scores[:, outside] += lean
         chain = Crf(self.labels, (), _NO_WEIGHTS, _NO_WEIGHTS, self.affinities)
         return chain.decode_sequences(scores, sizes)
+
+
+_CLINICAL_LISTS = frozenset({"drug", "device", "organism", "gene", "shorthand", "eponym"})
+
+
+@lru_cache(maxsize=4_096)
+def _is_clinical_term(tags: Tags) -> bool:
+    """Whether a list of clinical terms has the word unambiguously and no list of names or places has it."""
+    lists = {tag.partition(":")[0] for tag in tags}
+    return not _CLINICAL_LISTS.isdisjoint(lists) and _NAME_LISTS.isdisjoint({list_of_tag(tag) for tag in tags})
 
 
 _LEAST_PROBABILITY = 1e-6

@@ -70,6 +70,23 @@ def digest_folder(root: Path) -> str:
     return total.hexdigest()
 
 
+READ_BY_MODELS = ("patterns", "vetoes", "measures", "lexicon", "dictionary", "fragments.toml", "senses.txt")
+"""The parts of the rules folder from which the features of models come."""
+
+
+def digest_features(rules: Path) -> str:
+    """SHA-256 (hex) over the files of ``rules`` that models read, as in ``digest_folder``.
+
+    A model was trained with the rules of this tree if its card has this digest.
+    """
+    total = hashlib.sha256()
+    for name in READ_BY_MODELS:
+        part = rules / name
+        digest = digest_folder(part) if part.is_dir() else hashlib.sha256(part.read_bytes()).hexdigest()
+        total.update(f"{name}\0{digest}\0".encode())
+    return total.hexdigest()
+
+
 def load_toml(path: Path) -> dict[str, object]:
     """The content of a TOML file. Raises ``ConfigurationError`` with the file if it cannot be read or is not TOML."""
     try:

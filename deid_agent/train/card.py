@@ -18,7 +18,7 @@ from deid_agent import __version__
 from deid_agent.eval import Criterion, Figure, Note, Prf, Scores
 from deid_agent.model import UnsafeError
 from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, SvmModel, save_crf, save_network, save_svm
-from deid_agent.rules import data_folder, digest_folder
+from deid_agent.rules import data_folder, digest_features
 from deid_agent.train.recipes import ComponentKind, NetworkSettings, Recipe
 
 Json = dict[str, object]
@@ -74,7 +74,7 @@ def model_card(facts: CardFacts) -> Json:
             "new_notes": facts.new_notes,
             "annotations": sum(len(note.annotated.spans) for note in facts.notes),
         },
-        "rules": digest_folder(facts.rules),
+        "rules": digest_features(facts.rules),
         "versions": {
             "deid-agent": __version__,
             "python": platform.python_version(),
