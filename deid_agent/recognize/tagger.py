@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from deid_agent.model import CATEGORY, BesideModels, Document, PhiCategory, Source, SourceTraits, Span
+from deid_agent.model import CATEGORY, BesideModels, Document, PhiCategory, PhiType, Source, SourceTraits, Span
 from deid_agent.nlp import is_short_value
 from deid_agent.recognize.consistency import ConsistencyPass, TaggedDocument
 from deid_agent.recognize.resolve import Profile, Resolver
@@ -115,10 +115,14 @@ class Tagger:
         return self.resolver.resolve((span for span in spans if span.source in self._shown), doc)
 
     def _beside_models(self, doc: Document, spans: list[Span]) -> list[Span]:
-        """The recognizers' spans without those that models overrule."""
-        if not self.models_decide or (self.resolver.profile is Profile.RECALL and is_short_value(doc)):
+        """The recognizers' spans without those that models overrule.
+
+        In a short value models overrule ages only: "Braden 14" and "Rockall 4" look like persons with their ages.
+        """
+        if not self.models_decide:
             return spans
-        return [span for span in spans if span.source not in self._overruled]
+        only_ages = self.resolver.profile is Profile.RECALL and is_short_value(doc)
+        return [s for s in spans if s.source not in self._overruled or (only_ages and s.type is not PhiType.AGE)]
 
     def _with_further_mentions(self, doc: Document, found: list[Span], others: Iterable[TaggedDocument]) -> list[Span]:
         if self.consistency is not None and (more := self.consistency.find_mentions(doc, found, others)):
