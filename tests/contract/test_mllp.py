@@ -89,7 +89,7 @@ class TestMemoryToReceiver(IntoReceiver):
         yield world
         await world.stop()
 
-    async def test_a_repeated_settle_delivers_nothing_twice(self, world: MllpWorld) -> None:
-        await super().test_a_repeated_settle_delivers_nothing_twice(world)
+    async def test_a_repeated_commit_delivers_nothing_twice(self, world: MllpWorld) -> None:
+        await super().test_a_repeated_commit_delivers_nothing_twice(world)
         assert isinstance(world, FromMemory)
         assert world.cluster.positions[world.stream] == 3

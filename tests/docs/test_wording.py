@@ -32,7 +32,7 @@ def test_code_is_not_counted() -> None:
     assert count_words(source) == {"total": 2, "where": 0, "stand": 0, "tell": 0, "what": 0}
 
 
-def test_unwanted_names_are_found_where_they_are_defined() -> None:
+def test_unwanted_names_are_found_at_their_definition() -> None:
     source = (
         "class Pile:\n    lane_id: int\n\n    def f(self, told):\n        self.outlet = 1\n\n"
         "def mournAll():\n    said = island = letterboxes = lanes()\n"

@@ -16,7 +16,7 @@ from deid_agent.audit.storage import (
 from deid_agent.audit.walk import TrailFault
 
 
-def test_the_trail_itself_is_sound() -> None:
+def test_the_unchanged_trail_verifies() -> None:
     report = looked_at(lambda trail: None)
     assert (report.faults, report.warnings) == ([], [])
     assert (report.entries, report.segments) == (ENTRIES, len(names()))
@@ -26,7 +26,7 @@ def test_the_trail_itself_is_sound() -> None:
 
 @often
 @given(lines_of_trail(), st.integers(0, 10**6), st.integers(1, 255), st.booleans())
-def test_a_byte_that_was_flipped_is_found_in_its_line(where: tuple[str, int], byte: int, bits: int, key: bool) -> None:
+def test_a_flipped_byte_is_detected_in_its_line(where: tuple[str, int], byte: int, bits: int, key: bool) -> None:
     name, index = where
 
     def flip(trail: Trail) -> None:
@@ -40,7 +40,7 @@ def test_a_byte_that_was_flipped_is_found_in_its_line(where: tuple[str, int], by
 
 @often
 @given(lines_of_trail(), st.booleans())
-def test_a_line_that_was_dropped_is_found_where_it_stood(where: tuple[str, int], key: bool) -> None:
+def test_a_removed_line_is_detected_at_its_position(where: tuple[str, int], key: bool) -> None:
     name, index = where
     report = looked_at(lambda trail: trail[name].pop(index), key=key)
     assert report.faults
@@ -55,7 +55,7 @@ def test_a_line_that_was_dropped_is_found_where_it_stood(where: tuple[str, int],
 
 @often
 @given(lines_of_trail(), st.data())
-def test_two_lines_that_were_swapped_are_found(where: tuple[str, int], data: st.DataObject) -> None:
+def test_two_swapped_lines_are_detected(where: tuple[str, int], data: st.DataObject) -> None:
     name, one = where
     other = data.draw(st.integers(0, len(original()[name]) - 1).filter(lambda n: n != one))
 
@@ -70,7 +70,7 @@ def test_two_lines_that_were_swapped_are_found(where: tuple[str, int], data: st.
 
 @often
 @given(lines_of_trail(), st.data())
-def test_a_line_that_was_doubled_is_found(where: tuple[str, int], data: st.DataObject) -> None:
+def test_a_duplicated_line_is_detected(where: tuple[str, int], data: st.DataObject) -> None:
     name, index = where
     goal = data.draw(st.integers(1, len(original()[name])))
     report = looked_at(lambda trail: trail[name].insert(goal, trail[name][index]))
@@ -81,7 +81,7 @@ def test_a_line_that_was_doubled_is_found(where: tuple[str, int], data: st.DataO
 
 @often
 @given(st.data())
-def test_a_trail_that_was_cut_off_anywhere_is_found(data: st.DataObject) -> None:
+def test_a_trail_truncated_at_any_position_is_detected(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(names()))
     size = sum(map(len, original()[name]))
     end = data.draw(st.integers(0, size - 1))
@@ -102,7 +102,7 @@ def test_a_trail_that_was_cut_off_anywhere_is_found(data: st.DataObject) -> None
 
 @seldom
 @given(st.sampled_from(range(4)), st.booleans())
-def test_a_segment_that_was_removed_is_named(index: int, key: bool) -> None:
+def test_a_removed_segment_is_named(index: int, key: bool) -> None:
     name = names()[index]
     report = looked_at(lambda trail: trail.pop(name), key=key)
     if name == names()[-1]:
@@ -113,7 +113,7 @@ def test_a_segment_that_was_removed_is_named(index: int, key: bool) -> None:
 
 @seldom
 @given(st.sampled_from(range(3)))
-def test_two_segments_that_changed_names_are_found(index: int) -> None:
+def test_two_segments_with_exchanged_names_are_detected(index: int) -> None:
     one, other = names()[index : index + 2]
 
     def swap(trail: Trail) -> None:
@@ -128,7 +128,7 @@ def test_two_segments_that_changed_names_are_found(index: int) -> None:
 
 @seldom
 @given(st.integers(0, 10**6), st.integers(1, 255))
-def test_a_head_that_was_changed_is_found(byte: int, bits: int) -> None:
+def test_a_changed_head_is_detected(byte: int, bits: int) -> None:
     def flip(trail: Trail) -> None:
         line = bytearray(trail["head.json"][0])
         line[byte % len(line)] ^= bits
@@ -138,7 +138,7 @@ def test_a_head_that_was_changed_is_found(byte: int, bits: int) -> None:
     assert [fault.segment for fault in report.faults] == ["head.json"]
 
 
-def test_an_older_head_kept_elsewhere_agrees_and_that_of_another_trail_does_not() -> None:
+def test_an_older_head_of_this_trail_verifies_and_one_of_another_trail_does_not() -> None:
     name, lines = names()[0], original()[names()[0]]
     index = next(i for i, line in enumerate(lines) if i > 5 and line.startswith(b'{"kind":"checkpoint"'))
     chain = lines[index][-67:-3]
@@ -153,7 +153,7 @@ def test_an_older_head_kept_elsewhere_agrees_and_that_of_another_trail_does_not(
     assert name in {fault.segment for fault in looked_at(lambda trail: trail[name].pop(3)).faults}
 
 
-def test_a_fault_names_the_record_where_it_is_known() -> None:
+def test_a_fault_names_the_record_if_it_is_known() -> None:
     name = names()[1]
     index = next(i for i, line in enumerate(original()[name]) if line.startswith(b'{"kind":"entry"'))
 

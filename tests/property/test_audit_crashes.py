@@ -91,7 +91,7 @@ def ends(
         left += 1
 
 
-def test_two_agents_that_die_anywhere_one_after_the_other(tmp_path: Path) -> None:
+def test_two_consecutive_crashes_at_any_point_leave_a_sound_trail(tmp_path: Path) -> None:
     """Every pair of deaths while segments are begun: the second with the same key and build, or another of either."""
     one, two, count = tmp_path / "one", tmp_path / "two", 0
     for first in ends(one, Life(closes=False, size=500), None, set()):
@@ -107,12 +107,12 @@ def test_two_agents_that_die_anywhere_one_after_the_other(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lose", [everything, names_of_segments])
-def test_the_power_goes_anywhere_while_segments_are_begun(tmp_path: Path, lose: Lose) -> None:
+def test_a_power_loss_while_a_segment_begins_leaves_a_sound_trail(tmp_path: Path, lose: Lose) -> None:
     for answered in ends(tmp_path / "audit", Life(batches=3, power=True, size=500), None, set(), lose):
         in_order(tmp_path / "audit", answered)
 
 
-def test_a_segment_that_was_never_finished_does_not_come_back_with_the_power(tmp_path: Path) -> None:
+def test_an_unfinished_segment_does_not_reappear_after_a_power_loss(tmp_path: Path) -> None:
     """Another build dies while it begins a segment; the one before goes on in its own, then all names unsynced go."""
     one, two, answered, count = tmp_path / "one", tmp_path / "two", set[int](), 0
     lived(one, Life(), answered)
@@ -139,7 +139,7 @@ def lives(draw: st.DrawFn) -> Life:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lives(), min_size=1, max_size=6), st.data())
-def test_agents_that_die_and_lose_power_one_after_the_other(chain: list[Life], data: st.DataObject) -> None:
+def test_consecutive_crashes_and_power_losses_leave_a_sound_trail(chain: list[Life], data: st.DataObject) -> None:
     with TemporaryDirectory() as where:
         folder, answered = Path(where) / "audit", set[int]()
         for life in (*chain, Life()):

@@ -57,7 +57,7 @@ def checkpoints(trail: Trail) -> Iterator[tuple[str, int]]:
 
 @often
 @given(lines_of_trail(least=2), st.booleans())
-def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_checkpoint(
+def test_an_entry_rewritten_with_its_chain_is_detected_at_the_next_checkpoint(
     where: tuple[str, int], key: bool
 ) -> None:
     name, index = where
@@ -78,7 +78,7 @@ def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_
 
 @often
 @given(lines_of_trail(least=2), st.booleans())
-def test_checkpoints_signed_by_another_key_are_found(where: tuple[str, int], named: bool) -> None:
+def test_checkpoints_signed_by_another_key_are_detected(where: tuple[str, int], named: bool) -> None:
     """The whole trail rewritten and signed anew: the key that is known shows it."""
     name, index = where
 
@@ -116,7 +116,7 @@ def resigned(trail: Trail, signer: Signer, *, named: bool) -> None:
 
 @seldom
 @given(st.data())
-def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data: st.DataObject) -> None:
+def test_truncation_at_a_checkpoint_is_detected_by_the_signed_head(data: st.DataObject) -> None:
     whole = {name: list(lines) for name, lines in original().items()}
     name, index = data.draw(st.sampled_from(list(checkpoints(whole))[:-1]))
 
@@ -147,7 +147,7 @@ def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data
 
 @often
 @given(st.data())
-def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data: st.DataObject) -> None:
+def test_start_and_verify_reject_a_head_made_without_the_key(data: st.DataObject) -> None:
     """The trail cut anywhere, and any head for it: of any line, unsigned, signed by another key or by a checkpoint."""
     whole = {name: list(lines) for name, lines in original().items()}
     name, index = data.draw(lines_of_trail())
@@ -172,7 +172,7 @@ def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data:
 
 @seldom
 @given(st.data())
-def test_a_head_of_an_earlier_segment_is_too_old_once_the_last_one_has_an_entry(data: st.DataObject) -> None:
+def test_a_head_of_an_earlier_segment_is_rejected_once_the_last_segment_has_an_entry(data: st.DataObject) -> None:
     """Signed by the true key: for a start and for verify alike it is right for a crash before the first entry alone."""
     from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
 

@@ -58,7 +58,7 @@ def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
 
 
 @given(notes(), st.builds(Noise, SHARES, SHARES, SHARES, SHARES, SHARES, SHARES), st.integers(0, 9))
-def test_noise_leaves_the_spans_in_order_and_the_same(note: Annotated, noise: Noise, seed: int) -> None:
+def test_noise_changes_neither_order_nor_type_of_the_spans(note: Annotated, noise: Noise, seed: int) -> None:
     new = add_noise(note, noise, random.Random(seed))
     assert new == add_noise(note, noise, random.Random(seed))
     assert is_disjoint(new.spans)
@@ -68,13 +68,13 @@ def test_noise_leaves_the_spans_in_order_and_the_same(note: Annotated, noise: No
 
 
 @given(notes(), st.integers(0, 9))
-def test_case_and_line_ends_move_no_character(note: Annotated, seed: int) -> None:
+def test_changes_of_case_and_line_ends_keep_offsets(note: Annotated, seed: int) -> None:
     new = add_noise(note, Noise(upper=0.5, lower=0.5, line_breaks=0.5), random.Random(seed))
     assert new.spans == note.spans
     assert new.text.lower().split() == note.text.lower().split()
 
 
-def test_new_notes_differ_in_the_annotated_places_alone() -> None:
+def test_augmented_notes_differ_only_in_annotated_spans() -> None:
     augmenter = Augmenter(ROOT / "rules", 7, Noise())
     changed = 0
     for note in read_file(ROOT / "corpus" / "da-01.txt"):

@@ -164,7 +164,7 @@ class TransportContract:
             await transport.start(Member())
         return transport
 
-    async def test_records_come_in_order_with_their_coordinates(self, world: World) -> None:
+    async def test_records_are_delivered_in_order_with_their_coordinates(self, world: World) -> None:
         given = numbered(7)
         await world.fill(given)
         transport = await self.started(world)
@@ -176,7 +176,7 @@ class TransportContract:
         assert offsets[0] >= 0
         await transport.stop()
 
-    async def test_poll_keeps_to_its_limit(self, world: World) -> None:
+    async def test_poll_respects_its_limit(self, world: World) -> None:
         await world.fill(numbered(5))
         transport = await self.started(world)
         seen: list[Record] = []
@@ -188,7 +188,7 @@ class TransportContract:
         assert [r.key for r in seen] == [g.key for g in numbered(5)]
         await transport.stop()
 
-    async def test_the_listener_knows_a_partition_before_its_first_record(self, world: World) -> None:
+    async def test_a_partition_is_assigned_before_its_first_record(self, world: World) -> None:
         await world.fill(numbered(1))
         member = Member()
         transport = world.transport()
@@ -198,7 +198,7 @@ class TransportContract:
         assert member.streams == {world.stream}
         await transport.stop()
 
-    async def test_settled_outputs_are_there_in_order(self, world: World) -> None:
+    async def test_committed_outputs_are_published_in_order(self, world: World) -> None:
         await world.fill(numbered(4))
         transport = await self.started(world)
         records = await self.take(transport, 4)
@@ -209,7 +209,7 @@ class TransportContract:
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(4)]
         await transport.stop()
 
-    async def test_unsettled_records_come_again_and_settled_ones_do_not(self, world: World) -> None:
+    async def test_only_uncommitted_records_are_delivered_again(self, world: World) -> None:
         await world.fill(numbered(5))
         first = await self.started(world)
         records = await self.take(first, 5)
@@ -225,7 +225,7 @@ class TransportContract:
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(5)]
         await third.stop()
 
-    async def test_stop_settles_nothing(self, world: World) -> None:
+    async def test_stop_commits_nothing(self, world: World) -> None:
         await world.fill(numbered(2))
         first = await self.started(world)
         await self.take(first, 2)
@@ -235,7 +235,7 @@ class TransportContract:
         await self.take(second, 2)
         await second.stop()
 
-    async def test_dead_letters_say_why_and_where_but_never_what(self, world: World) -> None:
+    async def test_dead_letters_give_reason_and_position_but_no_value(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         records = await self.take(transport, 3)
@@ -263,7 +263,7 @@ class TransportContract:
         )
         return Coordinates(topic, int(partition), int(offset))
 
-    async def test_a_refused_record_does_not_come_again(self, world: World) -> None:
+    async def test_a_refused_record_is_not_delivered_again(self, world: World) -> None:
         await world.fill(numbered(1))
         first = await self.started(world)
         records = await self.take(first, 1)
@@ -273,7 +273,7 @@ class TransportContract:
         assert await self.nothing_comes(second)
         await second.stop()
 
-    async def test_a_suppressed_record_leaves_no_trace_and_does_not_come_again(self, world: World) -> None:
+    async def test_a_suppressed_record_publishes_nothing_and_is_not_delivered_again(self, world: World) -> None:
         await world.fill(numbered(2))
         first = await self.started(world)
         records = await self.take(first, 2)
@@ -286,7 +286,7 @@ class TransportContract:
         assert await self.nothing_comes(second)
         await second.stop()
 
-    async def test_pause_holds_records_back_and_resume_brings_them(self, world: World) -> None:
+    async def test_pause_holds_records_back_and_resume_delivers_them(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         first = await self.take(transport, 1)
@@ -299,7 +299,7 @@ class TransportContract:
         assert [r.key for r in rest] == [b"key-001", b"key-002"]
         await transport.stop()
 
-    async def test_after_a_failed_settle_nothing_has_moved(self, world: World) -> None:
+    async def test_a_failed_commit_changes_nothing(self, world: World) -> None:
         await world.fill(numbered(3))
         first = await self.started(world)
         records = await self.take(first, 3)
@@ -319,7 +319,7 @@ class TransportContract:
         assert len(await world.dead_letters()) == 1
         await second.stop()
 
-    async def test_an_empty_source_brings_nothing(self, world: World) -> None:
+    async def test_an_empty_source_delivers_nothing(self, world: World) -> None:
         await world.fill([])
         transport = await self.started(world)
         assert await self.nothing_comes(transport)
@@ -334,7 +334,7 @@ class TransportContract:
         assert [o.key for o in await world.outputs()] == [None]
         await transport.stop()
 
-    async def test_headers_come_and_go_as_they_are(self, world: World) -> None:
+    async def test_headers_are_passed_through_unchanged(self, world: World) -> None:
         headers = (("traceparent", b"00-a-b-01"), ("twice", b"1"), ("twice", b"\xff\x00"))
         await world.fill([Given(b"payload 000", b"k", headers)])
         transport = await self.started(world)
@@ -382,7 +382,7 @@ class TransportContract:
             assert CANARY.decode() not in repr(thing)
         await transport.stop()
 
-    async def test_lag_counts_what_is_not_settled(self, world: World) -> None:
+    async def test_lag_counts_uncommitted_records(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         if not isinstance(transport, KnowsLag):

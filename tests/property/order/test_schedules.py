@@ -117,7 +117,7 @@ STEPS = st.lists(st.tuples(st.sampled_from((*NAMES, "stop", "kill")), st.integer
 
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS, deaf=st.booleans(), begun=st.sampled_from([None, 0, 1, 3]))
-def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
+def test_nothing_is_lost_duplicated_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
     async def schedule() -> None:
         world = World(deaf, begun)
         await world.begin()

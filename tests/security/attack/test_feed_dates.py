@@ -158,7 +158,7 @@ def hl7(patient: Patient, n: int, sent: date) -> bytes:
     return "".join(f"{line}\r" for line in lines).encode()
 
 
-def test_whole_messages_tell_no_more_than_their_dates() -> None:
+def test_whole_messages_reveal_no_more_than_their_dates() -> None:
     """MSH-7, EVN-2, PID-7, PV1-44, OBX-14 and a note: every date of one message moves by its shift or is the birth."""
     for patient in adults()[:4]:
         outputs = []
@@ -203,7 +203,7 @@ def test_an_intersection_finds_the_day_if_documents_have_bases_of_their_own() ->
     assert (policy.date_bounds.events, policy.date_bounds.births) == (0, 0)
 
 
-def test_offsets_that_avoid_whole_weeks_one_by_one_would_tell_the_base() -> None:
+def test_offsets_that_avoid_whole_weeks_one_by_one_would_reveal_the_base() -> None:
     """The exclusions are of the base for this reason: the offset that never occurs shows where the weeks are."""
 
     def naive(base: int, document: int) -> int:
@@ -230,7 +230,7 @@ def test_no_offset_is_missing_and_all_are_even(offset: int) -> None:
 
 
 @pytest.mark.parametrize("count", MESSAGES)
-def test_births_hold_against_a_reader_who_knows_the_times(count: int) -> None:
+def test_birth_dates_hold_against_a_reader_who_knows_the_times(count: int) -> None:
     """A3: the true times give each shift exactly, and the base to the day. The offset of a birth depends on neither.
 
     ``test_the_offset_of_a_birth_does_not_depend_on_the_base`` checks the second sentence.
@@ -259,7 +259,7 @@ def test_the_offset_of_a_birth_does_not_depend_on_the_base() -> None:
 
 
 @pytest.mark.parametrize(("technical", "precision"), [("day", 1), ("week", 7), ("year", 366)])
-def test_true_times_beside_shifted_dates_tell_the_shift_of_events_only(technical: str, precision: int) -> None:
+def test_true_times_beside_shifted_dates_reveal_only_the_shift_of_events(technical: str, precision: int) -> None:
     """MSH-7 as day, week or year of the true time: the events of one message fall to that precision, births hold."""
     program = replacer(technical=technical)
     sizes, births = [], []
@@ -302,7 +302,7 @@ def test_times_by_year_hold_for_no_patient_who_is_seen_over_a_new_year() -> None
     assert max(sizes) <= 12
 
 
-def test_a_time_that_is_shifted_or_dropped_tells_nothing() -> None:
+def test_a_shifted_or_dropped_time_reveals_nothing() -> None:
     """MSH-7 moves with the events, to the day: its difference to any of them is the true one."""
     for patient in adults():
         for message in patient.outputs(replacer(), 80):
@@ -317,7 +317,7 @@ AGES = ((20, 232, 1), (100, 232, 12), (700, 300, 50), (3_000, 400, 170), (6_500,
 
 
 @pytest.mark.parametrize(("age", "without_times", "with_times"), AGES)
-def test_births_of_children_hold_as_documented(age: int, without_times: int, with_times: int) -> None:
+def test_birth_dates_of_children_hold_as_documented(age: int, without_times: int, with_times: int) -> None:
     window = next((widest for below, widest in ((28, 0), (365, 7), (1096, 30), (6575, 90)) if age < below), 0)
     offsets = [n for n in range(-window, window + 1) if abs(n) > 1] or [0]
     hidden, live = [], []

@@ -61,7 +61,7 @@ def originals(form: Format) -> list[str]:
 
 
 @pytest.mark.parametrize("form", WIDE, ids=lambda form: form.name)
-def test_order_tells_nothing(form: Format) -> None:
+def test_order_reveals_nothing(form: Format) -> None:
     """Original against surrogate, and the two surrogates against each other: rank correlation within the null band."""
     values = originals(form)
     assert len(values) > COUNT / 3
@@ -80,7 +80,7 @@ def test_lining_up_by_rank_finds_no_more_than_chance(form: Format) -> None:
 
 
 @pytest.mark.parametrize("form", [f for f in WIDE if f.name not in {"VIN", "NINO", "UUID"}], ids=lambda form: form.name)
-def test_a_form_shows_itself_alone(form: Format) -> None:
+def test_a_surrogate_reveals_only_the_form_of_its_original(form: Format) -> None:
     """All originals of one form give surrogates of one form. (VIN: a check may be X. UUID: digits become letters.)"""
     values = list(form.originals(COUNT))
     forms: dict[str, set[str]] = {}
@@ -89,7 +89,7 @@ def test_a_form_shows_itself_alone(form: Format) -> None:
     assert all(len(found) == 1 for found in forms.values())
 
 
-def test_neighbours_and_prefixes_do_not_stay_together() -> None:
+def test_neighbours_and_shared_prefixes_are_not_preserved() -> None:
     """Of originals n and n + 1: the distance of surrogates is that of strangers, as is a common prefix."""
     form, size, count = named("record number, 7 digits"), 9_000_000, 3_000
     values = [f"{4_471_000 + n}" for n in range(count)]
@@ -104,7 +104,7 @@ def test_neighbours_and_prefixes_do_not_stay_together() -> None:
     assert abs(together - len(apart) / 90) < BAND * sqrt(len(apart) / 90)
 
 
-def test_one_key_says_nothing_of_the_other() -> None:
+def test_surrogates_under_one_key_reveal_nothing_about_another_key() -> None:
     """First and last digits under the two keys are independent: chi-square of the table of both."""
     form = named("record number, 7 digits")
     values = [f"{4_000_000 + 7 * n}" for n in range(6_000)]
@@ -130,7 +130,7 @@ def broken(self: Permutation, x: int) -> int:
     return (x + 1) % self.size
 
 
-@pytest.mark.parametrize("attack", [test_order_tells_nothing, test_lining_up_by_rank_finds_no_more_than_chance])
+@pytest.mark.parametrize("attack", [test_order_reveals_nothing, test_lining_up_by_rank_finds_no_more_than_chance])
 def test_the_attacks_work_on_a_map_that_keeps_order(
     attack: Callable[[Format], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +144,8 @@ def test_the_attacks_work_on_a_map_that_keeps_order(
 @pytest.mark.parametrize(
     "attack",
     [
-        test_neighbours_and_prefixes_do_not_stay_together,
-        test_one_key_says_nothing_of_the_other,
+        test_neighbours_and_shared_prefixes_are_not_preserved,
+        test_surrogates_under_one_key_reveal_nothing_about_another_key,
         test_a_frequent_id_is_not_a_low_or_early_one,
     ],
 )
@@ -186,7 +186,7 @@ def test_a_guess_is_not_confirmed_without_the_key(type_: PhiType) -> None:
         b"first key of the attack tests, 32 B\n",
     ],
 )
-def test_a_key_that_was_cut_or_edited_is_another_map(key: bytes) -> None:
+def test_a_truncated_or_edited_key_gives_another_map(key: bytes) -> None:
     values = [f"{10_000 + 7 * n}" for n in range(4_000)]
     form = named("record number, 5 digits")
     near = made(Surrogates(key), form, values)

@@ -87,7 +87,7 @@ def judge(policy: str, what: str, found: int, chance: int = 0) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_the_records_of_a_known_number_are_found(policy: str) -> None:
+def test_a_known_number_identifies_its_records(policy: str) -> None:
     found = 0
     for n, patient in enumerate(patients()):
         (mine,) = (line for line in send(policy, f"X{n}", f"PID|1||{patient.number}^^^GEN^MR") if line[0] == "PID")
@@ -98,7 +98,7 @@ def test_the_records_of_a_known_number_are_found(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_a_port_with_a_key_of_its_own_opens_no_other_feed(policy: str) -> None:
+def test_a_port_with_its_own_key_exposes_no_other_feed(policy: str) -> None:
     """The defence: what strangers can send is published under another key, in another output."""
     found = 0
     for n, patient in enumerate(patients()):
@@ -110,7 +110,7 @@ def test_a_port_with_a_key_of_its_own_opens_no_other_feed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_a_list_of_numbers_opens_every_number_of_the_feed(policy: str) -> None:
+def test_a_list_of_numbers_exposes_every_number_of_the_feed(policy: str) -> None:
     """Who does not know the numbers sends all that are possible, hundreds in one message."""
     found = 0
     rng = random.Random(9)
@@ -125,7 +125,7 @@ def test_a_list_of_numbers_opens_every_number_of_the_feed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_names_are_guessed_under_the_number_of_the_patient(policy: str) -> None:
+def test_names_can_be_guessed_under_the_number_of_the_patient(policy: str) -> None:
     """A list of names, sent with the number of the patient, is answered in the patient's own surrogates."""
     listed = load_lists(RULES).pools["en", "family"].words
     found, sizes = 0, []
@@ -142,7 +142,7 @@ def test_names_are_guessed_under_the_number_of_the_patient(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", SHIFTED + APART)
-def test_a_known_number_gives_the_dates_of_its_patient(policy: str) -> None:
+def test_a_known_number_reveals_the_dates_of_its_patient(policy: str) -> None:
     """The base from a few injected messages; the birth from 366 injected guesses, the days that agree with the output.
 
     ``research`` has one shift for all documents. ``pseudonymised`` leaves the offset of the document: four days.
@@ -168,7 +168,7 @@ def test_a_known_number_gives_the_dates_of_its_patient(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_clinicians_are_guessed_without_any_patient(policy: str) -> None:
+def test_clinicians_can_be_guessed_without_any_patient(policy: str) -> None:
     """Staff have one surrogate in the whole feed, by their name."""
     found = 0
     for n, patient in enumerate(patients()):

@@ -105,7 +105,7 @@ def test_two_feeds_under_two_keys_do_not_join_by_their_headers(record_property: 
     assert joined(*plain) == COUNT, "the attack works on coordinates in clear"
 
 
-def test_ids_show_neither_the_place_nor_the_order_of_a_record() -> None:
+def test_record_ids_reveal_neither_position_nor_order() -> None:
     ids = [[dict(o.headers)["deid-id"].decode() for o in outputs("pseudonymised", OutputMarks(key))] for key in KEYS]
     everything = b"".join(value for o in outputs("pseudonymised", OutputMarks(KEYS[0])) for _, value in o.headers)
     assert b"adt" not in everything
@@ -140,7 +140,7 @@ def candidates(time: RecordTime, found: Sequence[Output]) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("time", RecordTime)
-def test_the_shift_that_a_timestamp_beside_msh_7_leaves_open(time: RecordTime, record_property: Figure) -> None:
+def test_a_timestamp_beside_msh_7_leaves_the_documented_shifts_open(time: RecordTime, record_property: Figure) -> None:
     """The bound holds without timestamps. One of a year leaves fewer candidates near the turn of the year."""
     counts = candidates(time, outputs("pseudonymised", OutputMarks(KEYS[0], time)))
     below = sum(count < LEAST_CANDIDATES for count in counts) / COUNT

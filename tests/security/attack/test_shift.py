@@ -106,19 +106,19 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_he_knows_every_shift_that_there_may_be() -> None:
+def test_the_attacker_knows_every_possible_shift() -> None:
     seen = {-MADE.shift_days(Scope(f"d{n}")) for n in range(6_000)}
     assert seen == set(allowed())
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_nothing_that_is_left_tells_the_shift(name: str) -> None:
+def test_the_remaining_text_does_not_reveal_the_shift(name: str) -> None:
     """Two lucky guesses in 60 documents are within chance if one shift fits; a weekday fits a seventh of all."""
     assert mean(read(name, program)) < (1.3 * CHANCE if "weekday" in name else CHANCE + 2.5 / DOCUMENTS)
 
 
 @pytest.mark.parametrize("name", ["holiday, date", "date (holiday)", "holiday (date)", "holiday date"])
-def test_nothing_shows_that_a_date_was_a_holiday(name: str) -> None:
+def test_no_output_reveals_that_a_date_was_a_holiday(name: str) -> None:
     """Who knows the program reads "Labor Day, 9/13/2018" as: some holiday was on the true day. That leaves a score."""
     day_of, note = NOTES[name]
     for n in range(DOCUMENTS):
@@ -126,19 +126,19 @@ def test_nothing_shows_that_a_date_was_a_holiday(name: str) -> None:
         assert not any(holiday in text for holiday in HOLIDAYS)
 
 
-def test_over_all_kinds_he_does_not_beat_chance() -> None:
+def test_over_all_notes_the_attacker_does_not_beat_chance() -> None:
     found = [value for name in NOTES for value in read(name, program)]
     assert mean(found) < CHANCE + 4 * sqrt(CHANCE / len(found))
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_the_attack_works_where_words_are_left(name: str) -> None:
+def test_the_attack_works_if_words_are_kept(name: str) -> None:
     """A weekday leaves one shift in seven, two defaults lie two days apart, all other words leave one shift or two."""
     certain = 5.9 * CHANCE if "weekday" in name else 0.4 if name.startswith("born") else 0.6
     assert mean(read(name, naive)) > certain
 
 
-def test_a_default_that_is_shifted_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shifted_placeholder_date_reveals_the_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     """In typed fields, placeholder dates such as 19000101 and 99991231 are kept."""
     values = ("19000101", "99991231", "99991231235959", "18991230", "29991231")
 
@@ -167,7 +167,7 @@ def test_shifts_are_even_over_their_range() -> None:
     assert abs(evenness(patients, len(allowed()))) < 4.5
 
 
-def test_two_documents_of_an_unknown_patient_say_nothing_of_each_other() -> None:
+def test_two_documents_of_an_unknown_patient_reveal_nothing_about_each_other() -> None:
     """Also documents whose names are neighbours: the table of both shifts, in eighths of the range, is even."""
     every = sorted(-s for s in allowed())
     pairs = [
@@ -218,7 +218,7 @@ STANDS: dict[str, Stands] = {
 
 
 @pytest.mark.parametrize("name", STANDS)
-def test_what_stands_tells_no_more_than_is_written_down(name: str) -> None:
+def test_kept_words_reveal_no_more_than_documented(name: str) -> None:
     """docs/decisions/0007-what-a-shift-hides.md has the bits that such a text gives away."""
     day_of, note, says, most = STANDS[name]
     found: list[float] = []
@@ -229,7 +229,7 @@ def test_what_stands_tells_no_more_than_is_written_down(name: str) -> None:
     assert most - 1 < log2(mean(found) / CHANCE) < most
 
 
-def test_an_offset_of_summer_time_tells_less_than_a_bit() -> None:
+def test_a_daylight_saving_offset_reveals_less_than_a_bit() -> None:
     """HL7 and FHIR write the zone as an offset, which stays: -0400 in July is -0400 in January."""
     found: list[float] = []
     for n in range(DOCUMENTS):

@@ -129,7 +129,7 @@ def deidentifier(policy: str) -> Deidentifier:
 
 @pytest.mark.parametrize("policy", ["pseudonymised", "safe-harbor"])
 @pytest.mark.parametrize("messages", [hl7_messages, fhir_resources, cda_documents])
-def test_no_plant_survives(messages: object, policy: str) -> None:
+def test_no_planted_identifier_survives(messages: object, policy: str) -> None:
     assert callable(messages)
     planted = list(messages())
     survivors = [
@@ -169,7 +169,7 @@ def test_clinical_numbers_are_kept() -> None:
     assert [value for value in values if f"||{value}|" not in output] == []
 
 
-def test_the_text_of_an_equipment_type_and_of_a_booked_thing_is_kept() -> None:
+def test_the_texts_of_an_equipment_type_and_of_a_booked_resource_are_kept() -> None:
     lines = ("PID|1||4711^^^X^MR||Smith^Joan||||||||^PRN^Cell Phone", "AIG|1||CT1^CT Scanner^L|EQ^Equipment^L")
     message = "\r".join([MSH, *lines, ""])
     output = deidentifier("pseudonymised").message(message.encode()).payload.decode()

@@ -171,6 +171,6 @@ def test_short_ids_and_ids_of_letters(mrn: str, text: str, gone: bool) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["Parkin^Ann", "Ingram^Ann", "Escher^Ann", "Smithson^Ann"])
-def test_clinical_text_stays(text: str, name: str) -> None:
+def test_clinical_text_is_kept(text: str, name: str) -> None:
     for system in ("known", "none"):
         assert published(text, system, name=name).rstrip("\r").endswith(f"|{text}")

@@ -112,7 +112,7 @@ async def test_twenty_thousand_messages_through_thirty_kills(
     await chaos.orphans_end()
 
 
-async def test_at_least_once_loses_nothing_and_names_its_doubles(
+async def test_at_least_once_loses_nothing_and_reports_its_duplicates(
     own_broker: KafkaBroker, tmp_path: Path, seed: int
 ) -> None:
     world = await KafkaWorld(own_broker, Delivery.AT_LEAST_ONCE).create(PARTITIONS)

@@ -82,7 +82,7 @@ def refused(world: KafkaWorld, seen: Follower) -> dict[str, dict[str, str]]:
     return {headers[ID]: headers for headers in found}
 
 
-async def test_a_worker_that_never_returns_holds_up_nobody_else(world: KafkaWorld) -> None:
+async def test_a_worker_that_never_returns_delays_no_other_record(world: KafkaWorld) -> None:
     """Other partitions come through whole before the record that hangs is given up; its own goes on behind it."""
     await fill(world, {(0, 10): b"hang"})
     async with following(world) as seen, agent(world, plain, deadline_s=4.0) as telemetry:
@@ -98,7 +98,7 @@ async def test_a_worker_that_never_returns_holds_up_nobody_else(world: KafkaWorl
     assert (others[1], others[2]) == (COUNT, COUNT)
 
 
-async def test_messages_that_kill_their_worker_are_tried_again_and_then_refused(world: KafkaWorld) -> None:
+async def test_messages_that_kill_their_worker_are_retried_and_then_refused(world: KafkaWorld) -> None:
     """One in each partition, two in a row in one of them, and the first and the last there are."""
     bad = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)]
     await fill(world, dict.fromkeys(bad, b"die"))
@@ -113,9 +113,7 @@ async def test_messages_that_kill_their_worker_are_tried_again_and_then_refused(
     assert telemetry.registry.value(RESTARTS) == 2 * len(bad)
 
 
-async def test_messages_that_kill_or_hold_their_group_are_refused_and_no_other_is(
-    world: KafkaWorld, tmp_path: Path
-) -> None:
+async def test_only_messages_that_kill_or_block_their_group_are_refused(world: KafkaWorld, tmp_path: Path) -> None:
     """Small messages are batched: the others of such a batch are processed as if the faulty one were absent."""
     dies, hangs = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)], (1, 20)
     await fill(world, {**dict.fromkeys(dies, b"die"), hangs: b"hang"})

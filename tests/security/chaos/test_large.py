@@ -63,7 +63,7 @@ async def test_fifty_megabytes_come_through_in_bounded_memory(own_broker: KafkaB
     assert [record.value for record in seen.records] == payloads
 
 
-async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_goes_on(
+async def test_a_record_whose_output_the_broker_rejects_is_refused_and_the_others_continue(
     own_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     world = KafkaWorld(own_broker)
@@ -86,9 +86,7 @@ async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_g
     verify(agent.audit)
 
 
-async def test_a_dead_letter_that_the_broker_does_not_take_stops_the_agent(
-    own_broker: KafkaBroker, tmp_path: Path
-) -> None:
+async def test_a_dead_letter_that_the_broker_rejects_stops_the_agent(own_broker: KafkaBroker, tmp_path: Path) -> None:
     world = KafkaWorld(own_broker)
     await own_broker.create_topic(world.name, 1)
     await own_broker.create_topic(world.out, 1, {"max.message.bytes": "20000"})

@@ -102,7 +102,7 @@ def test_the_search_would_find_one(ran: Path) -> None:
     assert all(canary.encode() in payloads for canary in (FAMILY, GIVEN, MRN))
 
 
-def test_every_input_settled(ran: Path) -> None:
+def test_every_input_is_published_or_dead_lettered(ran: Path) -> None:
     assert len(list((ran / "out").rglob("*.*"))) == 3
     dead_letters = [path.suffix for path in (ran / "dead").iterdir() if path.suffix != ".json"]
     assert dead_letters in (len(REFUSED) * [".payload"], len(REFUSED) * [".sealed"])

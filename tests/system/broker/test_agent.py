@@ -155,7 +155,7 @@ async def test_a_missing_topic_stops_the_start_in_one_line(world: KafkaWorld, tm
     assert "Traceback" not in agent.log.read_text()
 
 
-async def test_no_broker_is_told_in_one_line(tmp_path: Path, cluster: Cluster) -> None:
+async def test_an_unreachable_broker_is_reported_in_one_line(tmp_path: Path, cluster: Cluster) -> None:
     world = KafkaWorld(Cluster("127.0.0.1:1"))
     agent = Agent(world, tmp_path)
     assert agent.process.wait(60) == 2
@@ -214,7 +214,7 @@ def command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes
     return subprocess.run(call, env=environ, capture_output=True, timeout=60, check=False)
 
 
-async def test_letters_are_put_back_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_dead_letters_are_replayed_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
     """Refused for their size, listed, one looked at, put back after the bound was raised: each comes out once."""
     small = b"MSH|^~\\&|N3|B|C|D|20240318143012||ADT^A01|1|P|2.5.1\rPID|1||4471902||Okafor^Adaeze\r"
     big = [message(number) for number in (1, 3, 4)]

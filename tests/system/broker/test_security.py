@@ -113,7 +113,7 @@ def mistakes(certificates: Certificates) -> dict[str, tuple[dict[str, object], s
     }
 
 
-async def test_every_mistake_is_told_at_once_and_shows_no_secret(
+async def test_every_configuration_error_is_reported_at_once_without_secrets(
     world: KafkaWorld, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):

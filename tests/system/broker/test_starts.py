@@ -23,7 +23,7 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
     await world.close()
 
 
-async def test_a_start_that_is_cut_off_ends_and_leaves_no_connection_open(world: KafkaWorld) -> None:
+async def test_a_cancelled_start_leaves_no_connection_open(world: KafkaWorld) -> None:
     """At half a millisecond more each time, until one is through: every step of a start is met by some of them."""
     for number in count():
         transport = world.transport()

@@ -14,7 +14,7 @@ from deid_agent.http.console import PAGES
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (360, True)], ids=["desk", "phone"])
 @pytest.mark.smoke
-async def test_every_page_shows_what_it_should_and_asks_nobody_else(
+async def test_every_page_shows_its_content_and_contacts_no_other_host(
     file: Path, chromium: str, width: int, dark: bool
 ) -> None:
     async with console(file) as shown, browsing(chromium, width=width, dark=dark) as seen:
@@ -39,7 +39,7 @@ async def test_every_page_shows_what_it_should_and_asks_nobody_else(
         kept_to(shown, seen)
 
 
-async def test_the_playground_shows_before_and_after_with_what_stands_behind(file: Path, chromium: str) -> None:
+async def test_the_playground_shows_before_and_after_with_causes(file: Path, chromium: str) -> None:
     async with console(file) as shown, browsing(chromium) as seen:
         page = seen.page
         await page.goto(f"{shown.base}/console/playground")
@@ -125,7 +125,7 @@ NAMELESS = """[...document.querySelectorAll("input, select, textarea, button, sv
   .map((node) => node.outerHTML.slice(0, 80))"""
 
 
-async def test_plots_move_with_the_numbers(file: Path, chromium: str) -> None:
+async def test_plots_follow_the_numbers(file: Path, chromium: str) -> None:
     async with console(file, interval_s=0.2) as shown, browsing(chromium) as seen:
         await seen.page.goto(f"{shown.base}/console/")
         await seen.page.wait_for_selector("#throughput path.area")
@@ -141,7 +141,7 @@ async def test_plots_move_with_the_numbers(file: Path, chromium: str) -> None:
         kept_to(shown, seen)
 
 
-async def test_old_addresses_of_the_dead_letters_lead_to_the_new_ones(file: Path, chromium: str) -> None:
+async def test_old_addresses_of_the_dead_letters_redirect_to_the_new_ones(file: Path, chromium: str) -> None:
     async with console(file) as shown, browsing(chromium) as seen:
         await seen.page.goto(f"{shown.base}/console/letters")
         await seen.page.wait_for_selector(READY["dead-letters"])

@@ -41,7 +41,7 @@ async def first_rule(page: Page) -> str:
     return await page.locator("#rules tbody tr").first.locator("td").first.inner_text()
 
 
-async def test_hundreds_of_rules_come_in_pages(file: Path, chromium: str) -> None:
+async def test_hundreds_of_rules_are_paginated(file: Path, chromium: str) -> None:
     async with rules_page(file, chromium) as (_, seen):
         page = seen.page
         assert await page.locator("#rules tbody tr").count() == 50

@@ -15,14 +15,14 @@ from deid_agent.config import KafkaSettings, MllpOutSettings, MllpSettings, Sett
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_the_chart_was_rendered_as_it_is(path: Path) -> None:
+def test_the_rendered_chart_is_current(path: Path) -> None:
     """Without Helm the digest is compared, with Helm every value."""
     assert f"# Chart: {digest()}\n" in path.read_text("utf-8"), "run: python tests/support/chart.py"
     if shutil.which("helm"):
         assert list(yaml.safe_load_all(rendered(path))) == list(yaml.safe_load_all(path.read_text("utf-8")))
 
 
-def test_what_the_chart_sets_itself_cannot_be_said_twice() -> None:
+def test_values_that_the_chart_sets_cannot_be_overridden() -> None:
     """A setting that the chart would overwrite is refused by its schema; a new setting of these kinds needs a line."""
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     settings = schema["properties"]["settings"]
@@ -113,7 +113,7 @@ class TestValues:
         assert [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]] == ["http"]
         assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {53, 9093}
 
-    def test_nobody_is_let_in_where_nobody_is_named(self, tmp_path: Path) -> None:
+    def test_without_a_named_client_no_ingress_is_allowed(self, tmp_path: Path) -> None:
         trees = self.made(tmp_path, self.MLLP, {"networkPolicy/scrapers": [], "networkPolicy/mllp/from": []})
         (policy,) = (tree for tree in trees if tree["kind"] == "NetworkPolicy")
         assert policy["spec"]["ingress"] == []
@@ -169,7 +169,7 @@ class TestValues:
             (MLLP, "mllp/port", 80),
         ],
     )
-    def test_what_the_agent_would_not_take_is_refused(
+    def test_values_that_the_agent_refuses_are_refused(
         self, values: Path, name: str, value: object, tmp_path: Path
     ) -> None:
         assert self.asked(tmp_path, values, {}).returncode == 0
@@ -180,7 +180,7 @@ class TestValues:
         ("source", "target", "routes"),
         [("kafka", "mllp", {"a": "b"}), ("mllp", "kafka", {"a": "b"}), ("mllp", "kafka", {"mllp": "b", "c": "d"})],
     )
-    def test_routes_are_those_of_the_way(
+    def test_routes_must_match_source_and_target(
         self, source: str, target: str, routes: dict[str, str], tmp_path: Path
     ) -> None:
         said = {"settings/transport": source, "settings/output": target, "settings/kafka/routes": routes}

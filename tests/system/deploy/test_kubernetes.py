@@ -63,7 +63,7 @@ def test_a_pod_has_no_right_that_it_does_not_need(path: Path, name: str, pod: Tr
 
 
 @pytest.mark.parametrize(("path", "pod", "agent"), OURS, ids=[path.stem for path, _, _ in OURS])
-def test_the_agent_is_asked_and_given_time(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
+def test_the_agent_has_probes_and_a_grace_period(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
     settings = settings_of(path, tmp_path)
     ports = {port["name"]: port["containerPort"] for port in agent["ports"]}
     asked = {probe: agent[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -88,7 +88,9 @@ def test_the_agent_is_asked_and_given_time(path: Path, pod: Tree, agent: Tree, t
 
 
 @pytest.mark.parametrize(("path", "pod", "agent"), OURS, ids=[path.stem for path, _, _ in OURS])
-def test_what_it_writes_is_kept_and_what_it_reads_is_there(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
+def test_written_paths_are_persistent_and_read_paths_are_mounted(
+    path: Path, pod: Tree, agent: Tree, tmp_path: Path
+) -> None:
     settings = settings_of(path, tmp_path)
     mounts = {mount["mountPath"]: mount for mount in agent["volumeMounts"]}
     (stateful,) = kinds(path, "StatefulSet")
@@ -128,7 +130,7 @@ def test_a_console_without_a_token_does_not_start_in_a_pod(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["agent.toml", "mllp.toml"])
-def test_the_sidecar_has_a_console_once_its_lines_are_taken_in(name: str, tmp_path: Path) -> None:
+def test_the_sidecar_has_a_console_if_its_lines_are_uncommented(name: str, tmp_path: Path) -> None:
     told = tmp_path / "sidecar.yaml"
     told.write_text(SIDECAR.read_text("utf-8").replace("#console ", ""))
     settings = loaded(configurations(told)[name], tmp_path)
@@ -139,7 +141,7 @@ def test_the_sidecar_has_a_console_once_its_lines_are_taken_in(name: str, tmp_pa
     assert {str(path) for path in secrets_of(settings)} == there
 
 
-def test_the_sidecar_speaks_mllp_within_the_pod_alone(tmp_path: Path) -> None:
+def test_the_sidecar_serves_mllp_only_within_the_pod(tmp_path: Path) -> None:
     folders = settings_of(SIDECAR, tmp_path)
     settings = loaded(configurations(SIDECAR)["mllp.toml"], tmp_path)
     assert settings.mllp is not None and settings.mllp_out is not None
@@ -162,7 +164,7 @@ def test_the_engine_sees_no_secret() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_who_may_reach_it_is_said(path: Path) -> None:
+def test_ingress_is_restricted(path: Path) -> None:
     (policy,) = kinds(path, "NetworkPolicy")
     (stateful,) = kinds(path, "StatefulSet")
     labels = stateful["spec"]["template"]["metadata"]["labels"].items()
@@ -175,7 +177,7 @@ def test_who_may_reach_it_is_said(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_who_sends_and_where_it_goes_is_all_that_passes(path: Path, tmp_path: Path) -> None:
+def test_only_the_sender_and_the_receiver_are_allowed(path: Path, tmp_path: Path) -> None:
     settings = settings_of(path, tmp_path)
     (policy,) = kinds(path, "NetworkPolicy")
     let_in = {port["port"]: rule["from"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
@@ -194,7 +196,7 @@ def test_who_sends_and_where_it_goes_is_all_that_passes(path: Path, tmp_path: Pa
     [(path, name) for path in FILES for name in configurations(path)],
     ids=lambda part: Path(part).stem,
 )
-def test_check_takes_its_settings(path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_accepts_its_settings(path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``check`` would name a rule, policy or setting that there is not; the pod's folders are made here."""
     from click.testing import CliRunner  # noqa: PLC0415
 

@@ -83,7 +83,7 @@ def faults(query: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("where", "query"), list(queries()), ids=lambda value: value if "(" not in value else "")
-def test_a_query_asks_for_what_there_is(where: str, query: str) -> None:
+def test_every_query_names_existing_metrics(where: str, query: str) -> None:
     assert faults(query) == []
 
 
@@ -100,7 +100,7 @@ def test_a_query_asks_for_what_there_is(where: str, query: str) -> None:
         "sum(deid_ready",
     ],
 )
-def test_a_query_that_is_wrong_is_found(query: str) -> None:
+def test_a_wrong_query_is_detected(query: str) -> None:
     assert faults(query) != []
 
 

@@ -18,13 +18,13 @@ for _name, _value in re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE):
     SERVICE.setdefault(_name, []).append(_value)
 
 
-def test_a_stop_is_the_agents_own() -> None:
+def test_a_stop_is_left_to_the_agent() -> None:
     assert SERVICE["KillMode"] == ["mixed"], "its workers are its own to end"
     assert int(SERVICE["TimeoutStopSec"][0]) >= AgentSettings().drain_s + 20
     assert SERVICE["RestartPreventExitStatus"] == [str(int(Exit.CONFIGURATION))]
 
 
-def test_it_writes_below_its_state_alone() -> None:
+def test_it_writes_only_below_its_state_folder() -> None:
     assert SERVICE["ProtectSystem"] == ["strict"] and SERVICE["DynamicUser"] == ["yes"]
     assert SERVICE["StateDirectory"] == ["deid-agent"] and SERVICE["StateDirectoryMode"] == ["0700"]
     environment = dict(value.split("=", 1) for value in SERVICE["Environment"])
@@ -33,7 +33,7 @@ def test_it_writes_below_its_state_alone() -> None:
     assert {Path(v).name for v in environment.values() if v.startswith("%d/")} == credentials
 
 
-def test_what_may_be_added_names_settings_and_credentials() -> None:
+def test_optional_lines_name_settings_and_credentials() -> None:
     """The drop-in of the page."""
     (added,) = re.findall(r"^```ini\n(.*?)^```$", (DOCS / "containers.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     named = dict(

@@ -205,7 +205,7 @@ def rule(value: str, where: str) -> str:
 
 
 @pytest.mark.parametrize("folder", ["hl7", "hl7-odd", "hl7-batch", "fhir", "ccda"])
-def test_no_identifier_of_a_named_place_survives(folder: str) -> None:
+def test_no_identifier_of_a_structured_field_survives(folder: str) -> None:
     source = shared("messages", folder)
     counts: Counter[str] = Counter()
     leaked: list[str] = []

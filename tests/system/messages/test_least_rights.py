@@ -87,7 +87,7 @@ def command(root: Path, *, root_is_read_only: bool) -> list[str]:
     "root_is_read_only",
     [False, pytest.param(True, marks=pytest.mark.skipif(not can_unshare(), reason="only root can mount"))],
 )
-def test_it_needs_its_own_folders_and_nothing_else(world: Path, root_is_read_only: bool) -> None:
+def test_the_agent_needs_only_its_own_folders(world: Path, root_is_read_only: bool) -> None:
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         pytest.skip("only setpriv can make root nobody")
     environ = {

@@ -60,7 +60,7 @@ class Sent:
                 self.accepted.append(known)
 
 
-async def test_an_agent_that_is_killed_claims_nothing_it_did_not_do(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_killed_agent_acknowledges_no_unfinished_message(tmp_path: Path, receiver: Receiver) -> None:
     """At least once: each message reaches the receiver once or twice, and is acknowledged only afterwards."""
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     sent = Sent(60)
@@ -84,7 +84,7 @@ async def test_an_agent_that_is_killed_claims_nothing_it_did_not_do(tmp_path: Pa
     verify(tmp_path / "audit")
 
 
-async def test_a_kill_between_taking_and_settling_shows_no_acceptance(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_kill_before_the_commit_acknowledges_nothing(tmp_path: Path, receiver: Receiver) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     receiver.verdicts.append("")  # the receiver has it and does not answer; the agent is killed at this moment
     try:
@@ -127,7 +127,9 @@ async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path
     assert len(list((tmp_path / "dead").glob("*.sealed"))) == 3
 
 
-async def test_nothing_of_a_message_stands_in_answers_logs_audit_or_letters(tmp_path: Path, receiver: Receiver) -> None:
+async def test_no_value_of_a_message_is_in_answers_logs_audit_or_dead_letters(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     agent = MllpProcess(
         tmp_path,
         top={"log_level": "debug"},
@@ -171,7 +173,9 @@ def written(folder: Path) -> list[tuple[str, bytes]]:
     return [(str(path), path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_letters_are_listed_opened_and_put_back_to_the_running_agent(tmp_path: Path, receiver: Receiver) -> None:
+async def test_dead_letters_are_listed_opened_and_replayed_to_the_running_agent(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     receiver.verdicts.append("AR")
     key = ("--private-key", str(tmp_path / "dead-letters.key"))
@@ -217,7 +221,7 @@ async def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     assert not [data for data in outputs if b"Okafor" in data]
 
 
-async def test_check_says_whether_it_would_run(tmp_path: Path, receiver: Receiver) -> None:
+async def test_check_reports_whether_run_would_start(tmp_path: Path, receiver: Receiver) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     done = await asyncio.to_thread(agent.command, "check")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -251,5 +255,5 @@ def test_the_demonstration_key_is_refused(tmp_path: Path) -> None:
     assert "demonstration key" in done.stderr
 
 
-def test_a_block_is_what_the_standard_says() -> None:
+def test_a_block_follows_the_standard() -> None:
     assert block(b"MSH") == bytes([0x0B]) + b"MSH" + bytes([0x1C, 0x0D])

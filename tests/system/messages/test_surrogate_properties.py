@@ -77,7 +77,7 @@ class AsFound(Resolver):
         return sorted(spans, key=lambda span: span.start)
 
 
-def test_what_is_measured_here_is_what_the_deidentifier_writes() -> None:
+def test_the_measured_surrogates_are_those_of_the_deidentifier() -> None:
     whole = Deidentifier(
         codecs=(),
         tagger=Tagger(
@@ -183,7 +183,7 @@ def test_no_two_identifiers_of_the_corpus_become_one() -> None:
     assert len(first) > 1_500
 
 
-def test_few_values_are_masked_and_those_are_dates() -> None:
+def test_only_a_few_dates_are_masked() -> None:
     """Days that no list knows (Year of the Dog, Déardaoin), and days that are none (30th of February)."""
     masked = [(type_, old) for item in replaced() for type_, old, new in item if "[**" in new]
     dates = sum(type_ is PhiType.DATE for item in replaced() for type_, _, _ in item)
@@ -191,7 +191,7 @@ def test_few_values_are_masked_and_those_are_dates() -> None:
     assert len(masked) <= 0.01 * dates, masked  # 0.0045 measured
 
 
-def test_what_the_tagger_found_it_finds_again() -> None:
+def test_the_tagger_finds_surrogates_like_originals() -> None:
     """The facts of the output are the surrogates of the facts, as in a message whose fields are replaced as well."""
     rules = load_rules(RULES)
     recognizers, resolver = assemble_recognizers(rules, "default"), Resolver(Profile.RECALL, rules)

@@ -90,7 +90,7 @@ def image() -> Iterator[Image]:
     shutil.rmtree(root)
 
 
-def test_only_what_serving_needs_is_inside(image: Image) -> None:
+def test_the_image_contains_only_files_that_serving_needs(image: Image) -> None:
     (packages,) = (image.root / "opt/deid-agent/lib").glob("python3*/site-packages")
     inside = {path.name for path in packages.iterdir()}
     assert "deid_agent" in inside and "aiokafka" in inside
@@ -118,7 +118,7 @@ def world(image: Image) -> Path:
 
 
 @pytest.mark.skipif(not can_unshare(), reason="only root can mount")
-def test_it_serves_says_that_it_is_alive_and_stops(image: Image, world: Path) -> None:
+def test_it_starts_reports_health_and_stops(image: Image, world: Path) -> None:
     steps = {step.name: step for step in STEPS if step.stage == 1}
     (entry,) = image.words(steps["ENTRYPOINT"])
     shown = [word.replace("/etc/deid-agent", str(world)) for word in steps["CMD"].words]

@@ -56,7 +56,7 @@ def test_every_rule_and_model_file_is_inside(wheel: Path) -> None:
     assert not any(path.name in name for name in inside for path in (ROOT / "corpus").glob("*-*.txt"))
 
 
-def test_whose_data_is_inside_is_told(wheel: Path, tmp_path: Path) -> None:
+def test_the_sources_of_the_data_are_named(wheel: Path, tmp_path: Path) -> None:
     notice = (ROOT / "NOTICE").read_bytes()
     packed = zipfile.ZipFile(wheel)
     assert [packed.read(name) for name in packed.namelist() if name.endswith(".dist-info/licenses/NOTICE")] == [notice]
@@ -83,7 +83,7 @@ def test_a_note_and_a_message_are_deidentified(installed: Path, tmp_path: Path) 
     assert out.count(b"\r") == sample.count(b"\r")
 
 
-def test_the_trained_system_runs_without_what_trained_it(installed: Path, tmp_path: Path) -> None:
+def test_the_trained_system_runs_without_the_training_libraries(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Spoke with her neighbor Halvard Quiggins on 03/04/2019.", "utf-8")
     command = (installed / "deid-agent", "text", "--system", "hybrid", "--demo-key", "note.txt")
     assert b"Quiggins" not in run(*command, cwd=tmp_path)

@@ -49,7 +49,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         (load_private_key, "letter", "not a dead-letter key"),
     ],
 )
-def test_a_wrong_file_is_told(
+def test_a_wrong_key_file_is_named(
     tmp_path: Path, load: Callable[[Path], PublicKey | PrivateKey], name: str, told: str
 ) -> None:
     generate_keys(tmp_path / "k")

@@ -28,7 +28,7 @@ def head(**changed: object) -> DeadLetterHead:
     return DeadLetterHead(**values)  # type: ignore[arg-type]
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_written_dead_letter_is_read_back() -> None:
     values = dict(KEEPER.headers(RECORD, LETTER))
     assert values["deid.build.policy"] == b"our own policy:cd34"
     found = head()
@@ -57,7 +57,7 @@ def without(headers: Headers, name: str) -> Headers:
     ],
 )
 @pytest.mark.parametrize("value", [None, b"\x1b[31mOkonkwo, Ada", b"\xff"])
-def test_foreign_headers_are_no_letter(name: str, value: bytes | None) -> None:
+def test_foreign_headers_are_not_a_dead_letter(name: str, value: bytes | None) -> None:
     headers = without(KEEPER.headers(RECORD, LETTER), name)
     if value is not None:
         headers = (*headers, (name, value))
@@ -72,7 +72,7 @@ def test_foreign_headers_are_no_letter(name: str, value: bytes | None) -> None:
 @pytest.mark.parametrize(
     "text", ["", "adt", "adt/0", "adt/0/", "adt/0/1/2", "adt/00/1", "adt/0/-1", "a dt/0/1", "adt/0/1 "]
 )
-def test_what_are_no_coordinates(text: str) -> None:
+def test_invalid_coordinates_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         parse_coordinates(text)
 
@@ -96,6 +96,6 @@ def test_what_are_no_coordinates(text: str) -> None:
         (DeadLetterFilter(topics=frozenset({"hl7.raw"}), codes=frozenset({"POISON"})), False),
     ],
 )
-def test_a_letter_is_meant_where_every_filter_fits(choice: DeadLetterFilter, taken: bool) -> None:
+def test_a_dead_letter_is_selected_if_every_filter_matches(choice: DeadLetterFilter, taken: bool) -> None:
     assert choice.matches(head()) is taken
     assert choice.everything is (choice == DeadLetterFilter())

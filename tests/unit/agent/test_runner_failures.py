@@ -26,7 +26,7 @@ from deid_agent.telemetry.events import Retrying
 
 
 @virtual
-async def test_a_failing_audit_settles_nothing_and_stops() -> None:
+async def test_a_failing_audit_commits_nothing_and_stops_the_agent() -> None:
     bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -37,7 +37,7 @@ async def test_a_failing_audit_settles_nothing_and_stops() -> None:
 
 
 @virtual
-async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
+async def test_a_transient_failure_is_retried_with_growing_delays() -> None:
     bench = RunnerHarness(RunnerSettings(linger_s=0, retry_first_s=1, retry_most_s=4))
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -69,7 +69,7 @@ async def test_an_unsafe_failure_stops_the_agent() -> None:
 
 
 @virtual
-async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
+async def test_a_record_whose_output_is_rejected_is_refused_and_audited() -> None:
     bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -83,7 +83,7 @@ async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
 
 
 @virtual
-async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
+async def test_a_rejected_dead_letter_stops_the_agent() -> None:
     bench = RunnerHarness()
     bench.fill(1, b"bad")
     bench.executor = EagerExecutor()
@@ -94,7 +94,7 @@ async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
 
 
 @virtual
-async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
+async def test_too_many_refusals_stop_the_agent_before_their_commit() -> None:
     limit = DeadLetterLimit(run=3, ratio=1.0, window=100)
     bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=2, linger_s=0))
     bench.executor = EagerExecutor()
@@ -151,7 +151,7 @@ def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]
         (DeadLetterLimit(run=400, ratio=0.5, window=40), "o." * 60 + "oo" * 100, 121),
     ],
 )
-def test_what_the_receiver_refuses_stops_the_agent_as_soon_as_what_workers_refuse(
+def test_refusals_of_the_receiver_and_of_workers_count_alike(
     limit: DeadLetterLimit, feed: str, at: int, batch: int
 ) -> None:
     finished, why = settled_of(feed, limit, batch)
@@ -169,9 +169,7 @@ def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
-def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
-    feed: str, run: int, ratio: float, batch: int
-) -> None:
+def test_only_the_outcomes_of_records_stop_the_agent(feed: str, run: int, ratio: float, batch: int) -> None:
     """Against a count of the feed itself, for which it makes no difference who refuses and when."""
     finished, why = settled_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
     refused = [kind != "." for kind in feed]
@@ -189,7 +187,7 @@ def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
 
 
 @virtual
-async def test_a_settle_without_an_end_stops_the_agent() -> None:
+async def test_a_commit_that_hangs_stops_the_agent() -> None:
     bench = RunnerHarness(RunnerSettings(commit_timeout_s=7))
     bench.fill(1)
     bench.executor = EagerExecutor()
@@ -199,7 +197,7 @@ async def test_a_settle_without_an_end_stops_the_agent() -> None:
 
 
 @virtual
-async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_records() -> None:
+async def test_a_poll_that_hangs_stops_the_agent() -> None:
     bench = RunnerHarness(RunnerSettings(poll_timeout_s=7))
     bench.cluster.hold("poll")
     bench.fill(1)
@@ -208,7 +206,7 @@ async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_reco
 
 
 @virtual
-async def test_an_unexpected_fault_stops_the_agent_without_its_text() -> None:
+async def test_an_unexpected_fault_stops_the_agent_and_its_text_is_hidden() -> None:
     bench = RunnerHarness(finite=False)
     bench.fill(1)
     task = bench.start()
@@ -239,7 +237,7 @@ async def test_a_factory_that_fails_stops_the_start() -> None:
 
 
 @virtual
-async def test_a_start_that_stays_away_is_given_up_with_what_was_wrong() -> None:
+async def test_a_start_that_times_out_reports_the_last_error() -> None:
     bench = RunnerHarness(RunnerSettings(start_timeout_s=20))
     bench.cluster.fail("start", *[TransientError("no leader yet")] * 99)
     task = bench.start()

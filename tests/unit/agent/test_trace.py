@@ -38,7 +38,7 @@ def test_only_the_grammar_passes(value: bytes) -> None:
     assert filter_headers((("traceparent", value),), LISTED) == ()
 
 
-def test_a_trace_goes_on_below_a_span_of_ours() -> None:
+def test_a_trace_continues_under_a_span_of_the_agent() -> None:
     known = parse_traceparent(GOOD)
     assert known is not None
     below = known.child(MARKS.id_of(AT))
@@ -54,7 +54,7 @@ def test_reserved_flags_are_cleared() -> None:
     assert known.to_header().endswith(b"-03")
 
 
-def test_a_header_that_comes_twice_tells_nothing() -> None:
+def test_a_repeated_header_is_ignored() -> None:
     twice = (("traceparent", GOOD), ("Traceparent", GOOD))
     assert read_trace(twice) is None
     assert filter_headers(twice, LISTED) == ()
@@ -111,13 +111,13 @@ def test_a_tracestate_follows_its_grammar(value: bytes, passes: bool) -> None:
     assert filter_headers((("tracestate", value),), LISTED) == ((("tracestate", value),) if passes else ())
 
 
-def test_what_the_policy_does_not_list_never_passes() -> None:
+def test_headers_that_the_policy_does_not_list_never_pass() -> None:
     given = (("traceparent", GOOD), ("patient", b"Okonkwo"), ("X-Route", b"a"))
     assert filter_headers(given, frozenset()) == ()
     assert filter_headers(given, frozenset({"x-route"})) == (("X-Route", b"a"),)
 
 
-def test_an_output_names_our_span_and_a_letter_too() -> None:
+def test_outputs_and_dead_letters_name_the_span_of_the_agent() -> None:
     record = Record(AT, b"x", headers=(("traceparent", GOOD),))
     ours = Trace(ID, SPAN, 1).child(MARKS.id_of(AT)).to_header()
     output = finish_record(record, Completed(Processed(b"y", None, record.headers)), MARKS).output

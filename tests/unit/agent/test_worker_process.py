@@ -72,7 +72,7 @@ def test_an_orphan_at_work_is_ended_by_the_kernel(pair: Pair) -> None:
     assert process.exitcode == -signal.SIGALRM
 
 
-def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_frame_ends_it_silently(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
     ours, process = pair
     ours.sendall(SIZE.pack(30) + b"\x01" * 30)
     process.join(PATIENCE_S)
@@ -106,7 +106,7 @@ def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
     assert told == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
 
 
-def test_a_callable_of_one_job_does_one_after_another(pair: Pair) -> None:
+def test_a_callable_of_one_job_processes_them_in_sequence(pair: Pair) -> None:
     ours, _ = pair
     ours.sendall(b"".join(pack_frame(encode_job(n, Job(b"a"))) for n in range(3)))
     assert [read(ours).kind for _ in range(3)] == [FrameKind.PROCESSED] * 3

@@ -24,7 +24,7 @@ async def folder(tmp_path: Path) -> Path:
     return tmp_path / "audit"
 
 
-def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
+def test_entries_are_read_in_order_with_their_build_and_position(folder: Path) -> None:
     items = list(read_entries(folder))
     assert [(item["topic"], item["offset"], item["place"]) for item in items] == [
         ("adt", 0, "00000001.jsonl:3"),
@@ -47,7 +47,7 @@ def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
         (EntryFilter(partition=0, reason="LEAK"), []),
     ],
 )
-def test_a_choice_takes_what_it_says(folder: Path, choice: EntryFilter, offsets: list[int]) -> None:
+def test_a_filter_selects_matching_entries(folder: Path, choice: EntryFilter, offsets: list[int]) -> None:
     assert [item["offset"] for item in read_entries(folder, choice)] == offsets
 
 
@@ -71,7 +71,7 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     assert first["recorded"].startswith("2023-11-14T22:13:20.123")
 
 
-def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) -> None:
+def test_a_truncated_end_is_skipped_and_an_unreadable_line_is_reported(folder: Path) -> None:
     path = folder / "00000001.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"kind":"entry","to')
@@ -82,7 +82,7 @@ def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) ->
 
 
 @pytest.mark.parametrize("forged", ["x", 7, None, {}, ["x", None, 3, []], [{"count": "many"}], [{"count": -1}], [{}]])
-def test_remarks_of_another_form_count_as_none(folder: Path, forged: object) -> None:
+def test_remarks_of_unknown_form_are_ignored(folder: Path, forged: object) -> None:
     item = {**next(read_entries(folder)), "remarks": forged}
     assert sum(count for _, count in value_counts(item)) == 0
     AuditEvent.model_validate(audit_event(item))

@@ -23,7 +23,7 @@ async def test_two_agents_never_share_a_trail(tmp_path: Path) -> None:
     await trail(tmp_path / "audit").close()
 
 
-async def test_a_start_that_failed_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_failed_start_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await trail(folder).close()
     assert not folder.exists()
@@ -32,7 +32,7 @@ async def test_a_start_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == [], "a folder that was there before is not ours to take away"
 
 
-async def test_a_lock_that_went_between_opening_and_locking_is_made_anew(
+async def test_a_lock_file_removed_before_locking_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "audit"
@@ -52,7 +52,7 @@ async def test_a_lock_that_went_between_opening_and_locking_is_made_anew(
     await log.close()
 
 
-def test_a_folder_that_cannot_be_had_stops_the_start(tmp_path: Path) -> None:
+def test_an_unusable_folder_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         trail(tmp_path / "missing" / "audit")
     (tmp_path / "audit.jsonl").touch()
@@ -156,7 +156,7 @@ def added(folder: Path) -> None:
         (added, "00000003.jsonl:1: CHAIN"),
     ],
 )
-async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
+async def test_a_trail_that_does_not_verify_is_not_continued(
     tmp_path: Path, damage: Callable[[Path], None], why: str
 ) -> None:
     folder = tmp_path / "audit"
@@ -171,7 +171,7 @@ async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
     assert verify_trail(folder, TRUSTED).faults
 
 
-async def test_a_head_that_an_agent_writes_meanwhile_is_read_again(
+async def test_a_head_written_during_verification_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check beside a running agent: between the head and the segments it began another one."""
@@ -193,7 +193,7 @@ async def test_a_head_that_an_agent_writes_meanwhile_is_read_again(
     assert verify_trail(folder, TRUSTED).faults == []
 
 
-async def test_the_segment_before_one_that_was_never_finished_is_asked_for(tmp_path: Path) -> None:
+async def test_the_segment_before_an_unfinished_one_is_required(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(0)]])
     first, head = (folder / "00000001.jsonl").read_bytes(), (folder / "head.json").read_bytes()

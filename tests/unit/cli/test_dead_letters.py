@@ -86,7 +86,7 @@ def test_keygen_names_the_key_and_overwrites_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_list_tells_coordinates_and_codes_without_a_key() -> None:
+def test_list_shows_coordinates_and_codes_without_a_key() -> None:
     done = call("dead-letters", "list", *CONFIG)
     assert done.exit_code == 0, done.stderr
     head, *lines = done.stdout.splitlines()
@@ -130,7 +130,7 @@ def test_an_empty_list_has_no_header(options: tuple[str, ...], said: str) -> Non
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", said)
 
 
-def test_a_file_in_place_of_the_folder_is_named() -> None:
+def test_a_file_instead_of_the_folder_is_named() -> None:
     Path("agent.toml").write_text(SETTINGS)
     Path("dead").touch()
     done = call("dead-letters", "list", *CONFIG)
@@ -163,7 +163,7 @@ def test_filters(filters: list[str], offsets: list[int]) -> None:
 @pytest.mark.parametrize(
     "wrong", [["--offset", "x"], ["--offset", "-"], ["--offset", "1-x"], ["--since", "yesterday"], ["--code", "BAD"]]
 )
-def test_a_filter_that_means_nothing_is_refused(wrong: list[str]) -> None:
+def test_an_invalid_filter_is_refused(wrong: list[str]) -> None:
     assert call("dead-letters", "list", *CONFIG, *wrong).exit_code == 2
 
 
@@ -190,7 +190,7 @@ def test_open_writes_one_original_for_the_owner_only() -> None:
         (["files/0/0", "--out", "x", "--private-key", "dead-letters.key.pub"], 2, "this is the public key"),
     ],
 )
-def test_open_says_what_is_wrong(arguments: list[str], code: int, told: str) -> None:
+def test_open_reports_errors(arguments: list[str], code: int, told: str) -> None:
     done = call("dead-letters", "open", *CONFIG, *arguments)
     assert done.exit_code == code
     assert told in done.stderr
@@ -198,7 +198,7 @@ def test_open_says_what_is_wrong(arguments: list[str], code: int, told: str) -> 
 
 
 @pytest.mark.usefixtures("refused")
-def test_refused_mended_put_back_and_published_once() -> None:
+def test_a_refused_record_is_published_once_after_fix_and_replay() -> None:
     dry = call("replay", *CONFIG, *KEY, "--code", "RESOURCE", "--dry-run")
     assert (dry.exit_code, dry.stdout) == (0, "files/0/0\n")
     assert "1 would be put back" in dry.stderr
@@ -224,7 +224,7 @@ def test_refused_mended_put_back_and_published_once() -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_the_wrong_key_and_damage_are_named_and_the_others_go_on() -> None:
+def test_a_wrong_key_and_damage_are_named_and_the_other_dead_letters_open() -> None:
     generate_keys(Path("other.key"))
     done = call("replay", *CONFIG, "--private-key", "other.key", "--all")
     assert done.exit_code == 1
@@ -239,7 +239,7 @@ def test_the_wrong_key_and_damage_are_named_and_the_others_go_on() -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_replay_wants_to_be_told_which() -> None:
+def test_replay_requires_a_selection() -> None:
     for wrong in ([], ["--all", "--offset", "0"]):
         done = call("replay", *CONFIG, *KEY, *wrong)
         assert done.exit_code == 2
@@ -256,7 +256,7 @@ def test_replay_wants_to_be_told_which() -> None:
         ("run = 2000\nratio = 0.01", 990, 10, None),
     ],
 )
-def test_too_many_letters_stop_the_agent_and_it_says_where(
+def test_too_many_dead_letters_stop_the_agent_which_names_the_folder(
     limit: str, fine: int, bad: int, stops_at: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("in").mkdir()
@@ -277,9 +277,7 @@ def test_too_many_letters_stop_the_agent_and_it_says_where(
     ("content", "told"),
     [(None, "cannot be read"), ("private", "holds a private key"), ("nonsense", "not a dead-letter key")],
 )
-def test_run_and_check_say_what_is_wrong_with_the_key(
-    content: str | None, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_and_check_report_an_invalid_key(content: str | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_KEY", SECRET_KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     Path("in").mkdir()
@@ -296,7 +294,7 @@ def test_run_and_check_say_what_is_wrong_with_the_key(
     assert not Path("audit").exists()
 
 
-def test_check_says_how_letters_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_how_dead_letters_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_KEY", SECRET_KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     Path("in").mkdir()

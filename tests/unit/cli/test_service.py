@@ -49,7 +49,7 @@ path = "audit"
 """
 
 
-def test_a_settle_may_take_as_long_as_its_outputs_one_by_one(tmp_path: Path) -> None:
+def test_the_commit_timeout_covers_its_outputs_sent_one_by_one(tmp_path: Path) -> None:
     """Each may wait for one of another sender first. What takes longer than that stops the agent."""
     path = tmp_path / "agent.toml"
     path.write_text(MLLP)

@@ -132,7 +132,7 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
         (["token", "--corpus", "plain", "--cross-validate"], "notes of several authors"),
     ],
 )
-def test_errors_say_what_to_do(
+def test_errors_name_the_remedy(
     args: list[str], says: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,18 +146,18 @@ def test_errors_say_what_to_do(
     assert not list((tmp_path / "models").glob("*")) if (tmp_path / "models").exists() else True
 
 
-def test_a_folder_that_takes_nothing_is_told_before_the_training(corpus: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_before_the_training(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("token", "--corpus", corpus, "--out", tmp_path / "file" / "models")
     assert done.exit_code == 3
     assert "name another folder with --out" in done.stderr
 
 
-def test_all_is_what_models_holds() -> None:
+def test_every_file_of_models_is_a_shipped_component() -> None:
     assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, VECTORS_NAME}
 
 
-def test_what_is_shipped_is_small() -> None:
+def test_the_shipped_files_are_small() -> None:
     sizes = [path.stat().st_size for folder in ("models", "rules") for path in (ROOT / folder).rglob("*")]
     assert sum(sizes) < 60_000_000
 

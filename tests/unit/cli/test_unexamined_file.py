@@ -54,7 +54,7 @@ def test_counts_are_written_at_intervals(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_counts_are_read_back() -> None:
     counts = {("hl7v2", "OBX-5.1", "number"): 3}
     assert parse_ledger(render_ledger(counts)) == counts
     assert parse_ledger(render_ledger({})) == {}

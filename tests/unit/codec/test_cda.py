@@ -70,7 +70,7 @@ def test_a_mask_before_a_bracket_closes_no_section() -> None:
     assert written("<section><title>x 3/4]> y</title></section>", "3/4", "[**DATE**]") == "x [**DATE**]]> y"
 
 
-def test_a_value_in_cdata_is_written_as_text() -> None:
+def test_a_value_in_cdata_is_written_as_escaped_text() -> None:
     assert written("<patient><name><![CDATA[Ada]]></name></patient>", "Ada", "A & <B>") == "A & <B>"
 
 
@@ -106,7 +106,7 @@ def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str
     assert shape(overwritten(message, "Eve")) == shape(raw)
 
 
-def test_attributes_in_a_block_are_no_identifiers_of_the_document() -> None:
+def test_attributes_in_a_block_are_not_identifiers_of_the_document() -> None:
     message = document('<section><text><content extension="77" root="4711" value="2031">x</content></text></section>')
 
     assert not message.sites

@@ -89,7 +89,7 @@ def test_the_nearest_rule_wins(segment: str, number: int, expected: str) -> None
     assert f"{rule.type} {rule.subject}" == expected
 
 
-def test_a_provider_stays_one_in_a_segment_about_the_patient() -> None:
+def test_a_provider_remains_a_provider_in_a_segment_about_the_patient() -> None:
     rules, _ = load_hl7_table(RULES).rules("CON")
     assert rules[24 - 1].subject == "patient"  # CON-24 consenter, XPN
     rules, _ = load_hl7_table(RULES).rules("DON")

@@ -71,7 +71,7 @@ def test_settings_reach_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert listening.host == "127.0.0.1"
 
 
-def test_a_slow_receiver_is_no_fault_of_ours(tmp_path: Path) -> None:
+def test_a_slow_receiver_is_not_a_configuration_error(tmp_path: Path) -> None:
     """A batch may wait for each of its messages as long as the receiver may take: the agent must not stop for that."""
     settings = load(tmp_path, f'transport = "mllp"\n{MLLP}{OUT}ack_timeout_s = 100\n')
     limits = wire._runner_settings(settings)
@@ -86,7 +86,7 @@ def test_the_sample_loads() -> None:
     assert (settings.transport, settings.destination) == ("mllp", "mllp")
 
 
-def test_letters_and_outputs_lie_apart(tmp_path: Path) -> None:
+def test_dead_letters_and_outputs_need_separate_folders(tmp_path: Path) -> None:
     text = f'transport = "mllp"\noutput = "directory"\n[mllp]\ndead_letters = "{tmp_path}/out/dead"\n'
     with pytest.raises(ConfigurationError, match=r"mllp\.dead_letters: they hold PHI and must not be inside"):
         wire.check_folders(load(tmp_path, f'{text}output = "{tmp_path}/out"\n'))

@@ -81,7 +81,7 @@ def test_a_wrong_setting_is_named(file: Path, text: str, told: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "plain = false\n", 'plain = true\npublic_key = "k.pub"\n', "ratio = 0.1\n"])
 @pytest.mark.parametrize("transport", ["directory", "kafka"])
-def test_how_letters_are_kept_must_be_said(file: Path, said: str, transport: str) -> None:
+def test_the_storage_of_dead_letters_must_be_configured(file: Path, said: str, transport: str) -> None:
     """PHI in the clear is somebody's decision, not a default; both would be none."""
     text = MINIMAL.replace("plain = true\n", said).replace('"directory"', f'"{transport}"', 1)
     file.write_text(text + '[kafka]\nbootstrap_servers = "b:1"\n[kafka.routes]\na = "b"\n')
@@ -90,7 +90,7 @@ def test_how_letters_are_kept_must_be_said(file: Path, said: str, transport: str
     assert "plain = true" in str(caught.value)
 
 
-def test_letters_can_be_decided_by_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_configure_dead_letters(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text(MINIMAL.replace("[dead_letters]\nplain = true\n", ""))
     monkeypatch.setenv("DEID_DEAD_LETTERS__PUBLIC_KEY", "k.pub")
     monkeypatch.setenv("DEID_DEAD_LETTERS__RUN", "7")
@@ -142,7 +142,7 @@ def test_a_wrong_variable_is_named(
         ("DEID_KAFKA__ROUTES", '{"a": "b"}', "[kafka]\n"),
     ],
 )
-def test_a_fault_of_the_file_is_not_blamed_on_another_variable(
+def test_a_fault_of_the_file_is_not_attributed_to_another_variable(
     file: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, text: str
 ) -> None:
     file.write_text(MINIMAL + text)
@@ -190,7 +190,7 @@ def test_the_shipped_configurations_load(name: str) -> None:
         ('console = true\nconsole_report = "report.html"', "console_report contains text of notes and needs a token"),
     ],
 )
-def test_a_console_that_others_reach_or_that_writes_needs_a_token(file: Path, http: str, told: str) -> None:
+def test_a_console_that_is_remote_or_writable_needs_a_token(file: Path, http: str, told: str) -> None:
     file.write_text(MINIMAL + f"[http]\n{http}\n")
     with pytest.raises(ConfigurationError, match=told):
         load_settings(file)
@@ -198,13 +198,13 @@ def test_a_console_that_others_reach_or_that_writes_needs_a_token(file: Path, ht
     assert load_settings(file).http.has_token
 
 
-def test_a_console_of_this_machine_alone_needs_none(file: Path) -> None:
+def test_a_read_only_local_console_needs_no_token(file: Path) -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
         file.write_text(MINIMAL + f'[http]\nconsole = true\nhost = "{host}"\n')
         assert load_settings(file).http.loopback
 
 
-def test_a_console_without_a_server_is_a_mistake(file: Path) -> None:
+def test_a_console_without_a_server_is_refused(file: Path) -> None:
     file.write_text(MINIMAL + "[http]\nconsole = true\nenabled = false\n")
     with pytest.raises(ConfigurationError, match="console needs enabled"):
         load_settings(file)
@@ -236,7 +236,7 @@ def test_the_tokens_file_is_for_its_owner_alone(file: Path, tmp_path: Path) -> N
     assert load_settings(file).http.token() == "a token that nobody guesses"
 
 
-def test_no_secret_is_among_the_settings_that_are_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_among_the_shown_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_HTTP__CONSOLE_TOKEN", "a token that nobody guesses")
     told = {one.name: one for one in shown_settings(load_settings(file))}
     assert told["http.console_token"].value == "(set, not shown)"
@@ -244,7 +244,7 @@ def test_no_secret_is_among_the_settings_that_are_told(file: Path, monkeypatch: 
     assert "nobody guesses" not in str(told)
 
 
-def test_the_list_of_names_is_that_of_the_settings() -> None:
+def test_the_list_of_setting_names_is_complete() -> None:
     """``environment`` imports no pydantic, so it repeats the names."""
     assert set(Settings.model_fields) == TOP_LEVEL
 

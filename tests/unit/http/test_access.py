@@ -38,7 +38,7 @@ async def closed(plain: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_is_told_without_the_token(closed: World, place: str) -> None:
+async def test_without_the_token_nothing_is_answered(closed: World, place: str) -> None:
     status, said = await closed.get(place)
     assert (status, said["error"]) == (401, "token")
     status, said = await closed.get(place, Authorization=f"Bearer {TOKEN}x")
@@ -47,7 +47,7 @@ async def test_nothing_is_told_without_the_token(closed: World, place: str) -> N
 
 
 @pytest.mark.parametrize("page", ["", "dead-letters", "audit", "rules", "playground", "evaluation", "report"])
-async def test_a_page_leads_to_the_login(closed: World, page: str) -> None:
+async def test_a_page_redirects_to_the_login(closed: World, page: str) -> None:
     assert (await closed.get(page))[0] == 303
     assert (await closed.get("login"))[0] == 200
 
@@ -77,7 +77,7 @@ def cookies(console: World) -> dict[str, str]:
 ACTS = ("api/playground", "api/replay", "api/report", "api/logout")
 
 
-async def test_a_stolen_cookie_alone_opens_nothing(plain: Path, tmp_path: Path) -> None:
+async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Path) -> None:
     """Every other server of the host gets the cookie; the value that the pages keep for their origin it does not."""
     report = tmp_path / "report.html"
     report.write_text(f"<p>{CANARY}</p>")
@@ -135,7 +135,7 @@ def test_a_session_and_its_ticket_end_with_their_time() -> None:
     assert opened.page not in repr(sessions.open()) + repr(opened)
 
 
-def test_of_too_many_sessions_the_oldest_ends() -> None:
+def test_too_many_sessions_end_the_oldest() -> None:
     sessions = Sessions(lambda: 1.0)
     first, *others = [sessions.open() for _ in range(33)]
     assert not sessions.is_valid(first.cookie, first.page)
@@ -143,14 +143,14 @@ def test_of_too_many_sessions_the_oldest_ends() -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])
-async def test_a_name_that_was_made_to_lead_here_gets_nothing(opened: World, host: str) -> None:
+async def test_a_request_with_a_foreign_host_name_is_refused(opened: World, host: str) -> None:
     for place in ("", "login", "web/base.css", "api/overview"):
         status, said = await opened.get(place, Host=host)
         assert (status, said["error"]) == (421, "host"), place
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9464", "[::1]:80", "127.8.8.8"])
-async def test_names_of_this_machine_are_welcome(opened: World, host: str) -> None:
+async def test_host_names_of_this_machine_are_accepted(opened: World, host: str) -> None:
     assert (await opened.get("api/session", Host=host))[0] == 200
 
 
@@ -165,7 +165,7 @@ async def test_names_of_this_machine_are_welcome(opened: World, host: str) -> No
     ],
     ids=["another site", "another port", "another origin", "no origin", "origin of another port"],
 )
-async def test_another_page_gets_and_does_nothing(opened: World, headers: dict[str, str]) -> None:
+async def test_a_request_from_another_origin_is_refused(opened: World, headers: dict[str, str]) -> None:
     assert await refused(opened, "GET", headers) == "origin"
     assert await refused(opened, "POST", headers | ACT) == "origin"
 
@@ -177,7 +177,7 @@ async def refused(console: World, method: str, headers: dict[str, str]) -> str:
         return str((await answer.json())["error"])
 
 
-async def test_a_form_of_another_page_does_nothing(opened: World) -> None:
+async def test_a_form_of_another_origin_is_refused(opened: World) -> None:
     """A form sends no header of its own, and none of the types that it sends is JSON."""
     url = f"{opened.base}/console/api/playground"
     plain = {"Content-Type": "text/plain"}
@@ -191,20 +191,20 @@ async def test_a_form_of_another_page_does_nothing(opened: World) -> None:
     [AccessSettings(), AccessSettings(write=True), AccessSettings(TOKEN)],
     ids=["no token", "write without a token", "token without write"],
 )
-async def test_nothing_is_put_back_by_a_console_that_is_read_only(plain: Path, access: AccessSettings) -> None:
+async def test_a_read_only_console_replays_nothing(plain: Path, access: AccessSettings) -> None:
     async with world(plain, access) as console:
         body, headers = {"records": ["files/0/0"]}, {"Authorization": f"Bearer {TOKEN}"} | ACT
         status, said = await console.post("api/replay", body, headers)
         assert (status, said["error"]) == (403, "write")
 
 
-async def test_putting_back_wants_the_token_itself(plain: Path) -> None:
+async def test_a_replay_requires_the_token_itself(plain: Path) -> None:
     async with world(plain, AccessSettings(TOKEN, write=True)) as console:
         assert (await console.post("api/replay", {"records": ["files/0/0"]}))[0] == 401
 
 
 @pytest.mark.parametrize("place", ["", "login", "web/common.js", "api/overview", "api/nothing"])
-async def test_every_answer_is_shut_against_frames_scripts_and_caches(opened: World, place: str) -> None:
+async def test_every_answer_forbids_frames_scripts_and_caches(opened: World, place: str) -> None:
     async with opened.client.get(f"{opened.base}/console/{place}") as answer:
         assert answer.headers["Cache-Control"] == "no-store"
         if place != "api/nothing":
@@ -214,7 +214,7 @@ async def test_every_answer_is_shut_against_frames_scripts_and_caches(opened: Wo
             assert "frame-ancestors 'none'" in policy
 
 
-async def test_what_is_too_large_is_ended(opened: World) -> None:
+async def test_an_oversized_request_is_ended(opened: World) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", opened.server.port)
     writer.write(b"POST /console/api/playground HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
     writer.write(bytes(2 << 20))
@@ -231,7 +231,7 @@ async def gone(reader: asyncio.StreamReader) -> bool:
     return reader.at_eof()
 
 
-async def test_nothing_of_a_request_is_told_back_or_logged(
+async def test_no_content_of_a_request_is_echoed_or_logged(
     closed: World, opened: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "Okonkwo"
@@ -264,6 +264,6 @@ async def test_only_files_of_the_package_are_served(opened: World) -> None:
         assert (await opened.get(place))[0] == 404, place
 
 
-async def test_health_and_metrics_stay_as_they_are(closed: World) -> None:
+async def test_health_and_metrics_need_no_token(closed: World) -> None:
     async with closed.client.get(f"{closed.base}/healthz") as answer:
         assert answer.status == 200

@@ -65,7 +65,7 @@ def test_an_hour_is_kept_and_thinned_with_the_newest_in_it(clock: Clock) -> None
     assert len(history.samples) == 721
 
 
-def test_nothing_yet_is_nothing(clock: Clock) -> None:
+def test_an_empty_history_has_no_series(clock: Clock) -> None:
     history = History(Telemetry().registry, clock)
     assert history.series(5)["at"] == []
     history.take_sample()
@@ -81,12 +81,14 @@ def test_nothing_yet_is_nothing(clock: Clock) -> None:
         ([1, 1] + [0] * 12, 0.5, 0.001),
     ],
 )
-def test_a_quantile_is_a_straight_line_inside_its_bucket(counts: list[int], share: float, wanted: float | None) -> None:
+def test_a_quantile_is_interpolated_linearly_in_its_bucket(
+    counts: list[int], share: float, wanted: float | None
+) -> None:
     assert len(counts) == len(BUCKETS_S) + 1
     assert quantile(counts, share) == wanted
 
 
-def test_only_the_most_frequent_types_have_a_series_of_their_own(clock: Clock) -> None:
+def test_only_the_most_frequent_types_have_a_separate_series(clock: Clock) -> None:
     telemetry = Telemetry()
     history = History(telemetry.registry, clock)
     history.take_sample()

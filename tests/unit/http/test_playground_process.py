@@ -50,7 +50,7 @@ def whole(page: Any, side: str) -> str:
     return "".join(piece for piece, _ in page[side])
 
 
-def test_a_note_comes_back_before_and_after_with_causes(process: Process) -> None:
+def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> None:
     note = f"Seen by Dr. Ines Castellano on 03/04/2019, MRN: 4471902. {CANARY} Chidi called."
     said = tried(process, note)
     assert said["kind"] == "note"
@@ -66,7 +66,7 @@ def test_a_note_comes_back_before_and_after_with_causes(process: Process) -> Non
 
 
 @pytest.mark.parametrize("name", ["01-adt-a01.hl7", "02-oru-discharge.hl7", "04-document-reference.json"])
-def test_a_message_comes_back_whole(process: Process, name: str) -> None:
+def test_a_message_is_returned_complete(process: Process, name: str) -> None:
     """As a text field gives it: each line end a line feed."""
     raw = (SAMPLES / name).read_bytes().decode()
     said = tried(process, raw.replace("\r", "\n"))
@@ -78,7 +78,7 @@ def test_a_message_comes_back_whole(process: Process, name: str) -> None:
     assert "field" in kinds and "derived" not in kinds
 
 
-def test_what_another_model_finds_is_said_to_be_found_by_a_model() -> None:
+def test_findings_of_another_model_are_labelled_as_model_findings() -> None:
     said = tried(PlaygroundFactory(parts(system="network"))(), "Seen by Ines Castellano in Chillicothe.")
 
     marks = [mark for page in said["pages"] for mark in page["marks"] if mark["source"] == "neural:token"]
@@ -90,7 +90,7 @@ def test_every_source_of_findings_has_a_kind() -> None:
     assert set(playground._KINDS) == set(SourceKind) - {SourceKind.ANNOTATION, SourceKind.FOREIGN}
 
 
-def test_what_is_said_to_be_a_note_is_one(process: Process) -> None:
+def test_input_declared_as_a_note_is_read_as_a_note(process: Process) -> None:
     assert tried(process, "MSH|^~\\&|x", NOTE)["kind"] == "note"
 
 
@@ -122,7 +122,7 @@ async def ready(plain: Path, playground: PlaygroundProcess) -> AsyncIterator[Wor
         yield console
 
 
-async def test_a_text_that_never_ends_is_ended_and_the_next_one_is_tried(
+async def test_a_text_that_hangs_is_ended_and_the_next_one_is_processed(
     plain: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=0.3)) as console:
@@ -136,7 +136,7 @@ async def test_a_text_that_never_ends_is_ended_and_the_next_one_is_tried(
     assert "Okonkwo" not in caplog.text
 
 
-async def test_the_loop_turns_while_a_text_is_at_work_and_a_second_one_is_told_to_wait(plain: Path) -> None:
+async def test_the_loop_stays_free_and_a_second_text_is_refused_as_busy(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=1.0)) as console:
         first = asyncio.create_task(console.post("api/playground", {"text": "hang"}))
         while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - nobody tells
@@ -148,20 +148,20 @@ async def test_the_loop_turns_while_a_text_is_at_work_and_a_second_one_is_told_t
         assert (await first)[1]["refused"] == "POISON"
 
 
-async def test_before_its_process_is_there_it_says_so(plain: Path) -> None:
+async def test_a_playground_whose_process_is_not_ready_reports_it(plain: Path) -> None:
     async with world(plain, playground=PlaygroundProcess(never)) as console:
         assert (await console.get("api/playground"))[1]["state"] == "starting"
         assert (await console.post("api/playground", {"text": "x"}))[0] == 503
 
 
-async def test_a_process_that_cannot_be_built_is_told_without_its_text(plain: Path) -> None:
+async def test_a_process_that_fails_to_start_is_reported_without_its_text(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(cannot)) as console:
         _, said = await console.get("api/playground")
         assert said["state"] in {"failed", "starting"}
         assert "Okonkwo" not in str(said)
 
 
-async def test_what_is_too_long_is_refused(plain: Path) -> None:
+async def test_an_overlong_text_is_refused(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs)) as console:
         status, said = await console.post("api/playground", {"text": "x" * (PLAYGROUND_BYTES + 1)})
         assert (status, said["error"]) == (413, "size")
@@ -170,7 +170,7 @@ async def test_what_is_too_long_is_refused(plain: Path) -> None:
         )
 
 
-async def test_nothing_that_was_tried_is_logged_or_kept(plain: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_tried_text_is_logged_or_stored(plain: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = {path: path.stat().st_mtime_ns for path in plain.parent.rglob("*")}
     with caplog.at_level(logging.DEBUG):
         async with ready(plain, PlaygroundProcess(PlaygroundFactory(parts()))) as console:
@@ -184,7 +184,7 @@ async def test_nothing_that_was_tried_is_logged_or_kept(plain: Path, caplog: pyt
     assert {path: path.stat().st_mtime_ns for path in plain.parent.rglob("*")} == files
 
 
-async def test_the_playground_is_no_oracle_of_the_feed(plain: Path) -> None:
+async def test_the_playground_reveals_no_surrogate_of_the_feed(plain: Path) -> None:
     """With the agent's key whoever types a name in would read its surrogate, and could confirm a guess."""
     async with world(plain) as console:
         settings = load_settings(plain)

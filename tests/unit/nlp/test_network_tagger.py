@@ -33,13 +33,13 @@ def test_probabilities_are_those_of_the_labels() -> None:
     np.testing.assert_allclose(told.sum(axis=1), 1, atol=1e-5)
 
 
-def test_documents_together_are_read_as_each_alone() -> None:
+def test_a_batch_of_documents_gives_the_results_of_single_documents() -> None:
     asked = [(Document(text), ()) for text in TEXTS]
     for model in (NETWORK, TokenCrf(CRF, tiny.NO_LISTS, 0.2, (NETWORK,))):
         assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]
 
 
-def test_weak_findings_are_beside_the_sure_ones() -> None:
+def test_low_confidence_spans_are_returned_with_the_others() -> None:
     spans = list(NETWORK.propose(Document(tiny.TEXT), ()))
     assert {span.source for span in spans} <= {NETWORK_SOURCE, LOW_CONFIDENCE}
     assert is_disjoint(sorted(spans, key=lambda span: span.start))
@@ -47,7 +47,7 @@ def test_weak_findings_are_beside_the_sure_ones() -> None:
     assert list(alone) == [span for span in spans if span.source == NETWORK_SOURCE]
 
 
-def test_the_mean_of_both_decides() -> None:
+def test_the_mean_of_both_models_decides() -> None:
     both = TokenCrf(CRF, tiny.NO_LISTS, 0.2, (NETWORK,))
     view = tiny.view(tiny.TEXT)
     emissions = CRF.crf.emissions(CRF.extractor.extract(view))
@@ -68,7 +68,7 @@ def test_models_of_other_labels_are_not_joined() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
-def test_spans_lie_inside_whatever_the_text(text: str) -> None:
+def test_spans_lie_inside_any_text(text: str) -> None:
     for span in NETWORK.propose(Document(text), ()):
         assert 0 <= span.start < span.end <= len(text)
 

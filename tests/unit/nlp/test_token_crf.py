@@ -51,7 +51,7 @@ def test_recall_finds_no_less_than_balanced() -> None:
     assert few <= many
 
 
-def test_weak_findings_are_beside_the_sure_ones(model: TokenCrf) -> None:
+def test_low_confidence_spans_are_returned_with_the_others(model: TokenCrf) -> None:
     spans = list(model.propose(Document(NOTE), ()))
     assert {span.source for span in spans} <= {TOKEN_SOURCE, LOW_CONFIDENCE}
     assert is_disjoint(sorted(spans, key=lambda span: span.start))
@@ -62,7 +62,7 @@ def test_weak_findings_are_beside_the_sure_ones(model: TokenCrf) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
-def test_spans_lie_inside_whatever_the_text(text: str, model: TokenCrf) -> None:
+def test_spans_lie_inside_any_text(text: str, model: TokenCrf) -> None:
     for span in model.propose(Document(text), ()):
         assert 0 <= span.start < span.end <= len(text)
 
@@ -73,7 +73,7 @@ def test_a_text_of_a_million_characters_is_read(model: TokenCrf) -> None:
         assert all(span.end <= len(text) for span in model.propose(Document(text), ()))
 
 
-def test_documents_together_are_read_as_each_alone(model: TokenCrf) -> None:
+def test_a_batch_of_documents_gives_the_results_of_single_documents(model: TokenCrf) -> None:
     """No document sees another, however short: between them stand edges, and long ones make batches."""
     texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
     asked = [(Document(text), ()) for text in texts]

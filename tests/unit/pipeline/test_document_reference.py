@@ -44,7 +44,7 @@ def test_a_document_reference_in_full(case: Case) -> None:
     assert list(json.loads(done.payload)) == list(json.loads(case["resource"]))
 
 
-def test_a_size_that_is_a_string_stays_one() -> None:
+def test_a_size_that_is_a_string_remains_a_string() -> None:
     """R5 writes integer64 as a string."""
     (case,) = (case for case in cases() if case["name"] == "R5")
     done = json.loads(deidentifier().message(case["resource"].encode()).payload)["content"][1]["attachment"]

@@ -109,13 +109,13 @@ def test_members_that_are_not_listed_are_removed() -> None:
     assert fhir(OBSERVATION, *RESULT) == PUBLISHED
 
 
-def test_bytes_of_what_stays_are_unchanged() -> None:
+def test_bytes_of_published_values_are_unchanged() -> None:
     raw = b'{ "id" : "x",\n "status" :"final" ,"resourceType": "Observation", "valueInteger": 1.50e1\n}\n'
     done = publishing("Observation.status", "Observation.valueInteger").message(raw).payload
     assert done == b'{ "status" :"final" ,"resourceType": "Observation", "valueInteger": 1.50e1\n}\n'
 
 
-def test_a_bundle_keeps_the_resources_of_which_something_is_listed() -> None:
+def test_a_bundle_keeps_resources_with_a_listed_element() -> None:
     patient = {"resourceType": "Patient", "name": [{"family": "Okafor"}], "gender": "female"}
     entries: list[object] = [
         {"fullUrl": "urn:a", "resource": patient},
@@ -216,7 +216,7 @@ def test_an_edit_that_reaches_into_a_dropped_range_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "PID", "*.id", "pid-8", "PID-8[1]", "OBX(2)-5", "Observation", "a/b"])
-def test_a_path_that_lists_nothing_is_refused_by_name(path: str) -> None:
+def test_a_path_without_an_effect_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigurationError, match=r"own: publish\.paths"):
         publishing(path)
 

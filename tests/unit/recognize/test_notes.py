@@ -27,7 +27,7 @@ def faults(note: Note) -> set[str]:
     }
 
 
-def test_the_failures_are_the_listed_ones() -> None:
+def test_the_failures_equal_the_list() -> None:
     listed = {
         line for line in (CASES / "expected-failures.lst").read_text("utf-8").splitlines() if line and line[0] != "#"
     }

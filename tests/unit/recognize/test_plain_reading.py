@@ -95,7 +95,7 @@ def test_facts_proved_absent_in_a_resource_are_not_found(texts: list[str], div: 
 @pytest.mark.parametrize(
     "fields", ["A\\T\\B", "seen at 5\\.br\\no change", "88^12^34^56", "Port^x^Mark", "Mayor Maya", "23 Wenn Street"]
 )
-def test_absence_is_proved(fields: str) -> None:
+def test_absence_is_proved_from_the_payload(fields: str) -> None:
     assert agrees(hl7_codec(), f"{MSH}\rPID|1||{fields}\r".encode(), [])
     assert agrees(fhir_codec(), json.dumps({"resourceType": "Patient", "a": fields.replace("\\", "")}).encode(), [])
 

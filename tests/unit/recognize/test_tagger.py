@@ -97,7 +97,7 @@ def test_a_low_confidence_span_keeps_only_its_own_part() -> None:
     assert [(s.start, s.end, s.type) for s in found] == [(29, 31, PhiType.STREET), (32, 38, PhiType.CITY)]
 
 
-def test_the_token_model_ranks_before_a_rule_at_the_same_place() -> None:
+def test_the_token_model_ranks_before_a_rule_at_the_same_span() -> None:
     rule = Span(19, 28, PhiType.PATIENT, parse_source("patient-label"))
     assert Tagger((Rules((rule,)),), Resolver(), (FixedModel((DOCTOR,)),)).find(DOC) == [DOCTOR]
 

@@ -52,13 +52,13 @@ def test_surrogate_of_a_surrogate_has_the_same_form(number: int) -> None:
 @pytest.mark.parametrize(
     ("written", "expected"), [pair for group in DATES["group"] for pair in group["cases"]], ids=repr
 )
-def test_date_keeps_its_writing(written: str, expected: str) -> None:
+def test_date_keeps_its_format(written: str, expected: str) -> None:
     shift = Shift(DATES["days"], DATES["reference"])
     assert isinstance(shift.reference, date)
     assert (shift_date(written, shift, CALENDAR) or "") == expected
 
 
-def test_what_is_no_date_is_masked() -> None:
+def test_an_invalid_date_is_masked() -> None:
     for group in DATES["group"]:
         for written, expected in group["cases"]:
             if not expected:

@@ -14,7 +14,7 @@ def test_no_two_of_a_format_share_a_surrogate(form: Format) -> None:
     assert (again, own) == (0, 0)
 
 
-def test_the_formats_are_what_they_say() -> None:
+def test_the_samples_of_a_format_are_distinct() -> None:
     """Distinct originals: else two that meet would be one."""
     for form in FORMATS:
         made = list(form.originals(1_000))

@@ -85,7 +85,7 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
     return dealt
 
 
-def test_a_writer_that_is_slow_to_open_does_not_outlive_a_deal_that_failed(deal: Callable[..., KafkaTransport]) -> None:
+def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., KafkaTransport]) -> None:
     """It would take the place of its heir, fence it, and set the consumer back."""
     slow, heir = Writer(takes_s=0.4, position=50), Writer()
     transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), heir)
@@ -105,7 +105,7 @@ def test_a_writer_that_is_slow_to_open_does_not_outlive_a_deal_that_failed(deal:
     ask()
 
 
-def test_lag_is_known_before_the_first_record_is_settled(deal: Callable[..., KafkaTransport]) -> None:
+def test_lag_is_known_before_the_first_commit(deal: Callable[..., KafkaTransport]) -> None:
     """Else a new group whose transactions never go through looks well for ever."""
     transport = deal(Writer(position=None))
 
@@ -118,7 +118,7 @@ def test_lag_is_known_before_the_first_record_is_settled(deal: Callable[..., Kaf
     ask()
 
 
-def test_a_header_that_cannot_be_read_is_told_with_its_place(deal: Callable[..., KafkaTransport]) -> None:
+def test_an_unreadable_header_is_reported_with_its_position(deal: Callable[..., KafkaTransport]) -> None:
     """Other clients send names in any bytes; the library reads UTF-8 alone and would meet the record at every start."""
     transport = deal(Writer(), Writer())
 

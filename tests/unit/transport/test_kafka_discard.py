@@ -12,7 +12,7 @@ from deid_agent.transport.kafka.producer import discard_producer, make_producer
 SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
 
 
-async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -> None:
+async def test_unsent_bytes_for_a_dead_broker_are_dropped() -> None:
     """To close the connection would send it first, until TCP gives up; no deadline above would cut that off."""
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -35,7 +35,7 @@ def _mute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_sink, "discard_producer", none)
 
 
-def test_a_message_waits_no_longer_for_those_before_it_than_one_takes() -> None:
+def test_a_message_waits_for_earlier_messages_at_most_one_timeout() -> None:
     """All senders wait for an answer, and a commit that takes too long stops the agent."""
 
     @virtual

@@ -31,7 +31,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.lists(st.integers(0, 10_000), max_size=12))
-def test_any_cuts_give_the_same_messages_and_the_same_fault(pieces: list[bytes], places: list[int]) -> None:
+def test_any_chunking_gives_the_same_messages_and_fault(pieces: list[bytes], places: list[int]) -> None:
     data = b"".join(pieces)
     whole = read(FrameReader(MOST), [data])
     assert read(FrameReader(MOST), cut(data, places)) == whole
@@ -39,7 +39,7 @@ def test_any_cuts_give_the_same_messages_and_the_same_fault(pieces: list[bytes],
 
 
 @given(st.lists(st.binary(max_size=MOST), max_size=8), st.lists(st.integers(0, 10_000), max_size=12))
-def test_what_is_framed_comes_back(messages: list[bytes], places: list[int]) -> None:
+def test_a_framed_message_is_read_back(messages: list[bytes], places: list[int]) -> None:
     sent = [message for message in messages if b"\x1c\r" not in message and b"\x0bMSH" not in message]
     data = b"\r\n".join(frame(message) for message in sent)
     assert read(FrameReader(MOST), cut(data, places)) == (sent, None)
@@ -60,7 +60,7 @@ def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
         (b"\x0bMSH|torn\x0bMSH|whole\x1c\r", FramingFault.RESTARTED),
     ],
 )
-def test_what_is_no_block_ends_it(data: bytes, fault: FramingFault) -> None:
+def test_an_invalid_block_ends_the_reader(data: bytes, fault: FramingFault) -> None:
     reader = FrameReader(MOST)
     found, told = read(reader, [data])
     assert told is fault
@@ -70,7 +70,7 @@ def test_what_is_no_block_ends_it(data: bytes, fault: FramingFault) -> None:
         reader.next()
 
 
-def test_one_of_exactly_the_length_passes() -> None:
+def test_a_message_of_exactly_the_maximum_length_passes() -> None:
     assert read(FrameReader(MOST), [b"\x0b", b"x" * MOST, b"\x1c", b"\r"]) == ([b"x" * MOST], None)
 
 
@@ -88,7 +88,7 @@ def test_a_message_in_small_pieces_is_searched_once() -> None:
     assert reader._searched >= 20_000
 
 
-def test_a_block_can_be_taken_off_again() -> None:
+def test_a_block_can_be_unframed() -> None:
     assert unframe(b"\x0bMSH|\r\x1c\r") == unframe(b"MSH|\r") == b"MSH|\r"
 
 
