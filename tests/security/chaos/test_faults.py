@@ -128,7 +128,7 @@ async def test_only_messages_that_kill_or_block_their_group_are_refused(world: K
     assert any(b"|" in line for line in (tmp_path / "log").read_bytes().splitlines())
 
 
-async def test_a_crash_that_goes_away_leaves_no_dead_letter(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_a_transient_crash_leaves_no_dead_letter(world: KafkaWorld, tmp_path: Path) -> None:
     await fill(world, {(0, 30): b"die once"})
     async with following(world) as seen, agent(world, Once(tmp_path)) as telemetry:
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)

@@ -44,7 +44,7 @@ async def running(agent: AgentProcess, world: KafkaWorld) -> AsyncIterator[Follo
         agent.end()
 
 
-async def test_fifty_megabytes_come_through_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
+async def test_fifty_megabytes_are_processed_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
     """Four of them with small ones between: however many wait, the agent holds few at a time."""
     world = KafkaWorld(own_broker)
     for topic in (world.name, world.out, world.settings.dead_letter_topic(world.name)):

@@ -101,7 +101,7 @@ async def finished(world: KafkaWorld, count: int) -> None:
                 return
 
 
-async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp_path: Path) -> None:
     by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
     for number in range(COUNT):
         key = f"447190{number % 7}".encode()

@@ -251,7 +251,7 @@ async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_r
     await world.close()
 
 
-async def test_at_least_once_does_not_send_again_what_was_acknowledged(
+async def test_at_least_once_does_not_resend_acknowledged_records(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await KafkaWorld(cluster, Delivery.AT_LEAST_ONCE).create()

@@ -241,7 +241,7 @@ def test_intervals_are_exact_in_text_hl7_and_fhir_at_once(offset: int) -> None:
     assert births != {DAYS[0]}
 
 
-def test_time_zone_and_precision_stay() -> None:
+def test_time_zone_and_precision_are_kept() -> None:
     fhir = fhir_with_all_forms()
     out = deidentifier().message(hl7_with_all_forms("M1", fhir)).payload.decode()
     assert re.search(r"\|\d{8}134009\.1234\+0100\|", out)

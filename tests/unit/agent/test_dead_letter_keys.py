@@ -11,7 +11,7 @@ from deid_agent.agent.dead_letter_keys import PrivateKey, PublicKey, generate_ke
 from deid_agent.model.errors import ConfigurationError
 
 
-def test_a_pair_opens_what_it_seals(tmp_path: Path) -> None:
+def test_a_key_pair_opens_its_own_seal(tmp_path: Path) -> None:
     public = generate_keys(tmp_path / "k")
     private = load_private_key(tmp_path / "k")
     assert load_public_key(tmp_path / "k.pub") == public == private.public

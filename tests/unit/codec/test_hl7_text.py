@@ -176,7 +176,7 @@ def test_a_letter_that_ends_like_a_space_is_not_trimmed() -> None:
     assert [s.value for s in parsed.sites] == ["Marià", "ÅÅ"]
 
 
-def test_spaces_around_a_value_stay() -> None:
+def test_spaces_around_a_value_are_kept() -> None:
     (site,) = message("PID|||||  Okafor ").sites
     assert site.value == "Okafor"
 

@@ -192,7 +192,7 @@ async def test_a_port_in_use_names_the_setting(world: World) -> None:
         await OperatorServer("127.0.0.1", world.server.port, (), Telemetry()).start()
 
 
-async def test_an_address_of_somebody_else_names_the_setting() -> None:
+async def test_an_address_of_another_host_names_the_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"http\.host: '192\.0\.2\.1' cannot be listened on"):
         await OperatorServer("192.0.2.1", 0, (), Telemetry()).start()
 

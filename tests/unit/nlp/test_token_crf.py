@@ -32,7 +32,7 @@ def _found(tagger: Tagger, text: str) -> dict[str, PhiType]:
     return {text[span.start : span.end]: span.type for span in tagger.find(Document(text))}
 
 
-def test_hybrid_finds_what_no_rule_has_a_cue_for() -> None:
+def test_hybrid_finds_names_without_a_cue() -> None:
     hybrid = load_tagger(RULES, ROOT / "models", "hybrid", Profile.BALANCED)
     rules = load_tagger(RULES, ROOT / "models", "rules", Profile.BALANCED)
     found = _found(hybrid, NOTE)

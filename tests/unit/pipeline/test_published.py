@@ -186,7 +186,7 @@ def test_formats_without_paths_are_refused() -> None:
         everything.text("Adaeze Okafor came.")
 
 
-def test_remarks_count_what_was_dropped_without_its_value() -> None:
+def test_remarks_count_dropped_values_without_showing_them() -> None:
     done = publishing("PID-8").message((HEAD + PERSON + "ZPI|Okafor\rNK1|1|Okafor\rNK1|2|Okafor\r").encode())
     dropped = {remark.path: remark.count for remark in done.remarks if remark.method == "drop"}
     assert dropped["PID-5"] == 1 and dropped["NK1"] == 2 and dropped["?"] == 1
@@ -202,7 +202,7 @@ def test_dropped_values_do_not_count_as_replaced() -> None:
     assert "UNLISTED" not in dict(result.found) and dict(result.found)["PATIENT"] == 2
 
 
-def test_the_ledger_counts_only_what_is_published() -> None:
+def test_the_ledger_counts_only_published_values() -> None:
     raw = (HEAD + PERSON + "OBX|1|NM|12345^b||512\r").encode()
     paths = {path for _, path, _ in publishing("OBX(NM)-5").count_unexamined(raw)}
     assert "OBX-5.1" in paths and not any(path.startswith(("PID", "OBX-3")) for path in paths)

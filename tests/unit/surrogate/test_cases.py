@@ -20,7 +20,7 @@ DATES = tomllib.loads((CASES / "surrogate-dates.toml").read_text(encoding="utf-8
 CALENDAR = load_calendar(load_lists(data_folder("rules")))
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_cases() -> None:
     assert len(cases()) + sum(len(group["cases"]) for group in DATES["group"]) >= 400
     assert {case[0] for case in cases()} | {PhiType.DATE} == set(PhiType)
 

@@ -8,7 +8,7 @@ MADE = surrogates()
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f.one_to_one], ids=lambda form: form.name)
-def test_no_two_of_a_format_share_a_surrogate(form: Format) -> None:
+def test_no_two_identifiers_of_a_format_share_a_surrogate(form: Format) -> None:
     total, again, own = meets(MADE, form, 2_000 if form.name == "SSN of one last four" else 300)
     assert total >= 300
     assert (again, own) == (0, 0)

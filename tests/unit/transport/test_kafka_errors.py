@@ -89,7 +89,7 @@ def test_errors_are_translated(kind: type[Exception], starting: bool, wanted: ty
     assert type(translate_error(kind(), "x", starting=starting)) is wanted
 
 
-def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
+def test_a_wrapped_error_counts_as_its_cause() -> None:
     wrapper = kafka_errors.KafkaError("Unexpected error during batch delivery")
     wrapper.__cause__ = kafka_errors.InvalidTxnState()
     assert root_cause(wrapper) is wrapper.__cause__
