@@ -51,11 +51,11 @@ def main() -> None:
         texts.write_text(json.dumps({"notes": spread, "pages": "\n\n".join(spread)[:60_000]}), "utf-8")
         for system in SYSTEMS:
             for profile in PROFILES:
-                told = measured(f"ours:{system}:{profile}", texts)
-                speed = tokens / told["seconds"]
+                figures = measured(f"ours:{system}:{profile}", texts)
+                speed = tokens / figures["seconds"]
                 write(
-                    f"| {system} | {profile} | {speed:,.0f} | {told['found']:.0f} | {told['load']:.2f} "
-                    f"| {told['grown']:.0f} |\n"
+                    f"| {system} | {profile} | {speed:,.0f} | {figures['found']:.0f} | {figures['load']:.2f} "
+                    f"| {figures['grown']:.0f} |\n"
                 )
     write(f"\n{len(spread)} notes, {tokens:,} tokens. Python {platform.python_version()}, numpy {np.__version__}, ")
     write(f"{platform.machine()}, one core.\n")

@@ -123,15 +123,17 @@ def main() -> None:
 
 
 def rows(results: Sequence[tuple[Entry, dict[str, float] | str]], tokens: int, long: int) -> Iterator[str]:
-    base = next(told["seconds"] for e, told in results if e.name == "ours:hybrid:balanced" and isinstance(told, dict))
-    for entry, told in results:
-        if isinstance(told, str):
-            yield f"| {entry.shown} | {entry.looks_for} | not measured: {told} | | | | | |\n"
+    base = next(
+        figures["seconds"] for e, figures in results if e.name == "ours:hybrid:balanced" and isinstance(figures, dict)
+    )
+    for entry, figures in results:
+        if isinstance(figures, str):
+            yield f"| {entry.shown} | {entry.looks_for} | not measured: {figures} | | | | | |\n"
             continue
-        seconds, pages = told["seconds"], told["pages"] / long / (told["seconds"] / tokens)
+        seconds, pages = figures["seconds"], figures["pages"] / long / (figures["seconds"] / tokens)
         yield (
             f"| {entry.shown} | {entry.looks_for} | {tokens / seconds:,.0f} | {seconds / base:.2f} | {pages:.2f} "
-            f"| {told['found']:.0f} | {told['load']:.2f} | {told['grown']:.0f} |\n"
+            f"| {figures['found']:.0f} | {figures['load']:.2f} | {figures['grown']:.0f} |\n"
         )
 
 

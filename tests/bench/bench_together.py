@@ -59,8 +59,8 @@ def main() -> None:
         for _ in range(ROUNDS):
             for group in GROUPS:
                 best[group] = min(best[group], seconds(reader, some, group))
-        told = " | ".join(f"{tokens / best[group]:,.0f}" for group in GROUPS)
-        sys.stdout.write(f"| {len(some)} {name} | {tokens / len(some):.0f} | {told} |\n")
+        cells = " | ".join(f"{tokens / best[group]:,.0f}" for group in GROUPS)
+        sys.stdout.write(f"| {len(some)} {name} | {tokens / len(some):.0f} | {cells} |\n")
 
 
 if __name__ == "__main__":

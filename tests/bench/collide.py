@@ -33,8 +33,8 @@ def main() -> int:
             continue
         begin = time.perf_counter()
         total, again, own = meets(made, form, args.count)
-        told = f"{form.name:34} {total:9,} originals {again:9,} met {own:3} own {time.perf_counter() - begin:6.0f} s"
-        sys.stdout.write(f"{told}{'' if form.one_to_one else '  reserved numbers'}\n")
+        line = f"{form.name:34} {total:9,} originals {again:9,} met {own:3} own {time.perf_counter() - begin:6.0f} s"
+        sys.stdout.write(f"{line}{'' if form.one_to_one else '  reserved numbers'}\n")
         sys.stdout.flush()
         faults += own + again * form.one_to_one
     return 1 if faults else 0

@@ -81,8 +81,8 @@ def memory(field: str) -> float:
 
 
 def main(name: str, file: str) -> None:
-    told = json.loads(Path(file).read_text("utf-8"))
-    notes, pages = told["notes"], told["pages"]
+    request = json.loads(Path(file).read_text("utf-8"))
+    notes, pages = request["notes"], request["pages"]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before, start = memory("VmRSS"), time.perf_counter()

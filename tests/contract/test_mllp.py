@@ -8,7 +8,7 @@ from support.memory_transport import Cluster, MemoryTransport
 from support.mllp_agent import make_settings
 from support.mllp_contract import FromListener, IntoReceiver
 from support.mllp_world import Hl7OnlySink, MllpWorld, Shorn, shorn
-from support.transport_contract import FoundLetter, Given, World
+from support.transport_contract import Given, StoredDeadLetter, World
 
 from deid_agent.agent.ports import Output, Partition, Transport
 from deid_agent.config import MllpOutSettings
@@ -39,7 +39,7 @@ class ToFolder(ToReceiver):
             return []
         return [Output(*shorn(path.read_bytes())) for path in sorted((self.root / "out").iterdir())]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         (self.root / "out").rmdir()
         (self.root / "out").touch()
 
@@ -77,8 +77,8 @@ class FromMemory(MllpWorld):
         self.opened.append(SinkTransport(MemoryTransport(self.cluster), Hl7OnlySink(sink)))
         return self.opened[-1]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
-        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
+        return [StoredDeadLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
 
 
 class TestMemoryToReceiver(IntoReceiver):

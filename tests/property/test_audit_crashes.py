@@ -80,12 +80,12 @@ def ends(
         shutil.rmtree(folder, ignore_errors=True)
         if before is not None and before.exists():
             shutil.copytree(before, folder)
-        settled = set(answered)
-        disk = lived(folder, replace(life, left=left), settled, lose)
+        confirmed = set(answered)
+        disk = lived(folder, replace(life, left=left), confirmed, lose)
         files = sorted((path.name, path.read_bytes()) for path in folder.iterdir()) if folder.exists() else []
-        if (end := (tuple(files), frozenset(settled))) not in seen:
+        if (end := (tuple(files), frozenset(confirmed))) not in seen:
             seen.add(end)
-            yield settled
+            yield confirmed
         if disk.left:
             return
         left += 1

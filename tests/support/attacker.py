@@ -94,13 +94,13 @@ def dates_in(text: str) -> list[date]:
     return [date(*one) for one in found]
 
 
-Says = Callable[[date], bool]
+Cue = Callable[[date], bool]
 
 
-def cues_in(text: str) -> list[Says]:
+def cues_in(text: str) -> list[Cue]:
     """What the text says of the day of its date, taken as true of the original."""
     low = text.lower()
-    found: list[Says] = []
+    found: list[Cue] = []
     for name in sorted(HOLIDAYS, key=len, reverse=True):
         if name in low:
             low = low.replace(name, "")
@@ -120,11 +120,11 @@ def cues_in(text: str) -> list[Says]:
     return found
 
 
-def _falls_on(holiday: Callable[[int], date]) -> Says:
+def _falls_on(holiday: Callable[[int], date]) -> Cue:
     return lambda day: holiday(day.year) == day
 
 
-def _is_weekday(place: int) -> Says:
+def _is_weekday(place: int) -> Cue:
     return lambda day: day.weekday() == place
 
 
@@ -133,14 +133,14 @@ def allowed(maximum: int = 550) -> list[int]:
     return [days for days in range(1, maximum + 1) if days % 7 and abs(days - 365.2425) >= 2]
 
 
-def posterior(text: str, shift: int, cues: Sequence[Says] | None = None) -> float:
+def posterior(text: str, shift: int, cues: Sequence[Cue] | None = None) -> float:
     """What probability the attacker gives to the true shift: even over all that every cue agrees with.
 
     Where none agrees, or nothing is said, over all: he knows no better.
     """
     every = allowed()
     day = dates_in(text)[0]
-    told = cues_in(text) if cues is None else cues
+    applied = cues_in(text) if cues is None else cues
     last = date.max.toordinal() - day.toordinal()
-    fit = [s for s in every if s <= last and all(says(day + timedelta(s)) for says in told)] or every
+    fit = [s for s in every if s <= last and all(agrees(day + timedelta(s)) for agrees in applied)] or every
     return (shift in fit) / len(fit)

@@ -43,8 +43,8 @@ def order(texts: Collection[str], known: Collection[date]) -> bool | None:
         for form in (_WHOLE, _SHORT)
     )
     pairs = [(read(text, day_first=False), read(text, day_first=True)) for text in texts if _WHOLE.search(text)]
-    told = sum(_is_known(b[0], known) - _is_known(a[0], known) for a, b in pairs if a and b)
-    votes = whole or told or short
+    known_score = sum(_is_known(b[0], known) - _is_known(a[0], known) for a, b in pairs if a and b)
+    votes = whole or known_score or short
     return votes > 0 if votes else None
 
 

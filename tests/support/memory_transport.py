@@ -27,7 +27,7 @@ _WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class MemoryDeadLetter:
     """A stored dead letter: headers without a value, and the unchanged payload."""
 
     headers: Headers
@@ -73,10 +73,10 @@ class Cluster:
         """The outputs in the order in which a consumer reads them."""
         return [item.output for item in self.finished[stream] if item.output is not None]
 
-    def dead_letters(self, stream: Partition) -> list[Letter]:
+    def dead_letters(self, stream: Partition) -> list[MemoryDeadLetter]:
         """The dead letters of a partition, in order."""
         return [
-            Letter(
+            MemoryDeadLetter(
                 dead_letter_headers(item.record.coordinates, item.dead_letter, read_lineage(item.record)),
                 item.record.payload,
             )

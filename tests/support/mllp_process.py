@@ -67,8 +67,8 @@ class MllpProcess:
     @property
     def port(self) -> int | None:
         """The port that it listens on; None until it listens."""
-        told = self.events("MllpListening")
-        return int(str(told[0]["port"])) if told else None
+        listening = self.events("MllpListening")
+        return int(str(listening[0]["port"])) if listening else None
 
     async def peer(self) -> Peer:
         """Connected, once it listens."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from ssl import SSLContext
 
-from support.transport_contract import FoundLetter, Given
+from support.transport_contract import Given, StoredDeadLetter
 
 from deid_agent.agent.ports import AssignmentListener, FinishedRecord, Output, Partition, Record, Transport
 from deid_agent.transport.mllp.source import MllpTransport
@@ -36,7 +36,7 @@ def control_id(data: bytes) -> bytes:
     return data.split(b"\r")[0].split(b"|")[9]
 
 
-def told(answer: bytes) -> tuple[str, str, str]:
+def read_answer(answer: bytes) -> tuple[str, str, str]:
     """MSA-1, MSA-2 and MSA-3 of an answer."""
     found = re.search(rb"\rMSA\|(\w\w)\|([^|\r]*)(?:\|([^|\r]*))?", answer)
     assert found is not None, answer
@@ -62,7 +62,7 @@ class Peer:
         async with asyncio.timeout(PATIENCE_S):
             data = await self.reader.readuntil(b"\x1c\r")
         assert data.startswith(b"\x0bMSH"), data
-        return told(data)
+        return read_answer(data)
 
     async def ended(self) -> bytes:
         """The bytes received before the other end closed; then close this end too."""
@@ -275,10 +275,10 @@ class MllpWorld:
     async def outputs(self) -> Sequence[Output]:
         return [Output(*shorn(data)) for data in self.receiver.got]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
-        return found_letters(self.root / "letters")
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
+        return stored_dead_letters(self.root / "letters")
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         self.receiver.verdicts.append("AE")
 
     async def stop(self) -> None:
@@ -288,10 +288,10 @@ class MllpWorld:
         await self.receiver.stop()
 
 
-def found_letters(folder: Path) -> list[FoundLetter]:
+def stored_dead_letters(folder: Path) -> list[StoredDeadLetter]:
     """The unsealed dead letters of a folder."""
     return [
-        FoundLetter(
+        StoredDeadLetter(
             {name: value.encode() for name, value in json.loads(path.read_text()).items()},
             path.with_suffix(".payload").read_bytes().partition(b"\r")[2],
         )

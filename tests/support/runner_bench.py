@@ -24,14 +24,14 @@ class ListAudit:
 
     def __init__(self, cluster: Cluster) -> None:
         self.entries: list[AuditEntry] = []
-        self.settled_before: list[int] = []
+        self.committed_before: list[int] = []
         self.error: DeidError | None = None
         self._cluster = cluster
 
     async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
         if self.error is not None:
             raise self.error
-        self.settled_before.append(len(self._cluster.finished[A]))
+        self.committed_before.append(len(self._cluster.finished[A]))
         self.entries += entries
         return [b"line of %d" % entry.coordinates.offset for entry in entries]
 

@@ -51,7 +51,7 @@ def folder_settings(root: Path, **values: object) -> DirectorySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLetter:
+class StoredDeadLetter:
     """A stored dead letter; ``payload`` is None if it is sealed."""
 
     headers: Mapping[str, bytes]
@@ -74,10 +74,10 @@ class World(Protocol):
     async def outputs(self) -> Sequence[Output]:
         """Everything a reader sees now, in order (with Kafka: read committed, up to the end)."""
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
         """All dead letters, in order."""
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         """The next ``settle`` raises a ``TransportError`` before anything is durable; the one after works."""
 
 
@@ -86,14 +86,14 @@ class Member:
 
     def __init__(self) -> None:
         self.streams: set[Partition] = set()
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
-        self.told.append("assigned")
+        self.calls.append("assigned")
         self.streams |= set(streams)
 
     async def revoked(self, streams: Sequence[Partition]) -> None:
-        self.told.append("revoked")
+        self.calls.append("revoked")
         self.streams -= set(streams)
 
 
@@ -257,7 +257,7 @@ class TransportContract:
         await transport.stop()
 
     @staticmethod
-    def coordinates(dead_letter: FoundLetter) -> Coordinates:
+    def coordinates(dead_letter: StoredDeadLetter) -> Coordinates:
         topic, partition, offset = (
             dead_letter.headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")
         )
@@ -303,7 +303,7 @@ class TransportContract:
         await world.fill(numbered(3))
         first = await self.started(world)
         records = await self.take(first, 3)
-        world.fail_settle()
+        world.fail_commit()
         batch = [published(records[0]), refused(records[1]), published(records[2])]
         with pytest.raises(TransportError):
             await first.commit(world.stream, batch, after(records))
@@ -378,8 +378,8 @@ class TransportContract:
         transport = await self.started(world)
         records = await self.take(transport, 2)
         batch = [published(records[0]), refused(records[1])]
-        for thing in (transport, records, batch, await world.outputs()):
-            assert CANARY.decode() not in repr(thing)
+        for value in (transport, records, batch, await world.outputs()):
+            assert CANARY.decode() not in repr(value)
         await transport.stop()
 
     async def test_lag_counts_uncommitted_records(self, world: World) -> None:

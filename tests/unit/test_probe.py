@@ -93,8 +93,8 @@ async def test_a_response_other_than_http_is_a_failure() -> None:
         writer.close()
 
     async with served(other) as url:
-        ok, said = await asyncio.to_thread(request_status, url, 5.0)
-        assert not ok and "no answer" in said
+        ok, message = await asyncio.to_thread(request_status, url, 5.0)
+        assert not ok and "no answer" in message
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class World:
                 gone.task.result()
             self.agents.remove(gone)
 
-    async def settle_down(self) -> None:
+    async def drain(self) -> None:
         """Stop all agents, then let a last agent finish the remaining records."""
         for agent in self.agents:
             agent.runner.request_stop()
@@ -123,7 +123,7 @@ def test_nothing_is_lost_duplicated_or_reordered(steps: list[tuple[str, int]], d
         await world.begin()
         for step in steps:
             await world.apply(step)
-        await world.settle_down()
+        await world.drain()
         world.check()
 
     run_virtual(schedule)

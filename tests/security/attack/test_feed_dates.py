@@ -111,8 +111,8 @@ def event_candidates(surrogates: Iterable[date], offset: int, maximum: int = 550
     return found
 
 
-def report(what: str, sizes: Sequence[int], bound: int) -> None:
-    print(f"{what}: {min(sizes)} to {max(sizes)} candidate days, bound {bound}")  # noqa: T201 - the figure of the test
+def report(subject: str, sizes: Sequence[int], bound: int) -> None:
+    print(f"{subject}: {min(sizes)} to {max(sizes)} candidate days, bound {bound}")  # noqa: T201 - the figure of the test
 
 
 @pytest.mark.parametrize("count", MESSAGES)

@@ -80,9 +80,9 @@ def publish(policy: str, patient: Patient, n: int = 0) -> list[list[str]]:
     )
 
 
-def judge(policy: str, what: str, found: int, chance: int = 0) -> None:
+def judge(policy: str, attack: str, found: int, chance: int = 0) -> None:
     """A linked policy gives the attacker everything, as documented; the other policies give nothing."""
-    print(f"A5, {policy}, {what}: {found} of {PATIENTS}")  # noqa: T201 - the figure of the test
+    print(f"A5, {policy}, {attack}: {found} of {PATIENTS}")  # noqa: T201 - the figure of the test
     assert found == PATIENTS if policy in LINKED else found <= chance
 
 

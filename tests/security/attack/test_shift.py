@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import log2, sqrt
 
 import pytest
-from support.attacker import DAYS, HOLIDAYS, MONTHS, Says, allowed, dates_in, evenness, excess, posterior
+from support.attacker import DAYS, HOLIDAYS, MONTHS, Cue, allowed, dates_in, evenness, excess, posterior
 from support.surrogates import ROOT
 
 from deid_agent.app import WorkerFactory
@@ -142,7 +142,7 @@ def test_a_shifted_placeholder_date_reveals_the_shift(monkeypatch: pytest.Monkey
     """In typed fields, placeholder dates such as 19000101 and 99991231 are kept."""
     values = ("19000101", "99991231", "99991231235959", "18991230", "29991231")
 
-    def told(made: Surrogates) -> list[float]:
+    def posteriors(made: Surrogates) -> list[float]:
         out = []
         for n in range(40):
             scope = Scope(f"D{n}")
@@ -151,9 +151,9 @@ def test_a_shifted_placeholder_date_reveals_the_shift(monkeypatch: pytest.Monkey
                 out.append(posterior(f"{new[:8]}", -made.shift_days(scope)))
         return out
 
-    assert mean(told(MADE)) < 1.01 * CHANCE
+    assert mean(posteriors(MADE)) < 1.01 * CHANCE
     monkeypatch.setattr(dates, "DEFAULTS", frozenset[date]())
-    assert mean(told(Surrogates(SECRET))) > 0.6
+    assert mean(posteriors(Surrogates(SECRET))) > 0.6
 
 
 def test_shifts_are_even_over_their_range() -> None:
@@ -193,8 +193,8 @@ def summer_time(day: date) -> bool:
     return start <= day < end
 
 
-Stands = tuple[Callable[[int], date], Callable[[date], str], Says, float]
-STANDS: dict[str, Stands] = {
+Kept = tuple[Callable[[int], date], Callable[[date], str], Cue, float]
+KEPT_WORDS: dict[str, Kept] = {
     # The text, the conclusion of the attacker, and its information in bits (of 8.9) at most.
     "some holiday": (
         on("christmas"),
@@ -217,15 +217,15 @@ STANDS: dict[str, Stands] = {
 }
 
 
-@pytest.mark.parametrize("name", STANDS)
+@pytest.mark.parametrize("name", KEPT_WORDS)
 def test_kept_words_reveal_no_more_than_documented(name: str) -> None:
     """docs/decisions/0007-what-a-shift-hides.md has the bits that such a text gives away."""
-    day_of, note, says, most = STANDS[name]
+    day_of, note, cue, most = KEPT_WORDS[name]
     found: list[float] = []
     for n in range(DOCUMENTS):
         document = f"{name} {n}"
         text = program(note(day_of(2012 + n % 12)), document)
-        found.append(posterior(text, -MADE.shift_days(Scope(document)), [says]))
+        found.append(posterior(text, -MADE.shift_days(Scope(document)), [cue]))
     assert most - 1 < log2(mean(found) / CHANCE) < most
 
 

@@ -50,8 +50,8 @@ async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRec
     begin = time.monotonic()
     async with asyncio.timeout(LIMIT_S):
         await chaos.run()
-    told = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
-    print(told)  # noqa: T201
+    summary = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
+    print(summary)  # noqa: T201
     return await chaos.found()
 
 

@@ -63,7 +63,7 @@ async def test_fifty_megabytes_are_processed_in_bounded_memory(own_broker: Kafka
     assert [record.value for record in seen.records] == payloads
 
 
-async def test_a_record_whose_output_the_broker_rejects_is_refused_and_the_others_continue(
+async def test_a_record_with_an_output_that_the_broker_rejects_is_refused_and_the_others_continue(
     own_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     world = KafkaWorld(own_broker)

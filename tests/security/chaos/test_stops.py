@@ -185,23 +185,23 @@ async def test_late_bytes_of_a_former_owner_change_nothing(
 ) -> None:
     """The line to one agent stalls in the middle of its transactions; they reach the broker when all is done."""
     cut = make("cut", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}")
-    heir = make("heir", own_world)
+    successor = make("heir", own_world)
     async with (
         SlowProxy(own_broker.proxy, own_broker.behind) as proxy,
         following(own_world, "read_uncommitted") as sent,
         following(own_world) as seen,
     ):
         cut.start()
-        heir.start()
-        await until(lambda: cut.owned() == heir.owned() == 1, within_s=60)
+        successor.start()
+        await until(lambda: cut.owned() == successor.owned() == 1, within_s=60)
         await fill(own_world, 2_000)
         await sent.reach(lambda: len(sent.seen) >= 300)
         proxy.stall()
-        await until(lambda: heir.owned() == PARTITIONS, within_s=60)
+        await until(lambda: successor.owned() == PARTITIONS, within_s=60)
         await seen.reach(lambda: len(seen.seen) >= 2_000)
         proxy.release()
-        await until(lambda: cut.owned() == heir.owned() == 1, within_s=60)
+        await until(lambda: cut.owned() == successor.owned() == 1, within_s=60)
         await fill(own_world, 200, 2_000)
         await seen.reach(lambda: len(seen.seen) >= 2_200)
-        assert cut.stop() == heir.stop() == 0
+        assert cut.stop() == successor.stop() == 0
     await assert_each_once(own_world, 2_200)

@@ -102,13 +102,13 @@ def _at(rng: Random, text: str) -> int:
     return rng.choice(places) if places else 0
 
 
-def _insert(text: str, at: int, what: str) -> str:
-    return text[:at] + what + text[at:]
+def _insert(text: str, at: int, piece: str) -> str:
+    return text[:at] + piece + text[at:]
 
 
-def _inside(rng: Random, text: str, what: str) -> str | None:
+def _inside(rng: Random, text: str, piece: str) -> str | None:
     at = _at(rng, text)
-    return _insert(text, at, what) if at else None
+    return _insert(text, at, piece) if at else None
 
 
 def _misspell(rng: Random, person: Person) -> Written | None:

@@ -21,7 +21,7 @@ class ContractWorld(KafkaWorld):
         super().__init__(cluster, delivery)
         self._patch = patch
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         exactly_once = self.settings.delivery is Delivery.EXACTLY_ONCE
         name = "send_offsets_to_transaction" if exactly_once else "send"
         real = getattr(AIOKafkaProducer, name)

@@ -69,7 +69,7 @@ async def test_members_join_and_leave_without_loss_or_duplicates(world: KafkaWor
         group.create_task(member(second, 50, 1200))
         group.create_task(member(third, 150, 1200))
     assert min(first.finished, second.finished, third.finished) > 0
-    assert [what for what, _ in first.told[:2]] == ["assigned", "revoked"]
+    assert [event for event, _ in first.events[:2]] == ["assigned", "revoked"]
     await assert_each_once_in_order(world, 4, 300)
 
 
@@ -92,7 +92,7 @@ async def test_a_fenced_member_writes_nothing_and_the_new_owner_continues(world:
     # The group rebalances. Here the same member gets the partition again, and starts at the former owner's position.
     again = await take(zombie, 4)
     assert [r.coordinates.offset for r in again] == [2, 3, 4, 5]
-    assert member.told == ["assigned", "revoked", "assigned"]
+    assert member.calls == ["assigned", "revoked", "assigned"]
     assert await world.outputs() == []
     await zombie.commit(world.stream, [copied(r) for r in again], 6)
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(6)[2:]]

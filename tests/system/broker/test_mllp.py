@@ -50,7 +50,7 @@ class ToTopic(MllpWorld):
         assert {item.partition for item in found} <= {0}
         return [Output(*shorn(item.value)) for item in found]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         self.sink.failing = True
 
 

@@ -27,18 +27,18 @@ def test_values_that_the_chart_sets_cannot_be_overridden() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     settings = schema["properties"]["settings"]
     parts = {"settings": settings} | {name: settings["properties"][name] for name in ("kafka", "mllp", "mllp_out")}
-    said = {where: {name for one in part["not"]["anyOf"] for name in one["required"]} for where, part in parts.items()}
-    refused = said["settings"] | said["kafka"]
+    given = {where: {name for one in part["not"]["anyOf"] for name in one["required"]} for where, part in parts.items()}
+    refused = given["settings"] | given["kafka"]
     assert {name for name in KafkaSettings.model_fields if "ssl_" in name and "file" in name} - refused == {
         "ssl_password_file"
     }
     assert refused >= {"key_file", "http", "directory", "sasl_password", "sasl_password_file", "instance_id"}
     ours = {"tls_certfile", "tls_keyfile", "tls_password"}
-    assert said["mllp"] == ours | {"host", "port", "dead_letters", "output", "tls_client_cafile"}
-    assert said["mllp_out"] == ours | {"tls_cafile"}
+    assert given["mllp"] == ours | {"host", "port", "dead_letters", "output", "tls_client_cafile"}
+    assert given["mllp_out"] == ours | {"tls_cafile"}
     for where, model in (("mllp", MllpSettings), ("mllp_out", MllpOutSettings)):
-        files = {name for name in model.model_fields if name.endswith("file")} - said[where]
-        assert said[where] <= set(model.model_fields) and files == {"tls_password_file"}
+        files = {name for name in model.model_fields if name.endswith("file")} - given[where]
+        assert given[where] <= set(model.model_fields) and files == {"tls_password_file"}
 
 
 def test_every_value_is_described_by_the_schema() -> None:
@@ -58,10 +58,10 @@ class TestValues:
     KAFKA = CHART / "example.yaml"
     MLLP = CHART / "example-mllp.yaml"
 
-    def asked(self, folder: Path, values: Path, said: Tree) -> "subprocess.CompletedProcess[str]":
+    def asked(self, folder: Path, values: Path, given: Tree) -> "subprocess.CompletedProcess[str]":
         """The result of Helm for an example in which ``said`` replaces values, by their path."""
         tree = yaml.safe_load(values.read_text("utf-8"))
-        for name, value in said.items():
+        for name, value in given.items():
             *parents, last = name.split("/")
             at = tree
             for parent in parents:
@@ -70,8 +70,8 @@ class TestValues:
         (folder / "values.yaml").write_text(yaml.safe_dump(tree))
         return template(folder / "values.yaml")
 
-    def made(self, folder: Path, values: Path, said: Tree) -> list[Tree]:
-        done = self.asked(folder, values, said)
+    def made(self, folder: Path, values: Path, given: Tree) -> list[Tree]:
+        done = self.asked(folder, values, given)
         assert done.returncode == 0, done.stderr
         return [tree for tree in yaml.safe_load_all(done.stdout) if tree]
 
@@ -80,12 +80,12 @@ class TestValues:
         return loaded(held["data"]["agent.toml"], folder)
 
     def test_kafka_to_mllp(self, tmp_path: Path) -> None:
-        said = {
+        given = {
             "settings/output": "mllp",
             "settings/mllp_out": {"host": "receiver", "port": 2576},
             "settings/kafka/routes": {"hl7.raw": ""},
         }
-        trees = self.made(tmp_path, self.KAFKA, said)
+        trees = self.made(tmp_path, self.KAFKA, given)
         settings = self.read(trees, tmp_path)
         assert (settings.transport, settings.destination) == (TransportKind.KAFKA, TransportKind.MLLP)
         assert settings.mllp is None and settings.mllp_out is not None and not settings.mllp_out.tls
@@ -96,13 +96,13 @@ class TestValues:
         assert [env["name"] for env in pod["containers"][0]["env"]] == ["DEID_KAFKA__INSTANCE_ID"]
 
     def test_mllp_to_kafka(self, tmp_path: Path) -> None:
-        said = {
+        given = {
             "settings/transport": "mllp",
             "settings/output": "kafka",
             "settings/mllp": {"refused": "AR"},
             "settings/kafka/routes": {"mllp": "hl7.deid"},
         }
-        trees = self.made(tmp_path, self.KAFKA, said)
+        trees = self.made(tmp_path, self.KAFKA, given)
         settings = self.read(trees, tmp_path)
         assert (settings.transport, settings.destination) == (TransportKind.MLLP, TransportKind.KAFKA)
         assert settings.mllp is not None and settings.mllp.refused == "AR" and settings.mllp.tls_certfile is None
@@ -119,8 +119,8 @@ class TestValues:
         assert policy["spec"]["ingress"] == []
 
     def test_a_monitor_finds_the_service_and_names_the_job_of_the_alerts(self, tmp_path: Path) -> None:
-        said = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}}
-        trees = self.made(tmp_path, self.MLLP, said)
+        given = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}}
+        trees = self.made(tmp_path, self.MLLP, given)
         (monitor,) = (tree for tree in trees if tree["kind"] == "ServiceMonitor")
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
         (endpoint,) = monitor["spec"]["endpoints"]
@@ -132,13 +132,13 @@ class TestValues:
         assert scraped["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "deid-agent" != scraped["metadata"]["name"]
 
     def test_certificates_and_addresses(self, tmp_path: Path) -> None:
-        said = {
+        given = {
             "secrets/mllpTls/clientCertificates": False,
             "secrets/mllpOutTls/clientCertificate": True,
             "mllp": {"port": 6661, "service": {"type": "LoadBalancer", "annotations": {"a": "b"}}},
             "console/write": True,
         }
-        trees = self.made(tmp_path, self.MLLP, said)
+        trees = self.made(tmp_path, self.MLLP, given)
         settings = self.read(trees, tmp_path)
         assert settings.mllp is not None and settings.mllp.tls_client_cafile is None and settings.mllp.port == 6661
         assert settings.mllp_out is not None and settings.mllp_out.tls_keyfile is not None
@@ -183,7 +183,7 @@ class TestValues:
     def test_routes_must_match_source_and_target(
         self, source: str, target: str, routes: dict[str, str], tmp_path: Path
     ) -> None:
-        said = {"settings/transport": source, "settings/output": target, "settings/kafka/routes": routes}
-        said |= {"settings/mllp_out": {"host": "receiver", "port": 2576}}
-        done = self.asked(tmp_path, self.KAFKA, said)
+        given = {"settings/transport": source, "settings/output": target, "settings/kafka/routes": routes}
+        given |= {"settings/mllp_out": {"host": "receiver", "port": 2576}}
+        done = self.asked(tmp_path, self.KAFKA, given)
         assert done.returncode != 0 and "settings/kafka/routes" in done.stderr

@@ -48,8 +48,8 @@ def test_one_folder_is_written_to() -> None:
 
 def test_the_image_has_labels() -> None:
     (label,) = (labels_of(step) for step in STEPS if step.name == "LABEL")
-    told = {name.removeprefix("org.opencontainers.image."): value for name, value in label.items()}
-    assert told["version"] == __version__ and told["licenses"] == "Apache-2.0" and told["title"] == "deid-agent"
+    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in label.items()}
+    assert labels["version"] == __version__ and labels["licenses"] == "Apache-2.0" and labels["title"] == "deid-agent"
 
 
 def test_only_packages_of_the_lock_are_installed() -> None:

@@ -125,17 +125,17 @@ def test_a_console_without_a_token_does_not_start_in_a_pod(tmp_path: Path) -> No
     kept = [line for line in configurations(path)["agent.toml"].splitlines() if "console_token_file" not in line]
     with pytest.raises(ConfigurationError) as refused:
         loaded("\n".join(kept), tmp_path)
-    told = str(refused.value).replace(str(tmp_path), "/etc/deid-agent")
-    assert f"deid-agent: {told}\n" in (DOCS / "containers.md").read_text("utf-8")
+    message = str(refused.value).replace(str(tmp_path), "/etc/deid-agent")
+    assert f"deid-agent: {message}\n" in (DOCS / "containers.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["agent.toml", "mllp.toml"])
 def test_the_sidecar_has_a_console_if_its_lines_are_uncommented(name: str, tmp_path: Path) -> None:
-    told = tmp_path / "sidecar.yaml"
-    told.write_text(SIDECAR.read_text("utf-8").replace("#console ", ""))
-    settings = loaded(configurations(told)[name], tmp_path)
+    manifest = tmp_path / "sidecar.yaml"
+    manifest.write_text(SIDECAR.read_text("utf-8").replace("#console ", ""))
+    settings = loaded(configurations(manifest)[name], tmp_path)
     assert settings.http.console and settings.http.has_token
-    ((_, pod),) = pods(documents(told))
+    ((_, pod),) = pods(documents(manifest))
     (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "secrets")
     there = {f"/run/secrets/deid/{item['path']}" for source in secrets["sources"] for item in source["secret"]["items"]}
     assert {str(path) for path in secrets_of(settings)} == there

@@ -39,7 +39,7 @@ def test_optional_lines_name_settings_and_credentials() -> None:
     named = dict(
         pair.split("=", 1) for line in re.findall(r"^Environment=(.*)$", added, re.MULTILINE) for pair in line.split()
     )
-    settings = {told.name for told in shown_settings(HttpSettings(), "http.")}
+    settings = {shown.name for shown in shown_settings(HttpSettings(), "http.")}
     settings |= {f"mllp.{name}" for name in MllpSettings.model_fields}
     assert {name.removeprefix("DEID_").replace("__", ".").lower() for name in named} <= settings and len(named) > 3
     credentials = set(re.findall(r"^LoadCredential=([^:]+):", added, re.MULTILINE))

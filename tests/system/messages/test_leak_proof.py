@@ -153,11 +153,11 @@ def ccda(raw: bytes) -> tuple[Leaves, list[str]]:
                 data = base64.b64decode("".join(element.texts))
                 found[f"{element.path}/decoded"] = (data.decode("latin-1"), "text")
         if _BODY.isdisjoint(element.above):
-            values += _said(element)
+            values += _texts(element)
     return found, values
 
 
-def _said(element: Element) -> Iterator[str]:
+def _texts(element: Element) -> Iterator[str]:
     """The facts about a person in one element."""
     person = element.name == "name" and element.above[-1].lower().endswith(("person", "patient"))
     if element.name in _PARTS or person:

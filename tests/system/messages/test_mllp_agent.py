@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.audits import verify
 from support.mllp_process import MllpProcess
-from support.mllp_world import PATIENCE_S, Peer, Receiver, block, control_id, told
+from support.mllp_world import PATIENCE_S, Peer, Receiver, block, control_id, read_answer
 
 from deid_agent.audit.reading import read_entries as read_audit
 
@@ -154,7 +154,7 @@ async def test_no_value_of_a_message_is_in_answers_logs_audit_or_dead_letters(
     finally:
         agent.end()
     assert b"deid_mllp_answers_total" in page
-    answers = [told(b"\r" + item) for item in raw.split(b"\x1c\r")[:-1]]
+    answers = [read_answer(b"\r" + item) for item in raw.split(b"\x1c\r")[:-1]]
     assert answers[:4] == [("AA", "N1", ""), ("AA", "N2", ""), ("AA", "N3", ""), ("AR", "", "NOT_HL7")]
     assert answers[-1] == ("AR", "N10", "TOO_LARGE")
     found = [

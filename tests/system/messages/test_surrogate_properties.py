@@ -99,7 +99,7 @@ SAMPLED = 2
 """The tagger reads every second note, and its output: 24 s. All of them would take twice as long."""
 
 
-def said(type_: PhiType, text: str) -> str:
+def normalized(type_: PhiType, text: str) -> str:
     """Letters and digits without case and accents; numbers of a date stay apart: 12/1/47 is not 1/21/47."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     between = "/" if type_ is PhiType.DATE else ""
@@ -139,8 +139,8 @@ def test_no_surrogate_is_its_own_original() -> None:
     for item in replaced():
         for type_, old, new in item:
             total += 1
-            if said(type_, old) == said(type_, new):
-                why = exception(type_, old, said(type_, old))
+            if normalized(type_, old) == normalized(type_, new):
+                why = exception(type_, old, normalized(type_, old))
                 assert why is not None, (item.note.id, type_, old)
                 kept[why] += 1
     assert total > 23_000
@@ -161,10 +161,12 @@ def test_no_surrogate_is_another_original_of_its_document() -> None:
     for item in replaced():
         originals: dict[PhiCategory, set[str]] = defaultdict(set)
         for type_, old, _ in item:
-            originals[CATEGORY[type_]].add(said(type_, old))
+            originals[CATEGORY[type_]].add(normalized(type_, old))
         for type_, old, new in item:
             seen[type_] += 1
-            met[type_] += said(type_, new) in originals[CATEGORY[type_]] and said(type_, new) != said(type_, old)
+            met[type_] += normalized(type_, new) in originals[CATEGORY[type_]] and normalized(type_, new) != normalized(
+                type_, old
+            )
     assert met[PhiType.DATE] <= MET * seen[PhiType.DATE]
     del met[PhiType.DATE], met[PhiType.AGE]  # 93 and 96 both become 90
     assert met.total() <= NAMESAKES * sum(seen[type_] for type_ in seen if type_ not in {PhiType.DATE, PhiType.AGE}), (
@@ -178,8 +180,13 @@ def test_no_two_identifiers_of_the_corpus_become_one() -> None:
     first: dict[str, str] = {}
     for item in replaced():
         for type_, old, new in item:
-            if CATEGORY[type_] is PhiCategory.ID and len(said(type_, old)) > 4:  # the last four of an SSN are a part
-                assert first.setdefault(said(type_, new), said(type_, old)) == said(type_, old), (item.note.id, type_)
+            if (
+                CATEGORY[type_] is PhiCategory.ID and len(normalized(type_, old)) > 4
+            ):  # the last four of an SSN are a part
+                assert first.setdefault(normalized(type_, new), normalized(type_, old)) == normalized(type_, old), (
+                    item.note.id,
+                    type_,
+                )
     assert len(first) > 1_500
 
 

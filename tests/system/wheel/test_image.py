@@ -142,7 +142,7 @@ def test_it_starts_reports_health_and_stops(image: Image, world: Path) -> None:
                     break
             else:
                 pytest.fail("it ended early")
-            until_settled(port, 2)
+            until_committed(port, 2)
             healthy = subprocess.run(check, env=environ, capture_output=True, text=True, check=False, timeout=10)
             assert (healthy.returncode, healthy.stdout[:3]) == (0, "200"), healthy.stderr
         finally:
@@ -162,7 +162,7 @@ def test_it_starts_reports_health_and_stops(image: Image, world: Path) -> None:
     assert "sound: 1 segment" in verified.stdout, verified.stdout + verified.stderr
 
 
-def until_settled(port: int, count: int) -> None:
+def until_committed(port: int, count: int) -> None:
     """Until the agent counts that many records as settled."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

@@ -66,8 +66,8 @@ def test_the_sources_of_the_data_are_named(wheel: Path, tmp_path: Path) -> None:
     assert len(needed) == 2 and all("extra == 'train'" in line for line in needed), needed
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as sources:
-        (told,) = (name for name in sources.getnames() if name.count("/") == 1 and name.endswith("/NOTICE"))
-        file = sources.extractfile(told)
+        (member,) = (name for name in sources.getnames() if name.count("/") == 1 and name.endswith("/NOTICE"))
+        file = sources.extractfile(member)
         assert file is not None and file.read() == notice
 
 

@@ -17,19 +17,19 @@ from deid_agent.model.errors import DeadLetterError, Reason
 PUBLIC = PrivateKey(bytes(range(32))).public
 BUILD = (("rules", "ab12"), ("policy", "our own policy:cd34"), ("models", "ef56"))
 AT = Coordinates("hl7.raw", 2, 17)
-LETTER = DeadLetter(Reason.LEAK, "guard", "OBX-5[2]", 2, "MessageError")
+DEAD_LETTER = DeadLetter(Reason.LEAK, "guard", "OBX-5[2]", 2, "MessageError")
 KEEPER = DeadLetterSealer(PUBLIC, BUILD, clock=lambda: 1_700_000_000.25)
 RECORD = Record(AT, b"payload", b"key", (("deid-replay-of", b"hl7.raw/2/5"), ("deid-replay-attempts", b"3")))
 
 
 def head(**changed: object) -> DeadLetterHead:
-    whole = read_dead_letter_head(KEEPER.headers(RECORD, LETTER))
+    whole = read_dead_letter_head(KEEPER.headers(RECORD, DEAD_LETTER))
     values = {name: changed.get(name, getattr(whole, name)) for name in DeadLetterHead.__slots__}
     return DeadLetterHead(**values)  # type: ignore[arg-type]
 
 
 def test_a_written_dead_letter_is_read_back() -> None:
-    values = dict(KEEPER.headers(RECORD, LETTER))
+    values = dict(KEEPER.headers(RECORD, DEAD_LETTER))
     assert values["deid.build.policy"] == b"our own policy:cd34"
     found = head()
     assert (found.at, found.code, found.stage, found.where) == (AT, "LEAK", "guard", "OBX-5[2]")
@@ -58,7 +58,7 @@ def without(headers: Headers, name: str) -> Headers:
 )
 @pytest.mark.parametrize("value", [None, b"\x1b[31mOkonkwo, Ada", b"\xff"])
 def test_foreign_headers_are_not_a_dead_letter(name: str, value: bytes | None) -> None:
-    headers = without(KEEPER.headers(RECORD, LETTER), name)
+    headers = without(KEEPER.headers(RECORD, DEAD_LETTER), name)
     if value is not None:
         headers = (*headers, (name, value))
     if name == "deid.error.where" and value is not None:

@@ -61,7 +61,7 @@ def test_the_ratio_looks_at_the_window_only() -> None:
 
 def test_a_record_that_is_counted_twice_counts_once() -> None:
     """As a batch is, each time another of its outputs was refused."""
-    fine, refused = (FinishedRecord(Record(AT, b""), what) for what in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
+    fine, refused = (FinishedRecord(Record(AT, b""), outcome) for outcome in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
     count = RefusalCounter(DeadLetterLimit(run=3, ratio=0.5, window=4)).with_records([refused, fine])
     for batch in ([fine, fine], [refused, fine], [refused, fine]):
         behind = count.with_records(batch)

@@ -23,7 +23,7 @@ from deid_agent.agent.ports import Coordinates, DeadLetter, Record
 from deid_agent.model.errors import DeadLetterError, Reason
 
 AT = Coordinates("adt.raw", 2, 7)
-LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
+DEAD_LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
 PRIVATE = PrivateKey(bytes(range(32)))
 OTHER = PrivateKey(bytes(range(1, 33)))
 MOST = 1 << 20
@@ -51,7 +51,7 @@ def test_an_envelope_gives_its_record_back(record: Record) -> None:
 @settings(max_examples=30)
 def test_a_dead_letter_gives_its_record_back(record: Record) -> None:
     for sealer in (DeadLetterSealer(), DeadLetterSealer(PRIVATE.public)):
-        head = read_dead_letter_head(sealer.headers(record, LETTER))
+        head = read_dead_letter_head(sealer.headers(record, DEAD_LETTER))
         assert head.at == record.coordinates
         assert open_dead_letter(head, sealer.body(record), PRIVATE, MOST) == record
 
@@ -60,7 +60,7 @@ def test_a_dead_letter_gives_its_record_back(record: Record) -> None:
 @settings(max_examples=50)
 def test_a_change_of_any_byte_of_a_sealed_dead_letter_is_detected(record: Record, location: int, change: int) -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    head, body = read_dead_letter_head(sealer.headers(record, LETTER)), bytearray(sealer.body(record))
+    head, body = read_dead_letter_head(sealer.headers(record, DEAD_LETTER)), bytearray(sealer.body(record))
     body[location % len(body)] ^= change
     with pytest.raises(DeadLetterError, match="damaged"):
         open_dead_letter(head, bytes(body), PRIVATE, MOST)
@@ -71,7 +71,9 @@ RECORD = Record(AT, b"PID|1||Okonkwo", b"Okonkwo", (("patient", b"Okonkwo"),), 1
 
 def test_a_sealed_dead_letter_reveals_nothing() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    values = b"".join(name.encode() + value for name, value in sealer.headers(RECORD, LETTER)) + sealer.body(RECORD)
+    values = b"".join(name.encode() + value for name, value in sealer.headers(RECORD, DEAD_LETTER)) + sealer.body(
+        RECORD
+    )
     assert b"Okonkwo" not in values
     assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be seen to be equal"
 
@@ -98,14 +100,14 @@ def test_a_damaged_envelope_is_reported_without_its_content(damage: Callable[[by
 def test_exchanged_headers_of_a_dead_letter_are_detected() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
     other = replace(RECORD, coordinates=Coordinates("adt.raw", 2, 8))
-    head = read_dead_letter_head(sealer.headers(other, LETTER))
+    head = read_dead_letter_head(sealer.headers(other, DEAD_LETTER))
     with pytest.raises(DeadLetterError, match="another record"):
         open_dead_letter(head, sealer.body(RECORD), PRIVATE, MOST)
 
 
 def test_the_wrong_key_is_named_and_no_key_too() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    head = read_dead_letter_head(sealer.headers(RECORD, LETTER))
+    head = read_dead_letter_head(sealer.headers(RECORD, DEAD_LETTER))
     with pytest.raises(DeadLetterError, match=f"sealed to key {PRIVATE.id}, the key given is {OTHER.id}"):
         open_dead_letter(head, sealer.body(RECORD), OTHER, MOST)
     with pytest.raises(DeadLetterError, match="give --private-key"):

@@ -62,15 +62,15 @@ def test_an_invalid_attempt_count_is_ignored(count: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "left"),
+    ("origin", "left"),
     [
         (b"adt/1/5", ((REPLAY_OF, MARKS.id_of(Coordinates("adt", 1, 5)).encode()),)),
         (b"Okonkwo", ()),
         (b"adt/1/4471902", ()),
     ],
 )
-def test_an_output_has_only_validated_lineage_headers_under_any_policy(told: bytes, left: Headers) -> None:
-    headers = (("trace", b"1"), (REPLAY_OF, told), ("Deid-Replay-Of", b"Okonkwo"), (REPLAY_ATTEMPTS, b"1"))
+def test_an_output_has_only_validated_lineage_headers_under_any_policy(origin: bytes, left: Headers) -> None:
+    headers = (("trace", b"1"), (REPLAY_OF, origin), ("Deid-Replay-Of", b"Okonkwo"), (REPLAY_ATTEMPTS, b"1"))
     came = record(*headers)
     finished = finish_record(came, Completed(Processed(b"clean", None, headers)), MARKS)
     assert finished.output is not None

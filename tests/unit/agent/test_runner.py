@@ -69,7 +69,7 @@ async def test_the_audit_entry_is_written_before_the_commit() -> None:
     bench.executor.finish(result=Refused(Reason.LEAK, "OKONKWO^ADA", "guard", input_digest="j"))
     bench.executor.finish_all()
     await task
-    assert bench.audit.settled_before == [0, 2, 4]
+    assert bench.audit.committed_before == [0, 2, 4]
     assert [item.audit for item in bench.cluster.finished[A]] == [b"line of %d" % offset for offset in range(5)]
     first, second = bench.audit.entries[:2]
     assert (first.outcome, first.input_digest, first.output_digest) == (Outcome.PUBLISHED, "i", "o")
@@ -140,7 +140,7 @@ async def test_one_batch_at_a_time_and_never_larger_than_the_limit() -> None:
     assert [len(bench.audit.entries)] == [3]
     bench.cluster.release("commit")
     await task
-    assert bench.audit.settled_before == [0, 3, 6]
+    assert bench.audit.committed_before == [0, 3, 6]
 
 
 @virtual

@@ -223,9 +223,9 @@ async def test_a_processor_that_outlives_its_drain_does_not_disturb_its_successo
     runner = bench.runner
     old = runner._processors[A]
     await runner.assigned([A])
-    heir = runner._processors[A]
-    assert heir is not old
-    heir.take(bench.cluster.logs[A][0])
+    successor = runner._processors[A]
+    assert successor is not old
+    successor.take(bench.cluster.logs[A][0])
     assert bench.executor.waiting == 1
     old.close()
     assert bench.executor.waiting == 1, "the record of the new flow"

@@ -47,11 +47,11 @@ async def test_a_transient_failure_is_retried_with_growing_delays() -> None:
     await bench.start()
     assert bench.offsets() == [0, 1, 2]
     assert len(bench.audit.entries) == 3
-    told = [e for e in bench.telemetry.events if isinstance(e, Retrying)]
-    assert {e.why for e in told} == {"away"}
-    retries = [(e.operation, e.attempt, e.delay_s) for e in told]
-    settles = [("commit", 1, 1), ("commit", 2, 2), ("commit", 3, 4), ("commit", 4, 4)]
-    assert retries == [("start", 1, 1), ("poll", 1, 1), ("poll", 2, 2), *settles]
+    retrying = [e for e in bench.telemetry.events if isinstance(e, Retrying)]
+    assert {e.why for e in retrying} == {"away"}
+    retries = [(e.operation, e.attempt, e.delay_s) for e in retrying]
+    commits = [("commit", 1, 1), ("commit", 2, 2), ("commit", 3, 4), ("commit", 4, 4)]
+    assert retries == [("start", 1, 1), ("poll", 1, 1), ("poll", 2, 2), *commits]
     # The first wait of a commit is cut short: the source is exhausted, so the drain begins.
     assert asyncio.get_running_loop().time() == pytest.approx(1 + 3 + 2 + 4 + 4, abs=0.5)
 
@@ -69,7 +69,7 @@ async def test_an_unsafe_failure_stops_the_agent() -> None:
 
 
 @virtual
-async def test_a_record_whose_output_is_rejected_is_refused_and_audited() -> None:
+async def test_a_record_with_a_rejected_output_is_refused_and_audited() -> None:
     bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -117,7 +117,7 @@ class Picky(MemoryTransport):
 KINDS = {".": b"good", "x": b"bad", "o": b"unwanted"}
 
 
-def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]:
+def committed_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]:
     """The outcomes of a feed (``x`` refused by a worker, ``o`` by the receiver) as letters, and why it ended."""
     bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=batch, linger_s=0 if batch == 1 else 0.05))
     why = ""
@@ -154,24 +154,24 @@ def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]
 def test_refusals_of_the_receiver_and_of_workers_count_alike(
     limit: DeadLetterLimit, feed: str, at: int, batch: int
 ) -> None:
-    finished, why = settled_of(feed, limit, batch)
+    finished, why = committed_of(feed, limit, batch)
     assert f"too many records refused at adt/0/{at} (" in why
     assert at - batch < len(finished) <= at
-    workers, _ = settled_of(feed.replace("o", "x"), limit, 1)
+    workers, _ = committed_of(feed.replace("o", "x"), limit, 1)
     assert len(workers) == at, "the same limit"
 
 
 @pytest.mark.parametrize("batch", [1, 7, 200])
 @pytest.mark.parametrize("feed", ["ooo." * 100, "o.x." * 100, "." * 30 + "o" * 20, "o" * 20])
 def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
-    assert settled_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
+    assert committed_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
 def test_only_the_outcomes_of_records_stop_the_agent(feed: str, run: int, ratio: float, batch: int) -> None:
     """Against a count of the feed itself, for which it makes no difference who refuses and when."""
-    finished, why = settled_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
+    finished, why = committed_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
     refused = [kind != "." for kind in feed]
     over = (
         end

@@ -123,9 +123,9 @@ def test_outputs_and_dead_letters_name_the_span_of_the_agent() -> None:
     output = finish_record(record, Completed(Processed(b"y", None, record.headers)), MARKS).output
     assert output is not None
     assert output.headers == (("traceparent", ours), id_header(AT))
-    letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
-    assert letter is not None
-    assert dict(dead_letter_headers(AT, letter))["traceparent"] == ours
+    dead_letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
+    assert dead_letter is not None
+    assert dict(dead_letter_headers(AT, dead_letter))["traceparent"] == ours
     assert processed_event(record, Completed(Processed(b"y"))).trace == ID
 
 
@@ -136,9 +136,9 @@ def test_a_record_without_a_trace_gets_none() -> None:
         output = finish_record(record, Completed(Processed(b"y", None, given)), MARKS).output
         assert output is not None
         assert output.headers == (id_header(AT),)
-        letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
-        assert letter is not None
-        assert "traceparent" not in dict(dead_letter_headers(AT, letter))
+        dead_letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
+        assert dead_letter is not None
+        assert "traceparent" not in dict(dead_letter_headers(AT, dead_letter))
         assert processed_event(record, Completed(Processed(b"y"))).trace == ""
 
 

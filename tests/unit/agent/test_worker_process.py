@@ -97,13 +97,13 @@ def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
 def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
     """A larger job goes alone, unannounced, and one that can be blamed."""
     large = b"x" * (1 << 15)
-    told: list[int] = []
+    numbers: list[int] = []
     with worker(Grouped(tmp_path / "log"), 16) as (ours, _):
         for payloads, answers in (([b"a", b"b", large], 4), ([large], 1), ([b"c"] * 21, 23)):
             ours.sendall(b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate(payloads)))
             frames = [read(ours) for _ in range(answers)]
-            told += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
-    assert told == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+            numbers += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
+    assert numbers == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
 
 
 def test_a_callable_of_one_job_processes_them_in_sequence(pair: Pair) -> None:

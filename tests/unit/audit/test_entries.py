@@ -14,13 +14,13 @@ REMARKS = (
     b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2},'
     b'{"path":"OBX-5[1]","type":"DATE","method":"shift","source":"date-us","count":1}]'
 )
-LETTER = AuditEntry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
+DEAD_LETTER = AuditEntry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
 
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
     good = [entry(0, input_digest="aa", output_digest="bb", remarks=REMARKS), entry(1)]
-    await written(tmp_path / "audit", [good, [LETTER], [AuditEntry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
+    await written(tmp_path / "audit", [good, [DEAD_LETTER], [AuditEntry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
     return tmp_path / "audit"
 
 
@@ -60,8 +60,8 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     first, _, dead_letter, _ = events
     assert first["code"]["coding"][0]["code"] == "deidentify"
     assert first["entity"][0]["what"]["identifier"]["value"] == "adt/0/0"
-    told = {(detail["type"]["text"], detail["valueString"]) for e in first["entity"] for detail in e["detail"]}
-    assert told >= {
+    details = {(detail["type"]["text"], detail["valueString"]) for e in first["entity"] for detail in e["detail"]}
+    assert details >= {
         ("input_digest", "aa"),
         ("remark", "PID-5[1]: PATIENT, surrogate by structure, 2"),
         ("policy", "p:ab"),

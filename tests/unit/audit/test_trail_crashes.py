@@ -27,7 +27,7 @@ async def test_a_truncated_last_line_is_removed(tmp_path: Path) -> None:
     segment = copy / "00000001.jsonl"
     (copy / "head.json").write_bytes(head)
     segment.write_bytes(segment.read_bytes()[:-9])
-    assert [doubt.code for doubt in verify_trail(copy, TRUSTED).warnings] == ["UNSIGNED", "TORN"]
+    assert [warning.code for warning in verify_trail(copy, TRUSTED).warnings] == ["UNSIGNED", "TORN"]
     telemetry = Recording()
     log = trail(copy, telemetry=telemetry)
     await log.append([entry(2)])

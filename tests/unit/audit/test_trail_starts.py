@@ -179,17 +179,17 @@ async def test_a_head_written_during_verification_is_read_again(
     await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 12, 2)], SMALL)
     newest = (folder / "head.json").read_bytes()
     head_of_the_segment_before(folder)
-    older, told = (folder / "head.json").read_bytes(), list[bytes]()
+    older, heads = (folder / "head.json").read_bytes(), list[bytes]()
 
     def read(_: Path) -> bytes:
-        told.append(older if not told else newest)
-        return told[-1]
+        heads.append(older if not heads else newest)
+        return heads[-1]
 
     for module in (audit_trail, audit_verify):
-        told.clear()
+        heads.clear()
         monkeypatch.setattr(module, "read_head", read)
     assert examine_trail(folder).segment is not None
-    told.clear()
+    heads.clear()
     assert verify_trail(folder, TRUSTED).faults == []
 
 

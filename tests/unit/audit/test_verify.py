@@ -32,7 +32,7 @@ async def test_unsigned_entries_are_counted_and_are_not_a_fault(tmp_path: Path) 
     await log.append([entry(1), entry(2)])
     report = verify_trail(tmp_path / "audit", TRUSTED)
     assert report.faults == []
-    assert [(doubt.code, doubt.detail) for doubt in report.warnings] == [
+    assert [(warning.code, warning.detail) for warning in report.warnings] == [
         ("UNSIGNED", "3 entries after the last checkpoint")
     ]
     await log.close()
@@ -75,4 +75,4 @@ async def test_lines_that_chain_but_are_not_entries_are_reported(tmp_path: Path)
             file.write(body + line_end(chain_value(chain, body)))
     report = verify_trail(folder, TRUSTED)
     assert [(fault.code, fault.line) for fault in report.faults] == [("LINE", 5), ("LINE", 6)]
-    assert [doubt.code for doubt in report.warnings] == ["UNSIGNED"]
+    assert [warning.code for warning in report.warnings] == ["UNSIGNED"]

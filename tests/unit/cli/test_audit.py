@@ -52,14 +52,14 @@ def test_a_fault_is_located_and_exits_with_1(folder: Path) -> None:
     first, *_, last = done.stdout.splitlines()
     assert first.startswith("00000001.jsonl:4: adt/0/7: CHAIN: ")
     assert last.startswith("NOT SOUND: ")
-    told = [json.loads(line) for line in call("verify", folder, "--json").stdout.splitlines()]
-    assert (told[0]["segment"], told[0]["line"], told[0]["code"], told[0]["fault"]) == (
+    lines = [json.loads(line) for line in call("verify", folder, "--json").stdout.splitlines()]
+    assert (lines[0]["segment"], lines[0]["line"], lines[0]["code"], lines[0]["fault"]) == (
         "00000001.jsonl",
         4,
         "CHAIN",
         True,
     )
-    assert (told[-1]["sound"], told[-1]["key_given"], told[-1]["streams"]["adt/0"]["absent"]) == (False, False, 6)
+    assert (lines[-1]["sound"], lines[-1]["key_given"], lines[-1]["streams"]["adt/0"]["absent"]) == (False, False, 6)
 
 
 def test_many_faults_are_summarized_by_number(folder: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_skipped_entry_exits_with_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         ({"output": "in/out"}, "directory.output"),
         ({"output": "file"}, "directory.output"),
@@ -97,7 +97,7 @@ def test_a_skipped_entry_exits_with_1(tmp_path: Path) -> None:
     ],
 )
 def test_check_reports_the_errors_of_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setenv("DEID_KEY", KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
@@ -107,11 +107,11 @@ def test_check_reports_the_errors_of_run(
     before = sorted(tmp_path.rglob("*"))
     ran = run(file)
     assert ran.exit_code == 2
-    assert told in ran.stderr
+    assert expected in ran.stderr
     assert "AgentStarted" not in ran.stderr
     checked = CliRunner().invoke(main, ["check", "--config", str(file)])
     assert checked.exit_code == 2
-    assert told in checked.stdout
+    assert expected in checked.stdout
     assert sorted(tmp_path.rglob("*")) == before
 
 

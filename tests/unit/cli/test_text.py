@@ -52,10 +52,10 @@ def test_order_is_kept_and_spans_only_leaves_the_text_out() -> None:
 def test_context_finds_names_without_a_rule() -> None:
     note = "Zyblorq said she slept badly."
     bare = json.loads(text(*RULES, stdin=line(id="a", text=note)).stdout)
-    told = json.loads(text(*RULES, stdin=line(id="a", text=note, context={"name": {"family": "Zyblorq"}})).stdout)
+    found = json.loads(text(*RULES, stdin=line(id="a", text=note, context={"name": {"family": "Zyblorq"}})).stdout)
     assert bare["spans"] == []
-    assert [s["type"] for s in told["spans"]] == ["PATIENT"]
-    assert "Zyblorq" not in told["text"]
+    assert [s["type"] for s in found["spans"]] == ["PATIENT"]
+    assert "Zyblorq" not in found["text"]
 
 
 def test_notes_of_one_patient_share_known_names() -> None:
@@ -149,7 +149,7 @@ def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "expected"),
     [
         ("{not json\n", "not JSON"),
         ("[1]\n", "not an object"),
@@ -163,12 +163,12 @@ def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> 
         (line(id="a", text="x", patient_id=7), "patient_id"),
     ],
 )
-def test_an_invalid_line_is_named_and_the_others_are_processed(bad: str, told: str) -> None:
+def test_an_invalid_line_is_named_and_the_others_are_processed(bad: str, expected: str) -> None:
     done = text("--jsonl", stdin=bad + line(id="z", text=NOTE))
     assert done.exit_code == 1
     assert json.loads(done.stdout)["id"] == "z"
     assert "line 1" in done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Okafor" not in done.stderr
 
 

@@ -66,9 +66,9 @@ def test_held_out_notes_are_scored_and_nothing_is_saved(corpus: Path, monkeypatc
     monkeypatch.chdir(corpus.parent)
     done = run("dehghan-token", "--corpus", corpus, "--hold-out", "db", "--json", "-")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert said["of"] == "the held-out notes of db"
-    assert set(said["authors"]) == {"db"}
+    report = json.loads(done.stdout)
+    assert report["of"] == "the held-out notes of db"
+    assert set(report["authors"]) == {"db"}
     assert not (corpus.parent / "models").exists()
 
 
@@ -120,7 +120,7 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "expected"),
     [
         (["tokens"], "unknown component tokens: one of token, "),
         (["token", "--corpus", "nowhere"], "nowhere: no such file or folder"),
@@ -133,7 +133,7 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
     ],
 )
 def test_errors_name_the_remedy(
-    args: list[str], says: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    args: list[str], expected: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("empty", "plain", "dev"):
@@ -142,7 +142,7 @@ def test_errors_name_the_remedy(
     (tmp_path / "plain" / "a.txt").write_text("@@PATIENT id=da-02\n{}\n@@NOTE id=da-02-1\nAll well.\n@@END\n")
     done = run(*args)
     assert done.exit_code == 2, done.output
-    assert says in done.stderr
+    assert expected in done.stderr
     assert not list((tmp_path / "models").glob("*")) if (tmp_path / "models").exists() else True
 
 

@@ -43,11 +43,11 @@ def test_the_environment_holds_hex_or_base64(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "expected"),
     [({}, "no key"), ({"DEID_KEY": "zz!"}, "neither hex nor base64"), ({"DEID_KEY": "00" * 8}, "8 bytes")],
 )
-def test_a_missing_or_bad_key_stops(environ: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_missing_or_bad_key_stops(environ: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         load_key(None, environ)
 
 

@@ -41,7 +41,7 @@ def test_every_combination_of_transports_loads(tmp_path: Path, text: str, destin
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (f'transport = "mllp"\n{OUT}', r"transport is 'mllp' but there is no \[mllp\] section"),
         (f'transport = "mllp"\n{MLLP}', r"there is no \[mllp_out\] section: name the receiver there"),
@@ -57,8 +57,8 @@ def test_every_combination_of_transports_loads(tmp_path: Path, text: str, destin
         (f'transport = "mllp"\n{OUT}{MLLP}refused = "OK"\n', r"mllp\.refused"),
     ],
 )
-def test_contradictory_settings_are_refused(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_contradictory_settings_are_refused(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         load(tmp_path, text)
 
 

@@ -50,9 +50,11 @@ def test_one_trailing_line_end_is_removed(tmp_path: Path, content: bytes, found:
     assert read_password(None, file(tmp_path, content), SETTING) == found
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"", "is empty"), (b"\n", "is empty"), (b"hunter\xff", "not UTF-8")])
-def test_an_invalid_password_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"kafka\.sasl_password_file .*{told}") as caught:
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", "is empty"), (b"\n", "is empty"), (b"hunter\xff", "not UTF-8")]
+)
+def test_an_invalid_password_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"kafka\.sasl_password_file .*{expected}") as caught:
         read_password(None, file(tmp_path, content), SETTING)
     assert "hunter" not in str(caught.value)
 

@@ -39,10 +39,10 @@ async def closed(plain: Path) -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_without_the_token_nothing_is_answered(closed: World, place: str) -> None:
-    status, said = await closed.get(place)
-    assert (status, said["error"]) == (401, "token")
-    status, said = await closed.get(place, Authorization=f"Bearer {TOKEN}x")
-    assert (status, said["error"]) == (401, "token")
+    status, answer = await closed.get(place)
+    assert (status, answer["error"]) == (401, "token")
+    status, answer = await closed.get(place, Authorization=f"Bearer {TOKEN}x")
+    assert (status, answer["error"]) == (401, "token")
     assert (await closed.get(place, Authorization=f"Bearer {TOKEN}"))[0] == 200
 
 
@@ -90,14 +90,14 @@ async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Pat
             thief = replace(console, client=client)
             for guess in ({}, {PAGE_HEADER: ""}, {PAGE_HEADER: "1"}, {PAGE_HEADER: next(iter(stolen.values()))}, other):
                 for place in PLACES:
-                    status, said = await thief.get(place, **guess)
-                    assert (status, said["error"]) == (401, "token"), place
+                    status, answer = await thief.get(place, **guess)
+                    assert (status, answer["error"]) == (401, "token"), place
                 for place in ACTS:
-                    status, said = await thief.post(place, {"records": ["files/0/0"]}, guess | ACT)
-                    assert (status, said["error"]) == (401, "token"), place
+                    status, answer = await thief.post(place, {"records": ["files/0/0"]}, guess | ACT)
+                    assert (status, answer["error"]) == (401, "token"), place
                 for place in ("report", "report?ticket=", "report?ticket=x"):
-                    status, said = await thief.get(place, **guess)
-                    assert (status, said) == (303, ""), place
+                    status, answer = await thief.get(place, **guess)
+                    assert (status, answer) == (303, ""), place
             assert CANARY in (await thief.get("report", **mine))[1], "with both it is the session"
         assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it goes on"
 
@@ -145,8 +145,8 @@ def test_too_many_sessions_end_the_oldest() -> None:
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])
 async def test_a_request_with_a_foreign_host_name_is_refused(opened: World, host: str) -> None:
     for place in ("", "login", "web/base.css", "api/overview"):
-        status, said = await opened.get(place, Host=host)
-        assert (status, said["error"]) == (421, "host"), place
+        status, answer = await opened.get(place, Host=host)
+        assert (status, answer["error"]) == (421, "host"), place
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9464", "[::1]:80", "127.8.8.8"])
@@ -194,8 +194,8 @@ async def test_a_form_of_another_origin_is_refused(opened: World) -> None:
 async def test_a_read_only_console_replays_nothing(plain: Path, access: AccessSettings) -> None:
     async with world(plain, access) as console:
         body, headers = {"records": ["files/0/0"]}, {"Authorization": f"Bearer {TOKEN}"} | ACT
-        status, said = await console.post("api/replay", body, headers)
-        assert (status, said["error"]) == (403, "write")
+        status, answer = await console.post("api/replay", body, headers)
+        assert (status, answer["error"]) == (403, "write")
 
 
 async def test_a_replay_requires_the_token_itself(plain: Path) -> None:
@@ -248,7 +248,7 @@ async def test_no_content_of_a_request_is_echoed_or_logged(
             await closed.post("api/login", {"token": name}),
         ]
     assert {status for status, _ in answers} <= {400, 401, 403, 404, 421}
-    assert not any(name in str(said) or CANARY in str(said) for _, said in answers)
+    assert not any(name in str(answer) or CANARY in str(answer) for _, answer in answers)
     assert name not in caplog.text
 
 

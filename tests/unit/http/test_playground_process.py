@@ -52,9 +52,9 @@ def whole(page: Any, side: str) -> str:
 
 def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> None:
     note = f"Seen by Dr. Ines Castellano on 03/04/2019, MRN: 4471902. {CANARY} Chidi called."
-    said = tried(process, note)
-    assert said["kind"] == "note"
-    (page,) = said["pages"]
+    reply = tried(process, note)
+    assert reply["kind"] == "note"
+    (page,) = reply["pages"]
     assert whole(page, "before") == note
     after = whole(page, "after")
     assert CANARY in after and not any(old in after for old in ("Castellano", "03/04/2019", "4471902"))
@@ -69,9 +69,9 @@ def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> No
 def test_a_message_is_returned_complete(process: Process, name: str) -> None:
     """As a text field gives it: each line end a line feed."""
     raw = (SAMPLES / name).read_bytes().decode()
-    said = tried(process, raw.replace("\r", "\n"))
-    assert said["kind"] == "message"
-    page = said["pages"][0]
+    reply = tried(process, raw.replace("\r", "\n"))
+    assert reply["kind"] == "message"
+    page = reply["pages"][0]
     assert whole(page, "before") == raw
     assert "Okafor" not in whole(page, "after") and "OKAFOR" not in whole(page, "after")
     kinds = {mark["kind"] for mark in page["marks"]}
@@ -79,9 +79,9 @@ def test_a_message_is_returned_complete(process: Process, name: str) -> None:
 
 
 def test_findings_of_another_model_are_labelled_as_model_findings() -> None:
-    said = tried(PlaygroundFactory(parts(system="network"))(), "Seen by Ines Castellano in Chillicothe.")
+    reply = tried(PlaygroundFactory(parts(system="network"))(), "Seen by Ines Castellano in Chillicothe.")
 
-    marks = [mark for page in said["pages"] for mark in page["marks"] if mark["source"] == "neural:token"]
+    marks = [mark for page in reply["pages"] for mark in page["marks"] if mark["source"] == "neural:token"]
     assert {(mark["kind"], mark["confidence"]) for mark in marks} == {("model", "likely")}
 
 
@@ -127,8 +127,8 @@ async def test_a_text_that_hangs_is_ended_and_the_next_one_is_processed(
 ) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=0.3)) as console:
         for text, fault in (("hang", "DeadlineExceeded"), ("die", "WorkerDied")):
-            status, said = await console.post("api/playground", {"text": text})
-            assert (status, said["refused"], said["fault"]) == (200, "POISON", fault)
+            status, reply = await console.post("api/playground", {"text": text})
+            assert (status, reply["refused"], reply["fault"]) == (200, "POISON", fault)
             while (await console.get("api/playground"))[1]["state"] == "starting":
                 pass
         assert (await console.post("api/playground", {"text": "fine"}))[1]["kind"] == "note"
@@ -141,14 +141,14 @@ async def test_the_loop_stays_free_and_a_second_text_is_refused_as_busy(plain: P
         first = asyncio.create_task(console.post("api/playground", {"text": "hang"}))
         while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
-        status, said = await console.post("api/playground", {"text": "fine"})
-        assert (status, said["error"]) == (503, "busy")
+        status, reply = await console.post("api/playground", {"text": "fine"})
+        assert (status, reply["error"]) == (503, "busy")
         async with console.client.get(f"{console.base}/healthz") as answer:
             assert answer.status == 200
         assert (await first)[1]["refused"] == "POISON"
 
 
-async def test_a_playground_whose_process_is_not_ready_reports_it(plain: Path) -> None:
+async def test_a_playground_reports_that_its_process_is_not_ready(plain: Path) -> None:
     async with world(plain, playground=PlaygroundProcess(never)) as console:
         assert (await console.get("api/playground"))[1]["state"] == "starting"
         assert (await console.post("api/playground", {"text": "x"}))[0] == 503
@@ -156,15 +156,15 @@ async def test_a_playground_whose_process_is_not_ready_reports_it(plain: Path) -
 
 async def test_a_process_that_fails_to_start_is_reported_without_its_text(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(cannot)) as console:
-        _, said = await console.get("api/playground")
-        assert said["state"] in {"failed", "starting"}
-        assert "Okonkwo" not in str(said)
+        _, reply = await console.get("api/playground")
+        assert reply["state"] in {"failed", "starting"}
+        assert "Okonkwo" not in str(reply)
 
 
 async def test_an_overlong_text_is_refused(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs)) as console:
-        status, said = await console.post("api/playground", {"text": "x" * (PLAYGROUND_BYTES + 1)})
-        assert (status, said["error"]) == (413, "size")
+        status, reply = await console.post("api/playground", {"text": "x" * (PLAYGROUND_BYTES + 1)})
+        assert (status, reply["error"]) == (413, "size")
         assert (await console.post("api/playground", {"text": '"\n' * (PLAYGROUND_BYTES // 2)}))[0] == 200, (
             "escapes fit too"
         )
@@ -174,8 +174,8 @@ async def test_no_tried_text_is_logged_or_stored(plain: Path, caplog: pytest.Log
     files = {path: path.stat().st_mtime_ns for path in plain.parent.rglob("*")}
     with caplog.at_level(logging.DEBUG):
         async with ready(plain, PlaygroundProcess(PlaygroundFactory(parts()))) as console:
-            status, said = await console.post("api/playground", {"text": "Mrs. Adaeze Okonkwo, MRN: 99120877."})
-            assert status == 200 and "Okonkwo" in str(said["pages"][0]["before"])
+            status, reply = await console.post("api/playground", {"text": "Mrs. Adaeze Okonkwo, MRN: 99120877."})
+            assert status == 200 and "Okonkwo" in str(reply["pages"][0]["before"])
             refused = await console.post("api/playground", {"text": "MSH|Okonkwo", "kind": "message"})
             assert refused[1]["refused"] == "MALFORMED" and "Okonkwo" not in str(refused)
             async with console.client.get(f"{console.base}/metrics") as answer:

@@ -29,21 +29,21 @@ async def console(plain: Path) -> AsyncIterator[World]:
 
 async def test_the_overview_shows_state_build_and_numbers(console: World) -> None:
     console.telemetry.emit(events.BatchCommitted("adt", 0, 20, 18, 0, 2, 0.2))
-    status, said = await console.get("api/overview?minutes=60")
+    status, answer = await console.get("api/overview?minutes=60")
     assert status == 200
-    assert said["ready"] == {"ok": True, "reasons": []}
-    assert {"topic": "adt", "outcome": "published", "count": 18.0} in said["totals"]["messages"]
-    assert said["build"]["policy"].startswith("pseudonymised:")
+    assert answer["ready"] == {"ok": True, "reasons": []}
+    assert {"topic": "adt", "outcome": "published", "count": 18.0} in answer["totals"]["messages"]
+    assert answer["build"]["policy"].startswith("pseudonymised:")
     assert (await console.get("api/overview?minutes=7"))[0] == 400
 
 
 async def test_dead_letters_are_listed_by_position_and_reason_without_file_names(console: World) -> None:
-    said = await console.finished("api/dead-letters")
-    found = said["found"]
+    answer = await console.finished("api/dead-letters")
+    found = answer["found"]
     assert found["counts"] == {"UNSUPPORTED": 2}
     assert [dead_letter["record"] for dead_letter in found["dead_letters"]] == ["files/0/3", "files/0/2"]
-    assert said["replay"] == {"allowed": False, "running": False}
-    assert CANARY not in json.dumps(said) and "Okonkwo" not in json.dumps(said)
+    assert answer["replay"] == {"allowed": False, "running": False}
+    assert CANARY not in json.dumps(answer) and "Okonkwo" not in json.dumps(answer)
 
 
 async def test_an_unreadable_dead_letter_is_named_and_the_others_are_listed(own: Path, tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ async def test_an_unreadable_dead_letter_is_named_and_the_others_are_listed(own:
 async def test_a_missing_folder_is_reported(own: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "dead")
     async with world(own) as console:
-        said = await console.finished("api/dead-letters")
-    assert (said["state"], said["found"]) == ("failed", None)
-    assert "does not exist" in said["problem"]
+        answer = await console.finished("api/dead-letters")
+    assert (answer["state"], answer["found"]) == ("failed", None)
+    assert "does not exist" in answer["problem"]
 
 
 async def test_a_sealed_dead_letter_is_replayed_with_its_key_which_is_not_stored(
@@ -69,15 +69,15 @@ async def test_a_sealed_dead_letter_is_replayed_with_its_key_which_is_not_stored
     async with world(sealed, WRITER) as console:
         body = {"records": ["files/0/2", "files/0/9"], "key": None}
         await console.post("api/replay", body, BEARER | ACT)
-        said = await replayed(console)
-        assert said["done"] == []
-        assert [item["record"] for item in said["failed"]] == ["files/0/2", "files/0/9"]
-        assert "choose its private key file" in said["failed"][0]["why"]
+        answer = await replayed(console)
+        assert answer["done"] == []
+        assert [item["record"] for item in answer["failed"]] == ["files/0/2", "files/0/9"]
+        assert "choose its private key file" in answer["failed"][0]["why"]
         status, wrong = await console.post("api/replay", body | {"key": "deid-letters-private-1:Okonkwo"}, BEARER | ACT)
         assert status == 400 and "Okonkwo" not in str(wrong)
         assert (await console.post("api/replay", body | {"key": private}, BEARER | ACT))[0] == 202
-        said = await replayed(console)
-        assert said["done"] == ["files/0/2"]
+        answer = await replayed(console)
+        assert answer["done"] == ["files/0/2"]
         back = list((tmp_path / "in" / "deid-replay").rglob("*.hl7"))
         assert [path.read_bytes() for path in back] == [b"nothing of Okonkwo"]
         await console.post("api/replay", body | {"key": private, "records": ["files/0/2"]}, BEARER | ACT)
@@ -93,9 +93,9 @@ def holding(folder: Path, data: bytes) -> list[Path]:
 
 
 async def replayed(console: World) -> Any:
-    while (said := (await console.get("api/replay", **BEARER))[1])["state"] == "running":
+    while (answer := (await console.get("api/replay", **BEARER))[1])["state"] == "running":
         pass
-    return said["found"]
+    return answer["found"]
 
 
 @pytest.mark.parametrize("body", [{}, {"records": []}, {"records": ["x"]}, {"records": ["a/0/1"], "again": 1}, [], "x"])
@@ -105,11 +105,11 @@ async def test_an_ambiguous_replay_request_does_nothing(plain: Path, body: objec
 
 
 async def test_the_audit_is_searched_newest_first(console: World) -> None:
-    _, said = await console.get("api/audit")
-    assert [entry["offset"] for entry in said["entries"]] == [3, 2, 1, 0]
-    assert said["more"] is None
-    _, said = await console.get("api/audit?outcome=published&topic=files&partition=0&offset=1")
-    (entry,) = said["entries"]
+    _, answer = await console.get("api/audit")
+    assert [entry["offset"] for entry in answer["entries"]] == [3, 2, 1, 0]
+    assert answer["more"] is None
+    _, answer = await console.get("api/audit?outcome=published&topic=files&partition=0&offset=1")
+    (entry,) = answer["entries"]
     assert entry["replaced"] > 20 and entry["remarks"][0]["source"]
     assert entry["build"]["version"] and entry["segment"] == "00000001.jsonl"
     for wrong in ("outcome=lost", "reason=x", "partition=-1", "offset=1e3", "before=x", "topic=a%20b"):
@@ -164,9 +164,9 @@ async def test_a_forged_entry_hides_no_other(own: Path, tmp_path: Path) -> None:
     async with world(own) as console:
         for members in FORGED:
             path.write_bytes(whole + line % members)
-            status, said = await console.get("api/audit")
+            status, answer = await console.get("api/audit")
             assert status == 200, members
-            forged, *others = said["entries"]
+            forged, *others = answer["entries"]
             assert [entry["offset"] for entry in others] == [3, 2, 1, 0] and others[2]["replaced"] > 20
             assert (forged["offset"], type(forged["outcome"]), forged["replaced"]) == (9, str, 0)
             assert all(isinstance(remark, dict) and remark["count"] == 0 for remark in forged["remarks"])
@@ -189,8 +189,8 @@ async def test_the_chain_is_verified_and_a_change_is_detected(own: Path, tmp_pat
 async def test_a_trail_that_is_too_large_names_the_command(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_view, "MAX_VERIFY_BYTES", 10)
     async with world(plain) as console:
-        said = await console.finished("api/audit/chain")
-    assert said["state"] == "failed" and "deid-agent audit verify" in said["problem"]
+        answer = await console.finished("api/audit/chain")
+    assert answer["state"] == "failed" and "deid-agent audit verify" in answer["problem"]
 
 
 async def test_the_running_configuration_is_shown_without_secrets(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:

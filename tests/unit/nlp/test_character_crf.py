@@ -99,20 +99,20 @@ def gated(model: CharacterCrf) -> GatedCrf:
     return GatedCrf(TokenCrf(CrfModel("token", Schema.IO, features, chain), NO_LISTS, 1.0), model)
 
 
-def said(found: Iterable[Span], text: str) -> set[tuple[str, str]]:
+def sourced(found: Iterable[Span], text: str) -> set[tuple[str, str]]:
     return {(str(s.source), text[s.start : s.end]) for s in found}
 
 
 def test_the_character_model_decides_low_confidence_tokens(gated: GatedCrf) -> None:
     text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today"
-    assert (str(CHARACTER_SOURCE), "Orme Hospital") in said(gated.propose(Document(text), ()), text)
+    assert (str(CHARACTER_SOURCE), "Orme Hospital") in sourced(gated.propose(Document(text), ()), text)
 
 
 def test_high_confidence_tokens_are_not_read_again(gated: GatedCrf) -> None:
     text = "seen at Elm Hospital today"
     nowhere, everywhere = replace(gated, low=1.0), replace(gated, low=-1.0, high=2.0)
-    assert said(nowhere.propose(Document(text), ()), text) == {("crf:token", "Elm Hospital")}
-    assert (str(CHARACTER_SOURCE), "Elm Hospital") in said(everywhere.propose(Document(text), ()), text)
+    assert sourced(nowhere.propose(Document(text), ()), text) == {("crf:token", "Elm Hospital")}
+    assert (str(CHARACTER_SOURCE), "Elm Hospital") in sourced(everywhere.propose(Document(text), ()), text)
 
 
 def test_the_character_model_keeps_every_span_of_the_token_model(gated: GatedCrf) -> None:

@@ -62,11 +62,14 @@ def test_the_same_examples_give_the_same_chain() -> None:
 
 
 def test_progress_is_reported() -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     train_crf(
-        FEATURES, examples(3, 50), CrfSettings(iterations=5, least=1), lambda done, total: told.append((done, total))
+        FEATURES,
+        examples(3, 50),
+        CrfSettings(iterations=5, least=1),
+        lambda done, total: progress.append((done, total)),
     )
-    assert told[0] == (1, 5) and len(told) <= 5
+    assert progress[0] == (1, 5) and len(progress) <= 5
 
 
 def test_a_batch_of_sequences_gives_the_results_of_single_ones(trained: tuple[Crf, Path]) -> None:

@@ -103,12 +103,12 @@ def test_the_loss_sums_over_all_label_sequences() -> None:
     labels = np.array([0, 2, 1], np.int64)
     lessons = [EncodedNote(network.encoder.encode([view]), labels, tuple(split_paragraphs(view)))]
     batch = build_batch(lessons, 16, list_sequences(lessons), network.encoder, 0.0, np.random.default_rng(0))
-    told, moves = network.emissions(lessons[0].tokens, [3]), network.weights["transitions"]
+    scores, moves = network.emissions(lessons[0].tokens, [3]), network.weights["transitions"]
     ways = [
-        told[0, a] + told[1, b] + told[2, c] + moves[a, b] + moves[b, c]
+        scores[0, a] + scores[1, b] + scores[2, c] + moves[a, b] + moves[b, c]
         for a in range(3) for b in range(3) for c in range(3)
     ]  # fmt: skip
-    right = told[0, 0] + told[1, 2] + told[2, 1] + moves[0, 2] + moves[2, 1]
+    right = scores[0, 0] + scores[1, 2] + scores[2, 1] + moves[0, 2] + moves[2, 1]
     expected = (np.log(np.exp(ways).sum()) - right) / 3
     found = network_loss(dict(network.weights), batch, network.dimensions, 0.0, None)
     assert float(found) == pytest.approx(expected, abs=1e-4)

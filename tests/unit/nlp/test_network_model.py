@@ -29,10 +29,10 @@ def test_a_saved_network_loads_unchanged(tmp_path: Path) -> None:
     assert back.network.encoder.features == made.network.encoder.features
     assert (back.card["seed"], len(back.digest)) == (7, 64)
     view = tiny.view(tiny.TEXT)
-    told = [
+    marginals = [
         each.network.emissions(each.network.encoder.encode([view]), split_paragraphs(view)) for each in (made, back)
     ]
-    np.testing.assert_array_equal(told[0], told[1])
+    np.testing.assert_array_equal(marginals[0], marginals[1])
 
 
 def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:

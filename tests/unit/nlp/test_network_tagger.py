@@ -28,9 +28,9 @@ TEXTS = ("Ada", "", tiny.TEXT, "Oslo", "welder for Tarrant Steel", tiny.TEXT * 4
 
 def test_probabilities_are_those_of_the_labels() -> None:
     views = [tiny.view(text) for text in TEXTS if text.strip()]
-    told = NETWORK.marginals(views)
-    assert told.shape == (sum(len(view.words) for view in views), 3)
-    np.testing.assert_allclose(told.sum(axis=1), 1, atol=1e-5)
+    probabilities = NETWORK.marginals(views)
+    assert probabilities.shape == (sum(len(view.words) for view in views), 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
 def test_a_batch_of_documents_gives_the_results_of_single_documents() -> None:

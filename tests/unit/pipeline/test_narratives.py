@@ -24,8 +24,8 @@ def days(deidentifier: Deidentifier, *texts: str) -> list[str]:
     lines = [r"MSH|^~\&|A|B|C|D|20190504||ORU^R01|1|P|2.5", "PID|1||4471902", f"OBX|1|TX|N^Note||{texts[0]}"]
     lines += [f"NTE|1||{text}" for text in texts[1:]]
     out = deidentifier.message("\r".join([*lines, ""]).encode()).payload.decode().split("\r")[2:-1]
-    told = [line.split("|")[5 if line.startswith("OBX") else 3] for line in out]
-    return [word.rstrip(".,") for text in told for word in text.split() if word[0].isdigit()]
+    fields = [line.split("|")[5 if line.startswith("OBX") else 3] for line in out]
+    return [word.rstrip(".,") for text in fields for word in text.split() if word[0].isdigit()]
 
 
 def read(form: str, words: list[str]) -> list[date]:

@@ -98,7 +98,7 @@ class Breaks(Deidentifier):
         return Deidentified(plan.payload.replace(b"||12||", b"||||"), ())
 
 
-def test_a_job_whose_output_is_worse_is_refused(validator: Validator) -> None:
+def test_a_job_with_a_less_valid_output_is_refused(validator: Validator) -> None:
     job = Job(hl7("PID|1||12||A^B"), key=None, headers=())
     done = JobRunner(Breaks(), AuditDigester(DEMO_KEY), 10_000, validator)(job)
     assert isinstance(done, Refused)

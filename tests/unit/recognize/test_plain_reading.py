@@ -63,8 +63,8 @@ def known() -> KnownRecognizer:
 
 def agrees(codec: Codec, raw: bytes, decided: list[tuple[int, int]]) -> bool:
     """Assert that facts proved absent are not found. Returns true if absence was proved."""
-    said = read_without_parser(raw, decided)
-    if said is None or not known().proves_absence(said, FACTS):
+    reading = read_without_parser(raw, decided)
+    if reading is None or not known().proves_absence(reading, FACTS):
         return False
     assert LeakGuard(known().recognize).search(codec.parse_leaves(raw), decided, FACTS) == []
     return True
@@ -120,6 +120,6 @@ def test_uncertain_payloads_are_not_read(raw: bytes) -> None:
 
 
 def test_hidden_bytes_are_blank() -> None:
-    said = read_without_parser(b"MSH|^~\\&|Ada\xc3\xa9 b\r", [(9, 14)])
-    assert said is not None
-    assert "Ada" not in said.texts[0]
+    reading = read_without_parser(b"MSH|^~\\&|Ada\xc3\xa9 b\r", [(9, 14)])
+    assert reading is not None
+    assert "Ada" not in reading.texts[0]

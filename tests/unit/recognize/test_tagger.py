@@ -74,7 +74,7 @@ def test_a_record_key_is_read_without_models() -> None:
 
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize("beside_models", BesideModels)
-def test_models_overrule_only_spans_whose_source_permits_it(profile: Profile, beside_models: BesideModels) -> None:
+def test_models_overrule_a_span_only_if_its_source_permits_it(profile: Profile, beside_models: BesideModels) -> None:
     rules = Rules((ADA, DATE), beside_models)
     found = Tagger((rules,), Resolver(profile), (FixedModel((DOCTOR,)),), models_decide=True).find(DOC)
     kept = {BesideModels.ALWAYS, BesideModels.RECALL} if profile is Profile.RECALL else {BesideModels.ALWAYS}

@@ -135,8 +135,8 @@ def test_a_word_that_is_no_name_is_kept_in_a_text_without_people(name: str, stay
     made = Replacer(load_policy("pseudonymised", ROOT / "rules"), MADE)
     (new,) = made.replace_findings(name, [Span(0, len(name), PhiType.DOCTOR, RULE)], [Method.SURROGATE], Scope("d"))
     assert stays in re.findall(r"\w+", new)
-    told = Scope("d", people=(NamedPerson("Baby", "Okafor"), NamedPerson("Jr", "Okafor")))
-    assert replace(MADE, PhiType.PATIENT, "Baby Okafor Jr", scope=told).startswith("Baby ")
+    named_scope = Scope("d", people=(NamedPerson("Baby", "Okafor"), NamedPerson("Jr", "Okafor")))
+    assert replace(MADE, PhiType.PATIENT, "Baby Okafor Jr", scope=named_scope).startswith("Baby ")
 
 
 def test_an_irish_particle_is_kept_in_field_and_text() -> None:

@@ -91,10 +91,10 @@ def test_an_uncaught_exception_does_not_show_its_text() -> None:
     done = run(STORM)
     assert done.returncode == 0, done.stderr
     assert CANARY not in done.stderr
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    uncaught = {(line["source"], line["error"].split(" ")[0]) for line in told if line["event"] == "Uncaught"}
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    uncaught = {(line["source"], line["error"].split(" ")[0]) for line in lines if line["event"] == "Uncaught"}
     assert uncaught == {("loop", "KeyError"), ("loop", "OSError"), ("thread", "KeyError"), ("finalizer", "ValueError")}
-    foreign = [line["logger"] for line in told if line["event"] == "Foreign"]
+    foreign = [line["logger"] for line in lines if line["event"] == "Foreign"]
     assert {"py.warnings", "aiokafka", "aiohttp.server", "asyncio", "any.other"} <= set(foreign)
     assert foreign.count("aiokafka") == 4
 

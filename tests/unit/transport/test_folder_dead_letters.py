@@ -59,7 +59,7 @@ class Folder:
 
     async def replay(self, work: Work | None = None) -> Work:
         work = work or Work()
-        await self.box().replay(work.pick, work.told)
+        await self.box().replay(work.pick, work.report)
         return work
 
     async def state(self) -> list[FoundDeadLetter | DamagedDeadLetter]:
@@ -213,8 +213,8 @@ async def test_a_dead_letter_that_does_not_open_is_named_and_the_others_continue
         "files-0-0000000005",
     ]
     reasons = ("damaged", "No such file", "description", "not written by", "another record", "repair it")
-    for (_, why), told in zip(work.failed, reasons, strict=True):
-        assert told in why
+    for (_, why), expected in zip(work.failed, reasons, strict=True):
+        assert expected in why
     assert "Okonkwo" not in str(work.failed)
 
 
@@ -260,6 +260,6 @@ async def test_missing_dead_letters_are_reported(tmp_path: Path) -> None:
 def test_headers_of_a_dead_letter_name_the_build_and_no_value() -> None:
     sealer = DeadLetterSealer(PRIVATE.public, (("rules", "ab12"),))
     dead_letter = DeadLetter(Reason.POISON, "worker")
-    said = dict(sealer.headers(Record(Coordinates("files", 0, 3), b"Okonkwo", b"Okonkwo.hl7"), dead_letter))
-    assert said["deid.build.rules"] == b"ab12"
-    assert "Okonkwo" not in json.dumps({name: value.decode() for name, value in said.items()})
+    headers = dict(sealer.headers(Record(Coordinates("files", 0, 3), b"Okonkwo", b"Okonkwo.hl7"), dead_letter))
+    assert headers["deid.build.rules"] == b"ab12"
+    assert "Okonkwo" not in json.dumps({name: value.decode() for name, value in headers.items()})

@@ -87,8 +87,8 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
 
 def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., KafkaTransport]) -> None:
     """It would take the place of its heir, fence it, and set the consumer back."""
-    slow, heir = Writer(takes_s=0.4, position=50), Writer()
-    transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), heir)
+    slow, successor = Writer(takes_s=0.4, position=50), Writer()
+    transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), successor)
 
     @virtual
     async def ask() -> None:
@@ -99,7 +99,7 @@ def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., 
         await transport._revoked([A, B])
         await transport._assigned([A, B])
         await asyncio.sleep(1.0)
-        assert transport._writers[B] is heir  # type: ignore[comparison-overlap]
+        assert transport._writers[B] is successor  # type: ignore[comparison-overlap]
         assert transport._consumer.seeks == [(0, 100), (1, 100)]  # type: ignore[union-attr]
 
     ask()
@@ -126,9 +126,9 @@ def test_an_unreadable_header_is_reported_with_its_position(deal: Callable[..., 
     async def ask() -> None:
         await transport._assigned([A, B])
         transport._consumer.error = UnicodeDecodeError("utf-8", b"Gr\xfc\xdfe", 2, 3, "invalid start byte")  # type: ignore[union-attr]
-        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: find it") as told:
+        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: find it") as caught:
             await transport.poll(1)
-        assert "Gr" not in str(told.value)
+        assert "Gr" not in str(caught.value)
 
     ask()
 

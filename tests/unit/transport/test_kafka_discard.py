@@ -18,8 +18,8 @@ async def test_unsent_bytes_for_a_dead_broker_are_dropped() -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (length,) = struct.unpack(">i", await reader.readexactly(4))
         asked = await reader.readexactly(length)
-        told = asked[4:8] + struct.pack(">hi", 0, 0)  # knows no API, by its correlation id
-        writer.write(struct.pack(">i", len(told)) + told)
+        response = asked[4:8] + struct.pack(">hi", 0, 0)  # knows no API, by its correlation id
+        writer.write(struct.pack(">i", len(response)) + response)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         connected.append(writer)
 

@@ -43,20 +43,24 @@ def test_a_rejection_has_a_reason_code() -> None:
 
 
 def test_before_version_2_5_a_rejection_has_no_err_segment() -> None:
-    told = answer(MSH.replace(b"2.5.1", b"2.3"), AckResult.ERROR, "X")
-    assert told.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
+    answered = answer(MSH.replace(b"2.5.1", b"2.3"), AckResult.ERROR, "X")
+    assert answered.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
 
 
 def test_separators_and_character_set_are_those_of_the_message() -> None:
-    told = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", AckResult.ACCEPT)
-    assert told.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
-    assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in told
+    answered = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", AckResult.ACCEPT)
+    assert answered.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
+    assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in answered
 
 
 def test_another_program_reads_it() -> None:
-    told = hl7.parse(answer(MSH + b"\rPID|1\r", AckResult.ERROR, RefusalCode.SINK).decode())
-    assert (str(told["MSA"][0][1]), str(told["MSA"][0][2]), str(told["MSA"][0][3])) == ("AE", "MSG-7", "OUTLET")
-    assert str(told["MSH"][0][3]) == "EHR"
+    answered = hl7.parse(answer(MSH + b"\rPID|1\r", AckResult.ERROR, RefusalCode.SINK).decode())
+    assert (str(answered["MSA"][0][1]), str(answered["MSA"][0][2]), str(answered["MSA"][0][3])) == (
+        "AE",
+        "MSG-7",
+        "OUTLET",
+    )
+    assert str(answered["MSH"][0][3]) == "EHR"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +107,8 @@ def test_several_messages_in_one_block_are_detected(data: bytes, more: bool) -> 
 
 
 def test_an_answer_is_not_answered() -> None:
-    told = answer(MSH, AckResult.ACCEPT)
-    head = read_head(told)
+    answered = answer(MSH, AckResult.ACCEPT)
+    head = read_head(answered)
     assert head is not None
     assert WRITER.answer(head, AckResult.REJECT) == b""
 
@@ -152,10 +156,10 @@ def test_an_answer_to_any_header_is_one_block_that_names_the_message(
     head = read_head(b"MSH|^~\\&|" + b"|".join(fields))
     if head is None or not acknowledgment_code(head, verdict):
         return
-    told = WRITER.answer(head, verdict, why)
-    assert b"\x1c" not in told
-    assert b"\x0b" not in told
-    found = read_acknowledgment(told)
+    answered = WRITER.answer(head, verdict, why)
+    assert b"\x1c" not in answered
+    assert b"\x0b" not in answered
+    found = read_acknowledgment(answered)
     assert found is not None
     assert (found.verdict, found.control_id) == (verdict, head.control_id)
 

@@ -21,8 +21,8 @@ async def test_a_block_that_is_not_hl7_is_rejected_and_the_connection_continues(
     agent = await start()
     peer = await agent.peer()
     peer.send(b"hello", "MSH|^~\\&|".encode("utf-16"), b"", message(b"m", b"x"))
-    told = [await peer.answer() for _ in range(4)]
-    assert told == [("AR", "", "NOT_HL7"), ("AR", "", "CHARSET"), ("AR", "", "NOT_HL7"), ("AA", "m", "")]
+    answers = [await peer.answer() for _ in range(4)]
+    assert answers == [("AR", "", "NOT_HL7"), ("AR", "", "CHARSET"), ("AR", "", "NOT_HL7"), ("AA", "m", "")]
 
 
 async def test_an_overlong_message_is_rejected_by_its_id_after_earlier_messages(

@@ -62,8 +62,8 @@ def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
 )
 def test_an_invalid_block_ends_the_reader(data: bytes, fault: FramingFault) -> None:
     reader = FrameReader(MOST)
-    found, told = read(reader, [data])
-    assert told is fault
+    found, reported = read(reader, [data])
+    assert reported is fault
     assert found == ([b"MSH|one"] if b"one" in data else [])
     reader.feed(b"\x0bMSH|late\x1c\r")
     with pytest.raises(FrameError, match=fault):

@@ -64,9 +64,11 @@ async def test_without_an_answer_the_outcome_is_unknown_and_the_next_attempt_rec
 
 async def test_nothing_is_sent_to_an_unreachable_receiver(receiver: Receiver, sender: Sender) -> None:
     await receiver.stop()
-    with pytest.raises(TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port") as told:
+    with pytest.raises(
+        TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port"
+    ) as caught:
         await sender.send(message(b"m1", b""))
-    assert not isinstance(told.value, UncertainCommitError)
+    assert not isinstance(caught.value, UncertainCommitError)
     await receiver.start(receiver.port)
     assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
 
@@ -93,9 +95,9 @@ def ack(code: str, known: str) -> bytes:
 )
 async def test_an_answer_to_another_message_is_ignored(receiver: Receiver, sender: Sender, answer: bytes) -> None:
     receiver.verdicts.append(answer)
-    with pytest.raises(UncertainCommitError) as told:
+    with pytest.raises(UncertainCommitError) as caught:
         await sender.send(message(b"m1", b""))
-    assert CANARY not in str(told.value)
+    assert CANARY not in str(caught.value)
 
 
 async def test_a_second_answer_of_the_application_is_ignored(receiver: Receiver, sender: Sender) -> None:
@@ -207,9 +209,9 @@ async def test_errors_count_for_one_message_of_one_partition(receiver: Receiver)
         with pytest.raises(TransientError):
             await sink.deliver(at, Output(message(b"m", b"")))
     for at in (record(6), record(5, worker=1)):
-        with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as told:
+        with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as caught:
             await sink.deliver(at, Output(message(b"m", b"")))
-        assert told.value.offset == at.coordinates.offset
+        assert caught.value.offset == at.coordinates.offset
     await sink.stop()
     assert receiver.connections == 2
 
