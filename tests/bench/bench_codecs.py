@@ -1,9 +1,9 @@
-"""The structural pass (bytes to places, no recognition) against hl7apy, python-hl7 and fhir.resources, in one run.
+"""The structural pass (bytes to sites, no recognition) against hl7apy, python-hl7 and fhir.resources, in one run.
 
     python tests/bench/bench_codecs.py
 
 Best of several rounds, one core, messages of ``support/made_messages.py``. The others do less (they find no PHI)
-and more (they build objects); each call is what one would make first to get at a message's fields.
+and more (they build objects); each call is the usual first step to reach a message's fields.
 """
 
 import importlib
@@ -39,7 +39,7 @@ def best(work: Callable[[], object], *, least: int = 3, seconds: float = 1.0) ->
 
 
 def others_hl7() -> dict[str, Callable[[bytes], object]]:
-    """The other parsers, by name; one that is not installed is left out."""
+    """The other parsers, by name; those not installed are left out."""
     hl7apy = importlib.import_module("hl7apy.parser")
     out: dict[str, Callable[[bytes], object]] = {
         "hl7apy": lambda raw: hl7apy.parse_message(raw.decode(), validation_level=2),

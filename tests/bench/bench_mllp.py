@@ -80,7 +80,7 @@ async def main() -> None:
         pool = WorkerPool(parts, 2, telemetry)
         runner = Runner(transport, pool, audit, RunnerSettings(linger_s=0.0), marks=OutputMarks(bytes(32)))
         running = asyncio.create_task(runner.run())
-        while transport.port == 0 and not running.done():  # noqa: ASYNC110  nobody tells
+        while transport.port == 0 and not running.done():  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.05)
         if running.done():
             await running

@@ -1,4 +1,4 @@
-"""What it gains to read the texts of several messages together: tokens per second by size of text and of group.
+"""The gain from batching the texts of several messages: tokens per second by size of text and of group.
 
     python tests/bench/bench_together.py [--tokens 24000]
 

@@ -1,4 +1,4 @@
-"""Whatever is done to a trail without its signing key is found, and placed where it was done."""
+"""Any change to a trail without its signing key is detected and located."""
 
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def test_a_duplicated_line_is_detected(where: tuple[str, int], data: st.DataObje
     name, index = where
     goal = data.draw(st.integers(1, len(original()[name])))
     report = looked_at(lambda trail: trail[name].insert(goal, trail[name][index]))
-    # Doubled beside itself it is the second of the two that does not follow.
+    # If a line is duplicated next to itself, the second copy breaks the chain.
     assert min(at(report, name)) == (goal + 2 if goal == index else goal + 1)
     assert "CHAIN" in codes(report)
 

@@ -1,4 +1,4 @@
-"""A forger recomputes the chain, signs with another key or makes a head: without the signing key it is found."""
+"""A forger recomputes the chain, signs with another key or makes a head: without the signing key it is detected."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ from deid_agent.audit.storage import (
 
 
 def chained(trail: Trail) -> None:
-    """Every chain value as it must be for what stands there now: anybody can compute them."""
+    """The chain values of the present lines: anybody can compute them."""
     chain, count = START, 0
     for name in names():
         if name not in trail:
@@ -79,7 +79,7 @@ def test_an_entry_rewritten_with_its_chain_is_detected_at_the_next_checkpoint(
 @often
 @given(lines_of_trail(least=2), st.booleans())
 def test_checkpoints_signed_by_another_key_are_detected(where: tuple[str, int], named: bool) -> None:
-    """The whole trail rewritten and signed anew: the key that is known shows it."""
+    """The whole trail rewritten and signed again: the known public key reveals it."""
     name, index = where
 
     def forge(trail: Trail) -> None:
@@ -91,7 +91,9 @@ def test_checkpoints_signed_by_another_key_are_detected(where: tuple[str, int], 
         {"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}
     )
     if named:
-        assert not looked_at(forge, key=False).faults, "without a key such a trail looks sound: that is what is told"
+        assert not looked_at(forge, key=False).faults, (
+            "without a key such a trail looks sound, and verify reports that no key was given"
+        )
 
 
 def resigned(trail: Trail, signer: Signer, *, named: bool) -> None:
@@ -148,7 +150,7 @@ def test_truncation_at_a_checkpoint_is_detected_by_the_signed_head(data: st.Data
 @often
 @given(st.data())
 def test_start_and_verify_reject_a_head_made_without_the_key(data: st.DataObject) -> None:
-    """The trail cut anywhere, and any head for it: of any line, unsigned, signed by another key or by a checkpoint."""
+    """The trail truncated anywhere, with any head: of any line, unsigned, signed by another key or by a checkpoint."""
     whole = {name: list(lines) for name, lines in original().items()}
     name, index = data.draw(lines_of_trail())
     chains = [line[-67:-3] for each in names() for line in whole[each]]
@@ -173,7 +175,7 @@ def test_start_and_verify_reject_a_head_made_without_the_key(data: st.DataObject
 @seldom
 @given(st.data())
 def test_a_head_of_an_earlier_segment_is_rejected_once_the_last_segment_has_an_entry(data: st.DataObject) -> None:
-    """Signed by the true key: for a start and for verify alike it is right for a crash before the first entry alone."""
+    """Signed by the true key. Start and verify accept it only after a crash before the first entry."""
     from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
 
     last = names()[-1]

@@ -1,4 +1,4 @@
-"""New notes from old: whatever changes, annotations stay on what they annotate."""
+"""Augmented notes: annotations stay on their text after any change."""
 
 import random
 from itertools import pairwise
@@ -37,7 +37,7 @@ def edits(draw: st.DrawFn, length: int) -> list[Replacement]:
 
 @given(st.data())
 def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
-    """Each piece of the new text, in a span or between two, is the old piece with the edits that lie inside of it."""
+    """Each piece of the new text, in a span or between two, is the old piece with the edits inside it."""
     note = data.draw(notes())
     made = data.draw(edits(len(note.text)))
     new = apply_edits(note, made)
@@ -64,7 +64,7 @@ def test_noise_changes_neither_order_nor_type_of_the_spans(note: Annotated, nois
     assert is_disjoint(new.spans)
     assert all(span.end <= len(new.text) for span in new.spans)
     left = iter(span.type for span in note.spans)
-    assert all(span.type in left for span in new.spans)  # in the same order; those of white space alone may be gone
+    assert all(span.type in left for span in new.spans)  # in the same order; spans of only white space may be removed
 
 
 @given(notes(), st.integers(0, 9))
@@ -95,7 +95,7 @@ def _between(annotated: Annotated) -> list[str]:
 
 
 def test_the_property_can_fail() -> None:
-    """An edit across an edge is left out; made, it would move a character into a span."""
+    """An edit across an edge is skipped; it would move a character into a span."""
     note = Annotated("ab cd", (Span(3, 5, PhiType.PATIENT, ANNOTATION),))
     assert apply_edits(note, [Replacement(2, 4, "x")]) == note
     assert apply_edits(note, [Replacement(0, 2, "")]).spans == (Span(1, 3, PhiType.PATIENT, ANNOTATION),)

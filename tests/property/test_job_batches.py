@@ -1,4 +1,4 @@
-"""Messages read together come out as each alone: payload, key, remarks and refusals."""
+"""A batch gives the results of single messages: payload, key, remarks and refusals."""
 
 import base64
 import json
@@ -77,7 +77,7 @@ def test_a_group_is_the_sum_of_its_members(group: list[Job]) -> None:
 
 
 def untimed(result: object) -> object:
-    """All of a result but how long it took."""
+    """A result without its duration."""
     if not isinstance(result, Processed):
         assert isinstance(result, Refused)
         return result

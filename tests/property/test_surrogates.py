@@ -188,7 +188,7 @@ def test_all_writings_of_one_person_agree(given: str, family: str, type_: PhiTyp
     first, last = new(f"{given} {family}").split(" ")
     assert new(f"{family}, {given}") == f"{last}, {first}"
     assert new(f"{family.upper()}, {given.upper()}").casefold() == f"{last}, {first}".casefold()
-    if type_ is PhiType.DOCTOR and not known:  # a surname alone is its own key: no map of surnames of a feed
+    if type_ is PhiType.DOCTOR and not known:  # a surname alone has no feed-wide surrogate
         return
     assert new(f"Mr. {family}") == f"Mr. {last}"
     assert new(f"{given[0]}.{family[0]}.") == f"{first[0]}.{last[0]}."
@@ -227,6 +227,6 @@ def test_another_key_gives_another_surrogate(type_: PhiType, value: str) -> None
     ],
 )
 def test_no_two_ids_share_a_surrogate(form: str, count: int) -> None:
-    """Every number of five digits, and runs of neighbours: a weak network would show there first."""
+    """Every number of five digits, and runs of consecutive numbers, in which a weak Feistel network fails first."""
     made = {replace(MADE, PhiType.MEDICALRECORD, form.format(n)) for n in range(count)}
     assert len(made) == count

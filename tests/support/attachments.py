@@ -21,7 +21,7 @@ FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiE
 
 @lru_cache(maxsize=8)
 def deidentifier(unreadable: str = "remove", pdf: str = "text", url: str = "redact") -> Deidentifier:
-    """The shipped pipeline under a policy with these words about attachments."""
+    """The shipped pipeline under a policy with these lines about attachments."""
     compiled = compile_policy(
         {
             "name": "test",
@@ -59,7 +59,7 @@ def pdf(
     extra: Sequence[bytes] = (),
     packed: bool = False,
 ) -> bytes:
-    """A PDF by hand: one content stream a page (ISO 32000-1, 7.5)."""
+    """A handwritten PDF: one content stream per page (ISO 32000-1, 7.5)."""
     count = len(pages)
     kids = b" ".join(b"%d 0 R" % (4 + 2 * i) for i in range(count))
     objects = [
@@ -123,7 +123,7 @@ def attachment_of(payload: bytes) -> Mapping[str, object]:
 
 
 def data_of(payload: bytes) -> bytes:
-    """Its data, after its size and its hash were checked."""
+    """Its data, after a check of size and hash."""
     found = attachment_of(payload)
     data = base64.b64decode(str(found["data"]), validate=True)
     assert found["size"] == len(data)
@@ -132,7 +132,7 @@ def data_of(payload: bytes) -> bytes:
 
 
 def oru(*segments: str) -> bytes:
-    """An ORU message with these segments behind its PID."""
+    """An ORU message with these segments after its PID."""
     head = (
         "MSH|^~\\&|LAB|GEN|||203101020304||ORU^R01|77|P|2.5.1\rPID|1||00471882^^^GEN^MR||Okafor^Zebulon||19570422|M\r"
     )

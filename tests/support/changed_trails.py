@@ -1,4 +1,4 @@
-"""A trail of some hundred entries, and what verify reports after a change to its lines."""
+"""A trail of some hundred entries, and the report of verify after a change to its lines."""
 
 import asyncio
 import shutil
@@ -43,7 +43,7 @@ def names() -> list[str]:
 def looked_at(
     change: Callable[[Trail], object], *, key: bool = True, kept: bytes | None = None, started: bool | None = None
 ) -> TrailReport:
-    """What verify says of the trail after the change; ``started`` is whether an agent goes on with it."""
+    """The report of verify after the change; ``started`` is true if an agent continues the trail."""
     with TemporaryDirectory() as where:
         trail = {name: list(lines) for name, lines in original().items()}
         change(trail)

@@ -1,4 +1,4 @@
-"""The annotated corpus with every gold span replaced by the product's own ``Replacer``, and where they then lie."""
+"""The annotated corpus with every gold span replaced by the product's ``Replacer``, and the new positions."""
 
 import os
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RULES = ROOT / "rules"
 
 
 def corpus() -> Path:
-    """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason where there is neither."""
+    """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason if there is neither."""
     candidates = [ROOT / "corpus", Path(os.environ.get(VARIABLE) or ROOT, "corpus")]
     found = next((path for path in candidates if any(path.glob("*.txt"))), None)
     if found is None:  # an installed package has no corpus; a checkout, and so CI, always has one
@@ -42,7 +42,7 @@ def notes() -> tuple[Note, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A note, what stands for each gold span of it, and the same spans in the output."""
+    """A note, the surrogate of each gold span, and the same spans in the output."""
 
     note: Note
     scope: Scope
@@ -92,5 +92,5 @@ def _patient_scope(note: Note, policy: Policy) -> str | None:
 
 
 def patient_of(note: Note) -> str:
-    """What names the note's patient."""
+    """The identifiers of the note's patient."""
     return str(note.profile.get("mrn") or note.patient)

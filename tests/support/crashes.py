@@ -111,5 +111,5 @@ def dying(folder: Path, left: int = NEVER) -> Iterator[Disk]:
         patch.setattr(os, "close", closed)
         with suppress(KilledError):
             yield disk
-    for file in disk.files:  # as the kernel does, and the lock goes with its file
+    for file in disk.files:  # as the kernel does; the lock is released with its file
         close(file)

@@ -1,4 +1,4 @@
-"""Hostile payloads through the whole de-identifier, each in a process of its own that measures and forbids.
+"""Hostile payloads through the whole de-identifier, each in a separate process with measurements and limits.
 
     python tests/support/hostile.py [NAME...]
 
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of one case."""
+    """The outcome of one case."""
 
     name: str
     outcome: str
@@ -238,7 +238,7 @@ def _forbid(event: str, _: object) -> None:
 
 
 def _peak(*, anew: bool = False) -> float:
-    """The most memory since the start, or since it was last asked ``anew``, where the system can tell."""
+    """Peak memory since the start, or since the last call with ``anew``, if the system reports it."""
     try:
         if anew:
             Path("/proc/self/clear_refs").write_text("5", "ascii")
@@ -251,7 +251,7 @@ def _peak(*, anew: bool = False) -> float:
 def _run(name: str, case: Case, loaded: Deidentifier, out: int) -> None:
     payload = case.build()
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
-    signal.alarm(HANG)  # its default action ends the process: a hang shows as outcome 14
+    signal.alarm(HANG)  # its default action ends the process: a hang has the outcome 14
     sys.addaudithook(_forbid)
     before, start, where = _peak(anew=True), time.perf_counter(), ""
     try:
@@ -259,7 +259,7 @@ def _run(name: str, case: Case, loaded: Deidentifier, out: int) -> None:
         outcome = "PUBLISHED"
     except MessageError as problem:
         outcome, where = problem.reason.value, str(problem)
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, it is the finding
+    except BaseException as problem:  # noqa: BLE001 - any exception is a finding
         outcome, where = type(problem).__name__, traceback.format_exc(limit=-3)
     seconds = time.perf_counter() - start
     found = {"name": name, "outcome": outcome, "size": len(payload) / 2**20, "grown": _peak() - before}

@@ -37,7 +37,7 @@ class Format:
     one_to_one: bool = True
 
     def originals(self, count: int) -> Iterator[str]:
-        """So many distinct ones, or all: neighbours first, then as many spread over the whole format."""
+        """``count`` distinct ones, or all: consecutive ones first, then as many spread over the whole format."""
         places = _places(self.template)
         size = 1
         for place in places:
@@ -122,7 +122,7 @@ FORMATS = (
 
 
 def meets(made: Surrogates, form: Format, count: int) -> tuple[int, int, int]:
-    """How many originals, how many of their surrogates were another's already, how many are their original."""
+    """The numbers of originals, of repeated surrogates, and of surrogates that equal their original."""
     scope = Scope("D", "P")
     seen: set[str] = set()
     total = again = own = 0

@@ -49,7 +49,7 @@ def order(texts: Collection[str], known: Collection[date]) -> bool | None:
 
 
 def _is_known(day: date, known: Collection[date]) -> bool:
-    """In whatever century: born in 1929, written 10/4/29."""
+    """In any century: born in 1929, written 10/4/29."""
     return any((day.month, day.day, day.year % 100) == (k.month, k.day, k.year % 100) for k in known)
 
 

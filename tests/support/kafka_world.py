@@ -167,7 +167,7 @@ class Copier:
             await self.commit(stream)
 
     async def run(self, enough: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-        """Step until it is enough."""
+        """Step until the condition holds."""
         async with asyncio.timeout(within_s):
             while not enough():
                 await self.step()

@@ -26,7 +26,7 @@ class FromListener(OverMllp):
 
 
 class IntoReceiver(OverMllp):
-    """A receiver has each message for itself, so that a batch may be delivered in part."""
+    """A receiver takes single messages, so a batch may be delivered in part."""
 
     async def test_a_repeated_commit_delivers_nothing_twice(self, world: MllpWorld) -> None:
         await world.fill(numbered(3))

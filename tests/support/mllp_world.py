@@ -178,9 +178,9 @@ class Feed:
 
 
 class Shorn:
-    """A transport over one that takes HL7 alone: records and outputs without their MSH, whose control id is the key.
+    """A transport over one that accepts only HL7: records and outputs without their MSH, with the control id as key.
 
-    The suite's payloads are any bytes. Everything else is that of the transport below.
+    The payloads of the suite are any bytes. Everything else is that of the transport below.
     """
 
     def __init__(self, inner: MllpTransport, feed: Feed) -> None:

@@ -1,10 +1,10 @@
-"""What every transport must do: inherit ``TransportContract``, provide a ``world``, name what you waive.
+"""The contract of a transport: inherit ``TransportContract``, provide a ``world``, name the tests that you waive.
 
     class TestMemory(TransportContract):
         @pytest.fixture
         async def world(self) -> AsyncIterator[World]: ...
 
-A ``World`` is a source that outlives the transports over it, with a view of what has left.
+A ``World`` is a source that outlives the transports over it, with a view of their output.
 All tests use one partition. Payloads and keys carry canaries, so that a test can look for them.
 """
 
@@ -78,7 +78,7 @@ class World(Protocol):
         """All dead letters, in order."""
 
     def fail_commit(self) -> None:
-        """The next ``settle`` raises a ``TransportError`` before anything is durable; the one after works."""
+        """The next ``commit`` raises a ``TransportError`` before anything is durable; the one after it works."""
 
 
 class Member:
@@ -103,18 +103,18 @@ def numbered(count: int) -> list[Given]:
 
 
 def published(record: Record) -> FinishedRecord:
-    """A record that went well."""
+    """A published record."""
     return published_output(record, b"clean " + record.payload[:11], record.key, record.headers)
 
 
 def refused(record: Record, reason: Reason = Reason.MALFORMED) -> FinishedRecord:
-    """A record that did not."""
+    """A refused record."""
     dead_letter = DeadLetter(reason, stage="parse", where="PID-7", attempts=2)
     return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=MARKS.id_of(record.coordinates))
 
 
 def after(records: Sequence[Record]) -> int:
-    """The position behind the last of these."""
+    """The position after the last of these."""
     return records[-1].coordinates.offset + 1
 
 

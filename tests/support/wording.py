@@ -18,7 +18,7 @@ WORDS = {
     "tell": re.compile(r"\b(?:tell|tells|telling|told|say|says|saying|said)\b", re.IGNORECASE),
     "what": re.compile(r"\bwhat\b", re.IGNORECASE),
 }
-"""The counted words: conditionals with "where", personification, and noun clauses."""
+"""The counted words: conditionals, personification, and noun clauses."""
 
 _NOUNS = ("lane", "lanes", "laps", "letterbox", "mend", "mends", "outlet", "outlets", "sight", "whose")
 _VERBS = ("beaten", "bury", "heard", "mourn", "said", "told")

@@ -1,4 +1,4 @@
-"""The layout of the package: a module imports only from the layers below its own, and only what a package offers."""
+"""The layout of the package: a module imports only from lower layers, and only names that a package exports."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The health check of a container: what it takes for alive, and what not."""
+"""The health check of a container: responses that count as alive, and those that do not."""
 
 import asyncio
 import contextlib
@@ -108,7 +108,7 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...]) -> None:
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    """It runs every few seconds: a second of imports each time would be a worker's."""
+    """It runs every few seconds; slow imports would take CPU time from the workers."""
     program = "import sys, deid_agent.probe; print([name for name in sys.modules if name in {'click', 'pydantic'}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"

@@ -1,5 +1,5 @@
-"""Random schedules of two agents over two partitions: whatever finishes, fails, moves or dies when, nothing
-is lost, doubled or reordered. The cluster itself refuses a batch that skips, repeats or reorders."""
+"""Random schedules of two agents over two partitions with failures, rebalances and kills: nothing is lost,
+duplicated or reordered. The cluster itself refuses a batch that skips, repeats or reorders."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ class World:
             case "kill" if agent:
                 self.cluster.kill(agent.transport)
                 agent.task.cancel()
-                # Its last word may be that it was fenced.
+                # Its last error may be that it was fenced.
                 with contextlib.suppress(asyncio.CancelledError, UnsafeError):
                     await agent.task
                 self.agents.remove(agent)

@@ -1,4 +1,4 @@
-"""The attacker looks for names that a medical term frees: "Mr. Abara's disease progressed"."""
+"""The attacker looks for names that pass as part of a medical term: "Mr. Abara's disease progressed"."""
 
 import pytest
 from support.surrogates import ROOT
@@ -42,7 +42,7 @@ def test_a_person_named_like_a_medical_term_is_found(policy: str, text: str, nam
 @pytest.mark.parametrize("policy", sorted(MADE))
 @pytest.mark.parametrize("term", ["Parkinson's disease", "Wilson disease", "Marfan syndrome"])
 def test_the_term_is_replaced_if_the_patient_has_that_name(policy: str, term: str) -> None:
-    """The safe side: for the reader the diagnosis of a patient of that name would be the patient's name."""
+    """The safe choice: the diagnosis of a patient of that name would reveal the patient's name."""
     name = term.split(maxsplit=1)[0].removesuffix("'s")
     message = f"MSH|^~\\&|A|B|C|D|20190304||ORU^R01|1|P|2.5.1\rPID|1||99||{name}^Ada\rOBX|1|TX|1^n||{{}}||||||F\r"
     out = MADE[policy].message(message.format(f"{name} has {term}.").encode()).payload.decode()

@@ -2,7 +2,7 @@
 
 A2 has every output of a patient, joined by the surrogate of its number. A3 also knows when each message was sent. Both
 compute exactly the days that agree with everything they have read; the bounds are those of docs/decisions/0014. The
-windows are written here again, so that a change of the program alone does not move them.
+windows are repeated here, so that a change of the program does not change them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ FIRST = date(2021, 1, 4)
 
 
 def bases(offset: int, maximum: int = 550) -> list[int]:
-    """Every base of a patient: all of its shifts are allowed."""
+    """Every possible base of a patient: all of its shifts are allowed."""
     shifts = set(allowed(maximum))
     return [base for base in range(1, maximum + 1) if all(base + n in shifts for n in range(offset + 1))]
 
@@ -65,7 +65,7 @@ class Patient:
     repeated: date = field(default=date(2020, 6, 15), repr=False)
 
     def outputs(self, program: Replacer, count: int, every: int = 3) -> list[Message]:
-        """What the program publishes of ``count`` messages; the last ones of 500 are four years after the first."""
+        """The published output of ``count`` messages; the last ones of 500 are four years after the first."""
         found = []
         for n in range(count):
             sent = FIRST + timedelta(every * n)
@@ -159,7 +159,7 @@ def hl7(patient: Patient, n: int, sent: date) -> bytes:
 
 
 def test_whole_messages_reveal_no_more_than_their_dates() -> None:
-    """MSH-7, EVN-2, PID-7, PV1-44, OBX-14 and a note: every date of one message moves by its shift or is the birth."""
+    """MSH-7, EVN-2, PID-7, PV1-44, OBX-14 and a note: every date of a message moves by one shift or is the birth."""
     for patient in adults()[:4]:
         outputs = []
         for n in range(40):
@@ -204,7 +204,7 @@ def test_an_intersection_finds_the_day_if_documents_have_bases_of_their_own() ->
 
 
 def test_offsets_that_avoid_whole_weeks_one_by_one_would_reveal_the_base() -> None:
-    """The exclusions are of the base for this reason: the offset that never occurs shows where the weeks are."""
+    """This is why the base has the exclusions: an offset that never occurs would reveal the weeks."""
 
     def naive(base: int, document: int) -> int:
         offsets = [n for n in range(4) if (base + n) % 7]
@@ -241,7 +241,7 @@ def test_birth_dates_hold_against_a_reader_who_knows_the_times(count: int) -> No
         shifts = {(m.true_sent - m.sent).days for m in outputs}
         assert {m.repeated + timedelta((m.true_sent - m.sent).days) for m in outputs} == {patient.repeated}
         fit = [base for base in bases(3) if all(base <= shift <= base + 3 for shift in shifts)]
-        assert fit  # the reader has the base, and nothing in it leads to the birth
+        assert fit  # the reader has the base, which does not reveal the birth
         sizes.append(len(birth_candidates(outputs)))
     report(f"A3, birth, {count} messages", sizes, BOUND)
     assert min(sizes) >= BOUND
@@ -345,7 +345,7 @@ def test_birth_dates_of_children_hold_as_documented(age: int, without_times: int
 
 @pytest.mark.parametrize(("offset", "left"), [(3, 77), (0, 78)])
 def test_a_clinic_that_is_closed_on_weekends_leaves_the_documented_candidates(offset: int, left: int) -> None:
-    """A4: no visit of the patient was on a weekend. That shows the base modulo seven, and nothing of the birth."""
+    """A4: no visit of the patient was on a weekend. This reveals the base modulo seven, and nothing about the birth."""
     sizes = []
     for patient in adults():
         outputs = [m for m in patient.outputs(replacer(offset_days=offset), 200, every=1) if m.true_sent.weekday() < 5]

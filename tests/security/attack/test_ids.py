@@ -1,11 +1,11 @@
 """The attacker: reads the output feed, knows the program, the formats and the population, and has no key.
 
-He may own a second output of the same hospital under another key, and lists of originals in order or with how often
-each occurs. What he tries: to line surrogates up with originals, or with the other output, by their order, by
-neighbours, by prefixes, by characters. Every attack also runs against a map that keeps something, and there it works: a
-test that cannot fail shows nothing.
+He may own a second output of the same hospital under another key, and lists of originals in order or with
+frequencies. The attacks: to line surrogates up with originals, or with the other output, by their order, by
+neighbours, by prefixes, by characters. Every attack also runs against a weak map, on which it
+succeeds, so the tests can fail.
 
-The remaining attack is documented: within one key an identifier keeps its surrogate (that is what joins are), so it
+The remaining attack is documented: within one key an identifier keeps its surrogate (joins require it), so it
 keeps its count. The same messages under two keys can be matched by counts (docs/keys.md).
 """
 
@@ -42,7 +42,7 @@ def named(name: str) -> Format:
 
 
 def class_of(text: str) -> str:
-    """All that a surrogate may show of its original: digit, letter, case, sign, length, zeros that lead digits.
+    """The properties that a surrogate may share with its original: digit, letter, case, sign, length, leading zeros.
 
     Of a Social Security number also whether it can have been issued.
     """
@@ -72,7 +72,7 @@ def test_order_reveals_nothing(form: Format) -> None:
 
 @pytest.mark.parametrize("form", WIDE, ids=lambda form: form.name)
 def test_lining_up_by_rank_finds_no_more_than_chance(form: Format) -> None:
-    """Two outputs sorted and laid beside each other: one pair in expectation, whatever the format."""
+    """Two sorted outputs, paired by rank: one correct pair is expected by chance for any format."""
     values = originals(form)
     one, other = ranks(made(ONE, form, values)), ranks(made(OTHER, form, values))
     assert sum(a == b for a, b in zip(one, other, strict=True)) <= 8
@@ -90,7 +90,7 @@ def test_a_surrogate_reveals_only_the_form_of_its_original(form: Format) -> None
 
 
 def test_neighbours_and_shared_prefixes_are_not_preserved() -> None:
-    """Of originals n and n + 1: the distance of surrogates is that of strangers, as is a common prefix."""
+    """For originals n and n + 1, distance and common prefix of surrogates are those of random pairs."""
     form, size, count = named("record number, 7 digits"), 9_000_000, 3_000
     values = [f"{4_471_000 + n}" for n in range(count)]
     numbers = [int(new) for new in made(ONE, form, values)]
@@ -115,9 +115,11 @@ def test_surrogates_under_one_key_reveal_nothing_about_another_key() -> None:
 
 
 def test_a_frequent_id_is_not_a_low_or_early_one() -> None:
-    """A feed in which ids occur by Zipf's law: how often one occurs is not to be seen from its surrogate."""
+    """A feed in which ids occur by Zipf's law: a surrogate does not reveal the frequency of its id."""
     form = named("record number, 8 digits")
-    by_count = [f"{10_000_000 + 17 * n}" for n in range(1_500)]  # most frequent first, the oldest numbers, as in life
+    by_count = [
+        f"{10_000_000 + 17 * n}" for n in range(1_500)
+    ]  # the oldest numbers are the most frequent, as in practice
     feed = [value for n, value in enumerate(by_count) for _ in range(max(1, 300 // (n + 1)))]
     counts = Counter(made(ONE, form, feed))
     assert [counts[new] for new in made(ONE, form, by_count)] == [Counter(feed)[value] for value in by_count]
@@ -126,7 +128,7 @@ def test_a_frequent_id_is_not_a_low_or_early_one() -> None:
 
 
 def broken(self: Permutation, x: int) -> int:
-    """The next one: one to one, never the original, of the same form."""
+    """A weak map to the next number: one to one, never the original, of the same form."""
     return (x + 1) % self.size
 
 
@@ -170,7 +172,7 @@ SAMPLES: dict[PhiType, tuple[list[str], float]] = {
 
 @pytest.mark.parametrize("type_", SAMPLES)
 def test_a_guess_is_not_confirmed_without_the_key(type_: PhiType) -> None:
-    """He makes the surrogates of all originals himself, under a key of his own: they agree with the feed by chance."""
+    """The attacker computes surrogates of all originals under another key: they match the feed only by chance."""
     values, chance = SAMPLES[type_]
     mine = [ONE.replace(type_, value, kind=ValueKind.VALUE, scope=Scope(value)) for value in values]
     theirs = [OTHER.replace(type_, value, kind=ValueKind.VALUE, scope=Scope(value)) for value in values]

@@ -1,8 +1,8 @@
-"""The attacker A5: puts messages of his own into the feed, finds their outputs, and has no key.
+"""The attacker A5: injects messages into the feed, finds their outputs, and has no key.
 
-Surrogates are a function of the value and its scope, so a message with the number of a patient is answered in the
-patient's own surrogates. The attacks below are those of ``docs/threat-model.md``: under ``pseudonymised`` they succeed,
-and the page says so; under ``unlinked`` and ``safe-harbor`` they fail. The hospital's message is never shown to the
+Surrogates are a function of the value and its scope, so a message with the number of a patient returns the
+patient's surrogates. The attacks below are those of ``docs/threat-model.md``: under ``pseudonymised`` they succeed,
+as the page states; under ``unlinked`` and ``safe-harbor`` they fail. The hospital's message is never shown to the
 attacker, only its output; neither is the key.
 """
 
@@ -70,7 +70,7 @@ def send(policy: str, control: str, *lines: str, sent: date = SENT, key: SecretK
 
 
 def publish(policy: str, patient: Patient, n: int = 0) -> list[list[str]]:
-    """What the feed shows of a visit of the patient."""
+    """The published values of a visit of the patient."""
     return send(
         policy,
         f"HOSP{patient.number}-{n}",
@@ -99,7 +99,7 @@ def test_a_known_number_identifies_its_records(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", LINKED + APART)
 def test_a_port_with_its_own_key_exposes_no_other_feed(policy: str) -> None:
-    """The defence: what strangers can send is published under another key, in another output."""
+    """The defence: messages from untrusted senders are published under another key, in another output."""
     found = 0
     for n, patient in enumerate(patients()):
         line = f"PID|1||{patient.number}^^^GEN^MR||{patient.family}^{patient.given}||{patient.born:%Y%m%d}|F"
@@ -111,7 +111,7 @@ def test_a_port_with_its_own_key_exposes_no_other_feed(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", LINKED + APART)
 def test_a_list_of_numbers_exposes_every_number_of_the_feed(policy: str) -> None:
-    """Who does not know the numbers sends all that are possible, hundreds in one message."""
+    """An attacker who does not know the numbers sends all possible ones, hundreds in one message."""
     found = 0
     rng = random.Random(9)
     for patient in patients():
@@ -126,7 +126,7 @@ def test_a_list_of_numbers_exposes_every_number_of_the_feed(policy: str) -> None
 
 @pytest.mark.parametrize("policy", LINKED + APART)
 def test_names_can_be_guessed_under_the_number_of_the_patient(policy: str) -> None:
-    """A list of names, sent with the number of the patient, is answered in the patient's own surrogates."""
+    """A list of names, sent with the number of the patient, returns the patient's surrogates."""
     listed = load_lists(RULES).pools["en", "family"].words
     found, sizes = 0, []
     for patient in patients():

@@ -1,7 +1,7 @@
 """The attacker A2: reads a whole topic with its headers and timestamps, and a second feed of the same input.
 
-Without the key, ids of outputs join nothing, and a timestamp shows the day, the year or nothing. Each attack is also
-run on metadata as version 0.1 published it, where it succeeds: the tests can fail.
+Without the key, ids of outputs join nothing, and a timestamp shows the day, the year or nothing. Each attack also
+runs on metadata as published by version 0.1 and succeeds there, so the tests can fail.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def moments() -> Sequence[datetime]:
 
 
 def records() -> Sequence[Record]:
-    """A topic of one message for each moment; some were put back after a refusal."""
+    """A topic with one message for each moment; some were replayed after a refusal."""
     random = Random(11)
     out = []
     for offset, moment in enumerate(moments()):

@@ -1,7 +1,7 @@
 """The attacker reads outputs of the policy ``minimum`` and looks for a value outside of its list.
 
-The outputs are read by code that knows nothing of the codecs: separators, and JSON. The message must parse, and what is
-listed must be what ``pseudonymised`` writes there.
+The outputs are read by code that knows nothing of the codecs: separators, and JSON. The message must parse, and each
+listed value must equal the output of ``pseudonymised``.
 """
 
 import json
@@ -151,7 +151,7 @@ def test_an_identifier_planted_beside_the_message_type_is_removed() -> None:
 
 @pytest.mark.parametrize("at", range(1, 40))
 def test_an_identifier_planted_in_any_field_is_removed(at: int) -> None:
-    """Names and numbers in every field and component that is not listed, also where no field is defined."""
+    """Names and numbers in every field and component that is not listed, including undefined fields."""
     plants = "^".join(PLANTS) + "~" + "&".join(PLANTS)
     lines = ["MSH|^~\\&|L|H|C|D|20190304||ORU^R01|c1|P|2.5.1"]
     for name in (

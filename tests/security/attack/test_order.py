@@ -1,8 +1,8 @@
-"""The attacker A2 reads a topic without any time. Its order is that of arrival, and that is a clock.
+"""The attacker A2 reads a topic without timestamps. Its order is the order of arrival, which serves as a clock.
 
 Neighbours in a topic were sent on nearly the same day. Shifts have a known smallest value, so of many neighbours the
-latest shifted date is near the true day. The bound for events does not hold here; ``docs/threat-model.md`` says so.
-Outputs that are not in the order of arrival keep it.
+latest shifted date is near the true day. The bound for events does not hold here, as ``docs/threat-model.md`` states.
+The bound holds for outputs in another order.
 """
 
 from collections.abc import Sequence

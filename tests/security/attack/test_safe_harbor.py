@@ -1,7 +1,7 @@
 """The attacker: has an output of the policy ``safe-harbor``, and looks for one of the 18 identifiers.
 
 45 CFR 164.514(b)(2)(i): (A) names, (B) places smaller than a state but for three digits of a ZIP code, (C) dates but
-for the year, ages over 89 and years that tell them, (D) to (Q) numbers of telephone, fax, social security, records,
+for the year, ages over 89 and years that reveal them, (D) to (Q) numbers of telephone, fax, social security, records,
 health plans, accounts, certificates, vehicles, devices, mail, web and IP addresses, biometric marks and pictures, (R)
 any other unique number, also a code derived from one (c).
 

@@ -1,10 +1,10 @@
 """The attacker: reads one de-identified document, knows the program and all calendars, and has no key.
 
 The attacker looks for a date whose original the surrounding text reveals: a holiday, a weekday, the 29th of February,
-the 11th of September, a date that programs write for none. Each such cue leaves him those shifts for which the text
-would have been true; his probability for the true one is measured, and must be that of a guess among all.
+the 11th of September, a placeholder date. Each such cue leaves the shifts for which the text
+would have been true. The probability of the true shift is measured, and must be that of a random guess.
 
-The same attack on a program that moves numbers and leaves words reads the shift nearly always: the test can fail.
+The same attack on a program that shifts numbers and keeps words nearly always finds the shift, so the test can fail.
 The remaining information is measured at the end: words that determine a day and are not PHI.
 """
 
@@ -119,7 +119,7 @@ def test_the_remaining_text_does_not_reveal_the_shift(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["holiday, date", "date (holiday)", "holiday (date)", "holiday date"])
 def test_no_output_reveals_that_a_date_was_a_holiday(name: str) -> None:
-    """Who knows the program reads "Labor Day, 9/13/2018" as: some holiday was on the true day. That leaves a score."""
+    """An attacker who knows the program reads "Labor Day, 9/13/2018" as some holiday: about twenty shifts remain."""
     day_of, note = NOTES[name]
     for n in range(DOCUMENTS):
         text = program(note(day_of(2012 + n % 12)), f"{name} {n}").lower()
@@ -219,7 +219,7 @@ KEPT_WORDS: dict[str, Kept] = {
 
 @pytest.mark.parametrize("name", KEPT_WORDS)
 def test_kept_words_reveal_no_more_than_documented(name: str) -> None:
-    """docs/decisions/0007-what-a-shift-hides.md has the bits that such a text gives away."""
+    """docs/decisions/0007-date-shift-disclosure.md has the bits that such a text gives away."""
     day_of, note, cue, most = KEPT_WORDS[name]
     found: list[float] = []
     for n in range(DOCUMENTS):

@@ -1,6 +1,6 @@
-"""The attacker: has one output message, and reads the fields that nobody reads.
+"""The attacker: has one output message, and reads the fields that are rarely examined.
 
-Identifiers are planted beside labels, in the text of codes, in components that expect something else, in segments of a
+Identifiers are planted beside labels, in the text of codes, in components of another datatype, in segments of a
 site, in questionnaires, extensions, contained resources and tables. None may survive, no clinical number may change.
 """
 

@@ -36,7 +36,7 @@ def published(text: str, system: str = "known", **planted: str) -> str:
 
 
 def searched(text: str) -> str:
-    """The letters and digits of a text, decoded in every way, by means of this test alone."""
+    """The letters and digits of a text, decoded in every way, without code of the product."""
     text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text).replace("\\T\\", "&")
     plain = html.unescape(unquote_to_bytes(html.unescape(text)).decode("utf-8", "replace"))
     plain = unicodedata.normalize("NFKC", plain)

@@ -83,7 +83,7 @@ def refused(world: KafkaWorld, seen: Follower) -> dict[str, dict[str, str]]:
 
 
 async def test_a_worker_that_never_returns_delays_no_other_record(world: KafkaWorld) -> None:
-    """Other partitions come through whole before the record that hangs is given up; its own goes on behind it."""
+    """Other partitions finish before the record that hangs is refused; its own partition continues after it."""
     await fill(world, {(0, 10): b"hang"})
     async with following(world) as seen, agent(world, plain, deadline_s=4.0) as telemetry:
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)
@@ -99,7 +99,7 @@ async def test_a_worker_that_never_returns_delays_no_other_record(world: KafkaWo
 
 
 async def test_messages_that_kill_their_worker_are_retried_and_then_refused(world: KafkaWorld) -> None:
-    """One in each partition, two in a row in one of them, and the first and the last there are."""
+    """One in each partition, two consecutive ones in one partition, and the first and the last record."""
     bad = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)]
     await fill(world, dict.fromkeys(bad, b"die"))
     async with following(world) as seen, agent(world, plain) as telemetry:

@@ -1,4 +1,4 @@
-"""Fifty megabytes in one message, and outputs that the broker does not take."""
+"""Fifty megabytes in one message, and outputs that the broker rejects."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ PATIENCE_S = 240.0
 def padded(number: int, size: int) -> bytes:
     """A message of about ``size`` bytes, nearly all of them in one field."""
     raw, line = message(number), b"OBX|2|ST|2^Wave^L||%s||||||F\r"
-    field = Random(number).randbytes((size - len(raw) - len(line)) // 2).hex()  # that nothing makes much shorter
+    field = Random(number).randbytes((size - len(raw) - len(line)) // 2).hex()  # incompressible
     return raw + line % field.encode()
 
 
@@ -45,7 +45,7 @@ async def running(agent: AgentProcess, world: KafkaWorld) -> AsyncIterator[Follo
 
 
 async def test_fifty_megabytes_are_processed_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
-    """Four of them with small ones between: however many wait, the agent holds few at a time."""
+    """Four of them between small ones: the agent holds only a few at a time."""
     world = KafkaWorld(own_broker)
     for topic in (world.name, world.out, world.settings.dead_letter_topic(world.name)):
         await own_broker.create_topic(topic, 1, {"max.message.bytes": str(SIZE + 10_000)})

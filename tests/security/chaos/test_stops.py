@@ -183,7 +183,7 @@ async def test_a_slow_broker_only_reduces_throughput(
 async def test_late_bytes_of_a_former_owner_change_nothing(
     own_world: KafkaWorld, own_broker: KafkaBroker, make: Make
 ) -> None:
-    """The line to one agent stalls in the middle of its transactions; they reach the broker when all is done."""
+    """The connection of one agent stalls during its transactions; its bytes reach the broker after the test."""
     cut = make("cut", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}")
     successor = make("heir", own_world)
     async with (

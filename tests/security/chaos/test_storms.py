@@ -1,4 +1,4 @@
-"""Members that come and go in quick succession: each message once, in order, whoever has its partition."""
+"""Members join and leave in quick succession: each message is published once, in order, by any owner."""
 
 import asyncio
 import os

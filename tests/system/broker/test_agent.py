@@ -37,7 +37,7 @@ pytestmark = pytest.mark.broker
 
 
 def message(number: int) -> bytes:
-    """A sample message that carries its number in a place no policy touches (the sending application, a code)."""
+    """A sample message with its number in a field that no policy changes (the sending application, a code)."""
     if number % 100 == 99:
         return CUT_OFF
     samples = HL7 + FHIR
@@ -61,7 +61,7 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 
 
 class Agent:
-    """The command in a process of its own."""
+    """The command in a separate process."""
 
     def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "", start_s: int = 5) -> None:
         config = folder / "kafka.toml"
@@ -215,7 +215,7 @@ def command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes
 
 
 async def test_dead_letters_are_replayed_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
-    """Refused for their size, listed, one looked at, put back after the bound was raised: each comes out once."""
+    """Refused for their size, listed, one opened, replayed after the limit was raised: each is published once."""
     small = b"MSH|^~\\&|N3|B|C|D|20240318143012||ADT^A01|1|P|2.5.1\rPID|1||4471902||Okafor^Adaeze\r"
     big = [message(number) for number in (1, 3, 4)]
     key = str(tmp_path / "dead-letters.key")

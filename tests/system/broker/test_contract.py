@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 
 
 class ContractWorld(KafkaWorld):
-    """Fails a commit at its worst moment: in exactly-once mode after the messages were sent."""
+    """Fails a commit at the worst moment: in exactly-once mode after the messages were sent."""
 
     def __init__(self, cluster: Cluster, delivery: Delivery, patch: Callable[[str, object], None]) -> None:
         super().__init__(cluster, delivery)

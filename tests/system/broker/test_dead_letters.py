@@ -28,7 +28,7 @@ NOON_MS = 1_700_000_000_000
 
 
 class DeadLetterWorld(KafkaWorld):
-    """A route whose records are all refused, unless a test changes that."""
+    """A route on which all records are refused, unless a test changes that."""
 
     def box(self, **changed: object) -> KafkaDeadLetters:
         return KafkaDeadLetters(self.changed(**changed), [])
@@ -151,7 +151,7 @@ async def test_attempts_accumulate_and_the_first_position_is_kept(world: DeadLet
 async def test_a_repeated_replay_after_an_interruption_duplicates_nothing(
     world: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """Cut off before the commit, or after it with the answer lost."""
+    """Interrupted before the commit, or after it with a lost response."""
     await world.create()
     await world.fill(some(4))
     await world.refuse()

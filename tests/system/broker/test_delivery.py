@@ -1,4 +1,4 @@
-"""Nothing lost, nothing doubled, order kept: through rebalances, fencing, cut transactions and lost answers."""
+"""No loss, no duplicates, order kept: during rebalances, fencing, aborted transactions and lost responses."""
 
 import asyncio
 from collections.abc import Sequence
@@ -217,7 +217,7 @@ async def test_a_cancelled_commit_can_be_repeated(world: KafkaWorld, monkeypatch
 async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_rest(
     cluster: Cluster, delivery: Delivery
 ) -> None:
-    """aiokafka's commit waits for the sends but does not mind their errors. The broker refuses whole batches."""
+    """aiokafka's commit waits for the sends but ignores their errors. The broker refuses whole batches."""
     world = KafkaWorld(cluster, delivery)
     await world.cluster.create_topic(world.out, 1, {"max.message.bytes": "2000"})
     await world.cluster.create_topic(world.name, 1)

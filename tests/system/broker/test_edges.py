@@ -1,4 +1,4 @@
-"""Starting against a wrong set-up, and the corners of records, positions and logs."""
+"""Starting with a wrong configuration, and edge cases of records, positions and logs."""
 
 import asyncio
 import logging

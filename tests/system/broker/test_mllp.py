@@ -68,7 +68,7 @@ class TestMllpToTopic(FromListener):
     waived: ClassVar[Mapping[str, str]] = {}
 
     async def test_headers_are_passed_through_unchanged(self, world: World) -> None:
-        """MLLP has none to come; on the topic an output names the record that it was."""
+        """MLLP messages have no headers; on the topic an output names its record."""
         await world.fill(numbered(1))
         transport = await self.started(world)
         (record,) = await self.take(transport, 1)

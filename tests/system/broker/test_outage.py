@@ -1,4 +1,4 @@
-"""The broker dies, hangs and comes back; the transport neither loses nor doubles nor waits for ever."""
+"""The broker dies, hangs and restarts; the transport loses nothing, duplicates nothing and does not hang."""
 
 import asyncio
 from collections.abc import AsyncIterator

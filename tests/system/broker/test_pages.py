@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder with stand-ins for the programs of a Kafka distribution."""
+    """A folder with substitutes for the programs of a Kafka distribution."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in PROGRAMS:

@@ -59,7 +59,7 @@ class TestValues:
     MLLP = CHART / "example-mllp.yaml"
 
     def asked(self, folder: Path, values: Path, given: Tree) -> "subprocess.CompletedProcess[str]":
-        """The result of Helm for an example in which ``said`` replaces values, by their path."""
+        """The result of Helm for an example in which ``given`` replaces values, by their path."""
         tree = yaml.safe_load(values.read_text("utf-8"))
         for name, value in given.items():
             *parents, last = name.split("/")

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: hardened, at one with each other, and with settings that the agent takes."""
+"""The manifests for Kubernetes: hardened, consistent with each other, and with settings that the agent accepts."""
 
 import hashlib
 import os
@@ -197,7 +197,7 @@ def test_only_the_sender_and_the_receiver_are_allowed(path: Path, tmp_path: Path
     ids=lambda part: Path(part).stem,
 )
 def test_check_accepts_its_settings(path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``check`` would name a rule, policy or setting that there is not; the pod's folders are made here."""
+    """``check`` would report a missing rule, policy or setting; the pod's folders are created here."""
     from click.testing import CliRunner  # noqa: PLC0415
 
     from deid_agent.cli import main  # noqa: PLC0415

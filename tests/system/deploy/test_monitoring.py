@@ -1,4 +1,4 @@
-"""Every query of the dashboard and of the alerts asks for metrics and labels that there are."""
+"""Every query of the dashboard and of the alerts names existing metrics and labels."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""deploy/systemd/deid-agent.service: hardened, and at one with what the agent needs."""
+"""deploy/systemd/deid-agent.service: hardened, and consistent with the needs of the agent."""
 
 import re
 import shutil

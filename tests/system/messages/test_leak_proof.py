@@ -1,8 +1,8 @@
-"""No identifier of a named segment or resource survives: proved by a search that knows nothing of our own.
+"""No identifier of a named segment or resource survives: proved by a search that is independent of the product.
 
-Plain splitting, ``json`` and ``expat`` only. A value survives if a leaf of the output still holds it as a whole
-word and the same leaf of the original held it; elsewhere a surrogate wrote it. What may survive is counted by rule in
-``tests/cases/leak-baseline.toml``, without a value; a larger count fails.
+Plain splitting, ``json`` and ``expat`` only. A value survives if a leaf of the output still contains it as a whole
+word and the same leaf of the original contained it; otherwise a surrogate wrote it. Permitted survivors are counted by
+rule in ``tests/cases/leak-baseline.toml``, without a value; a larger count fails.
 """
 
 import base64

@@ -38,7 +38,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def names(got: list[bytes]) -> list[str]:
-    """Which messages those were, in a field that no policy touches."""
+    """The numbers of these messages, from a field that no policy changes."""
     return [data.split(b"|")[2].decode() for data in got]
 
 
@@ -105,7 +105,7 @@ async def test_a_kill_before_the_commit_acknowledges_nothing(tmp_path: Path, rec
 
 
 async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path, receiver: Receiver) -> None:
-    """One message at a time: each is a batch of its own."""
+    """One message at a time: each is a separate batch."""
     dead_letters = {"public_key": str(tmp_path / "dead-letters.key.pub"), "run": 3}
     receiver.verdicts.extend(["AR"] * 9)
     agent = MllpProcess(
@@ -169,7 +169,7 @@ async def test_no_value_of_a_message_is_in_answers_logs_audit_or_dead_letters(
 
 
 def written(folder: Path) -> list[tuple[str, bytes]]:
-    """Every file that there is."""
+    """Every file."""
     return [(str(path), path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
 
 
@@ -189,7 +189,7 @@ async def test_dead_letters_are_listed_opened_and_replayed_to_the_running_agent(
         done = agent.command("dead-letters", "open", *key, found[1], "--out", str(tmp_path / "opened"))
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "opened").read_bytes() == note(1)
-        # Port 0 is found by the agent alone; a replay needs to know it.
+        # Only the agent knows the port that 0 selects; a replay needs it.
         agent.config.write_text(agent.config.read_text().replace('"port" = 0\n"dead', f'"port" = {agent.port}\n"dead'))
         replayed = await asyncio.to_thread(agent.command, "replay", *key, "--all")
         assert replayed.returncode == 0, replayed.stderr

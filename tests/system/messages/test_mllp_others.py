@@ -1,4 +1,4 @@
-"""Programs that this project did not write, at both ends: python-hl7 and hl7apy; and TLS."""
+"""Third-party programs at both ends: python-hl7 and hl7apy; and TLS."""
 
 import asyncio
 import ssl
@@ -83,7 +83,7 @@ async def test_the_asynchronous_client_of_python_hl7_sends_many(tmp_path: Path) 
 
 
 class Taking(AbstractHandler):  # type: ignore[misc]  # untyped
-    """hl7apy's way: one message on each connection, which its server closes then."""
+    """The behaviour of hl7apy: one message per connection, which its server then closes."""
 
     got: list[str]
 
@@ -117,7 +117,7 @@ async def test_a_server_of_hl7apy_receives(taking: tuple[int, list[str]]) -> Non
         await sender.send(message(b"m%d" % number, b"PID|1\r"))
         await until(
             lambda: sender._connection is not None and not sender._connection.usable
-        )  # it hangs up after each answer
+        )  # it closes the connection after each answer
     await sender.close()
     assert [item.split("|")[9] for item in got] == ["m0", "m1", "m2"]
 

@@ -1,4 +1,4 @@
-"""``message`` over messages nobody here wrote: each is published or refused with a reason."""
+"""``message`` over third-party messages: each is published or refused with a reason."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Properties of the surrogates of a whole corpus: every gold span of every note, replaced by the product's own path.
+"""Properties of the surrogates of a whole corpus: every gold span of every note, replaced by the product.
 
 A property that is counted and not forbidden has a bound above the measured figure, which the comment gives.
 """
@@ -54,7 +54,8 @@ AGAIN: dict[str, tuple[float, float]] = {
 """Least share of spans that are found again, by type, and the share that was measured.
 
 Misses are not faults of the surrogates: weekdays become Sat and Sun, months May and March, which are words too; a
-BIOID is known by its letters, which change; a login by the name beside it, from which its surrogate is not made.
+BIOID is known by its letters, which change; a login is found by the name next to it, from which its surrogate is not
+derived.
 """
 
 
@@ -71,7 +72,7 @@ class Gold:
 
 
 class AsFound(Resolver):
-    """Leaves the findings as they are: annotations are disjoint, and neighbours stay two."""
+    """Returns the findings unchanged: annotations are disjoint, and neighbours remain separate."""
 
     def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
         return sorted(spans, key=lambda span: span.start)
@@ -191,7 +192,7 @@ def test_no_two_identifiers_of_the_corpus_become_one() -> None:
 
 
 def test_only_a_few_dates_are_masked() -> None:
-    """Days that no list knows (Year of the Dog, Déardaoin), and days that are none (30th of February)."""
+    """Days that are in no list (Year of the Dog, Déardaoin), and invalid days (30th of February)."""
     masked = [(type_, old) for item in replaced() for type_, old, new in item if "[**" in new]
     dates = sum(type_ is PhiType.DATE for item in replaced() for type_, _, _ in item)
     assert {type_ for type_, _ in masked} <= {PhiType.DATE}
@@ -232,7 +233,7 @@ def new_facts(item: Replaced) -> tuple[Fact, ...]:
 def test_intervals_and_weekdays_are_exact() -> None:
     """Between any two dates of a note that name day, month and year, in every form; read by a parser of the tests.
 
-    Births have a shift of their own: one for the patient, and one for each relative.
+    Births have separate shifts: one for the patient, and one for each relative.
     """
     intervals = weekdays = births = relatives = 0
     for item in replaced():

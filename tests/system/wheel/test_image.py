@@ -1,6 +1,6 @@
 """The Containerfile's own steps, entry point and health check as plain processes: no engine builds images here.
 
-What an engine would add is not tested: the base image, layers, users and mounts of a real container.
+The work of a container engine is not tested: the base image, layers, users and mounts of a real container.
 """
 
 import json
@@ -50,12 +50,12 @@ pytestmark = pytest.mark.wheel
 
 @dataclass(frozen=True)
 class Image:
-    """What the build stage made, below a folder in place of the root."""
+    """The files of the build stage, below a folder instead of the root."""
 
     root: Path
 
     def moved(self, text: str) -> str:
-        """A command with the absolute places of the Containerfile below ``root``."""
+        """A command with the absolute paths of the Containerfile below ``root``."""
         for place in ("/wheels", "/opt/deid-agent", "/build"):
             text = text.replace(place, f"{self.root}{place}")
         return text
@@ -66,7 +66,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    """Every RUN of the build stage, run in the order of the file, over what COPY sends and nothing else."""
+    """Every RUN of the build stage, run in the order of the file, over only the files that COPY sends."""
     root = Path(tempfile.mkdtemp(prefix="deid-image-", dir="/tmp"))
     root.chmod(0o755)
     built = Image(root)
@@ -100,7 +100,7 @@ def test_the_image_contains_only_files_that_serving_needs(image: Image) -> None:
 
 @pytest.fixture
 def world(image: Image) -> Path:
-    """What is mounted: messages and secrets to read, one folder to write, the user's own."""
+    """The mounts: messages and secrets to read, and the user's folder to write."""
     root = image.root / "mounted"
     shutil.rmtree(root, ignore_errors=True)
     (root / "in").mkdir(parents=True)
@@ -163,7 +163,7 @@ def test_it_starts_reports_health_and_stops(image: Image, world: Path) -> None:
 
 
 def until_committed(port: int, count: int) -> None:
-    """Until the agent counts that many records as settled."""
+    """Wait until the agent counts that many committed records."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

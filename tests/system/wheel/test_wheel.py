@@ -1,4 +1,4 @@
-"""The wheel is what people install: rules and models must be inside, and it must work alone."""
+"""The wheel must contain rules and models, and must work without a checkout."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of the pinned dependencies and the wheel: no checkout, nothing that training alone needs."""
+    """An environment of the pinned dependencies and the wheel: no checkout, and no library that only training needs."""
     root = tmp_path_factory.mktemp("env")
     venv.create(root, with_pip=True)
     python = root / "bin" / "python"

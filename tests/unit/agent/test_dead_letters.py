@@ -8,7 +8,7 @@ AT = Coordinates("adt", 0, 17)
 
 
 def see(count: RefusalCounter, dead_letters: str) -> int:
-    """Feed outcomes (x refused, . fine); how many were taken before the limit."""
+    """Feed outcomes (x refused, . fine); the number accepted before the limit."""
     for number, dead_letter in enumerate(dead_letters):
         outcome = Outcome.DEAD_LETTERED if dead_letter == "x" else Outcome.PUBLISHED
         try:
@@ -60,7 +60,7 @@ def test_the_ratio_looks_at_the_window_only() -> None:
 
 
 def test_a_record_that_is_counted_twice_counts_once() -> None:
-    """As a batch is, each time another of its outputs was refused."""
+    """A batch is counted again each time another of its outputs is refused."""
     fine, refused = (FinishedRecord(Record(AT, b""), outcome) for outcome in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
     count = RefusalCounter(DeadLetterLimit(run=3, ratio=0.5, window=4)).with_records([refused, fine])
     for batch in ([fine, fine], [refused, fine], [refused, fine]):

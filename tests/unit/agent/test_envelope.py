@@ -141,7 +141,7 @@ KEPT = (
 
 
 def test_a_stored_sealed_dead_letter_still_opens() -> None:
-    """A dead letter written by this release. A change of the form needs a new name for it."""
+    """A dead letter written by this release. A change of the format needs a new format name."""
     assert str(RecordForm.SEALED) == "sealed-1"
     assert PRIVATE.id == "7958c72e"
     assert unpack_envelope(PRIVATE.open(bytes.fromhex(KEPT), MOST), AT) == RECORD

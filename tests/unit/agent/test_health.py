@@ -84,7 +84,7 @@ def test_a_draining_agent_is_alive_but_not_ready() -> None:
 
 
 def test_a_start_is_alive_and_not_ready_however_long_it_takes() -> None:
-    """Workers load models while nothing beats: a probe must not kill the agent meanwhile."""
+    """Workers load models and no loop beats: a probe must not kill the agent during that time."""
     clock = Clock()
     health = Health(clock, beat_limit_s=10)
     clock.now += 100

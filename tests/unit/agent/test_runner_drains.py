@@ -171,7 +171,7 @@ async def test_a_drain_returns_records_not_started_without_waiting() -> None:
 
 
 class Deaf(MemoryTransport):
-    """Overhears the first cancellation of its start, as a client library may."""
+    """Ignores the first cancellation of its start, as a client library may."""
 
     async def start(self, listener: AssignmentListener) -> None:
         try:
@@ -182,7 +182,7 @@ class Deaf(MemoryTransport):
 
 @virtual
 async def test_a_transport_that_ignores_a_stop_does_not_keep_the_agent_running() -> None:
-    """It would hold its partitions and commit nothing, for ever."""
+    """It would keep its partitions and never commit."""
     bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.transport = Deaf(bench.cluster, finite=False)
     bench.fill(3)

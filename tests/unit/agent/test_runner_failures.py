@@ -105,7 +105,7 @@ async def test_too_many_refusals_stop_the_agent_before_their_commit() -> None:
 
 
 class Picky(MemoryTransport):
-    """Its receiver takes no output of a payload that begins with ``unwanted``."""
+    """Its receiver rejects the output of a payload that begins with ``unwanted``."""
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         for item in batch:
@@ -170,7 +170,7 @@ def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
 def test_only_the_outcomes_of_records_stop_the_agent(feed: str, run: int, ratio: float, batch: int) -> None:
-    """Against a count of the feed itself, for which it makes no difference who refuses and when."""
+    """Compared with a count over the feed itself, which is independent of the refusing side and the moment."""
     finished, why = committed_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
     refused = [kind != "." for kind in feed]
     over = (

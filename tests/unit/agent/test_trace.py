@@ -130,7 +130,7 @@ def test_outputs_and_dead_letters_name_the_span_of_the_agent() -> None:
 
 
 def test_a_record_without_a_trace_gets_none() -> None:
-    """And one with a worker's word alone does not either: the agent looks itself."""
+    """A trace that only a worker reports is not used: the agent reads the headers itself."""
     for given in ((), (("traceparent", b"Okonkwo"),), (("traceparent", GOOD), ("TraceParent", GOOD))):
         record = Record(AT, b"x", headers=given)
         output = finish_record(record, Completed(Processed(b"y", None, given)), MARKS).output

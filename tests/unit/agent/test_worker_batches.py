@@ -1,4 +1,4 @@
-"""Jobs that a worker process takes together, and how jobs are distributed over the workers."""
+"""Batches of jobs in a worker process, and the distribution of jobs over the workers."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_a_record_refused_in_a_group_is_refused_alone(tmp_path: Path) -> N
 
 
 async def test_the_records_of_a_crashed_group_are_retried_one_by_one(tmp_path: Path) -> None:
-    """The other records at a worker that dies are processed at their first attempt; the guilty one becomes poison."""
+    """The other records at a worker that dies are processed at their first attempt; the cause becomes poison."""
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
     payloads = [b"a", b"die", *(b"%d" % n for n in range(20))]
     async with serving(executor := pool(Grouped(log), 1, telemetry, attempts=2)):
@@ -56,7 +56,7 @@ async def test_the_records_of_a_crashed_group_are_retried_one_by_one(tmp_path: P
 
 
 async def test_a_record_that_kills_every_worker_it_meets_poisons_no_other(tmp_path: Path) -> None:
-    """Again and again, at any place of a group, with one attempt only."""
+    """Repeatedly, at any position of a group, with only one attempt."""
     results, log = Results(), tmp_path / "log"
     payloads = [b"die" if n in {3, 17, 18} else b"%d" % n for n in range(40)]
     async with serving(executor := pool(Grouped(log), 2, attempts=1)):
@@ -69,7 +69,7 @@ async def test_a_record_that_kills_every_worker_it_meets_poisons_no_other(tmp_pa
 
 
 async def test_a_record_that_killed_its_worker_runs_alone(tmp_path: Path) -> None:
-    """Nothing that came meanwhile is put beside it."""
+    """No record that arrived in the meantime joins it."""
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), attempts=2)):
         executor.submit(record(0, b"die"), results)
@@ -105,7 +105,7 @@ async def test_a_transient_crash_of_a_group_costs_no_record_an_attempt(tmp_path:
 
 
 async def test_a_record_that_hangs_delays_its_group_briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not until its deadline: all others are done before that, and it alone is poison."""
+    """Not until its deadline: all others are processed before that, and only it is poison."""
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 0.8)
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), 2, telemetry, deadline_s=5.0, attempts=1)):
@@ -189,7 +189,7 @@ async def test_a_record_goes_to_the_least_loaded_worker(loads: list[int], record
 
 
 async def test_no_record_joins_one_that_runs_alone(tmp_path: Path) -> None:
-    """Neither behind it at its worker, nor is it put behind others at a worker that is busy."""
+    """No record queues behind it, and it does not queue behind others at a busy worker."""
     results, log = Results(), tmp_path / "log"
     async with asyncio.timeout(PATIENCE_S), serving(executor := pool(Grouped(log), 2, attempts=1)):
         for offset in range(100):  # until both workers process batches

@@ -1,4 +1,4 @@
-"""The inside of a worker: it outlives neither its parent nor its limit, and signals are not its business."""
+"""The worker process: it ends with its parent and at its limit, and ignores signals."""
 
 import multiprocessing
 import os
@@ -81,7 +81,7 @@ def test_a_truncated_frame_ends_it_silently(pair: Pair, capfd: pytest.CaptureFix
 
 
 def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
-    """So that whoever is left without an answer knows that none of it can be blamed."""
+    """The parent then knows which records cannot be responsible for a crash."""
     with worker(Grouped(tmp_path / "log"), 16) as (ours, process):
         ours.sendall(
             b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate([b"a", b"b", b"c"], 1))
@@ -95,7 +95,7 @@ def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
 
 
 def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
-    """A larger job goes alone, unannounced, and one that can be blamed."""
+    """A larger job and a suspect job run alone, without an announcement."""
     large = b"x" * (1 << 15)
     numbers: list[int] = []
     with worker(Grouped(tmp_path / "log"), 16) as (ours, _):

@@ -53,7 +53,7 @@ def test_a_filter_selects_matching_entries(folder: Path, choice: EntryFilter, of
 
 def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     items = list(read_entries(folder))
-    # What fhir.resources takes, and writes as it stands.
+    # fhir.resources accepts the events and writes them unchanged.
     events = [json.loads(AuditEvent.model_validate(audit_event(item)).model_dump_json()) for item in items]
     assert [event["id"] for event in events] == [item["chain"] for item in items]
     assert [event["outcome"]["code"]["code"] for event in events] == ["success", "success", "error", "success"]

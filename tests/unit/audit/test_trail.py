@@ -1,4 +1,4 @@
-"""The trail as it is written: entries, checkpoints, segments, appends at once."""
+"""Writing the trail: entries, checkpoints, segments, concurrent appends."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ async def test_unsigned_entries_are_signed_after_the_interval(tmp_path: Path) ->
     log = trail(tmp_path / "audit", TrailSettings(checkpoint_s=0.02), clock=Clock())
     await log.append([entry(0)])
     async with asyncio.timeout(20):
-        while kinds(tmp_path / "audit") != "scec":  # noqa: ASYNC110 - the disk tells nobody
+        while kinds(tmp_path / "audit") != "scec":  # noqa: ASYNC110 - the disk sends no notification
             await asyncio.sleep(0.005)
     await log.close()
     assert kinds(tmp_path / "audit") == "scec"

@@ -136,7 +136,7 @@ while True:
 
 
 def run(program: str, folder: Path) -> str:
-    """A program in a process of its own; what it printed."""
+    """The output of a program in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -198,7 +198,7 @@ async def test_a_trail_is_sound_after_a_disk_was_full_and_has_room_again(
 
 
 async def test_a_system_limit_stops_the_agent_and_the_next_start_repairs_the_trail(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE in a process of its own: the kernel itself cuts a line in two."""
+    """RLIMIT_FSIZE in a separate process: the kernel itself cuts a line in two."""
     folder = tmp_path / "audit"
     *answered, why = run(LIMITED, folder).splitlines()
     assert "cannot be written: File too large; nothing was committed" in why

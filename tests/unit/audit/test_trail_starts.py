@@ -98,7 +98,7 @@ def cut_under_a_forged_head(folder: Path) -> None:
 
 
 def cut_to_its_first_checkpoint(folder: Path) -> None:
-    """No entry is left that would need a head: now that of the segment before has to fit."""
+    """No entry remains that needs a head; the head of the previous segment must match."""
     path = folder / "00000002.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     forged_head(folder)
@@ -112,7 +112,7 @@ def cut_to_a_head_of_another_key(folder: Path) -> None:
 
 
 def rewritten_under_a_forged_head(folder: Path) -> None:
-    """Every outcome behind the first checkpoint, with all chain values; the checkpoints are left out."""
+    """Every outcome after the first checkpoint, with all chain values, without the checkpoints."""
     path = folder / "00000002.jsonl"
     kept, rest = (found := path.read_bytes().splitlines(keepends=True))[:2], found[2:]
     chain = kept[-1][-67:-3]
@@ -126,14 +126,14 @@ def rewritten_under_a_forged_head(folder: Path) -> None:
 
 
 def head_of_the_segment_before(folder: Path) -> None:
-    """Truly signed: that of an agent which died once it had begun the second segment, without its entries."""
+    """A valid signature: of an agent that crashed after it began the second segment, without its entries."""
     lines = (folder / "00000001.jsonl").read_bytes().splitlines()
     place = ChainPosition(len(lines), lines[-1][-66:-2])
     (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, place, 1)) + b"}\n")
 
 
 def added(folder: Path) -> None:
-    """A segment without an entry, as a crash leaves it, but it follows from nothing."""
+    """A segment without an entry, as after a crash, but with no predecessor."""
     first, _ = (folder / "00000002.jsonl").read_bytes().split(b"\n", 1)
     (folder / "00000003.jsonl").write_bytes(first.replace(b'"lines":', b'"lines":9') + b"\n")
 
@@ -174,7 +174,7 @@ async def test_a_trail_that_does_not_verify_is_not_continued(
 async def test_a_head_written_during_verification_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check beside a running agent: between the head and the segments it began another one."""
+    """A check during a run: the agent begins a segment after the check has read the head."""
     folder = tmp_path / "audit"
     await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 12, 2)], SMALL)
     newest = (folder / "head.json").read_bytes()

@@ -63,7 +63,7 @@ async def test_the_first_segments_alone_end_before_the_head(tmp_path: Path) -> N
 
 
 async def test_lines_that_chain_but_are_not_entries_are_reported(tmp_path: Path) -> None:
-    """What somebody with the chain, but no idea of the form, would add behind the last checkpoint."""
+    """Lines that a forger who knows the chain, but not the format, adds after the last checkpoint."""
     from deid_agent.audit.storage import chain_value, line_end  # noqa: PLC0415
 
     folder = tmp_path / "audit"

@@ -1,4 +1,4 @@
-"""``letters`` and ``replay`` over folders: what they print, what they refuse, and the limit that stops the agent."""
+"""``dead-letters`` and ``replay`` over folders: output, refused calls, and the limit that stops the agent."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ LARGE = GOOD + b"NTE|1||" + b"word " * 100 + b"\r"
 
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of its own, and the root logger given back, which ``run`` takes over."""
+    """A new folder, and the root logger restored, which ``run`` takes over."""
     monkeypatch.chdir(tmp_path)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -60,7 +60,7 @@ def run(**agent: int) -> Result:
 
 @pytest.fixture
 def refused() -> None:
-    """Two letters: a message that is too large, and one that is none."""
+    """Two dead letters: a message that is too large, and input that is not a message."""
     Path("in").mkdir()
     Path("in", "Okonkwo.hl7").write_bytes(LARGE)
     Path("in", "b.hl7").write_bytes(b'{"Okonkwo')

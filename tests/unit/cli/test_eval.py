@@ -12,7 +12,7 @@ CASES = Path(__file__).resolve().parents[2] / "cases" / "corpora"
 NOTES = CASES.parent / "notes"
 GOLD = CASES / "notes.jsonl"
 RULES = ("--system", "rules")
-"""What they find can be counted by hand, and no training changes it."""
+"""Their findings can be counted by hand, and no training changes them."""
 MARKUP = """\
 @@PATIENT id={id}
 {{"name": {{"given": ["Zed"], "family": "Zyblorq"}}}}

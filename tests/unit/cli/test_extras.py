@@ -1,4 +1,4 @@
-"""What training alone needs stays out of serving, and its absence is told; NOTICE names whose data is shipped."""
+"""Serving does not import the training libraries, and their absence is reported; NOTICE names the data sources."""
 
 import json
 import re

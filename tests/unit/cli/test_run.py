@@ -1,4 +1,4 @@
-"""``run`` and ``check`` on folders: exit codes, what is named where, and ``check`` against ``run``."""
+"""``run`` and ``check`` on folders: exit codes, the output of each, and agreement of ``check`` with ``run``."""
 
 import json
 import logging
@@ -199,7 +199,7 @@ def test_the_demonstration_key_is_refused_in_a_file_and_the_environment(
 
 
 def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a record that was refused; the same trail goes on under the next key."""
+    """Also for a refused record; the same trail continues under the next key."""
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     file = settings(tmp_path)
     secrets = [KEY, OTHER_KEY]

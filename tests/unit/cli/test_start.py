@@ -1,4 +1,4 @@
-"""Commands import only what they need; the lines of ``--help``, renamed commands, ^C and shell completion."""
+"""Commands import only the modules they need; the lines of ``--help``, renamed commands, ^C and shell completion."""
 
 import json
 import os

@@ -16,7 +16,7 @@ from deid_agent.surrogate.lists import load_lists
 
 NOTE = "Seen 03/04/2019 for cough. MRN: 4471902. Call 740-555-0183."
 RULES = ("--jsonl", "--system", "rules")
-"""The system that finds a bare strange name only where something says that it is one: a model may guess it."""
+"""A system that finds an unknown name only with a cue; a model might guess it without one."""
 
 
 def text(*args: str, stdin: str | bytes = "") -> Result:

@@ -1,4 +1,4 @@
-"""``deid-agent train``: the same bytes, dev left alone, errors that say what to do."""
+"""``deid-agent train``: reproducible bytes, no training on dev, errors that name the remedy."""
 
 import json
 from dataclasses import replace

@@ -66,7 +66,7 @@ def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [0, 31, 64, 99])
 def test_every_byte_counts(tmp_path: Path, at: int) -> None:
-    """Cut or edited, a key is another one, and its id says so: in a long file beyond what BLAKE2b takes as key, too."""
+    """A truncated or edited key is another key with another id, also if the file is longer than a BLAKE2b key."""
     whole = random.Random(4).randbytes(100)
     edited = bytearray(whole)
     edited[at] ^= 1

@@ -1,4 +1,4 @@
-"""Settings of MLLP: what goes together, and what is told where it does not."""
+"""Settings of MLLP: valid combinations, and the errors for invalid ones."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_settings_reach_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_slow_receiver_is_not_a_configuration_error(tmp_path: Path) -> None:
-    """A batch may wait for each of its messages as long as the receiver may take: the agent must not stop for that."""
+    """A batch may wait the receiver's full time limit for each of its messages; this must not stop the agent."""
     settings = load(tmp_path, f'transport = "mllp"\n{MLLP}{OUT}ack_timeout_s = 100\n')
     limits = wire._runner_settings(settings)
     assert limits.commit_timeout_s >= settings.agent.batch * 100

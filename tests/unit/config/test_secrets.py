@@ -1,4 +1,4 @@
-"""Passwords from files: what is read, what is refused, and that nobody sees them."""
+"""Passwords from files: accepted and refused content, and no password in any output."""
 
 import os
 from pathlib import Path

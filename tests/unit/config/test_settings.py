@@ -82,7 +82,7 @@ def test_a_wrong_setting_is_named(file: Path, text: str, expected: str) -> None:
 @pytest.mark.parametrize("table", ["", "plain = false\n", 'plain = true\npublic_key = "k.pub"\n', "ratio = 0.1\n"])
 @pytest.mark.parametrize("transport", ["directory", "kafka"])
 def test_the_storage_of_dead_letters_must_be_configured(file: Path, table: str, transport: str) -> None:
-    """PHI in the clear is somebody's decision, not a default; both would be none."""
+    """Unsealed PHI must be an explicit decision and not a default; both settings together are ambiguous."""
     text = MINIMAL.replace("plain = true\n", table).replace('"directory"', f'"{transport}"', 1)
     file.write_text(text + '[kafka]\nbootstrap_servers = "b:1"\n[kafka.routes]\na = "b"\n')
     with pytest.raises(ConfigurationError, match="deid-agent dead-letters keygen") as caught:

@@ -78,7 +78,7 @@ ACTS = ("api/playground", "api/replay", "api/report", "api/logout")
 
 
 async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Path) -> None:
-    """Every other server of the host gets the cookie; the value that the pages keep for their origin it does not."""
+    """Every server of the host receives the cookie, but not the page key, which browsers keep per origin."""
     report = tmp_path / "report.html"
     report.write_text(f"<p>{CANARY}</p>")
     async with world(plain, AccessSettings(TOKEN, write=True), report=report) as console:
@@ -178,7 +178,7 @@ async def refused(console: World, method: str, headers: dict[str, str]) -> str:
 
 
 async def test_a_form_of_another_origin_is_refused(opened: World) -> None:
-    """A form sends no header of its own, and none of the types that it sends is JSON."""
+    """A form can neither add a header nor send JSON."""
     url = f"{opened.base}/console/api/playground"
     plain = {"Content-Type": "text/plain"}
     for headers in (plain | ACT, {"Content-Type": "application/json"}):

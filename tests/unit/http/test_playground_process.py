@@ -67,7 +67,7 @@ def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> No
 
 @pytest.mark.parametrize("name", ["01-adt-a01.hl7", "02-oru-discharge.hl7", "04-document-reference.json"])
 def test_a_message_is_returned_complete(process: Process, name: str) -> None:
-    """As a text field gives it: each line end a line feed."""
+    """As a text field submits it: each line end is a line feed."""
     raw = (SAMPLES / name).read_bytes().decode()
     reply = tried(process, raw.replace("\r", "\n"))
     assert reply["kind"] == "message"
@@ -86,7 +86,7 @@ def test_findings_of_another_model_are_labelled_as_model_findings() -> None:
 
 
 def test_every_source_of_findings_has_a_kind() -> None:
-    """All but the sources of marks that people or other systems made."""
+    """All sources except annotations by people and findings of other systems."""
     assert set(playground._KINDS) == set(SourceKind) - {SourceKind.ANNOTATION, SourceKind.FOREIGN}
 
 
@@ -139,7 +139,7 @@ async def test_a_text_that_hangs_is_ended_and_the_next_one_is_processed(
 async def test_the_loop_stays_free_and_a_second_text_is_refused_as_busy(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=1.0)) as console:
         first = asyncio.create_task(console.post("api/playground", {"text": "hang"}))
-        while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - nobody tells
+        while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(0)
         status, reply = await console.post("api/playground", {"text": "fine"})
         assert (status, reply["error"]) == (503, "busy")
@@ -185,7 +185,7 @@ async def test_no_tried_text_is_logged_or_stored(plain: Path, caplog: pytest.Log
 
 
 async def test_the_playground_reveals_no_surrogate_of_the_feed(plain: Path) -> None:
-    """With the agent's key whoever types a name in would read its surrogate, and could confirm a guess."""
+    """With the agent's key a user could enter a name, read its surrogate and confirm a guess."""
     async with world(plain) as console:
         settings = load_settings(plain)
         made = [console_sources(settings.http, console.agent, console.telemetry, None).playground for _ in range(2)]
@@ -196,7 +196,7 @@ async def test_the_playground_reveals_no_surrogate_of_the_feed(plain: Path) -> N
 async def test_an_unused_process_ends(plain: Path) -> None:
     process = PlaygroundProcess(hangs, idle_s=0.01)
     process.start()
-    while process.running:  # noqa: ASYNC110 - nobody tells
+    while process.running:  # noqa: ASYNC110 - there is no notification
         await asyncio.sleep(0)
     with pytest.raises(BusyError):
         await process.process_text(b"x", b"auto")

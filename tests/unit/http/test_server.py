@@ -120,7 +120,7 @@ async def test_no_input_is_echoed_and_no_version_is_revealed(
 
 
 async def test_many_unfinished_requests_do_not_block_a_probe() -> None:
-    """More connections than there is room for, each with half a request; the loop turns as before."""
+    """More connections than the limit, each with half a request; the loop stays free."""
     world = World(ServerLimits(lifetime_s=600))
     await world.server.start()
     loop, gaps, ended = asyncio.get_running_loop(), [0.0], asyncio.Event()

@@ -1,4 +1,4 @@
-"""Characters: their features, the windows of a text, and what is trained on."""
+"""Characters: their features, the windows of a text, and the training examples."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The chain as arrays says what the training library's own tagger says."""
+"""The chain on arrays gives the results of the training library's tagger."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def examples(seed: int, count: int) -> list[tuple[list[Ints], list[str]]]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crf, Path]:
-    """A chain, and the library's own file of the same training."""
+    """A chain, and the library's file of the same training."""
     path = tmp_path_factory.mktemp("chain") / "library"
     settings = CrfSettings(l1=0.05, l2=0.01, iterations=40, least=1)
     trainer = pycrfsuite.Trainer(verbose=False, algorithm="lbfgs")

@@ -1,4 +1,4 @@
-"""Models on disk: what goes in comes out, and nothing is opened that does not match its manifest describes."""
+"""Models on disk: a saved model loads unchanged, and a file that does not match its manifest is not opened."""
 
 import hashlib
 import io
@@ -62,7 +62,7 @@ def test_arrays_that_differ_from_the_manifest_are_not_opened(
 
 
 def described(folder: Path, **changes: object) -> None:
-    """The manifest with other values, its digest that of the arrays."""
+    """The manifest with other values and the digest of the arrays."""
     path = folder / "small.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
 

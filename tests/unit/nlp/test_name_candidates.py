@@ -1,4 +1,4 @@
-"""Candidates of names: what proposes one, where it begins and ends."""
+"""Candidates of names: their sources and their boundaries."""
 
 from pathlib import Path
 

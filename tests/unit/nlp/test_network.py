@@ -1,4 +1,4 @@
-"""The network on arrays: as the formulas say, whatever is read beside, and the same as where it was trained."""
+"""The network on arrays matches its formulas and the training framework, for single texts and batches."""
 
 from dataclasses import replace
 

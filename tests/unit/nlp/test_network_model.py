@@ -1,4 +1,4 @@
-"""Networks on disk: what goes in comes out, and nothing is opened that does not match its manifest describes."""
+"""Networks on disk: a saved network loads unchanged, and a file that does not match its manifest is not opened."""
 
 import json
 from collections.abc import Callable

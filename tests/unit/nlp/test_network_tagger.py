@@ -1,4 +1,4 @@
-"""The network as a model of a tagger: alone, and as a second voice."""
+"""The network as a model of a tagger: alone, and averaged with another model."""
 
 import numpy as np
 import pytest

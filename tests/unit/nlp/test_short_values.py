@@ -1,4 +1,4 @@
-"""What is a short value, and when a doubt about one has a witness."""
+"""Short values, and the lists that decide low-confidence ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Machines as arrays: the same decisions as the library's, from files whose digest is checked."""
+"""SVMs on arrays: the same decisions as the library's, from files with a checked digest."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Features: templates over columns as numbers."""
+"""Templates turn features into numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from deid_agent.rules.dictionaries import Dictionaries
 
 @dataclass
 class Made:
-    """Columns as a test wants them."""
+    """Features chosen by a test."""
 
     columns: dict[str, Sequence[str] | IndexedFeature] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""The shipped token model: what it finds in made notes, and what any text may expect of it."""
+"""The shipped token model: its findings in invented notes, and its guarantees for any text."""
 
 from pathlib import Path
 
@@ -68,13 +68,13 @@ def test_spans_lie_inside_any_text(text: str, model: TokenCrf) -> None:
 
 
 def test_a_text_of_a_million_characters_is_read(model: TokenCrf) -> None:
-    """One word, and many: memory and time stay in proportion, since a chain is cut into pieces."""
+    """One word and many: memory and time are linear, because a chain is cut into pieces."""
     for text in ("x" * 1_000_000, "ab " * 100_000):
         assert all(span.end <= len(text) for span in model.propose(Document(text), ()))
 
 
 def test_a_batch_of_documents_gives_the_results_of_single_documents(model: TokenCrf) -> None:
-    """No document sees another, however short: between them stand edges, and long ones make batches."""
+    """Documents of a batch do not affect each other: edges separate them, and long ones make batches."""
     texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
     asked = [(Document(text), ()) for text in texts]
     assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]

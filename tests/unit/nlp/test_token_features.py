@@ -1,4 +1,4 @@
-"""Columns of tokens in their two forms."""
+"""Features of tokens in their two forms."""
 
 from pathlib import Path
 

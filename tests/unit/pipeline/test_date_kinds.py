@@ -1,4 +1,4 @@
-"""The kinds of dates in messages and notes: what is known as a birth, and how technical times are written."""
+"""The kinds of dates in messages and notes: known dates of birth, and the form of technical times."""
 
 import re
 from datetime import date, datetime

@@ -1,4 +1,4 @@
-"""Under safe-harbor ids join within one record and never beyond it (docs/decisions/0006)."""
+"""Under safe-harbor, ids join only within one record (docs/decisions/0006)."""
 
 import json
 import re

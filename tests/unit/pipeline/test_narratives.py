@@ -1,4 +1,4 @@
-"""The texts of one message: read together, and dated in one order of day and month."""
+"""The texts of one message share one order of day and month."""
 
 from datetime import date, datetime
 

@@ -1,4 +1,4 @@
-"""A generalized year is seen from the message's own time."""
+"""Replacement of dates and names; a generalized year depends on the time of the message."""
 
 from datetime import date, timedelta
 from pathlib import Path

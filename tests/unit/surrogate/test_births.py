@@ -1,4 +1,4 @@
-"""Dates of birth: found by label or by value, moved by an offset of their own, in every written form alike."""
+"""Dates of birth: found by label or by value, and shifted by a separate offset, equally in every form."""
 
 from dataclasses import replace as change
 from datetime import date, timedelta

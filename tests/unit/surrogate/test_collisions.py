@@ -15,7 +15,7 @@ def test_no_two_identifiers_of_a_format_share_a_surrogate(form: Format) -> None:
 
 
 def test_the_samples_of_a_format_are_distinct() -> None:
-    """Distinct originals: else two that meet would be one."""
+    """Distinct originals: otherwise an equal surrogate would not be a collision."""
     for form in FORMATS:
         made = list(form.originals(1_000))
         assert len(set(made)) == len(made) == 1_000, form.name

@@ -62,7 +62,7 @@ def test_gender_and_origin_are_kept() -> None:
 
 
 def test_a_frequent_american_name_does_not_reveal_its_origin() -> None:
-    """A Vietnamese surrogate would stand for Nguyen in four of ten cases."""
+    """Four of ten Vietnamese surrogates would come from Nguyen."""
     assert {LISTS.origin_of["family", name] for name in ("nguyen", "garcia", "hernandez", "smith")} == {"en"}
 
 

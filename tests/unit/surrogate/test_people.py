@@ -1,4 +1,4 @@
-"""One person, one surrogate: whom a written name names."""
+"""One person, one surrogate: the person of a written name."""
 
 import pytest
 from support.surrogates import replace, surrogates

@@ -150,7 +150,7 @@ def test_counters_of_codes_start_at_zero() -> None:
 
 
 def test_gauges_of_a_partition_are_removed_with_it() -> None:
-    """The last value of a partition that has another owner would alarm for ever."""
+    """The last value of a partition that has another owner would alert forever."""
     telemetry = Telemetry()
     for number in (0, 1):
         telemetry.emit(events.Gauged("adt", number, inflight=3, lag=9))

@@ -1,4 +1,4 @@
-"""The filter of names learns of made notes, and finds what it learned; the same notes give the same filter."""
+"""The filter of names learns from invented notes and finds their names; training is reproducible."""
 
 from pathlib import Path
 

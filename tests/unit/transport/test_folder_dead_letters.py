@@ -134,7 +134,7 @@ async def test_attempts_accumulate_and_the_first_position_is_kept(folder: Folder
         assert isinstance(last, FoundDeadLetter)
         assert (last.head.first, last.head.attempts) == (Coordinates("files", 0, 0), attempts)
     assert [found.replayed for found in await folder.state() if isinstance(found, FoundDeadLetter)] == [1, 1, 0]
-    # Put back again, all three are records of their own.
+    # Replayed again, all three are separate records.
     assert (await folder.replay(Work(again=True))).done == [0, 1, 2]
     assert len(await folder.run(fixed=True)) == 3
 

@@ -1,4 +1,4 @@
-"""The folder transport that watches: files that are complete, that change, that are no files."""
+"""The folder transport that watches: complete files, files that change, and entries that are not files."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Calls that are cut off end, also those that overhear it."""
+"""Cancelled calls end, even if they ignore the first cancellation."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from deid_agent.transport.kafka.client import cancel_and_wait, run_briefly, run_
 
 
 async def deaf(times: int) -> str:
-    """Overhears so many cancellations, as aiokafka does one that meets the end of a client."""
+    """Ignores so many cancellations, as aiokafka ignores one during the end of a client."""
     forever = asyncio.Event()
     while times:
         try:

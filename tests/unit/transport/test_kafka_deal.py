@@ -86,7 +86,7 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
 
 
 def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., KafkaTransport]) -> None:
-    """It would take the place of its heir, fence it, and set the consumer back."""
+    """It would replace and fence its successor, and move the consumer back."""
     slow, successor = Writer(takes_s=0.4, position=50), Writer()
     transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), successor)
 
@@ -95,7 +95,7 @@ def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., 
         await transport._assigned([A, B])
         assert slow.cancelled
         with pytest.raises(TransientError):
-            await transport.poll(1)  # has the group deal out anew
+            await transport.poll(1)  # triggers a rebalance
         await transport._revoked([A, B])
         await transport._assigned([A, B])
         await asyncio.sleep(1.0)
@@ -106,7 +106,7 @@ def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., 
 
 
 def test_lag_is_known_before_the_first_commit(deal: Callable[..., KafkaTransport]) -> None:
-    """Else a new group whose transactions never go through looks well for ever."""
+    """Otherwise a new group whose transactions never succeed would always look healthy."""
     transport = deal(Writer(position=None))
 
     @virtual

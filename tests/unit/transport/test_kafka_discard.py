@@ -1,4 +1,4 @@
-"""A producer that is thrown away while its broker takes nothing more."""
+"""A producer is discarded while its broker accepts no more bytes."""
 
 import asyncio
 import struct
@@ -13,7 +13,7 @@ SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"
 
 
 async def test_unsent_bytes_for_a_dead_broker_are_dropped() -> None:
-    """To close the connection would send it first, until TCP gives up; no deadline above would cut that off."""
+    """Closing the connection would first send the buffer until TCP gives up; no deadline would end that."""
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (length,) = struct.unpack(">i", await reader.readexactly(4))

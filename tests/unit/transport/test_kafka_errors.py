@@ -1,4 +1,4 @@
-"""Every error of the client library has a meaning for the agent, and its text goes no further."""
+"""Every error of the client library maps to an error of the agent, and its text is not passed on."""
 
 import inspect
 

@@ -103,12 +103,12 @@ def test_defaults_are_exactly_once_and_accept_plain_names() -> None:
 
 
 def test_the_transactional_id_is_stable_and_distinct_per_partition() -> None:
-    """Another id after an upgrade would fence nobody: a member of the old version could still write."""
+    """Another id after an upgrade would not fence a member of the old version, which could still write."""
     assert settings().transactional_id("adt", 3) == "deid-g-/adt/3"
 
 
 def test_no_two_groups_share_a_transactional_id() -> None:
-    """Each would fence the other for ever."""
+    """They would fence each other repeatedly."""
     ids = [
         settings(group_id="deid", routes={"test-adt": "out"}).transactional_id("test-adt", 0),
         settings(group_id="deid-test", routes={"adt": "out"}).transactional_id("adt", 0),

@@ -71,7 +71,7 @@ async def test_invalid_mllp_ends_the_connection_without_an_answer(
 
 
 async def test_a_message_sent_slowly_in_pieces_times_out(start: Start) -> None:
-    """A byte now and then does not keep a place."""
+    """An occasional byte does not keep a slot."""
     agent = await start(changed(read_timeout_s=0.2))
     peer = await agent.peer()
     begin = asyncio.get_running_loop().time()

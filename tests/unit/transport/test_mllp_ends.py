@@ -29,7 +29,7 @@ async def test_a_client_that_closed_its_sending_side_is_answered(start: Start, s
 
 
 async def test_a_sender_that_closed_is_not_waited_for(start: Start, sink: ScriptedSink) -> None:
-    """Most that end their half have gone altogether, and send again over another connection."""
+    """Most clients that close their sending side are gone, and send again over another connection."""
     agent = await start()
     sink.error = TransientError("away")
     peer = await agent.peer()

@@ -1,4 +1,4 @@
-"""Blocks of MLLP: whatever the cuts, the same messages; whatever the bytes, no more memory than allowed."""
+"""MLLP blocks: any chunking gives the same messages, and no input exceeds the memory limit."""
 
 from itertools import pairwise
 

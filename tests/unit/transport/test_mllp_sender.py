@@ -123,7 +123,7 @@ async def test_no_answer_is_an_acceptance_if_the_message_requests_none(receiver:
 
 
 async def test_no_answer_is_not_an_acceptance_if_nothing_was_sent() -> None:
-    """The receiver takes the connection and reads nothing: most of the message has not left this process."""
+    """The receiver accepts the connection and reads nothing: most of the message is still in this process."""
     connected: list[asyncio.StreamWriter] = []
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,7 +151,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_another_message_of_the_sam
 
 
 async def test_a_message_waits_for_earlier_messages_at_most_one_timeout(receiver: Receiver) -> None:
-    """Its own sender waits for an answer; many others before it would make that minutes."""
+    """Its sender waits for an answer; many earlier messages would add up to minutes."""
     receiver.verdicts.extend([""] * 9)
     sender = Sender(settings(receiver, connect_timeout_s=0.1, ack_timeout_s=0.2), None)
     async with asyncio.timeout(5):
