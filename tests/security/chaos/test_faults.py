@@ -113,7 +113,7 @@ async def test_messages_that_kill_their_worker_are_retried_and_then_refused(worl
     assert telemetry.registry.value(RESTARTS) == 2 * len(bad)
 
 
-async def test_only_messages_that_kill_or_block_their_group_are_refused(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_only_messages_that_kill_or_block_their_batch_are_refused(world: KafkaWorld, tmp_path: Path) -> None:
     """Small messages are batched: the others of such a batch are processed as if the faulty one were absent."""
     dies, hangs = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)], (1, 20)
     await fill(world, {**dict.fromkeys(dies, b"die"), hangs: b"hang"})

@@ -29,7 +29,7 @@ async def test_small_records_form_one_batch(tmp_path: Path) -> None:
     assert 8 <= max(map(len, groups)) <= 16
 
 
-async def test_a_record_refused_in_a_group_is_refused_alone(tmp_path: Path) -> None:
+async def test_a_record_refused_in_a_batch_is_refused_alone(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log))):
         for offset, payload in enumerate([b"raise Okonkwo", b"fine"]):
@@ -40,7 +40,7 @@ async def test_a_record_refused_in_a_group_is_refused_alone(tmp_path: Path) -> N
     assert isinstance(done[1].result, Processed)
 
 
-async def test_the_records_of_a_crashed_group_are_retried_one_by_one(tmp_path: Path) -> None:
+async def test_the_records_of_a_crashed_batch_are_retried_one_by_one(tmp_path: Path) -> None:
     """The other records at a worker that dies are processed at their first attempt; the cause becomes poison."""
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
     payloads = [b"a", b"die", *(b"%d" % n for n in range(20))]
@@ -81,7 +81,7 @@ async def test_a_record_that_killed_its_worker_runs_alone(tmp_path: Path) -> Non
     assert log.read_bytes().splitlines() == [b"die", b"die", b"a|b"]
 
 
-async def test_the_records_of_a_failed_group_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_records_of_a_failed_batch_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 2 * PATIENCE_S)
     results = Results()
     async with (
@@ -94,7 +94,7 @@ async def test_the_records_of_a_failed_group_do_not_wait(tmp_path: Path, monkeyp
             await asyncio.sleep(0)
 
 
-async def test_a_transient_crash_of_a_group_costs_no_record_an_attempt(tmp_path: Path) -> None:
+async def test_a_transient_crash_of_a_batch_costs_no_record_an_attempt(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), attempts=1)):
         for offset, payload in enumerate([b"once", b"b", b"c"]):
@@ -104,7 +104,7 @@ async def test_a_transient_crash_of_a_group_costs_no_record_an_attempt(tmp_path:
     assert log.read_bytes().splitlines()[:3] == [b"once|b", b"once", b"b"]
 
 
-async def test_a_record_that_hangs_delays_its_group_briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_hangs_delays_its_batch_briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not until its deadline: all others are processed before that, and only it is poison."""
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 0.8)
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
@@ -123,7 +123,7 @@ async def test_a_record_that_hangs_delays_its_group_briefly(tmp_path: Path, monk
     assert telemetry.registry.value(RESTARTS) == 2
 
 
-async def test_a_single_worker_continues_after_a_group_that_hangs(tmp_path: Path) -> None:
+async def test_a_single_worker_continues_after_a_batch_that_hangs(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), deadline_s=0.4, attempts=2)):
         for offset, payload in enumerate([b"a", b"hang", b"b", b"c"]):
@@ -134,7 +134,7 @@ async def test_a_single_worker_continues_after_a_group_that_hangs(tmp_path: Path
     assert log.read_bytes().splitlines()[:4] == [b"a|hang", b"a", b"hang", b"hang"]
 
 
-async def test_a_slow_group_is_processed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_batch_is_processed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is always slow gets more time; the jobs of its batch do not go to other workers."""
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 0.1)
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"

@@ -49,14 +49,14 @@ def read(sock: socket.socket) -> Frame:
     return unpack_frame(sock.recv(size, socket.MSG_WAITALL))
 
 
-def test_it_ends_when_its_parent_closes(pair: Pair) -> None:
+def test_a_worker_ends_when_its_parent_closes(pair: Pair) -> None:
     ours, process = pair
     ours.close()
     process.join(PATIENCE_S)
     assert process.exitcode == 0
 
 
-def test_it_ignores_the_signals_of_its_group(pair: Pair) -> None:
+def test_a_worker_ignores_the_signals_of_its_process_group(pair: Pair) -> None:
     ours, process = pair
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
@@ -80,7 +80,7 @@ def test_a_truncated_frame_ends_it_silently(pair: Pair, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
-def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
+def test_a_batch_is_announced_before_it_begins(tmp_path: Path) -> None:
     """The parent then knows which records cannot be responsible for a crash."""
     with worker(Grouped(tmp_path / "log"), 16) as (ours, process):
         ours.sendall(
@@ -94,7 +94,7 @@ def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
         assert process.exitcode == -signal.SIGALRM
 
 
-def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
+def test_a_batch_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
     """A larger job and a suspect job run alone, without an announcement."""
     large = b"x" * (1 << 15)
     numbers: list[int] = []
