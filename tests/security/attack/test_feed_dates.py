@@ -260,7 +260,7 @@ def test_the_offset_of_a_birth_does_not_depend_on_the_base() -> None:
 
 @pytest.mark.parametrize(("technical", "precision"), [("day", 1), ("week", 7), ("year", 366)])
 def test_true_times_beside_shifted_dates_reveal_only_the_shift_of_events(technical: str, precision: int) -> None:
-    """MSH-7 as day, week or year of the true time: the events of one message fall to that precision, births hold."""
+    """MSH-7 as day, week or year of the true time: the events of one message fall to that precision, births do not."""
     program = replacer(technical=technical)
     sizes, births = [], []
     for patient in adults():

@@ -66,7 +66,7 @@ def test_written_counts_are_read_back() -> None:
 def test_another_file_is_never_overwritten(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.csv"
     path.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"audit\.unexamined: .*is no ledger"):
+    with pytest.raises(ConfigurationError, match=r"audit\.unexamined: .*is not a ledger"):
         UnexaminedFile(path, Recording())
     assert path.read_text() == content
 

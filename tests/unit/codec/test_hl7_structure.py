@@ -31,7 +31,7 @@ def test_a_segment_after_a_bare_line_feed_is_a_segment() -> None:
     assert names(f"{MSH}\n{PID}\nPV1|1\r".encode()) == ["Okafor"]
 
 
-def test_framing_is_kept_and_is_no_content() -> None:
+def test_framing_is_kept_and_is_not_content() -> None:
     raw = f"\x0b{MSH}\r{PID}\rNTE|1||note\x1c\r".encode()
     (parsed,) = codec().parse(raw)
     assert parsed.narratives[0].mapped.text == "note"

@@ -99,7 +99,7 @@ def test_two_bytes_that_are_also_utf8_keep_their_declaration(charset: str, codec
     assert [s.value for s in parse(raw).sites] == ["7", name, "X"]
 
 
-def test_a_trail_byte_is_no_separator() -> None:
+def test_a_trail_byte_is_not_a_separator() -> None:
     # In Shift-JIS the second byte of these characters is | (0x7C) and \\ (0x5C).
     raw = f"{header('SHIFT-JIS')}\rPID|||7||ポー^表\r".encode("shift_jis")
     assert b"|" in "ポ".encode("shift_jis")

@@ -51,7 +51,7 @@ def test_glyphs_without_known_characters_are_not_text(font: bytes) -> None:
     ],
     ids=["empty", "garbage", "picture", "letter by letter", "encrypted", "cut", "no pages"],
 )
-def test_without_a_text_layer_there_is_no_text(raw: bytes) -> None:
+def test_a_pdf_without_a_text_layer_has_no_text(raw: bytes) -> None:
     assert read_pdf_text(raw, "x") is None
 
 

@@ -83,7 +83,7 @@ def test_a_newborn_keeps_its_days_of_life(age: int) -> None:
 
 
 @pytest.mark.parametrize("age", [28, 60, 364, 365, 1_095, 1_096, 4_000, ADULT_DAYS - 1, ADULT_DAYS, 20_000])
-def test_nobody_is_born_after_the_message_and_a_child_keeps_its_age(age: int) -> None:
+def test_a_birth_is_never_after_the_message_and_a_child_keeps_its_age(age: int) -> None:
     born = TODAY - timedelta(age)
     for n in range(300):
         scope = Scope(f"D{n}", f"P{n}", reference=TODAY, today=TODAY, births=frozenset({born}))
@@ -130,7 +130,7 @@ def test_a_labelled_two_digit_year_is_read_by_the_known_birth() -> None:
     assert new("9/8/12", old) == new("9/8/12", change(old, births=frozenset())), "without a label it is of 2012"
 
 
-def test_nobody_is_born_in_the_next_year() -> None:
+def test_a_birth_is_never_in_the_next_year() -> None:
     """A note of 2024: '25 is 1925, and '23 is 2023."""
     unknown = change(ADULT, births=frozenset())
     assert new("4/22/25", unknown, DateKind.BIRTH)[-2:] == f"{moved(date(1925, 4, 22), unknown):%y}"

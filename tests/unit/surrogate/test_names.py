@@ -131,7 +131,7 @@ def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: s
     ("name", "stays"),
     [("van Berg", "van"), ("Baby Okafor", "Baby"), ("Okafor, MD", "MD"), ("Dr Okafor", "Dr"), ("Okafor MA", "MA")],
 )
-def test_a_word_that_is_no_name_is_kept_in_a_text_without_people(name: str, stays: str) -> None:
+def test_a_word_that_is_not_a_name_is_kept_in_a_text_without_people(name: str, stays: str) -> None:
     made = Replacer(load_policy("pseudonymised", ROOT / "rules"), MADE)
     (new,) = made.replace_findings(name, [Span(0, len(name), PhiType.DOCTOR, RULE)], [Method.SURROGATE], Scope("d"))
     assert stays in re.findall(r"\w+", new)

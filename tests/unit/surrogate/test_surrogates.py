@@ -116,7 +116,7 @@ def test_long_values_take_linear_time(type_: PhiType, unit: str) -> None:
     assert time.process_time() - begin < 2
 
 
-def test_a_document_that_comes_again_finds_its_values_in_the_cache() -> None:
+def test_a_repeated_document_finds_its_values_in_the_cache() -> None:
     made = surrogates()
     for name in ("a", "b", "a", "b"):
         made.replace(PhiType.CITY, "Harlow", kind=ValueKind.VALUE, scope=Scope(name))

@@ -16,7 +16,7 @@ from deid_agent.transport.kafka.source import KafkaTransport
 
 SETTINGS = KafkaOptions(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
 RECORD = Record(Coordinates("adt", 2, 7), b"raw", b"MRN1", (("trace", b"1"),), 1_700_000_000_000)
-LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
+DEAD_LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
 
 
 @pytest.mark.parametrize("time_ms", [1_699_920_000_000, NO_TIME])
@@ -34,7 +34,7 @@ def test_an_output_never_has_the_time_of_its_record_by_default() -> None:
 
 
 def test_a_dead_letter_has_only_the_body_of_its_record_and_no_key() -> None:
-    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER, id="aa")
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER, id="aa")
     (message,) = to_messages([finished], SETTINGS, UNSEALED)
     assert (message.topic, message.key, message.timestamp_ms) == ("adt.dlq", None, None)
     assert unpack_envelope(message.value or b"", RECORD.coordinates) == RECORD
@@ -47,7 +47,7 @@ def test_a_dead_letter_has_only_the_body_of_its_record_and_no_key() -> None:
 def test_a_suppressed_record_publishes_nothing_and_order_is_kept() -> None:
     batch = [
         FinishedRecord(RECORD, Outcome.SUPPRESSED),
-        FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER),
+        FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER),
         FinishedRecord(RECORD, Outcome.PUBLISHED, Output(b"clean")),
     ]
     assert [m.topic for m in to_messages(batch, SETTINGS, UNSEALED)] == ["adt.dlq", "adt.out"]
@@ -83,7 +83,7 @@ def test_an_outcome_without_its_content_is_refused(outcome: Outcome) -> None:
 
 
 def test_no_message_shows_its_content() -> None:
-    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER)
     assert "raw" not in repr(to_messages([finished], SETTINGS, UNSEALED))
 
 
@@ -104,7 +104,7 @@ async def test_dead_letters_are_sealed_off_the_loop() -> None:
     transport = KafkaTransport(SETTINGS, sealer=Slow())
     transport._writers[RECORD.coordinates.stream] = Writer()  # type: ignore[assignment]
     await transport.commit(
-        RECORD.coordinates.stream, [FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)], 8
+        RECORD.coordinates.stream, [FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER)], 8
     )
     assert len(threads) == 1
     assert threading.current_thread() not in threads
