@@ -116,7 +116,7 @@ def test_before_the_first_run_list_explains_the_missing_folder(options: tuple[st
 
 
 @pytest.mark.parametrize(
-    ("options", "listed"),
+    ("options", "expected"),
     [
         ((), "deid-agent: no dead letters\n"),
         (("--code", "LEAK"), "deid-agent: no dead letters match the filter\n"),
