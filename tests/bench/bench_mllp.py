@@ -55,9 +55,9 @@ async def send(port: int, senders: int, first: int) -> float:
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for place in range(number, COUNT, senders):
-            writer.write(block(message(b"%d" % (first + place), BODY)))
-            if b"|AA|%d\r" % (first + place) not in await reader.readuntil(b"\x1c\r"):
+        for index in range(number, COUNT, senders):
+            writer.write(block(message(b"%d" % (first + index), BODY)))
+            if b"|AA|%d\r" % (first + index) not in await reader.readuntil(b"\x1c\r"):
                 raise RuntimeError("not accepted")
         writer.close()
         await writer.wait_closed()

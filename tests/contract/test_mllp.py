@@ -7,7 +7,7 @@ import pytest
 from support.memory_transport import Cluster, MemoryTransport
 from support.mllp_agent import make_settings
 from support.mllp_contract import FromListener, IntoReceiver
-from support.mllp_world import Hl7OnlySink, MllpWorld, Shorn, shorn
+from support.mllp_world import HeaderlessTransport, Hl7OnlySink, MllpWorld, split_header
 from support.transport_contract import Given, StoredDeadLetter, World
 
 from deid_agent.agent.ports import Output, Partition, Transport
@@ -21,7 +21,7 @@ from deid_agent.transport.sinks import Sink, SinkTransport
 class ToReceiver(MllpWorld):
     def transport(self) -> Transport:
         inner = MllpTransport(make_settings(self.root / "letters", max_connections=1), self.sink())
-        self.opened.append(Shorn(inner, self.feed))
+        self.opened.append(HeaderlessTransport(inner, self.feed))
         return self.opened[-1]
 
     def sink(self) -> Sink:
@@ -37,7 +37,7 @@ class ToFolder(ToReceiver):
     async def outputs(self) -> Sequence[Output]:
         if not (self.root / "out").is_dir():
             return []
-        return [Output(*shorn(path.read_bytes())) for path in sorted((self.root / "out").iterdir())]
+        return [Output(*split_header(path.read_bytes())) for path in sorted((self.root / "out").iterdir())]
 
     def fail_commit(self) -> None:
         (self.root / "out").rmdir()

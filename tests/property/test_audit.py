@@ -4,7 +4,18 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.changed_trails import ENTRIES, Trail, at, codes, lines_of_trail, looked_at, names, often, original, seldom
+from support.changed_trails import (
+    ENTRIES,
+    Trail,
+    at,
+    codes,
+    lines_of_trail,
+    names,
+    often,
+    original,
+    seldom,
+    verify_changed,
+)
 
 from deid_agent.audit.storage import (
     START,
@@ -17,7 +28,7 @@ from deid_agent.audit.walk import TrailFault
 
 
 def test_the_unchanged_trail_verifies() -> None:
-    report = looked_at(lambda trail: None)
+    report = verify_changed(lambda trail: None)
     assert (report.faults, report.warnings) == ([], [])
     assert (report.entries, report.segments) == (ENTRIES, len(names()))
     assert report.segments >= 4
@@ -34,7 +45,7 @@ def test_a_flipped_byte_is_detected_in_its_line(where: tuple[str, int], byte: in
         line[byte % len(line)] ^= bits
         trail[name][index] = bytes(line)
 
-    report = looked_at(flip, key=key)
+    report = verify_changed(flip, key=key)
     assert at(report, name) & {index + 1, index + 2}, report.faults
 
 
@@ -42,7 +53,7 @@ def test_a_flipped_byte_is_detected_in_its_line(where: tuple[str, int], byte: in
 @given(lines_of_trail(), st.booleans())
 def test_a_removed_line_is_detected_at_its_position(where: tuple[str, int], key: bool) -> None:
     name, index = where
-    report = looked_at(lambda trail: trail[name].pop(index), key=key)
+    report = verify_changed(lambda trail: trail[name].pop(index), key=key)
     assert report.faults
     if index < len(original()[name]) - 1:
         assert min(at(report, name)) == index + 1
@@ -63,7 +74,7 @@ def test_two_swapped_lines_are_detected(where: tuple[str, int], data: st.DataObj
         lines = trail[name]
         lines[one], lines[other] = lines[other], lines[one]
 
-    report = looked_at(swap)
+    report = verify_changed(swap)
     assert min(at(report, name)) == min(one, other) + 1
     assert codes(report) >= {"CHAIN"}
 
@@ -73,7 +84,7 @@ def test_two_swapped_lines_are_detected(where: tuple[str, int], data: st.DataObj
 def test_a_duplicated_line_is_detected(where: tuple[str, int], data: st.DataObject) -> None:
     name, index = where
     goal = data.draw(st.integers(1, len(original()[name])))
-    report = looked_at(lambda trail: trail[name].insert(goal, trail[name][index]))
+    report = verify_changed(lambda trail: trail[name].insert(goal, trail[name][index]))
     # If a line is duplicated next to itself, the second copy breaks the chain.
     assert min(at(report, name)) == (goal + 2 if goal == index else goal + 1)
     assert "CHAIN" in codes(report)
@@ -93,7 +104,7 @@ def test_a_trail_truncated_at_any_position_is_detected(data: st.DataObject) -> N
             if also and later > name:
                 del trail[later]
 
-    report = looked_at(cut)
+    report = verify_changed(cut)
     if also or name == names()[-1]:
         assert codes(report) >= {"TRUNCATED"}
     else:
@@ -104,7 +115,7 @@ def test_a_trail_truncated_at_any_position_is_detected(data: st.DataObject) -> N
 @given(st.sampled_from(range(4)), st.booleans())
 def test_a_removed_segment_is_named(index: int, key: bool) -> None:
     name = names()[index]
-    report = looked_at(lambda trail: trail.pop(name), key=key)
+    report = verify_changed(lambda trail: trail.pop(name), key=key)
     if name == names()[-1]:
         assert codes(report) == {"TRUNCATED"}
     else:
@@ -119,7 +130,7 @@ def test_two_segments_with_exchanged_names_are_detected(index: int) -> None:
     def swap(trail: Trail) -> None:
         trail[one], trail[other] = trail[other], trail[one]
 
-    report = looked_at(swap)
+    report = verify_changed(swap)
     assert {(fault.code, fault.segment, fault.line) for fault in report.faults} >= {
         ("SEGMENT", one, 1),
         ("SEGMENT", other, 1),
@@ -134,7 +145,7 @@ def test_a_changed_head_is_detected(byte: int, bits: int) -> None:
         line[byte % len(line)] ^= bits
         trail["head.json"] = [bytes(line)]
 
-    report = looked_at(flip)
+    report = verify_changed(flip)
     assert [fault.segment for fault in report.faults] == ["head.json"]
 
 
@@ -146,11 +157,11 @@ def test_an_older_head_of_this_trail_verifies_and_one_of_another_trail_does_not(
 
     older = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, chain), 1)) + b"}\n"
     assert is_signed(older[:-2], SIGNER.public)
-    assert not looked_at(lambda trail: None, kept=older).faults
+    assert not verify_changed(lambda trail: None, kept=older).faults
     foreign = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, START), 1)) + b"}\n"
-    faults = looked_at(lambda trail: None, kept=foreign).faults
+    faults = verify_changed(lambda trail: None, kept=foreign).faults
     assert [(fault.code, Path(fault.segment).name) for fault in faults] == [("HEAD", "kept.json")]
-    assert name in {fault.segment for fault in looked_at(lambda trail: trail[name].pop(3)).faults}
+    assert name in {fault.segment for fault in verify_changed(lambda trail: trail[name].pop(3)).faults}
 
 
 def test_a_fault_names_the_record_if_it_is_known() -> None:
@@ -160,7 +171,7 @@ def test_a_fault_names_the_record_if_it_is_known() -> None:
     def change(trail: Trail) -> None:
         trail[name][index] = trail[name][index].replace(b'"count":2', b'"count":1')
 
-    (fault,) = looked_at(change).faults
+    (fault,) = verify_changed(change).faults
     assert isinstance(fault, TrailFault)
     assert (fault.where, fault.code) == (f"{name}:{index + 1}", "CHAIN")
     assert fault.coordinates.startswith("adt/")

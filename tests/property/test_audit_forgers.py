@@ -8,11 +8,11 @@ from support.changed_trails import (
     Trail,
     codes,
     lines_of_trail,
-    looked_at,
     names,
     often,
     original,
     seldom,
+    verify_changed,
 )
 from support.trails import OTHER
 
@@ -69,8 +69,10 @@ def test_an_entry_rewritten_with_its_chain_is_detected_at_the_next_checkpoint(
         trail[name][index] = rewritten
         chained(trail)
 
-    report = looked_at(rewrite, key=key)
-    nearest = next(place for place in checkpoints({n: list(v) for n, v in original().items()}) if place > where)
+    report = verify_changed(rewrite, key=key)
+    nearest = next(
+        checkpoint for checkpoint in checkpoints({n: list(v) for n, v in original().items()}) if checkpoint > where
+    )
     first = report.faults[0]
     assert (first.code, first.segment, first.line - 1) == ("SIGNATURE", *nearest)
     assert "HEAD" in codes(report)
@@ -86,12 +88,12 @@ def test_checkpoints_signed_by_another_key_are_detected(where: tuple[str, int], 
         del trail[name][index]
         resigned(trail, OTHER, named=named)
 
-    report = looked_at(forge)
+    report = verify_changed(forge)
     assert codes(report) & ({"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}) == (
         {"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}
     )
     if named:
-        assert not looked_at(forge, key=False).faults, (
+        assert not verify_changed(forge, key=False).faults, (
             "without a key such a trail looks sound, and verify reports that no key was given"
         )
 
@@ -136,11 +138,11 @@ def test_truncation_at_a_checkpoint_is_detected_by_the_signed_head(data: st.Data
         cut(trail)
         del trail["head.json"]
 
-    assert codes(looked_at(cut)) == {"TRUNCATED"}
-    assert codes(looked_at(with_its_checkpoint)) == {"HEAD"}
+    assert codes(verify_changed(cut)) == {"TRUNCATED"}
+    assert codes(verify_changed(with_its_checkpoint)) == {"HEAD"}
     kept = original()["head.json"][0]
-    assert "TRUNCATED" in codes(looked_at(without_head, kept=kept))
-    faults = looked_at(without_head).faults
+    assert "TRUNCATED" in codes(verify_changed(without_head, kept=kept))
+    faults = verify_changed(without_head).faults
     if (name, index) == (names()[0], 1):
         assert not faults, "no entry is left that a head would have to stand for; a kept head shows it"
     else:
@@ -168,7 +170,7 @@ def test_start_and_verify_reject_a_head_made_without_the_key(data: st.DataObject
                 del trail[later]
         trail["head.json"] = [head]
 
-    report = looked_at(forge, started=False)
+    report = verify_changed(forge, started=False)
     assert "HEAD" in codes(report)
 
 
@@ -189,6 +191,6 @@ def test_a_head_of_an_earlier_segment_is_rejected_once_the_last_segment_has_an_e
         trail["head.json"] = [head]
 
     before_an_entry = kept <= 2 and name == names()[-2]
-    report = looked_at(crash, started=before_an_entry)
+    report = verify_changed(crash, started=before_an_entry)
     assert codes(report) == (set() if before_an_entry else {"HEAD"})
-    assert not looked_at(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"
+    assert not verify_changed(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"

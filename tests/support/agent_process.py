@@ -108,7 +108,7 @@ class AgentProcess:
                 owned = 0
         return owned
 
-    def hears_stops(self) -> bool:
+    def handles_sigterm(self) -> bool:
         """True once it has a handler for SIGTERM; before that, SIGTERM kills the interpreter."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))

@@ -77,13 +77,13 @@ def pdf(
         objects.append(b"<< /Length %d%s >>\nstream\n%s\nendstream" % (len(data), coded, data))
     objects += extra
     out = bytearray(b"%PDF-1.4\n")
-    places = []
+    offsets = []
     for number, each in enumerate(objects, start=1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
     start = len(out)
     out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     out += b"trailer\n<< /Size %d /Root 1 0 R %s>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, trailer, start)
     return bytes(out)
 

@@ -45,7 +45,7 @@ class Fault(StrEnum):
 
 def dead_letters_of(number: int) -> str:
     """Five letters that encode a number."""
-    return "".join(chr(97 + number // 26**place % 26) for place in range(5))
+    return "".join(chr(97 + number // 26**digit % 26) for digit in range(5))
 
 
 def patient_of(number: int) -> bytes:
@@ -104,7 +104,7 @@ class Chaos:
         self._random.shuffle(self._faults)
         self._wanted = set(self.agents)
         self._orphans: set[int] = set()
-        self._places = Counter[int]()
+        self._offsets = Counter[int]()
 
     async def run(self) -> None:
         """Feed, disturb, wait until everything is published, and stop the agents."""
@@ -165,8 +165,8 @@ class Chaos:
         begin = len(self.numbers)
         for number in range(begin, begin + count):
             partition = number % PATIENTS % PARTITIONS
-            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._places[partition]))] = number
-            self._places[partition] += 1
+            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._offsets[partition]))] = number
+            self._offsets[partition] += 1
             by_partition[partition].append(Given(message(number), patient_of(number)))
         for partition, given in enumerate(by_partition):
             await produce(self.broker.bootstrap, self.world.name, partition, given)

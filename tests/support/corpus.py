@@ -49,7 +49,7 @@ class Replaced:
     facts: tuple[Fact, ...] = field(repr=False)
     values: tuple[str, ...] = field(repr=False)
     output: str = field(repr=False)
-    places: tuple[Span, ...]
+    new_spans: tuple[Span, ...]
 
     def __iter__(self) -> Iterator[tuple[PhiType, str, str]]:
         """Type, original and surrogate of every span."""
@@ -76,13 +76,13 @@ def _replaced(note: Note, replacer: Replacer) -> Replaced:
     scope = make_scope(note.id, _patient_scope(note, replacer.policy), facts, today=today)
     scope = replace(scope, people=tuple(dict.fromkeys((*scope.people, *replacer.find_people(text, spans)))))
     values = replacer.replace_findings(text, spans, [Method.SURROGATE] * len(spans), scope)
-    places, moved = [], 0
+    new_spans, moved = [], 0
     for span, new in zip(spans, values, strict=True):
         start = span.start + moved
-        places.append(Span(start, start + len(new), span.type, span.source))
+        new_spans.append(Span(start, start + len(new), span.type, span.source))
         moved += len(new) - len(span)
     edits = (Replacement(span.start, span.end, new) for span, new in zip(spans, values, strict=True))
-    return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(places))
+    return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(new_spans))
 
 
 def _patient_scope(note: Note, policy: Policy) -> str | None:

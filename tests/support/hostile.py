@@ -101,11 +101,11 @@ def _pdf(stream: bytes, many: int = 1) -> bytes:
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<<>>>>",
         body,
     ]
-    out, places = b"%PDF-1.4\n", []
+    out, offsets = b"%PDF-1.4\n", []
     for number, each in enumerate(objects, start=1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += b"%d 0 obj" % number + each + b"endobj\n"
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     at = len(out)
     out += b"xref\n0 5\n0000000000 65535 f \n" + table + b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % at
     return out

@@ -20,7 +20,7 @@ class OverMllp(TransportContract):
 class FromListener(OverMllp):
     """An uncommitted message is not stored: its sender sends it again, as a record with another offset."""
 
-    def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
+    def assert_delivered_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
         assert [(r.key, r.payload) for r in again] == [(r.key, r.payload) for r in records]
         assert again[0].coordinates.offset > records[-1].coordinates.offset
 

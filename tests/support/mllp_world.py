@@ -177,7 +177,7 @@ class Feed:
             await self._peer.close()
 
 
-class Shorn:
+class HeaderlessTransport:
     """A transport over one that accepts only HL7: records and outputs without their MSH, with the control id as key.
 
     The payloads of the suite are any bytes. Everything else is that of the transport below.
@@ -198,7 +198,7 @@ class Shorn:
         found = []
         for record in await self.inner.poll(limit):
             self._whole[record.coordinates.offset] = record
-            found.append(Record(record.coordinates, *shorn(record.payload), timestamp_ms=record.timestamp_ms))
+            found.append(Record(record.coordinates, *split_header(record.payload), timestamp_ms=record.timestamp_ms))
         return found
 
     def pause(self, stream: Partition) -> None:
@@ -210,7 +210,7 @@ class Shorn:
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         whole = [
             FinishedRecord(
-                self._whole[item.record.coordinates.offset], item.outcome, dressed(item.output), item.dead_letter
+                self._whole[item.record.coordinates.offset], item.outcome, with_header(item.output), item.dead_letter
             )
             for item in batch
         ]
@@ -237,7 +237,7 @@ class Hl7OnlySink:
         await self.inner.start()
 
     async def deliver(self, record: Record, output: Output) -> None:
-        whole = dressed(output)
+        whole = with_header(output)
         assert whole is not None
         await self.inner.deliver(record, whole)
 
@@ -245,11 +245,11 @@ class Hl7OnlySink:
         await self.inner.stop()
 
 
-def dressed(output: Output | None) -> Output | None:
+def with_header(output: Output | None) -> Output | None:
     return None if output is None else Output(message(output.key or b"", output.payload), None, output.headers)
 
 
-def shorn(data: bytes) -> tuple[bytes, bytes | None]:
+def split_header(data: bytes) -> tuple[bytes, bytes | None]:
     """Payload and key."""
     return data.partition(b"\r")[2], control_id(data) or None
 
@@ -273,7 +273,7 @@ class MllpWorld:
         raise NotImplementedError  # abstract: pytest collects only the classes that override it
 
     async def outputs(self) -> Sequence[Output]:
-        return [Output(*shorn(data)) for data in self.receiver.got]
+        return [Output(*split_header(data)) for data in self.receiver.got]
 
     async def dead_letters(self) -> Sequence[StoredDeadLetter]:
         return stored_dead_letters(self.root / "letters")

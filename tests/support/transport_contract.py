@@ -148,11 +148,11 @@ class TransportContract:
         assert len(records) == count
         return records
 
-    async def nothing_comes(self, transport: Transport, polls: int = 3) -> bool:
+    async def delivers_nothing(self, transport: Transport, polls: int = 3) -> bool:
         async with asyncio.timeout(self.patience_s):
             return not [record for _ in range(polls) for record in await transport.poll(10)]
 
-    def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
+    def assert_delivered_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
         """Assert that these are the uncommitted records, from their position on."""
         assert [(r.coordinates, r.key, r.payload) for r in again] == [
             (r.coordinates, r.key, r.payload) for r in records
@@ -217,11 +217,11 @@ class TransportContract:
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        self.came_again(again, records[2:])
+        self.assert_delivered_again(again, records[2:])
         await second.commit(world.stream, [published(r) for r in again], after(again))
         await second.stop()
         third = await self.started(world)
-        assert await self.nothing_comes(third)
+        assert await self.delivers_nothing(third)
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(5)]
         await third.stop()
 
@@ -270,7 +270,7 @@ class TransportContract:
         await first.commit(world.stream, [refused(records[0])], after(records))
         await first.stop()
         second = await self.started(world)
-        assert await self.nothing_comes(second)
+        assert await self.delivers_nothing(second)
         await second.stop()
 
     async def test_a_suppressed_record_publishes_nothing_and_is_not_delivered_again(self, world: World) -> None:
@@ -283,7 +283,7 @@ class TransportContract:
         assert [o.payload for o in await world.outputs()] == [b"clean payload 001"]
         assert list(await world.dead_letters()) == []
         second = await self.started(world)
-        assert await self.nothing_comes(second)
+        assert await self.delivers_nothing(second)
         await second.stop()
 
     async def test_pause_holds_records_back_and_resume_delivers_them(self, world: World) -> None:
@@ -292,7 +292,7 @@ class TransportContract:
         first = await self.take(transport, 1)
         transport.pause(world.stream)
         transport.pause(world.stream)
-        assert await self.nothing_comes(transport, polls=2)
+        assert await self.delivers_nothing(transport, polls=2)
         await transport.commit(world.stream, [published(first[0])], after(first))
         transport.resume(world.stream)
         rest = await self.take(transport, 2)
@@ -312,7 +312,7 @@ class TransportContract:
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        self.came_again(again, records)
+        self.assert_delivered_again(again, records)
         batch = [published(again[0]), refused(again[1]), published(again[2])]
         await second.commit(world.stream, batch, after(again))
         assert [o.payload for o in await world.outputs()] == [b"clean payload 000", b"clean payload 002"]
@@ -322,7 +322,7 @@ class TransportContract:
     async def test_an_empty_source_delivers_nothing(self, world: World) -> None:
         await world.fill([])
         transport = await self.started(world)
-        assert await self.nothing_comes(transport)
+        assert await self.delivers_nothing(transport)
         await transport.stop()
 
     async def test_a_record_without_a_key(self, world: World) -> None:

@@ -66,12 +66,12 @@ def hl7_messages() -> Iterator[tuple[str, str]]:
         for system in ("L", "99LAB", "", "2.999.1"):
             yield from ((f"{head}{segment.format(phrase, system)}\r", plant) for segment in CODED)
     for component in range(1, 19):
-        place = "^" * (component - 1)
-        yield f"{head}PID|2||12||A^B||||||||{place}n.oyelaran@northmail.org\r", "northmail"
-        yield f"{head}PID|2||12||A^B||||||||{place}6175550143\r", "6175550143"
+        separators = "^" * (component - 1)
+        yield f"{head}PID|2||12||A^B||||||||{separators}n.oyelaran@northmail.org\r", "northmail"
+        yield f"{head}PID|2||12||A^B||||||||{separators}6175550143\r", "6175550143"
     for component, given in product((2, 3), ("Nkechi", "Søreniel")):
-        place = "^" * (component - 1)
-        yield f"{head}PID|2||12||A^B||||||||{place}{given} Oyelaran^x.y@northmail.org\r", "Oyelaran"
+        separators = "^" * (component - 1)
+        yield f"{head}PID|2||12||A^B||||||||{separators}{given} Oyelaran^x.y@northmail.org\r", "Oyelaran"
     for number, given in product(("64865858", "N884211"), ("Nkechi", "Søreniel")):
         for system in ("", "^L", "^99DOC"):
             yield f"{head}AIG|1||{number}^{given} Oyelaran{system}\r", "Oyelaran"

@@ -69,11 +69,11 @@ async def fill(world: KafkaWorld, bad: Mapping[tuple[int, int], bytes]) -> None:
 
 def assert_each_once_in_order(world: KafkaWorld, records: Sequence[ConsumerRecord]) -> None:
     names = Counter(dict(record.headers)[ID].decode() for record in records)
-    places = ids_of(world.name, 3, COUNT)
-    assert names == Counter(places.keys())
+    coordinates = ids_of(world.name, 3, COUNT)
+    assert names == Counter(coordinates.keys())
     for topic, number in {(record.topic, record.partition) for record in records}:
         mine = [dict(r.headers)[ID].decode() for r in records if (r.topic, r.partition) == (topic, number)]
-        assert mine == sorted(mine, key=lambda name: places[name].offset)
+        assert mine == sorted(mine, key=lambda name: coordinates[name].offset)
 
 
 def refused(world: KafkaWorld, seen: Follower) -> dict[str, dict[str, str]]:

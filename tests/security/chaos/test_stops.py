@@ -93,7 +93,7 @@ async def test_a_stop_commits_the_started_records_and_exits_with_zero(world: Kaf
 async def test_a_stop_during_the_start_exits_with_zero(world: KafkaWorld, make: Make) -> None:
     agent = make("a", world)
     agent.start()
-    await until(agent.hears_stops)
+    await until(agent.handles_sigterm)
     assert agent.owned() == 0
     assert agent.stop() == 0
 

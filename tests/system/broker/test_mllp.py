@@ -13,7 +13,7 @@ from support.marks import id_header
 from support.mllp_agent import Agent, make_settings
 from support.mllp_contract import FromListener
 from support.mllp_process import MllpProcess
-from support.mllp_world import MllpWorld, Receiver, Shorn, message, shorn
+from support.mllp_world import HeaderlessTransport, MllpWorld, Receiver, message, split_header
 from support.transport_contract import Given, World, after, numbered, published
 
 from deid_agent.agent.ports import Output, Record, Transport
@@ -42,13 +42,13 @@ class ToTopic(MllpWorld):
     def transport(self) -> Transport:
         self.sink = FailingSink(self.settings)
         inner = MllpTransport(make_settings(self.root / "letters", max_connections=1), self.sink)
-        self.opened.append(Shorn(inner, self.feed))
+        self.opened.append(HeaderlessTransport(inner, self.feed))
         return self.opened[-1]
 
     async def outputs(self) -> Sequence[Output]:
         found = await read(self.settings.bootstrap_servers, self.settings.routes["mllp"])
         assert {item.partition for item in found} <= {0}
-        return [Output(*shorn(item.value)) for item in found]
+        return [Output(*split_header(item.value)) for item in found]
 
     def fail_commit(self) -> None:
         self.sink.failing = True

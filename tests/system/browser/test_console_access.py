@@ -155,8 +155,8 @@ async def test_a_cookie_seen_by_another_port_grants_no_access(file: Path, chromi
             assert await seen.page.title() == "0"
             stolen = met[0].headers["Cookie"]
             assert stolen.startswith("deid-console-") and PAGE_HEADER not in met[0].headers
-            for place in ("dead-letters", "audit", "session"):
-                assert (await shown.get(f"api/{place}", Cookie=stolen))[0] == 401
+            for path in ("dead-letters", "audit", "session"):
+                assert (await shown.get(f"api/{path}", Cookie=stolen))[0] == 401
             body = {"records": ["files/0/2"]}
             assert (await shown.post("api/replay", body, {"Cookie": stolen} | ACT))[0] == 401
             await seen.page.goto(f"{shown.base}/console/dead-letters")

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import Page, Route
 from support.browser import Watched, browsing
-from support.console_pages import READY, console, kept_to
+from support.console_pages import READY, assert_isolated, console
 from support.consoles import CANARY, World
 
 
@@ -34,7 +34,7 @@ async def rules_page(file: Path, chromium: str, count: int = 420) -> AsyncIterat
         await seen.page.goto(f"{shown.base}/console/rules")
         await seen.page.wait_for_selector(READY["rules"])
         yield shown, seen
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 async def first_rule(page: Page) -> str:

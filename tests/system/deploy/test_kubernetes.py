@@ -99,9 +99,9 @@ def test_written_paths_are_persistent_and_read_paths_are_mounted(
     folder = settings.directory
     written = [settings.audit.path, *((folder.output, folder.dead_letters, folder.state) if folder else ())]
     written += [settings.mllp.dead_letters] if settings.mllp else []
-    for place in written:
-        (mount,) = (mounts[str(parent)] for parent in (place, *place.parents) if str(parent) in mounts)
-        assert mount["name"] in claims and not mount.get("readOnly"), place
+    for folder in written:
+        (mount,) = (mounts[str(parent)] for parent in (folder, *folder.parents) if str(parent) in mounts)
+        assert mount["name"] in claims and not mount.get("readOnly"), folder
     assert all(m["name"] in claims or m["readOnly"] for m in mounts.values())
     assert agent["args"] == ["run", "--config", "/etc/deid-agent/agent.toml"] and "command" not in agent
     (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "secrets")

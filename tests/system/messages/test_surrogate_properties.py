@@ -92,7 +92,7 @@ def test_the_measured_surrogates_are_those_of_the_deidentifier() -> None:
     for item in replaced():
         text, patient = item.note.annotated.text, patient_of(item.note)
         assert whole.text(text, facts=item.facts, document=item.note.id, patient=patient).text == item.output
-        cut = tuple(item.output[place.start : place.end] for place in item.places)
+        cut = tuple(item.output[new_span.start : new_span.end] for new_span in item.new_spans)
         assert cut == item.values
 
 
@@ -212,10 +212,10 @@ def test_the_tagger_finds_surrogates_like_originals() -> None:
     before, after = Counter[PhiType](), Counter[PhiType]()
     for item in replaced()[::SAMPLED]:
         once, again = found(item.note.annotated.text, item.facts), found(item.output, new_facts(item))
-        for span, place in zip(item.note.annotated.spans, item.places, strict=True):
+        for span, new_span in zip(item.note.annotated.spans, item.new_spans, strict=True):
             if (span.start, span.end, span.type) in once:
                 before[span.type] += 1
-                after[span.type] += (place.start, place.end, place.type) in again
+                after[span.type] += (new_span.start, new_span.end, new_span.type) in again
     rates = {str(type_): (count, round(after[type_] / count, 4)) for type_, count in sorted(before.items())}
     assert {type_ for type_, (count, _) in rates.items() if count >= 15} <= set(AGAIN) <= set(rates), rates
     assert not {t: rates[t] for t, (least, _) in AGAIN.items() if rates[t][1] < least}, rates

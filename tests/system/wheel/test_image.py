@@ -56,8 +56,8 @@ class Image:
 
     def moved(self, text: str) -> str:
         """A command with the absolute paths of the Containerfile below ``root``."""
-        for place in ("/wheels", "/opt/deid-agent", "/build"):
-            text = text.replace(place, f"{self.root}{place}")
+        for path in ("/wheels", "/opt/deid-agent", "/build"):
+            text = text.replace(path, f"{self.root}{path}")
         return text
 
     def words(self, step: Instruction) -> list[str]:

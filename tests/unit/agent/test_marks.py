@@ -22,9 +22,9 @@ def ms(moment: datetime) -> int:
 
 def test_a_record_id_is_stable_and_depends_on_the_key() -> None:
     assert ONE.id_of(AT) == OutputMarks(b"1" * 32, RecordTime.YEAR).id_of(Coordinates("adt", 2, 7))
-    places = [Coordinates(t, p, o) for t in ("adt", "adt/2", "oru") for p in range(5) for o in range(200)]
-    ids = {marks.id_of(at) for marks in (ONE, OTHER) for at in places}
-    assert len(ids) == 2 * len({str(at) for at in places})
+    coordinates = [Coordinates(t, p, o) for t in ("adt", "adt/2", "oru") for p in range(5) for o in range(200)]
+    ids = {marks.id_of(at) for marks in (ONE, OTHER) for at in coordinates}
+    assert len(ids) == 2 * len({str(at) for at in coordinates})
     assert all(len(found) == 32 and int(found, 16) >= 0 for found in ids)
     assert "1" * 32 not in repr(ONE)
 

@@ -107,8 +107,8 @@ def cut_to_its_first_checkpoint(folder: Path) -> None:
 def cut_to_a_head_of_another_key(folder: Path) -> None:
     cut_to_its_first_checkpoint(folder)
     lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    place = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(OTHER.sign(encode_statement(LineKind.HEAD, place, 1)) + b"}\n")
+    position = ChainPosition(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(OTHER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
 
 
 def rewritten_under_a_forged_head(folder: Path) -> None:
@@ -128,8 +128,8 @@ def rewritten_under_a_forged_head(folder: Path) -> None:
 def head_of_the_segment_before(folder: Path) -> None:
     """A valid signature: of an agent that crashed after it began the second segment, without its entries."""
     lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    place = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, place, 1)) + b"}\n")
+    position = ChainPosition(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
 
 
 def added(folder: Path) -> None:

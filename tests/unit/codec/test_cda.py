@@ -96,9 +96,9 @@ def test_text_like_a_tag_never_hides_the_end_of_its_section(content: str) -> Non
         "<paragraph><![CDATA[<script>]]><![CDATA[<Okafor>]]></paragraph>",
     ],
 )
-@pytest.mark.parametrize("place", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
-def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str, place: str) -> None:
-    raw = f"<section>{place.format(content)}</section>".encode()
+@pytest.mark.parametrize("template", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
+def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str, template: str) -> None:
+    raw = f"<section>{template.format(content)}</section>".encode()
     (message,) = cda().parse(raw)
 
     assert any("Okafor" in leaf.mapped.text for leaf in cda().parse_leaves(raw))
@@ -360,5 +360,5 @@ def test_a_bad_table_stops_the_start(old: str, new: str, fault: str, tmp_path: P
 def test_a_notice_replaces_no_text(between: str) -> None:
     data = "QWRhIE9rYWZvciwgTVJOIDAwNDcxODgy"
     text = f"<text mediaType='text/plain' {between} compression='DF'>{data}</text>"
-    places = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))
-    assert all(a[1] <= b[0] for a, b in pairwise(places))
+    spans = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))

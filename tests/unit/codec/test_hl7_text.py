@@ -28,8 +28,8 @@ def rewrite(parsed: Hl7Message, *changes: tuple[str, str]) -> bytes:
     return apply(parsed.raw, edits(parsed, mapped.place(items)))
 
 
-def edits(parsed: Hl7Message, places: Iterable[tuple[int, int, str]]) -> list[Edit]:
-    return [Edit(a, b, parsed.encode(text)) for a, b, text in places]
+def edits(parsed: Hl7Message, ranges: Iterable[tuple[int, int, str]]) -> list[Edit]:
+    return [Edit(a, b, parsed.encode(text)) for a, b, text in ranges]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def replaced(body: bytes, old: str, new: str, path: str = "body") -> bytes:
     message = parsed(body)
     mapped = next(n.mapped for n in message.narratives if n.path == path)
     at = mapped.text.index(old)
-    places = mapped.place([Replacement(at, at + len(old), new)])
-    raw = apply(message.raw, [Edit(a, b, message.encode(text)) for a, b, text in places])
+    ranges = mapped.place([Replacement(at, at + len(old), new)])
+    raw = apply(message.raw, [Edit(a, b, message.encode(text)) for a, b, text in ranges])
     return raw[len(b"{\\rtf1\\ansi ") : -1]
 
 

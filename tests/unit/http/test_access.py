@@ -14,7 +14,7 @@ from deid_agent.http.access import PAGE_HEADER, AccessSettings
 from deid_agent.http.sessions import Sessions
 
 CLOSED = AccessSettings(TOKEN, write=False, loopback=False)
-PLACES = (
+PATHS = (
     "api/overview",
     "api/dead-letters",
     "api/audit",
@@ -37,13 +37,13 @@ async def closed(plain: Path) -> AsyncIterator[World]:
         yield console
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_without_the_token_nothing_is_answered(closed: World, place: str) -> None:
-    status, answer = await closed.get(place)
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_the_token_nothing_is_answered(closed: World, path: str) -> None:
+    status, answer = await closed.get(path)
     assert (status, answer["error"]) == (401, "token")
-    status, answer = await closed.get(place, Authorization=f"Bearer {TOKEN}x")
+    status, answer = await closed.get(path, Authorization=f"Bearer {TOKEN}x")
     assert (status, answer["error"]) == (401, "token")
-    assert (await closed.get(place, Authorization=f"Bearer {TOKEN}"))[0] == 200
+    assert (await closed.get(path, Authorization=f"Bearer {TOKEN}"))[0] == 200
 
 
 @pytest.mark.parametrize("page", ["", "dead-letters", "audit", "rules", "playground", "evaluation", "report"])
@@ -89,15 +89,15 @@ async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Pat
         async with aiohttp.ClientSession(cookies=stolen, cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
             thief = replace(console, client=client)
             for guess in ({}, {PAGE_HEADER: ""}, {PAGE_HEADER: "1"}, {PAGE_HEADER: next(iter(stolen.values()))}, other):
-                for place in PLACES:
-                    status, answer = await thief.get(place, **guess)
-                    assert (status, answer["error"]) == (401, "token"), place
-                for place in ACTS:
-                    status, answer = await thief.post(place, {"records": ["files/0/0"]}, guess | ACT)
-                    assert (status, answer["error"]) == (401, "token"), place
-                for place in ("report", "report?ticket=", "report?ticket=x"):
-                    status, answer = await thief.get(place, **guess)
-                    assert (status, answer) == (303, ""), place
+                for path in PATHS:
+                    status, answer = await thief.get(path, **guess)
+                    assert (status, answer["error"]) == (401, "token"), path
+                for path in ACTS:
+                    status, answer = await thief.post(path, {"records": ["files/0/0"]}, guess | ACT)
+                    assert (status, answer["error"]) == (401, "token"), path
+                for path in ("report", "report?ticket=", "report?ticket=x"):
+                    status, answer = await thief.get(path, **guess)
+                    assert (status, answer) == (303, ""), path
             assert CANARY in (await thief.get("report", **mine))[1], "with both it is the session"
         assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it goes on"
 
@@ -144,9 +144,9 @@ def test_too_many_sessions_end_the_oldest() -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])
 async def test_a_request_with_a_foreign_host_name_is_refused(opened: World, host: str) -> None:
-    for place in ("", "login", "web/base.css", "api/overview"):
-        status, answer = await opened.get(place, Host=host)
-        assert (status, answer["error"]) == (421, "host"), place
+    for path in ("", "login", "web/base.css", "api/overview"):
+        status, answer = await opened.get(path, Host=host)
+        assert (status, answer["error"]) == (421, "host"), path
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9464", "[::1]:80", "127.8.8.8"])
@@ -203,11 +203,11 @@ async def test_a_replay_requires_the_token_itself(plain: Path) -> None:
         assert (await console.post("api/replay", {"records": ["files/0/0"]}))[0] == 401
 
 
-@pytest.mark.parametrize("place", ["", "login", "web/common.js", "api/overview", "api/nothing"])
-async def test_every_answer_forbids_frames_scripts_and_caches(opened: World, place: str) -> None:
-    async with opened.client.get(f"{opened.base}/console/{place}") as answer:
+@pytest.mark.parametrize("path", ["", "login", "web/common.js", "api/overview", "api/nothing"])
+async def test_every_answer_forbids_frames_scripts_and_caches(opened: World, path: str) -> None:
+    async with opened.client.get(f"{opened.base}/console/{path}") as answer:
         assert answer.headers["Cache-Control"] == "no-store"
-        if place != "api/nothing":
+        if path != "api/nothing":
             assert answer.headers["X-Frame-Options"] == "DENY"
             policy = answer.headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'self';") and "unsafe" not in policy
@@ -260,8 +260,8 @@ async def test_a_refusal_is_logged_once_a_minute(closed: World, caplog: pytest.L
 
 
 async def test_only_files_of_the_package_are_served(opened: World) -> None:
-    for place in ("web/", "web/shell.html", "web/..%2fapp.py", "web/../../etc/passwd", "web/%2e%2e/console/app.py"):
-        assert (await opened.get(place))[0] == 404, place
+    for path in ("web/", "web/shell.html", "web/..%2fapp.py", "web/../../etc/passwd", "web/%2e%2e/console/app.py"):
+        assert (await opened.get(path))[0] == 404, path
 
 
 async def test_health_and_metrics_need_no_token(closed: World) -> None:

@@ -99,9 +99,9 @@ def test_windows_end_at_blanks_and_merge() -> None:
 @given(
     st.text(alphabet="ab \n\r7", max_size=60), st.lists(st.tuples(st.integers(0, 59), st.integers(1, 9)), max_size=4)
 )
-def test_windows_are_disjoint_in_order_and_inside_lines(text: str, places: list[tuple[int, int]]) -> None:
+def test_windows_are_disjoint_in_order_and_inside_lines(text: str, windows: list[tuple[int, int]]) -> None:
     doc = Document(text)
-    ranges = sorted((a, min(a + size, len(text))) for a, size in places if a < len(text))
+    ranges = sorted((a, min(a + size, len(text))) for a, size in windows if a < len(text))
     found = find_windows(doc, ranges, 3)
     assert all(a < b for a, b in found)
     assert all(one[1] <= other[0] for one, other in pairwise(found))

@@ -70,8 +70,8 @@ def test_edges_in_any_order(labels: str, expected: list[tuple[int, int, str]]) -
     assert [(s.start, s.end, s.type.value) for s in found] == expected
 
 
-PLACES = st.sampled_from(["B", "I", "E", "S"])
-ANY = st.one_of(st.just("O"), st.builds("{}-{}".format, PLACES, st.sampled_from(list(PhiType))))
+SPAN_EDGES = st.sampled_from(["B", "I", "E", "S"])
+ANY = st.one_of(st.just("O"), st.builds("{}-{}".format, SPAN_EDGES, st.sampled_from(list(PhiType))))
 EDGED = st.one_of(
     st.just("O"),
     st.builds("I-{}".format, st.sampled_from(list(PhiType))),

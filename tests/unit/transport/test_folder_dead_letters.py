@@ -204,7 +204,7 @@ async def test_a_dead_letter_that_does_not_open_is_named_and_the_others_continue
     stem[5].with_suffix(".replayed").write_bytes(b"{}")
     work = await sealed.replay()
     assert work.done == [6]
-    assert [place for place, _ in work.failed] == [
+    assert [coordinates for coordinates, _ in work.failed] == [
         "files/0/0",
         "files/0/1",
         "files-0-0000000002",

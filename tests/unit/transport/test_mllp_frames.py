@@ -25,24 +25,24 @@ def read(reader: FrameReader, chunks: list[bytes]) -> tuple[list[bytes], Framing
     return found, None
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(position % (len(data) + 1) for position in cuts), len(data)]
     return [data[a:b] for a, b in pairwise(edges)]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.lists(st.integers(0, 10_000), max_size=12))
-def test_any_chunking_gives_the_same_messages_and_fault(pieces: list[bytes], places: list[int]) -> None:
+def test_any_chunking_gives_the_same_messages_and_fault(pieces: list[bytes], cuts: list[int]) -> None:
     data = b"".join(pieces)
     whole = read(FrameReader(MOST), [data])
-    assert read(FrameReader(MOST), cut(data, places)) == whole
+    assert read(FrameReader(MOST), cut(data, cuts)) == whole
     assert read(FrameReader(MOST), [bytes([byte]) for byte in data]) == whole
 
 
 @given(st.lists(st.binary(max_size=MOST), max_size=8), st.lists(st.integers(0, 10_000), max_size=12))
-def test_a_framed_message_is_read_back(messages: list[bytes], places: list[int]) -> None:
+def test_a_framed_message_is_read_back(messages: list[bytes], cuts: list[int]) -> None:
     sent = [message for message in messages if b"\x1c\r" not in message and b"\x0bMSH" not in message]
     data = b"\r\n".join(frame(message) for message in sent)
-    assert read(FrameReader(MOST), cut(data, places)) == (sent, None)
+    assert read(FrameReader(MOST), cut(data, cuts)) == (sent, None)
 
 
 def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
