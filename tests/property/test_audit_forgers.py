@@ -144,7 +144,7 @@ def test_truncation_at_a_checkpoint_is_detected_by_the_signed_head(data: st.Data
     assert "TRUNCATED" in codes(verify_changed(without_head, kept=kept))
     faults = verify_changed(without_head).faults
     if (name, index) == (names()[0], 1):
-        assert not faults, "no entry is left that a head would have to stand for; a kept head shows it"
+        assert not faults, "no remaining entry needs a head; a separately kept head reveals the change"
     else:
         assert [str(fault.code) for fault in faults] == ["HEAD"]
 
@@ -193,4 +193,4 @@ def test_a_head_of_an_earlier_segment_is_rejected_once_the_last_segment_has_an_e
     before_an_entry = kept <= 2 and name == names()[-2]
     report = verify_changed(crash, started=before_an_entry)
     assert codes(report) == (set() if before_an_entry else {"HEAD"})
-    assert not verify_changed(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"
+    assert not verify_changed(lambda trail: None, kept=head).faults, "a head kept elsewhere may be of any age"

@@ -386,7 +386,7 @@ class TransportContract:
         await world.fill(numbered(3))
         transport = await self.started(world)
         if not isinstance(transport, KnowsLag):
-            pytest.skip("this transport cannot tell its lag")
+            pytest.skip("this transport does not report its lag")
         records = await self.take(transport, 3)
         await transport.commit(world.stream, [published(records[0])], after(records[:1]))
         assert transport.lag(world.stream) in {2, None}

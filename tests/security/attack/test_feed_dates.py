@@ -324,7 +324,7 @@ def test_birth_dates_of_children_hold_as_documented(age: int, without_times: int
     for n in range(PATIENTS):
         patient = Patient(100 + n, FIRST - timedelta(age))
         outputs = patient.outputs(replacer(), 4, every=1)
-        assert all(m.born <= m.sent for m in outputs), "nobody is born after the message"
+        assert all(m.born <= m.sent for m in outputs), "no birth is after the message"
         agree = {
             m.born + timedelta(base + late - own)
             for m in outputs[:1]

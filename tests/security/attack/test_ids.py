@@ -96,7 +96,7 @@ def test_neighbours_and_shared_prefixes_are_not_preserved() -> None:
     numbers = [int(new) for new in made(ONE, form, values)]
     apart = [abs(a - b) / size for a, b in pairwise(numbers)]
     assert abs(sum(apart) / len(apart) - 1 / 3) < BAND * sqrt(1 / 18) / sqrt(len(apart) / 2)
-    assert min(apart) > 1e-7, "strangers are not neighbours either"
+    assert min(apart) > 1e-7, "random pairs are not adjacent either"
     first = [int(str(n)[:2]) - 10 for n in numbers]
     assert evenness(first, 90) < BAND
     assert evenness([int(str(n)[-2:]) for n in numbers], 100) < BAND

@@ -101,7 +101,7 @@ WRITINGS = {
 @pytest.mark.parametrize("name", WRITINGS)
 def test_no_writing_of_an_identifier_is_published(name: str, system: str) -> None:
     raw = WRITINGS[name]
-    assert any(each in searched(raw) for each in (FAMILY.lower(), MRN)), "the plant is not one"
+    assert any(each in searched(raw) for each in (FAMILY.lower(), MRN)), "the planted text is not an identifier"
     left = searched(published(raw, system))
     assert [each for each in (FAMILY.lower(), GIVEN.lower(), MRN, "04211955") if each in left] == []
 

@@ -135,7 +135,7 @@ async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp
     assert not any(canary in log + audited for canary in CANARIES)
     traces = [dict(m.headers)["traceparent"].split(b"-") for m in dead_letters]
     assert {(version, trace, flags) for version, trace, _, flags in traces} == {(b"00", TRACE, b"01")}
-    assert len({span for _, _, span, _ in traces}) == refused, "each record has a span of its own"
+    assert len({span for _, _, span, _ in traces}) == refused, "each record has a separate span"
     assert {name for m in out for name, _ in m.headers} == {"deid-id"}
     assert all(m.timestamp % 86_400_000 == 0 for m in out), "an output has the day of its record"
     assert len(list(read_audit(tmp_path / "audit"))) == COUNT

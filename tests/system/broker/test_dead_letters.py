@@ -175,7 +175,7 @@ async def test_a_repeated_replay_after_an_interruption_duplicates_nothing(
     assert len(await world.inputs()) == 4 + seen
     assert len(await world.marks()) == seen
     sent = await read(world.cluster.bootstrap, world.name, isolation="read_uncommitted")
-    assert len(sent) == 7, "the third attempt was to reach the broker, or this test shows nothing"
+    assert len(sent) == 7, "the third attempt must reach the broker, otherwise this test proves nothing"
 
     assert (await world.replay()).done == list(range(seen, 4))
     found = [m.value for m in await world.inputs()]

@@ -166,7 +166,7 @@ async def test_a_batch_interrupted_before_its_commit_is_sent_again_and_visible_o
     await transport.commit(world.stream, batch, 3)
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
     sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
-    assert len(sent) == 6, "the first attempt was to reach the broker, or this test shows nothing"
+    assert len(sent) == 6, "the first attempt must reach the broker, otherwise this test proves nothing"
 
 
 async def test_a_commit_with_a_lost_response_is_not_repeated(

@@ -17,7 +17,7 @@ REQUIRED = "DEID_REQUIRE_BROWSER"
 
 def _missing(why: str) -> None:
     if os.environ.get(REQUIRED) == "1":
-        pytest.fail(f"{why}; {REQUIRED}=1 asks for it")
+        pytest.fail(f"{why}; {REQUIRED}=1 requires it")
     pytest.skip(why)
 
 

@@ -28,14 +28,14 @@ async def test_every_page_shows_its_content_and_contacts_no_other_host(
                 await seen.page.wait_for_selector("#chain .notice.bad")
                 await seen.page.locator(".entry summary").nth(1).click()
                 await seen.page.wait_for_selector(".entry:nth-child(2) table")
-                assert await seen.page.locator(".entry").count() == 6, "one of another form hides no other"
+                assert await seen.page.locator(".entry").count() == 6, "an entry of another form hides no other"
             if name == "":
                 for folded in await seen.page.query_selector_all("summary"):
                     await folded.click()
             assert await seen.width() <= width, name
-            assert await seen.page.locator("main img").count() == 0, "markup of somebody else became an element"
+            assert await seen.page.locator("main img").count() == 0, "untrusted markup became an element"
             if name in {"", "dead-letters", "audit"}:
-                assert CANARY in await seen.page.inner_text("main"), f"{name}: shown as the text that it is"
+                assert CANARY in await seen.page.inner_text("main"), f"{name}: must be shown as text"
         assert_isolated(shown, seen)
 
 
@@ -63,7 +63,7 @@ async def test_the_playground_shows_before_and_after_with_causes(file: Path, chr
         await page.goto(f"{shown.base}/console/rules")
         await page.go_back()
         await page.wait_for_selector(READY["playground"])
-        assert await page.input_value("#text") == "", "nothing comes back with the history"
+        assert await page.input_value("#text") == "", "the browser history restores nothing"
         assert_isolated(shown, seen)
 
 

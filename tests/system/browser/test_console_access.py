@@ -111,7 +111,7 @@ async def test_with_a_token_the_report_opens_only_from_its_page(file: Path, repo
         tab = await opening.value
         await tab.wait_for_selector("form:visible")
         assert "DOCTOR: 1 missed, 1 alarm" in await tab.inner_text("main")
-        assert await tab.evaluate("origin") == "null", "it is no page of the console"
+        assert await tab.evaluate("origin") == "null", "it is not a page of the console"
         ground = "getComputedStyle(document.body).backgroundColor"
         assert await tab.evaluate(ground) == "rgb(245, 247, 249)"
         await tab.reload()
@@ -178,7 +178,7 @@ async def test_a_key_pressed_on_the_login_page_goes_to_its_field(file: Path, chr
         await page.click("footer")
         assert await page.evaluate("document.activeElement.tagName") == "BODY"
         await page.keyboard.type("de f")
-        assert await page.input_value("#token") == "abcde f", "and takes it again with the first key"
+        assert await page.input_value("#token") == "abcde f", "and gets it back with the first key"
         await page.focus("#login button")
         await page.keyboard.press("Space")
         await page.wait_for_selector("#problem:has-text('not the token')")

@@ -43,7 +43,7 @@ def test_one_folder_is_written_to() -> None:
     (volume,) = (step for step in STEPS if step.name == "VOLUME")
     assert volume.words == [only("WORKDIR")]
     names = [step.name for step in STEPS if step.stage == LAST]
-    assert names.index("RUN") < names.index("VOLUME"), "what is done to a volume later is lost"
+    assert names.index("RUN") < names.index("VOLUME"), "later changes to a volume are lost"
 
 
 def test_the_image_has_labels() -> None:

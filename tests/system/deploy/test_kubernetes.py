@@ -82,9 +82,9 @@ def test_the_agent_has_probes_and_a_grace_period(path: Path, pod: Tree, agent: T
     assert set(services) == set(ports)
     for name, service in services.items():
         if name == "mllp":
-            assert not service.get("publishNotReadyAddresses"), "who sends is not led to what takes nothing"
+            assert not service.get("publishNotReadyAddresses"), "senders must reach ready pods only"
         else:
-            assert service["publishNotReadyAddresses"] is True, "what is not ready has to be seen"
+            assert service["publishNotReadyAddresses"] is True, "pods that are not ready must be visible"
 
 
 @pytest.mark.parametrize(("path", "pod", "agent"), OURS, ids=[path.stem for path, _, _ in OURS])
@@ -105,7 +105,7 @@ def test_written_paths_are_persistent_and_read_paths_are_mounted(
     assert all(m["name"] in claims or m["readOnly"] for m in mounts.values())
     assert agent["args"] == ["run", "--config", "/etc/deid-agent/agent.toml"] and "command" not in agent
     (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "secrets")
-    assert secrets["defaultMode"] == 0o440, "root's, and its group is the agent's"
+    assert secrets["defaultMode"] == 0o440, "owned by root and the group of the agent"
     there = {f"/run/secrets/deid/{item['path']}" for source in secrets["sources"] for item in source["secret"]["items"]}
     assert {str(path) for path in secrets_of(settings)} == there
     assert "/run/secrets/deid" in mounts
@@ -156,7 +156,7 @@ def test_the_engine_sees_no_secret() -> None:
     ((_, _, pod),) = (found for found in PODS if found[0].stem == "sidecar")
     (agent,) = pod["initContainers"]
     (engine,) = pod["containers"]
-    assert agent["restartPolicy"] == "Always", "it begins before the engine and ends after it"
+    assert agent["restartPolicy"] == "Always", "it starts before the engine and stops after it"
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in engine["volumeMounts"]}
     assert mounts == {"/messages/inbox": False, "/messages/outbox": True}
     ours = {mount["mountPath"]: mount.get("readOnly", False) for mount in agent["volumeMounts"]}

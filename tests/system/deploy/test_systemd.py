@@ -19,7 +19,7 @@ for _name, _value in re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE):
 
 
 def test_a_stop_is_left_to_the_agent() -> None:
-    assert SERVICE["KillMode"] == ["mixed"], "its workers are its own to end"
+    assert SERVICE["KillMode"] == ["mixed"], "the agent ends its workers itself"
     assert int(SERVICE["TimeoutStopSec"][0]) >= AgentSettings().drain_s + 20
     assert SERVICE["RestartPreventExitStatus"] == [str(int(Exit.CONFIGURATION))]
 

@@ -134,7 +134,7 @@ def test_the_agent_needs_only_its_own_folders(world: Path, root_is_read_only: bo
     allowed = tuple(f"{world}/{name}" for name in OURS)
     # Byte code is written if the folder permits it, and is not required otherwise.
     assert [p for p in noted if not p.startswith(allowed) and p != os.devnull and "__pycache__" not in p] == []
-    assert any(path.startswith(f"{world}/out") for path in noted), "the hook sees what is written"
+    assert any(path.startswith(f"{world}/out") for path in noted), "the hook sees written files"
 
 
 def look(pid: int) -> None:

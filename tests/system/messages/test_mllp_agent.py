@@ -116,7 +116,7 @@ async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path
         peer = await agent.start().peer()
         for number in range(3):
             peer.send(note(number))
-            assert await peer.answer() == ("AA", f"N{number}", ""), "it lies among the dead letters"
+            assert await peer.answer() == ("AA", f"N{number}", ""), "it is a dead letter"
         peer.send(note(3))
         assert await peer.answer() == ("AE", "N3", "STOPPING")
         assert await asyncio.to_thread(agent.process.wait, 60) == 3

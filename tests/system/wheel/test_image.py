@@ -170,4 +170,4 @@ def until_committed(port: int, count: int) -> None:
             lines = answer.read().decode().splitlines()
         if sum(float(line.split()[-1]) for line in lines if line.startswith("deid_messages_total{")) == count:
             return
-    pytest.fail("the records did not settle")
+    pytest.fail("the records were not committed")

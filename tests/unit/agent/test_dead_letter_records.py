@@ -36,7 +36,7 @@ def test_a_written_dead_letter_is_read_back() -> None:
     assert (found.fault, found.form, found.key) == ("MessageError", "sealed-1", PUBLIC.id)
     assert (found.first, found.attempts) == (Coordinates("hl7.raw", 2, 5), 5)
     assert found.time_ms == 1_700_000_000_250
-    assert found.build == (("rules", "ab12"), ("models", "ef56")), "a name that is no word is left out"
+    assert found.build == (("rules", "ab12"), ("models", "ef56")), "a name that is not a word is omitted"
 
 
 def without(headers: Headers, name: str) -> Headers:

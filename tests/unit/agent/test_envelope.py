@@ -75,7 +75,7 @@ def test_a_sealed_dead_letter_reveals_nothing() -> None:
         RECORD
     )
     assert b"Okonkwo" not in values
-    assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be seen to be equal"
+    assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be recognizable"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_records_after_an_abandoned_offset_do_not_count() -> None:
     book.finish(4, done(4))
     book.finish(1, done(1))
     assert (len(book), book.ready) == (2, 2)
-    assert book.abandon_from(1) == 0, "what is finished and waits to be settled stays"
+    assert book.abandon_from(1) == 0, "finished records that wait for their commit remain"
     batch = book.take_batch(9)
     assert batch is not None and batch.position == 2
 

@@ -49,7 +49,7 @@ async def test_stop_commits_the_records_finished_by_the_deadline() -> None:
     await pass_time(4)
     assert not task.done()
     await pass_time(3)
-    assert task.done(), "of ten seconds two are kept for leaving the group"
+    assert task.done(), "two of ten seconds are reserved for leaving the group"
     await task
     assert bench.offsets() == [0, 1]
     assert bench.cluster.positions[A] == 2
@@ -159,7 +159,7 @@ async def test_a_drain_returns_records_not_started_without_waiting() -> None:
     bench.executor.finish(2)
     bench.runner.request_stop()
     await pass_time(0.5)
-    assert len(bench.executor.pending) == 9, "what is short is finished"
+    assert len(bench.executor.pending) == 9, "short jobs are finished"
     await pass_time(0.6)
     assert len(bench.executor.pending) == 4
     bench.executor.finish_all()
@@ -228,7 +228,7 @@ async def test_a_processor_that_outlives_its_drain_does_not_disturb_its_successo
     successor.take(bench.cluster.logs[A][0])
     assert bench.executor.waiting == 1
     old.close()
-    assert bench.executor.waiting == 1, "the record of the new flow"
+    assert bench.executor.waiting == 1, "the record of the new processor"
     runner.request_stop()
     await pass_time(5)
     await task

@@ -86,7 +86,7 @@ async def test_a_crash_at_any_point_leaves_a_trail_that_the_next_process_continu
         await log.append([entry(99)])
         await log.close()
         answered = {int(text) for text in (tmp_path / f"answered-{crash}").read_text().split()}
-        assert answered <= set(offsets(folder)), "what was answered for is there"
+        assert answered <= set(offsets(folder)), "every confirmed entry exists"
         assert sound(folder), crash
     assert answered == set(range(6))
 

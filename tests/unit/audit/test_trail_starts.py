@@ -29,7 +29,7 @@ async def test_a_failed_start_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
     folder.mkdir()
     await trail(folder).close()
-    assert list(folder.iterdir()) == [], "a folder that was there before is not ours to take away"
+    assert list(folder.iterdir()) == [], "an existing folder is not removed"
 
 
 async def test_a_lock_file_removed_before_locking_is_created_again(

@@ -123,7 +123,7 @@ def test_a_separately_stored_head_reveals_truncation(tmp_path: Path) -> None:
     kept.write_bytes((folder / "head.json").read_bytes())
     for name, data in before.items():
         (folder / name).write_bytes(data)
-    assert call("verify", folder).exit_code == 0, "nothing here tells"
+    assert call("verify", folder).exit_code == 0, "the folder alone does not reveal it"
     done = call("verify", folder, "--head", kept)
     assert done.exit_code == 1
     assert "TRUNCATED" in done.stdout

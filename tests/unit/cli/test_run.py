@@ -129,7 +129,7 @@ def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert "kafka.sasl_mechanism" in done.stdout
     ran = run(file)
     assert ran.exit_code == 2
-    assert not (tmp_path / "audit").exists(), "a start that failed leaves no empty audit"
+    assert not (tmp_path / "audit").exists(), "a failed start leaves no empty audit"
     file.write_text(file.read_text().replace("XX", "PLAIN"))
     assert CliRunner().invoke(main, ["check", "--offline", "--config", str(file)]).exit_code == 0
 

@@ -67,7 +67,7 @@ def test_settings_reach_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = f'transport = "mllp"\n{OUT}{MLLP}refused = "AE"\ntrouble = "close"\nmax_message_bytes = 200000000\n'
     listening = listener_section(load(tmp_path, text))
     assert (listening.port, listening.refused, listening.trouble) == (6661, "AE", FailureReply.CLOSE)
-    assert listening.max_message_bytes == 64 << 20, "no more than the workers take"
+    assert listening.max_message_bytes == 64 << 20, "no more than the workers accept"
     assert listening.host == "127.0.0.1"
 
 

@@ -98,8 +98,8 @@ async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Pat
                 for path in ("report", "report?ticket=", "report?ticket=x"):
                     status, answer = await thief.get(path, **guess)
                     assert (status, answer) == (303, ""), path
-            assert CANARY in (await thief.get("report", **mine))[1], "with both it is the session"
-        assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it goes on"
+            assert CANARY in (await thief.get("report", **mine))[1], "with both the session is valid"
+        assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it continues"
 
 
 async def test_a_ticket_opens_the_report_once_and_for_its_own_session_alone(plain: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_rates_quantiles_and_lag_of_each_step(clock: Clock) -> None:
     assert shown["at"] == [1_000_010.0, 1_000_020.0]
     assert shown["throughput"] == {"published": [1.8, 0.0], "dead_lettered": [0.2, 0.0], "suppressed": [0.0, 0.0]}
     assert shown["latency"] == {"p50": [0.0375, None], "p95": [0.04875, None], "p99": [0.04975, None]}
-    assert shown["lag"] == {"adt/0": [7, None]}, "a partition that was taken away has no lag, not none behind"
+    assert shown["lag"] == {"adt/0": [7, None]}, "the lag of a revoked partition is absent, not zero"
     assert shown["phi"] == {"DATE": [360.0, 0.0], "ZIP": [120.0, 0.0], "other": [0.0, 0.0]}
     totals = history.totals()
     assert totals["phi"] == {"DATE": 60.0, "ZIP": 20.0}
@@ -61,7 +61,7 @@ def test_an_hour_is_kept_and_thinned_with_the_newest_in_it(clock: Clock) -> None
     at, throughput = shown["at"], shown["throughput"]
     assert isinstance(at, list) and isinstance(throughput, dict)
     assert len(at) <= 180 and at[-1] == clock.now - 5
-    assert set(throughput["published"]) == {2.0}, "nothing is lost where samples are left out"
+    assert set(throughput["published"]) == {2.0}, "no count is lost if samples are omitted"
     assert len(history.samples) == 721
 
 

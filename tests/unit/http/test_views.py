@@ -170,7 +170,7 @@ async def test_a_forged_entry_hides_no_other(own: Path, tmp_path: Path) -> None:
             assert [entry["offset"] for entry in others] == [3, 2, 1, 0] and others[2]["replaced"] > 20
             assert (forged["offset"], type(forged["outcome"]), forged["replaced"]) == (9, str, 0)
             assert all(isinstance(remark, dict) and remark["count"] == 0 for remark in forged["remarks"])
-        assert not (await console.finished("api/audit/chain"))["found"]["whole"], "and the chain says so"
+        assert not (await console.finished("api/audit/chain"))["found"]["whole"], "and the chain reports it"
 
 
 async def test_the_chain_is_verified_and_a_change_is_detected(own: Path, tmp_path: Path) -> None:

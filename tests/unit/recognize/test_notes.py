@@ -33,4 +33,4 @@ def test_the_failures_equal_the_list() -> None:
     }
     got = set().union(*(faults(note) for note in read_corpus(CASES)))
     assert got - listed == set(), "new failures"
-    assert listed - got == set(), "failures that are gone: take them off the list"
+    assert listed - got == set(), "fixed failures: remove them from the list"

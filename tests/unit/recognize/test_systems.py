@@ -47,7 +47,7 @@ def test_each_published_system_works_alone(system: str, profile: Profile, models
     found = {TEXT[span.start : span.end] for span in spans}
     assert is_disjoint(spans)
     assert "Zyblorq" in found
-    assert ("3/4/2019" in found) == (system != "ferrandez2012"), "that one finds persons and nothing else"
+    assert ("3/4/2019" in found) == (system != "ferrandez2012"), "that system finds only persons"
 
 
 @pytest.mark.parametrize("system", [*PUBLISHED, "thorough"])

@@ -94,7 +94,7 @@ def test_a_birth_is_never_after_the_message_and_a_child_keeps_its_age(age: int) 
         if age < ADULT_DAYS:
             assert abs(away) <= birth_window(age) + 3
             years = round((born - moved(born, scope)).days / 365.2425)
-            assert abs((born - moved(born, scope)).days - years * 365.2425) >= 2, "month and day of birth stay"
+            assert abs((born - moved(born, scope)).days - years * 365.2425) >= 2, "month and day of birth are kept"
 
 
 def test_the_longest_shift_leaves_an_adult_born_before_the_message() -> None:

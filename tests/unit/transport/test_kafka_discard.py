@@ -28,7 +28,7 @@ async def test_unsent_bytes_for_a_dead_broker_are_dropped() -> None:
         connection = await create_conn("127.0.0.1", server.sockets[0].getsockname()[1])
         producer = make_producer(SETTINGS)
         transport = fill_socket(producer, connection, b"x" * (16 << 20))
-        assert transport.get_write_buffer_size() > 0, "the kernel took all of it"
+        assert transport.get_write_buffer_size() > 0, "the kernel accepted all bytes"
         async with asyncio.timeout(10):
             await discard_producer(producer)
         assert transport.get_write_buffer_size() == 0

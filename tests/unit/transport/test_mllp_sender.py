@@ -157,7 +157,7 @@ async def test_a_message_waits_for_earlier_messages_at_most_one_timeout(receiver
     async with asyncio.timeout(5):
         sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(9)), return_exceptions=True)
     kinds = [type(error).__name__ for error in sent]
-    assert kinds.count("UncertainCommitError") in (1, 2), "who had a turn"
+    assert kinds.count("UncertainCommitError") in (1, 2), "the senders that were served"
     assert all("other messages are still waiting" in str(error) for error in sent if type(error) is TransientError)
     await sender.close()
 
