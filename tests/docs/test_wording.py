@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "deid_agent"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-FRONT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/SPEC.md", "corpus/README.md")
+FRONT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/SPEC.md", "corpus/README.md", "corpus/GUIDELINES.md")
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in FRONT)]
 
 # Per 1,000 words. Lower a limit when the text allows it, never raise one.
