@@ -1,8 +1,8 @@
 """The ablations of Dernoncourt 2016 (sections 3.6 and 3.7) over ``corpus/``: makes ``models/ablations.md`` and
 ``models/learning-curve.svg``. Run by hand, an hour on two cores::
 
-    python .ci/ablate_network.py out            # trains what is not yet in out/, one after another, then writes both
-    python .ci/ablate_network.py out --page     # writes both from what is there
+    python .ci/ablate_network.py out            # trains the networks missing in out/, then writes both
+    python .ci/ablate_network.py out --page     # writes both from the existing files
 
 Every network is the paper's own (``dernoncourt-network``), trained for ``EPOCHS`` epochs and scored on dev, alone.
 """
@@ -19,12 +19,12 @@ FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 WITHOUT = ("characters", "tokens", "pre-training", "transitions")
 CRITERIA = (("strict", "strict F1"), ("token", "token F1"), ("binary-hipaa-token", "binary HIPAA token F1"))
 HEADER = f"""\
-# What each part of the network adds
+# Contribution of each part of the network
 
 The ablations of Dernoncourt 2016, sections 3.6 and 3.7, with the paper's own network (`dernoncourt-network`: words
 and characters, no rules, no lists), {EPOCHS} epochs each, scored alone on dev. The shipped network reads more and
 trains longer: its card is [network.md](network.md). The number of epochs is the same for all, so fewer patients also
-mean fewer steps: the curve shows the effect of both. The 95 % interval in brackets comes from resampling patients.
+mean fewer steps; the curve shows the effect of both. The 95 % interval in brackets comes from resampling patients.
 Made by `.ci/ablate_network.py`.
 
 | network | strict F1 | token F1 | binary HIPAA token F1 | leaked |
@@ -33,7 +33,7 @@ Made by `.ci/ablate_network.py`.
 
 
 def runs() -> dict[str, list[str]]:
-    """Each run by name, with what the command line is told beside."""
+    """Each run by name, with its additional options."""
     found: dict[str, list[str]] = {"whole": []}
     found |= {f"without-{part}": ["--without", part] for part in WITHOUT}
     return found | {f"fraction-{share}": ["--fraction", str(share)] for share in FRACTIONS}
@@ -70,10 +70,10 @@ def figure(one: dict[str, float]) -> str:
 def page(out: Path) -> None:
     rows, points = [], []
     for name in runs():
-        if not (told := read(out, name)):
+        if not (report := read(out, name)):
             continue
-        figures = [told["totals"][key]["micro"]["f"] for key, _ in CRITERIA]
-        shown = " | ".join(figure(one) for one in (*figures, told["leaked"]))
+        figures = [report["totals"][key]["micro"]["f"] for key, _ in CRITERIA]
+        shown = " | ".join(figure(one) for one in (*figures, report["leaked"]))
         rows.append(f"| {name.replace('-', ' ', 1).replace('fraction ', 'share of patients ')} | {shown} |\n")
         if name == "whole" or name.startswith("fraction-"):
             points.append((1.0 if name == "whole" else float(name[9:]), [one["value"] for one in figures]))

@@ -3,7 +3,7 @@
     python .ci/build_fhir_required.py rules/fhir/required.json
 
 The members are read from the models of the ``fhir.resources`` package (R4B, R5, STU3). A member counts if every version
-that has the type requires it. ``medication[x]`` stands for the members of a choice, of which one is required. Only this
+that has the type requires it. ``medication[x]`` names the members of a choice, of which one is required. Only this
 script needs ``fhir.resources``; the agent reads the table.
 
 Source: FHIR R4B, R5 and STU3, resource and datatype definitions.

@@ -69,7 +69,7 @@ Terms = set[str]
 
 
 def clean(term: str) -> str:
-    """Folded, straight apostrophes, one blank between words; empty where it cannot be a term."""
+    """Folded, straight apostrophes, one blank between words; empty if it cannot be a term."""
     plain = re.sub(r"\s+", " ", fold_accents(term.replace("’", "'"))).strip(" .,")
     return plain if LATIN.fullmatch(plain) and len(re.findall(r"[a-z0-9]+", plain)) <= WORDS_AT_MOST else ""
 
@@ -95,7 +95,7 @@ def ranked() -> list[str]:
 
 
 def english() -> Callable[[str], bool]:
-    """Whether Webster's Second holds a word in lower case, as it stands or inflected."""
+    """True if Webster's Second has the word in lower case, unchanged or inflected."""
     web = {w for w in english_words.get_english_words_set(["web2"]) if w.islower()}
 
     def holds(word: str) -> bool:
@@ -225,7 +225,7 @@ def lists() -> dict[str, tuple[str, Terms]]:
     rare = {w for w in rank[COMMON_RANK:RARE_RANK] if len(w) > 3 and is_english(w)} - plain - common
 
     def marked(terms: Terms) -> Terms:
-        """Ambiguous are ordinary English words and what has two letters or fewer."""
+        """Ordinary English words and terms of at most two letters are ambiguous."""
         return {MARK + t if not t.startswith(MARK) and (t in ordinary or len(t) < 3) else t for t in terms}
 
     def doubtful(terms: Terms, words: Terms) -> Terms:
@@ -283,7 +283,7 @@ def main(folder: Path, date: str, *only: str) -> None:
             continue
         bare = {t.lstrip(MARK): t for t in sorted(terms)}  # "?" sorts before letters, so an unmarked double wins
         if any(t.startswith(MARK) for t in terms):
-            bare |= {t[1:]: t for t in terms if t.startswith(MARK)}  # a mark, where given, stays
+            bare |= {t[1:]: t for t in terms if t.startswith(MARK)}  # a mark is kept
         rows = [bare[t] for t in sorted(bare) if t]
         head = f"# Source: {source}. Frozen {date} by .ci/freeze_dictionary.py: {len(rows)} terms.\n"
         marks = sum(row.startswith(MARK) for row in rows)

@@ -1,4 +1,4 @@
-"""What the default tagger scores and what each of its parts adds: makes ``models/README.md``. Run by hand::
+"""The scores of the default tagger and the contribution of each part: writes ``models/README.md``. Run by hand::
 
     deid-agent eval corpus --split dev --profile balanced --ablate --json out/balanced.json
     deid-agent eval corpus --split dev --profile recall --ablate --benign FOLDER --json out/recall.json
@@ -6,7 +6,7 @@
     deid-agent eval corpus --split dev --profile balanced --system NAME --models FOLDER --json out/NAME.json
     python .ci/system_card.py out
 
-Of files that are not there the page keeps what it says. Figures are those of the files; nothing is counted here.
+If a file is missing, the page keeps its section. The figures are those of the files; nothing is counted here.
 """
 
 import json
@@ -26,7 +26,7 @@ page of each gives the SHA-256 of those rules. [token](token.md) labels tokens w
 words, lists, layout and rules. [network](network.md) labels them with a recurrent network, which reads
 `vectors.npz`, word vectors of 8 bits that `.ci/freeze_vectors.py` made.
 The default system decides by the mean of their probabilities. `features`
-runs without the network, `network` without the field, and `union` takes the findings of both.
+runs without the network, `network` without the CRF, and `union` takes the findings of both.
 [ablations.md](ablations.md) lists the contribution of each part of the network.
 
 The scores below are those of the whole tagger on dev: notes of authors and patients that no model was trained on,
@@ -49,22 +49,22 @@ def number(figure: object) -> str:
     return f"{figure:.3f}"
 
 
-def totals(told: dict[str, object]) -> Iterator[str]:
+def totals(report: dict[str, object]) -> Iterator[str]:
     yield "| criterion | precision | recall | F |\n|---|---|---|---|"
     for key, words in _TOTALS:
-        row = told["totals"].get(key)
+        row = report["totals"].get(key)
         if row:
             one = row["micro"]
             figures = " | ".join(number(one[name]) for name in ("precision", "recall", "f"))
             yield f"| {words}{' (F2)' if key == 'names' else ''} | {figures} |"
-    yield f"\nLeaked, of the annotations: {number(told['leaked'])}."
-    if benign := told.get("benign"):
+    yield f"\nLeaked, of the annotations: {number(report['leaked'])}."
+    if benign := report.get("benign"):
         where = f"{benign['notes']} notes nearly without PHI ({benign['words']:,} words)"
         yield f"\nFalse alarms, ages apart, on {where}: {benign['per_thousand_words']:.1f} of 1,000 words."
 
 
-def ablation(told: dict[str, object]) -> Iterator[str]:
-    rows = told.get("ablation")
+def ablation(report: dict[str, object]) -> Iterator[str]:
+    rows = report.get("ablation")
     if not rows:
         return
     names = list(next(iter(rows.values())))
@@ -78,16 +78,16 @@ def ablation(told: dict[str, object]) -> Iterator[str]:
 
 
 def kept(title: str) -> str:
-    """What the page says under a heading so far."""
+    """The present section of the page under a heading."""
     _, found, rest = OUT.read_text("utf-8").partition(f"\n## {title}\n")
     return f"\n## {title}\n{rest.partition(chr(10) + '## ')[0].rstrip()}" if found else ""
 
 
 def section(folder: Path, name: str, title: str) -> Iterator[str]:
-    if told := read(folder, name):
-        yield from (f"\n## {title}\n", *totals(told), *ablation(told))
-    elif said := kept(title):
-        yield said
+    if report := read(folder, name):
+        yield from (f"\n## {title}\n", *totals(report), *ablation(report))
+    elif section_text := kept(title):
+        yield section_text
 
 
 def main(folder: Path) -> None:
@@ -95,7 +95,7 @@ def main(folder: Path) -> None:
     for name, title in (
         ("balanced", "The default under `balanced`"),
         ("recall", "The default under `recall`"),
-        ("context", "The default under `recall`, knowing what the message says of the patient"),
+        ("context", "The default under `recall`, with the facts of the message about the patient"),
     ):
         lines += section(folder, name, title)
     for name in (

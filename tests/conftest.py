@@ -29,13 +29,13 @@ FULL_FOLDERS = (
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``make test`` leaves out."""
+    """Marks the tests that ``make test`` leaves out."""
     for item in items:
         if item.nodeid.startswith(FULL_FOLDERS) and item.get_closest_marker("smoke") is None:
             item.add_marker(pytest.mark.full)
 
 
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist tells no types
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Hands out whole files; the files of ``ONE_BY_ONE`` together count as one."""
 
     def _split_scope(self, nodeid: str) -> str:

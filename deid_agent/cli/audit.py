@@ -38,7 +38,7 @@ def audit() -> None:
 
 @audit.command()
 @_FOLDER
-@click.option("--public-key", "public", metavar="HEX", multiple=True, help="Who may have signed; see `audit key`.")
+@click.option("--public-key", "public", metavar="HEX", multiple=True, help="Trusted public key; see `audit key`.")
 @_KEY_FILE
 @click.option("--head", metavar="FILE", type=click.Path(path_type=Path), help="A copy of head.json kept elsewhere.")
 @click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults.")
@@ -163,7 +163,9 @@ def _existing(folder: Path) -> Path:
 
 def _trusted(public: Collection[str], key_file: Path | None) -> frozenset[str] | None:
     if wrong := [text for text in public if not is_public_key(text.lower())]:
-        raise ConfigurationError(f"--public-key {wrong[0]}: not 64 hex digits; take what `deid-agent audit key` prints")
+        raise ConfigurationError(
+            f"--public-key {wrong[0]}: not 64 hex digits; use the output of `deid-agent audit key`"
+        )
     if public:
         return frozenset(text.lower() for text in public)
     if key_file is None and not (os.environ.get("DEID_KEY_FILE") or os.environ.get("DEID_KEY")):

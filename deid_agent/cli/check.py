@@ -44,7 +44,7 @@ def check(file: Path, offline: bool, as_json: bool) -> Exit:
     """Check whether `run` would start, without taking a message.
 
     Checks settings, rules, models, key, policy, folders, and the broker or the MLLP receiver. The exit code is 2 if
-    `run` would fail. Lines with `warn` name settings with which `run` starts but gives away more than the policy says.
+    `run` would fail. Lines with `warn` name settings with which `run` starts but reveals more than the policy states.
     """
     # The Kafka client logs errors that we report ourselves; without a handler Python would print them.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -106,18 +106,22 @@ def _try(name: str, step: Callable[[], str]) -> Finding:
 
 
 def _try_warnings(name: str, step: Callable[[], list[str]]) -> Iterator[Finding]:
-    """A finding for each warning. A step that cannot be made gives none: the check of its own subject reports why."""
+    """A finding for each warning. A step that fails gives none, because the check of its subject reports the error."""
     with suppress(ConfigurationError, TransientError):
         yield from (Finding(name, warning=warning) for warning in step())
 
 
 def _times(settings: Settings) -> str:
-    """The time of outputs, and what it lets the readers of a whole topic or folder learn about shifted dates."""
+    """The time of outputs, and the information that it gives readers of a whole topic or folder about shifted dates."""
     policy = load_policy(settings.policy, _rules_folder(settings))
     time = policy.record_time
     shifted = policy.date_bounds.shifted
     ordered = shifted and settings.destination is TransportKind.KAFKA
-    order = "; the order of a live topic shows the shift of events to about a day, births hold" if ordered else ""
+    order = (
+        "; the order of a live topic shows the shift of events to about a day; births are not affected"
+        if ordered
+        else ""
+    )
     if settings.destination is TransportKind.MLLP or time is RecordTime.NONE:
         return f"outputs have no time{order}"
     shown = f"outputs have the {'time' if time is RecordTime.KEEP else time} of their record"
@@ -125,7 +129,7 @@ def _times(settings: Settings) -> str:
         return shown
     if time is RecordTime.YEAR:
         return f"{shown}: near the turn of a year an event has fewer candidate days{order}"
-    return f"{shown}: readers of all outputs know the shift of events that exactly; births are not affected"
+    return f"{shown}: readers of all outputs know the shift of events to that precision; births are not affected"
 
 
 def _dates_and_times(settings: Settings) -> list[str]:

@@ -66,7 +66,7 @@ from deid_agent.rules import data_folder
     type=click.Choice([p.value for p in CorpusPart]),
     default="all",
     show_default=True,
-    help="Part of our own corpus.",
+    help="Part of the project's corpus.",
 )
 @click.option("--authors", metavar="LIST", help="Only these prefixes: dd,dk.")
 @click.option(
@@ -108,8 +108,9 @@ def evaluate(
 ) -> Exit:
     """Score a system over an annotated corpus.
 
-    CORPUS is a folder of ours, of i2b2 2014 XML or of brat, or a file of i2b2 2006 XML or JSON lines. With --gold and
-    --pred no tagger runs: both may be JSON lines {"id", "text"?, "spans"}, and --gold any corpus.
+    CORPUS is a folder in the project's markup, of i2b2 2014 XML or of brat, or a file of i2b2 2006 XML or
+    JSON lines. With --gold and --pred no tagger runs: both may be JSON lines {"id", "text"?, "spans"}, and --gold any
+    corpus.
     """
     if (corpus is None) == (gold is None) or (gold is None) != (pred is None):
         raise ConfigurationError("give either CORPUS, or --gold and --pred")

@@ -175,7 +175,7 @@ def _feed(folder: Path, samples: Mapping[str, bytes], ended: Event) -> None:
 def _make_room(out: Path) -> None:
     if out.exists():
         if not (out / _MARKER).is_file():
-            raise ConfigurationError(f"--out {out}: exists and is no earlier demo's folder; choose another")
+            raise ConfigurationError(f"--out {out}: exists and is not the folder of an earlier demo; choose another")
         shutil.rmtree(out)
     try:
         (out / "input").mkdir(parents=True)

@@ -106,8 +106,8 @@ def train(
     """Train models from annotated notes.
 
     COMPONENT is the name of a model, or `all` for every shipped one. The corpus may be in any format that eval reads.
-    The dev notes of our own corpus are never used for training, only for the scores. With --hold-out a model is saved
-    only if --out is given.
+    The dev notes of the project's corpus are never used for training, only for the scores. With --hold-out a model is
+    saved only if --out is given.
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")

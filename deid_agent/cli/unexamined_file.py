@@ -37,7 +37,7 @@ class UnexaminedFile:
     """
 
     def __init__(self, path: Path, telemetry: Telemetry, interval_s: float = _INTERVAL_S) -> None:
-        """Reads the file, if there is one. Raises ``ConfigurationError`` if it is no ledger or has no folder."""
+        """Reads the file, if there is one. Raises ``ConfigurationError`` if it is not a ledger or has no folder."""
         self._path = path
         self._telemetry = telemetry
         self._interval_s = interval_s
@@ -47,7 +47,9 @@ class UnexaminedFile:
         except OSError as problem:
             raise ConfigurationError(f"audit.unexamined: {printable(path)}: {fault_text(problem)}") from None
         except ValueError:
-            raise ConfigurationError(f"audit.unexamined: {printable(path)}: is no ledger; name another file") from None
+            raise ConfigurationError(
+                f"audit.unexamined: {printable(path)}: is not a ledger; name another file"
+            ) from None
         if not path.parent.is_dir():
             raise ConfigurationError(f"audit.unexamined: {printable(path.parent)}: no such folder; make it")
 

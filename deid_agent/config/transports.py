@@ -113,7 +113,7 @@ class KafkaSettings(Section):
         inputs, outputs = set(self.routes), set(self.routes.values())
         if loops := sorted(inputs & outputs):
             raise ValueError(
-                f"kafka.routes: topic {loops[0]!r} is an input and an output: its messages would go round for ever"
+                f"kafka.routes: topic {loops[0]!r} is an input and an output: its messages would loop forever"
             )
         if clashes := sorted({self.dead_letter_topic(topic) for topic in inputs} & (inputs | outputs)):
             raise ValueError(

@@ -43,13 +43,13 @@ def _page(report: EvaluationReport) -> Iterator[str]:
     yield "<h2>Types</h2>" + _types({k.value: v for k, v in scores.by_type().items()}, scores.with_text)
     yield "<h2>Categories</h2>" + _types({k.value: v for k, v in scores.by_category().items()}, scores.with_text)
     if report.without:
-        yield "<h2>What each part adds</h2>" + _ablation(report)
+        yield "<h2>Contribution of each part</h2>" + _ablation(report)
     yield "<h2>Kinds of notes</h2>" + _groups(scores, scores.groups(lambda note: note.kind))
     if report.authors:
         yield "<h2>Authors</h2>" + _groups(scores, scores.groups(lambda note: note.author))
     yield "<h2>Components</h2>" + _sources(count_by_source(report.pairs, whole=False))
     yield "<h2>Rules and sources</h2>" + _fold(_sources(count_by_source(report.pairs, whole=True)), "all")
-    yield "<h2>What was taken for what</h2>" + _fold(_confusion(report), "annotated by found")
+    yield "<h2>Confused types</h2>" + _fold(_confusion(report), "annotated by found")
     yield "<h2>Every mistake</h2>"
     yield from _mistakes(report)
     yield f"</main><script>{report_script()}</script></body></html>\n"

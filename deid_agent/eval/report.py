@@ -148,7 +148,7 @@ def _lines(report: EvaluationReport) -> Iterator[str]:
         )
     if report.without:
         yield ""
-        yield f"{'what each part adds':28}{'strict F1':>10}{'token F1':>10}{'names F2':>10}{'hipaa R':>9}{'leaked':>9}"
+        yield f"{'contribution by part':28}{'strict F1':>10}{'token F1':>10}{'names F2':>10}{'hipaa R':>9}{'leaked':>9}"
         for part, less in report.without.items():
             d = _ablated(scores, less)
             yield f"{part:28}" + "".join(

@@ -219,7 +219,7 @@ def _load_provider(name: str) -> type:
     except (ImportError, AttributeError) as fault:
         raise ConfigurationError(f"[surrogates] providers: {name!r}: {fault}; {advice}") from None
     if not isinstance(found, type):
-        raise ConfigurationError(f"[surrogates] providers: {name!r} is no class; {advice}")
+        raise ConfigurationError(f"[surrogates] providers: {name!r} is not a class; {advice}")
     return found
 
 

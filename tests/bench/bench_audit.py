@@ -2,7 +2,7 @@
 
     python tests/bench/bench_audit.py [folder on the disk to measure]
 
-The two take turns within one run, since a disk's syncs differ from minute to minute.
+The two take turns within one run, because the sync time of a disk varies from minute to minute.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def plain(path: Path, batches: list[bytes]) -> float:
 
 
 async def chained(log: AuditTrail, first: int) -> tuple[float, list[bytes]]:
-    """Seconds to append batches to the trail one after another, and what was written."""
+    """Seconds to append batches to the trail one after another, and the bytes written."""
     out, seconds = [], 0.0
     for number in range(BATCHES):
         batch = [entry(first + number * BATCH + n, remarks=REMARKS, input_digest="a" * 32) for n in range(BATCH)]

@@ -1,9 +1,9 @@
-"""The structural pass (bytes to places, no recognition) against hl7apy, python-hl7 and fhir.resources, in one run.
+"""The structural pass (bytes to sites, no recognition) against hl7apy, python-hl7 and fhir.resources, in one run.
 
     python tests/bench/bench_codecs.py
 
 Best of several rounds, one core, messages of ``support/made_messages.py``. The others do less (they find no PHI)
-and more (they build objects); each call is what one would make first to get at a message's fields.
+and more (they build objects); each call is the usual first step to reach a message's fields.
 """
 
 import importlib
@@ -39,7 +39,7 @@ def best(work: Callable[[], object], *, least: int = 3, seconds: float = 1.0) ->
 
 
 def others_hl7() -> dict[str, Callable[[bytes], object]]:
-    """The other parsers, by name; one that is not installed is left out."""
+    """The other parsers, by name; those not installed are left out."""
     hl7apy = importlib.import_module("hl7apy.parser")
     out: dict[str, Callable[[bytes], object]] = {
         "hl7apy": lambda raw: hl7apy.parse_message(raw.decode(), validation_level=2),
@@ -58,24 +58,24 @@ def main() -> None:
     for count in SEGMENTS:
         raw = hl7(count)
         ours = best(lambda raw=raw: codec.parse(raw))  # type: ignore[misc]
-        what = f"HL7, {count} segments, {len(raw) / 1000:.0f} kB"
-        rows.append((what, "deid-agent", ours, 1.0))
+        case = f"HL7, {count} segments, {len(raw) / 1000:.0f} kB"
+        rows.append((case, "deid-agent", ours, 1.0))
         for name, parse in others.items():
             took = best(lambda raw=raw, parse=parse: parse(raw))  # type: ignore[misc]
-            rows.append((what, name, took, took / ours))
+            rows.append((case, name, took, took / ours))
     raw = bundle()
     fhir = FhirCodec(RULES)
     model = importlib.import_module("fhir.resources.R4B").get_fhir_model_class("Bundle")
     read = model.model_validate_json(raw)
     ours = best(lambda: fhir.parse(raw))
-    what = f"Bundle, {len(raw) / 1000:.0f} kB, {len(json.loads(raw)['entry'])} resources"
-    rows.append((what, "deid-agent", ours, 1.0))
+    case = f"Bundle, {len(raw) / 1000:.0f} kB, {len(json.loads(raw)['entry'])} resources"
+    rows.append((case, "deid-agent", ours, 1.0))
     for name, work in {
         "fhir.resources, validate": lambda: model.model_validate_json(raw),
         "fhir.resources, validate and dump": lambda: model.model_validate_json(raw).model_dump_json(),
     }.items():
         took = best(work)
-        rows.append((what, name, took, took / ours))
+        rows.append((case, name, took, took / ours))
     assert read is not None
     _print(rows)
 
@@ -83,8 +83,8 @@ def main() -> None:
 def _print(rows: list[tuple[str, str, float, float]]) -> None:
     write = sys.stdout.write
     write("| message | parser | ms | times ours |\n|---|---|---|---|\n")
-    for what, name, took, times in rows:
-        write(f"| {what} | {name} | {took:.2f} | {times:.0f} |\n")
+    for case, name, took, times in rows:
+        write(f"| {case} | {name} | {took:.2f} | {times:.0f} |\n")
     write(f"\nPython {platform.python_version()}, {platform.machine()}; " + ", ".join(map(_versioned, PACKAGES)) + "\n")
 
 

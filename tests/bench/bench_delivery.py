@@ -1,9 +1,9 @@
-"""What the agent adds to a bare consume-produce loop: throughput, CPU and latency, both guarantees, on one broker.
+"""Overhead of the agent over a bare consume-produce loop: throughput, CPU, latency, both guarantees, one broker.
 
 The loop is aiokafka alone with the guarantees of the agent: a transactional producer per partition and a
 transaction a batch, or an idempotent producer and a commit a batch. The agent does the same around a job that copies
-bytes: a worker process, ledger, audit with fsync, telemetry. They take turns over the same messages, and what counts
-is the median of the ratios. Wants a machine that does nothing else:
+bytes: a worker process, ledger, audit with fsync, telemetry. They take turns over the same messages; the result
+is the median of the ratios. Run it on an idle machine:
 
     python tests/bench/bench_delivery.py [--rounds 3] [--messages 10000] [--only "exactly_once 1 KB"]
 """
@@ -51,7 +51,7 @@ def copied(job: Job) -> Processed:
 
 
 def copying() -> Process:
-    """A job without work: what is left is the agent's own cost."""
+    """A job without work: the remaining cost is that of the agent."""
     return copied
 
 
@@ -108,7 +108,7 @@ class Bare(Contender):
         producers = {tp: self._producer(tp) for tp in partitions}
         await asyncio.gather(*(producer.start() for producer in producers.values()))
         try:
-            while consumer.assignment() != set(partitions):  # noqa: ASYNC110  the library tells a listener only
+            while consumer.assignment() != set(partitions):  # noqa: ASYNC110  the library notifies only a listener
                 await asyncio.sleep(0.01)
             self.began.set()
             async with asyncio.TaskGroup() as group:
@@ -162,7 +162,7 @@ class Bare(Contender):
 
 
 class Counting(Telemetry):
-    """Tells the contender what happens."""
+    """Reports assignments to the contender."""
 
     def __init__(self, contender: "Agent") -> None:
         super().__init__()
@@ -264,7 +264,7 @@ async def latencies(world: KafkaWorld, case: "Case") -> list[float]:
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured."""
+    """A measured case."""
 
     delivery: Delivery
     partitions: int

@@ -55,9 +55,9 @@ async def send(port: int, senders: int, first: int) -> float:
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for place in range(number, COUNT, senders):
-            writer.write(block(message(b"%d" % (first + place), BODY)))
-            if b"|AA|%d\r" % (first + place) not in await reader.readuntil(b"\x1c\r"):
+        for index in range(number, COUNT, senders):
+            writer.write(block(message(b"%d" % (first + index), BODY)))
+            if b"|AA|%d\r" % (first + index) not in await reader.readuntil(b"\x1c\r"):
                 raise RuntimeError("not accepted")
         writer.close()
         await writer.wait_closed()
@@ -80,7 +80,7 @@ async def main() -> None:
         pool = WorkerPool(parts, 2, telemetry)
         runner = Runner(transport, pool, audit, RunnerSettings(linger_s=0.0), marks=OutputMarks(bytes(32)))
         running = asyncio.create_task(runner.run())
-        while transport.port == 0 and not running.done():  # noqa: ASYNC110  nobody tells
+        while transport.port == 0 and not running.done():  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.05)
         if running.done():
             await running

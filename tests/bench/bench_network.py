@@ -1,9 +1,9 @@
-"""What the recurrent network costs: tokens per second and memory with and without it, in one run on one core.
+"""The cost of the recurrent network: tokens per second and memory with and without it, in one run on one core.
 
     python tests/bench/bench_network.py [--notes 150]
 
 Notes of the corpus's dev part, tagged one by one by ``rivals.py`` in a process of its own for each system: best of
-three rounds of processor time, models loaded before. ``MiB`` is what the process grows by, loading included.
+three rounds of processor time, models loaded before. ``MiB`` is the growth of the process, loading included.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PROFILES = ("balanced", "recall")
 
 
 def measured(name: str, texts: Path) -> dict[str, float]:
-    """What ``rivals.py`` tells. Raises ``CalledProcessError`` where the system can not be run."""
+    """The report of ``rivals.py``. Raises ``CalledProcessError`` if the system cannot run."""
     command = [sys.executable, str(WORKER), name, str(texts)]
     limit_blas_threads()  # as the agent does
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
@@ -51,11 +51,11 @@ def main() -> None:
         texts.write_text(json.dumps({"notes": spread, "pages": "\n\n".join(spread)[:60_000]}), "utf-8")
         for system in SYSTEMS:
             for profile in PROFILES:
-                told = measured(f"ours:{system}:{profile}", texts)
-                speed = tokens / told["seconds"]
+                figures = measured(f"ours:{system}:{profile}", texts)
+                speed = tokens / figures["seconds"]
                 write(
-                    f"| {system} | {profile} | {speed:,.0f} | {told['found']:.0f} | {told['load']:.2f} "
-                    f"| {told['grown']:.0f} |\n"
+                    f"| {system} | {profile} | {speed:,.0f} | {figures['found']:.0f} | {figures['load']:.2f} "
+                    f"| {figures['grown']:.0f} |\n"
                 )
     write(f"\n{len(spread)} notes, {tokens:,} tokens. Python {platform.python_version()}, numpy {np.__version__}, ")
     write(f"{platform.machine()}, one core.\n")

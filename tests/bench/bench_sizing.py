@@ -1,12 +1,12 @@
-"""What a worker gives and what it takes: messages a second, CPU for each, memory, through a folder.
+"""Throughput and cost of a worker: messages per second, CPU per message, memory, through a folder.
 
 The agent as ``deid-agent run`` starts it, over the sample messages of the package, each with identifiers of its own.
-Seconds count from the first record that settled to the last one, so that a start is no part of them.
+Seconds count from the first committed record to the last one, so the start is excluded.
 
     python tests/bench/bench_sizing.py [--messages 300] [--workers 1 2] [--system default]
                                        [--notes | --large | --of FOLDER]
 
-``--of`` takes messages of your own, as often as it needs them; equal ones are given names of their own.
+``--of`` uses your own messages, repeated as needed under different names.
 """
 
 import argparse
@@ -51,7 +51,7 @@ MB = 1 << 20
 
 @dataclass
 class Seen:
-    """What a run showed: times of settled records, and per process the most memory and the CPU."""
+    """The measurements of a run: times of committed records, and peak memory and CPU of each process."""
 
     finished: list[float] = field(default_factory=list)
     memory: dict[int, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Seen:
 
 
 def messages(folder: Path, count: int) -> int:
-    """So many messages of about the samples' sizes, none like another; all their bytes."""
+    """Distinct messages of about the samples' sizes, and the sum of their bytes."""
     total = 0
     for number in range(count):
         name = SAMPLES[number % len(SAMPLES)]
@@ -73,7 +73,7 @@ def messages(folder: Path, count: int) -> int:
 
 
 def notes(folder: Path, count: int) -> int:
-    """So many reports, each a note of the corpus (the dev part) in one OBX a line."""
+    """Reports, each a note of the corpus (the dev part) with one OBX per line."""
     head, *rest = (ROOT / "deid_agent" / "samples" / SAMPLES[1]).read_bytes().decode().split("\r")
     others = [line for line in rest if line and not line.startswith("OBX")]
     found = select_part(read_corpus(ROOT / "corpus"), CorpusPart.DEV)
@@ -88,7 +88,7 @@ def notes(folder: Path, count: int) -> int:
 
 
 def own(folder: Path, count: int, source: Path) -> int:
-    """So many of the files below ``source``, in the order of their names, over and over."""
+    """Files below ``source`` in the order of their names, repeated until there are enough."""
     paths = sorted(path for path in source.rglob("*") if path.is_file())
     total = 0
     for number in range(count):
@@ -129,7 +129,7 @@ def look(pid: int, seen: Seen) -> None:
 
 
 def measured(root: Path, workers: int, system: str) -> tuple[int, Seen]:
-    """One run; the agent's own process id, and what was seen."""
+    """One run; the agent's process id, and its measurements."""
     (root / "agent.toml").write_text(CONFIG.format(root=root, workers=workers, system=system))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
     environ |= {"DEID_KEY": "5a" * 32, "PYTHONPATH": str(ROOT)}

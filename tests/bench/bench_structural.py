@@ -36,7 +36,7 @@ _STREET = ("Land's End Rd", "Harbour Street", "Old Mill Lane", "Prospect Avenue"
 
 
 class Codec(Protocol):
-    """What the benchmark uses of a codec, in every checkout."""
+    """The interface of a codec that the benchmark uses, in every checkout."""
 
     def detect(self, raw: bytes) -> bool:
         """True if the codec reads this payload."""
@@ -365,7 +365,7 @@ def compare(sides: Sequence[Side], kind: str, rounds: int, chosen: Sequence[int]
 
 
 def choose_files(sides: Sequence[Side], kind: str, folder: Path) -> list[int]:
-    """A fixed sample of the files of a kind; only what every side accepts."""
+    """A fixed sample of the files of a kind; only files that every side accepts."""
     paths = sorted(path for path in folder.rglob(FILES[kind]) if 200 < path.stat().st_size < LARGEST)
     sample = [str(path) for path in paths[:: max(1, len(paths) // SAMPLE)]]
     if not sample:

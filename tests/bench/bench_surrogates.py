@@ -18,7 +18,7 @@ Item = tuple[PhiType, str, ValueKind, Scope]
 
 
 def feed(patients: int) -> list[Item]:
-    """What one admission message names, for each of so many patients."""
+    """The identifiers of one admission message, for each of many patients."""
     out: list[Item] = []
     for n in range(patients):
         scope = Scope(f"M{n}", f"P{n}")

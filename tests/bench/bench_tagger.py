@@ -4,14 +4,14 @@
 
 Notes of the corpus's dev part, tagged one by one; a token is a run of letters or of digits or a single sign
 (``Document.tokens``), counted once and the same for all. Each tagger has a process of its own, held to one core, its
-models loaded before the clock starts; the best of three rounds of processor time counts. Memory is what that process
-grows by, loading included, over a bare interpreter that holds the texts. ``20 pages`` is the time of one note of about
+models loaded before the clock starts; the best of three rounds of processor time counts. Memory is the growth of that
+process, loading included, over a bare interpreter that holds the texts. ``20 pages`` is the time of one note of about
 20 pages by the time of the same number of tokens in short notes.
 
-The others are installed by this script into throw-away environments, pinned; what can not be installed or run is told
-with its reason. They look for less (the third column). A language model for Presidio (names, places) is not fetched
-by default: spaCy publishes its models on its own pages; ``--spacy`` takes a requirement such as the address of a wheel
-of en_core_web_sm.
+The others are installed by this script into temporary environments, pinned. Those that cannot be installed or run
+are listed with the reason. They look for less (the third column). A language model for Presidio (names, places) is not
+fetched by default: spaCy publishes its models on its own pages; ``--spacy`` takes a requirement such as the address of
+a wheel of en_core_web_sm.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PAGES = 20 * 3_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tagger: what ``rivals.py`` calls it, what it looks for, what has to be installed (nothing for ours)."""
+    """A tagger: its name in ``rivals.py``, the types it looks for, the packages to install (none for ours)."""
 
     name: str
     shown: str
@@ -58,7 +58,7 @@ ENTRIES = (
 
 
 def environment(folder: Path, needs: Sequence[str]) -> Path:
-    """A new interpreter that has these packages. Raises ``CalledProcessError`` where they can not be installed."""
+    """A new interpreter that has these packages. Raises ``CalledProcessError`` if they cannot be installed."""
     uv = shutil.which("uv")
     python = folder / "bin" / "python"
     if uv:
@@ -72,7 +72,7 @@ def environment(folder: Path, needs: Sequence[str]) -> Path:
 
 
 def measured(entry: Entry, texts: Path, folder: Path) -> dict[str, float] | str:
-    """What ``rivals.py`` tells, or why it tells nothing."""
+    """The report of ``rivals.py``, or the reason for its absence."""
     try:
         python = environment(folder, entry.needs) if entry.needs else Path(sys.executable)
         limit_blas_threads()  # as the agent does
@@ -123,15 +123,17 @@ def main() -> None:
 
 
 def rows(results: Sequence[tuple[Entry, dict[str, float] | str]], tokens: int, long: int) -> Iterator[str]:
-    base = next(told["seconds"] for e, told in results if e.name == "ours:hybrid:balanced" and isinstance(told, dict))
-    for entry, told in results:
-        if isinstance(told, str):
-            yield f"| {entry.shown} | {entry.looks_for} | not measured: {told} | | | | | |\n"
+    base = next(
+        figures["seconds"] for e, figures in results if e.name == "ours:hybrid:balanced" and isinstance(figures, dict)
+    )
+    for entry, figures in results:
+        if isinstance(figures, str):
+            yield f"| {entry.shown} | {entry.looks_for} | not measured: {figures} | | | | | |\n"
             continue
-        seconds, pages = told["seconds"], told["pages"] / long / (told["seconds"] / tokens)
+        seconds, pages = figures["seconds"], figures["pages"] / long / (figures["seconds"] / tokens)
         yield (
             f"| {entry.shown} | {entry.looks_for} | {tokens / seconds:,.0f} | {seconds / base:.2f} | {pages:.2f} "
-            f"| {told['found']:.0f} | {told['load']:.2f} | {told['grown']:.0f} |\n"
+            f"| {figures['found']:.0f} | {figures['load']:.2f} | {figures['grown']:.0f} |\n"
         )
 
 

@@ -1,4 +1,4 @@
-"""What it gains to read the texts of several messages together: tokens per second by size of text and of group.
+"""The gain from batching the texts of several messages: tokens per second by size of text and of group.
 
     python tests/bench/bench_together.py [--tokens 24000]
 
@@ -59,8 +59,8 @@ def main() -> None:
         for _ in range(ROUNDS):
             for group in GROUPS:
                 best[group] = min(best[group], seconds(reader, some, group))
-        told = " | ".join(f"{tokens / best[group]:,.0f}" for group in GROUPS)
-        sys.stdout.write(f"| {len(some)} {name} | {tokens / len(some):.0f} | {told} |\n")
+        cells = " | ".join(f"{tokens / best[group]:,.0f}" for group in GROUPS)
+        sys.stdout.write(f"| {len(some)} {name} | {tokens / len(some):.0f} | {cells} |\n")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python tests/bench/collide.py [--count 1000000] [--only PART_OF_NAME] [--skip PART_OF_NAME]
 
-The originals of a format: neighbours, where a weak network would show first, and as many spread over all of it; or
-all there are, where they are fewer. One line each: how many, how many surrogates were given before, how many equal
-their original, seconds. Exit code 1 where a format that is one to one is not. Telephone numbers and addresses of the
-net go to the few that are reserved for fiction; they are counted, not judged.
+The originals of a format: consecutive values, in which a weak Feistel network fails first, and as many spread over its
+range; or all values if there are fewer. One line per format: originals, repeated surrogates, surrogates equal to their
+original, seconds. The exit code is 1 if a one-to-one format has a collision. Telephone numbers and network addresses
+map to the few that are reserved for fiction; their collisions are counted only.
 """
 
 import argparse
@@ -33,8 +33,8 @@ def main() -> int:
             continue
         begin = time.perf_counter()
         total, again, own = meets(made, form, args.count)
-        told = f"{form.name:34} {total:9,} originals {again:9,} met {own:3} own {time.perf_counter() - begin:6.0f} s"
-        sys.stdout.write(f"{told}{'' if form.one_to_one else '  reserved numbers'}\n")
+        line = f"{form.name:34} {total:9,} originals {again:9,} met {own:3} own {time.perf_counter() - begin:6.0f} s"
+        sys.stdout.write(f"{line}{'' if form.one_to_one else '  reserved numbers'}\n")
         sys.stdout.flush()
         faults += own + again * form.one_to_one
     return 1 if faults else 0

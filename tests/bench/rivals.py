@@ -1,4 +1,4 @@
-"""One tagger in one process: loads, tags, prints one line of JSON. Run by ``bench_tagger.py``; stands alone.
+"""One tagger in one process: loads, tags, prints one line of JSON. Run by ``bench_tagger.py``; imports no other file.
 
     python tests/bench/rivals.py NAME TEXTS.json
 
@@ -72,7 +72,7 @@ def load(name: str) -> Tag:
 
 
 def memory(field: str) -> float:
-    """MiB of this process: ``VmRSS`` now, ``VmHWM`` at most so far; 0 where the system does not tell."""
+    """MiB of this process: ``VmRSS`` now, ``VmHWM`` at most so far; 0 if the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
     except OSError:
@@ -81,8 +81,8 @@ def memory(field: str) -> float:
 
 
 def main(name: str, file: str) -> None:
-    told = json.loads(Path(file).read_text("utf-8"))
-    notes, pages = told["notes"], told["pages"]
+    request = json.loads(Path(file).read_text("utf-8"))
+    notes, pages = request["notes"], request["pages"]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before, start = memory("VmRSS"), time.perf_counter()

@@ -7,8 +7,8 @@ import pytest
 from support.memory_transport import Cluster, MemoryTransport
 from support.mllp_agent import make_settings
 from support.mllp_contract import FromListener, IntoReceiver
-from support.mllp_world import Hl7OnlySink, MllpWorld, Shorn, shorn
-from support.transport_contract import FoundLetter, Given, World
+from support.mllp_world import HeaderlessTransport, Hl7OnlySink, MllpWorld, split_header
+from support.transport_contract import Given, StoredDeadLetter, World
 
 from deid_agent.agent.ports import Output, Partition, Transport
 from deid_agent.config import MllpOutSettings
@@ -21,7 +21,7 @@ from deid_agent.transport.sinks import Sink, SinkTransport
 class ToReceiver(MllpWorld):
     def transport(self) -> Transport:
         inner = MllpTransport(make_settings(self.root / "letters", max_connections=1), self.sink())
-        self.opened.append(Shorn(inner, self.feed))
+        self.opened.append(HeaderlessTransport(inner, self.feed))
         return self.opened[-1]
 
     def sink(self) -> Sink:
@@ -37,9 +37,9 @@ class ToFolder(ToReceiver):
     async def outputs(self) -> Sequence[Output]:
         if not (self.root / "out").is_dir():
             return []
-        return [Output(*shorn(path.read_bytes())) for path in sorted((self.root / "out").iterdir())]
+        return [Output(*split_header(path.read_bytes())) for path in sorted((self.root / "out").iterdir())]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         (self.root / "out").rmdir()
         (self.root / "out").touch()
 
@@ -77,8 +77,8 @@ class FromMemory(MllpWorld):
         self.opened.append(SinkTransport(MemoryTransport(self.cluster), Hl7OnlySink(sink)))
         return self.opened[-1]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
-        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
+        return [StoredDeadLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
 
 
 class TestMemoryToReceiver(IntoReceiver):
@@ -89,7 +89,7 @@ class TestMemoryToReceiver(IntoReceiver):
         yield world
         await world.stop()
 
-    async def test_a_repeated_settle_delivers_nothing_twice(self, world: MllpWorld) -> None:
-        await super().test_a_repeated_settle_delivers_nothing_twice(world)
+    async def test_a_repeated_commit_delivers_nothing_twice(self, world: MllpWorld) -> None:
+        await super().test_a_repeated_commit_delivers_nothing_twice(world)
         assert isinstance(world, FromMemory)
         assert world.cluster.positions[world.stream] == 3

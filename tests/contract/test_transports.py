@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from support.memory_transport import Cluster, MemoryTransport
-from support.transport_contract import FoundLetter, Given, TransportContract, World, folder_settings
+from support.transport_contract import Given, StoredDeadLetter, TransportContract, World, folder_settings
 
 from deid_agent.agent.ports import Output, Partition, Transport
 from deid_agent.model.errors import TransientError
@@ -29,10 +29,10 @@ class MemoryWorld:
     async def outputs(self) -> Sequence[Output]:
         return self.cluster.outputs(self.stream)
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
-        return [FoundLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
+        return [StoredDeadLetter(dict(m.headers), m.payload) for m in self.cluster.dead_letters(self.stream)]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         self.cluster.fail("commit", TransientError("the broker is away"))
 
 
@@ -54,12 +54,12 @@ class FilesWorld:
             (self.root / "in" / (item.key or b"").decode()).write_bytes(item.payload)
 
     def transport(self) -> Transport:
-        self.mend()
+        self.repair()
         at = self.root
         self.opened.append(FolderTransport(folder_settings(at)))
         return self.opened[-1]
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         if (self.root / "out").is_file():
             (self.root / "out").unlink()
 
@@ -68,10 +68,10 @@ class FilesWorld:
             return []
         return [Output(path.read_bytes(), path.name.encode()) for path in sorted((self.root / "out").iterdir())]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
         found = sorted((self.root / "letters").glob("*.json"))
         return [
-            FoundLetter(
+            StoredDeadLetter(
                 # The name, by which an operator finds the file: tests/unit/transport/test_files.py looks at it.
                 {k: v.encode() for k, v in json.loads(path.read_text()).items() if k != "deid.file"},
                 path.with_suffix(".payload").read_bytes(),
@@ -79,7 +79,7 @@ class FilesWorld:
             for path in found
         ]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         (self.root / "out").rmdir()
         (self.root / "out").touch()
 
@@ -87,7 +87,7 @@ class FilesWorld:
 class TestFiles(TransportContract):
     waived: ClassVar[Mapping[str, str]] = {
         "test_a_record_without_a_key": "every file has a name",
-        "test_headers_come_and_go_as_they_are": "files have no headers",
+        "test_headers_are_passed_through_unchanged": "files have no headers",
     }
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""docs/architecture.md describes every package, in the layers of the layer test, and docs/glossary.md is sorted."""
+"""docs/architecture.md describes every package in its layer, and docs/glossary.md is sorted."""
 
 import re
 from pathlib import Path

@@ -1,10 +1,21 @@
-"""Whatever is done to a trail without its signing key is found, and placed where it was done."""
+"""Any change to a trail without its signing key is detected and located."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.changed_trails import ENTRIES, Trail, at, codes, lines_of_trail, looked_at, names, often, original, seldom
+from support.changed_trails import (
+    ENTRIES,
+    Trail,
+    at,
+    codes,
+    lines_of_trail,
+    names,
+    often,
+    original,
+    seldom,
+    verify_changed,
+)
 
 from deid_agent.audit.storage import (
     START,
@@ -16,8 +27,8 @@ from deid_agent.audit.storage import (
 from deid_agent.audit.walk import TrailFault
 
 
-def test_the_trail_itself_is_sound() -> None:
-    report = looked_at(lambda trail: None)
+def test_the_unchanged_trail_verifies() -> None:
+    report = verify_changed(lambda trail: None)
     assert (report.faults, report.warnings) == ([], [])
     assert (report.entries, report.segments) == (ENTRIES, len(names()))
     assert report.segments >= 4
@@ -26,7 +37,7 @@ def test_the_trail_itself_is_sound() -> None:
 
 @often
 @given(lines_of_trail(), st.integers(0, 10**6), st.integers(1, 255), st.booleans())
-def test_a_byte_that_was_flipped_is_found_in_its_line(where: tuple[str, int], byte: int, bits: int, key: bool) -> None:
+def test_a_flipped_byte_is_detected_in_its_line(where: tuple[str, int], byte: int, bits: int, key: bool) -> None:
     name, index = where
 
     def flip(trail: Trail) -> None:
@@ -34,15 +45,15 @@ def test_a_byte_that_was_flipped_is_found_in_its_line(where: tuple[str, int], by
         line[byte % len(line)] ^= bits
         trail[name][index] = bytes(line)
 
-    report = looked_at(flip, key=key)
+    report = verify_changed(flip, key=key)
     assert at(report, name) & {index + 1, index + 2}, report.faults
 
 
 @often
 @given(lines_of_trail(), st.booleans())
-def test_a_line_that_was_dropped_is_found_where_it_stood(where: tuple[str, int], key: bool) -> None:
+def test_a_removed_line_is_detected_at_its_position(where: tuple[str, int], key: bool) -> None:
     name, index = where
-    report = looked_at(lambda trail: trail[name].pop(index), key=key)
+    report = verify_changed(lambda trail: trail[name].pop(index), key=key)
     assert report.faults
     if index < len(original()[name]) - 1:
         assert min(at(report, name)) == index + 1
@@ -55,7 +66,7 @@ def test_a_line_that_was_dropped_is_found_where_it_stood(where: tuple[str, int],
 
 @often
 @given(lines_of_trail(), st.data())
-def test_two_lines_that_were_swapped_are_found(where: tuple[str, int], data: st.DataObject) -> None:
+def test_two_swapped_lines_are_detected(where: tuple[str, int], data: st.DataObject) -> None:
     name, one = where
     other = data.draw(st.integers(0, len(original()[name]) - 1).filter(lambda n: n != one))
 
@@ -63,25 +74,25 @@ def test_two_lines_that_were_swapped_are_found(where: tuple[str, int], data: st.
         lines = trail[name]
         lines[one], lines[other] = lines[other], lines[one]
 
-    report = looked_at(swap)
+    report = verify_changed(swap)
     assert min(at(report, name)) == min(one, other) + 1
     assert codes(report) >= {"CHAIN"}
 
 
 @often
 @given(lines_of_trail(), st.data())
-def test_a_line_that_was_doubled_is_found(where: tuple[str, int], data: st.DataObject) -> None:
+def test_a_duplicated_line_is_detected(where: tuple[str, int], data: st.DataObject) -> None:
     name, index = where
     goal = data.draw(st.integers(1, len(original()[name])))
-    report = looked_at(lambda trail: trail[name].insert(goal, trail[name][index]))
-    # Doubled beside itself it is the second of the two that does not follow.
+    report = verify_changed(lambda trail: trail[name].insert(goal, trail[name][index]))
+    # If a line is duplicated next to itself, the second copy breaks the chain.
     assert min(at(report, name)) == (goal + 2 if goal == index else goal + 1)
     assert "CHAIN" in codes(report)
 
 
 @often
 @given(st.data())
-def test_a_trail_that_was_cut_off_anywhere_is_found(data: st.DataObject) -> None:
+def test_a_trail_truncated_at_any_position_is_detected(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(names()))
     size = sum(map(len, original()[name]))
     end = data.draw(st.integers(0, size - 1))
@@ -93,7 +104,7 @@ def test_a_trail_that_was_cut_off_anywhere_is_found(data: st.DataObject) -> None
             if also and later > name:
                 del trail[later]
 
-    report = looked_at(cut)
+    report = verify_changed(cut)
     if also or name == names()[-1]:
         assert codes(report) >= {"TRUNCATED"}
     else:
@@ -102,9 +113,9 @@ def test_a_trail_that_was_cut_off_anywhere_is_found(data: st.DataObject) -> None
 
 @seldom
 @given(st.sampled_from(range(4)), st.booleans())
-def test_a_segment_that_was_removed_is_named(index: int, key: bool) -> None:
+def test_a_removed_segment_is_named(index: int, key: bool) -> None:
     name = names()[index]
-    report = looked_at(lambda trail: trail.pop(name), key=key)
+    report = verify_changed(lambda trail: trail.pop(name), key=key)
     if name == names()[-1]:
         assert codes(report) == {"TRUNCATED"}
     else:
@@ -113,13 +124,13 @@ def test_a_segment_that_was_removed_is_named(index: int, key: bool) -> None:
 
 @seldom
 @given(st.sampled_from(range(3)))
-def test_two_segments_that_changed_names_are_found(index: int) -> None:
+def test_two_segments_with_exchanged_names_are_detected(index: int) -> None:
     one, other = names()[index : index + 2]
 
     def swap(trail: Trail) -> None:
         trail[one], trail[other] = trail[other], trail[one]
 
-    report = looked_at(swap)
+    report = verify_changed(swap)
     assert {(fault.code, fault.segment, fault.line) for fault in report.faults} >= {
         ("SEGMENT", one, 1),
         ("SEGMENT", other, 1),
@@ -128,17 +139,17 @@ def test_two_segments_that_changed_names_are_found(index: int) -> None:
 
 @seldom
 @given(st.integers(0, 10**6), st.integers(1, 255))
-def test_a_head_that_was_changed_is_found(byte: int, bits: int) -> None:
+def test_a_changed_head_is_detected(byte: int, bits: int) -> None:
     def flip(trail: Trail) -> None:
         line = bytearray(trail["head.json"][0])
         line[byte % len(line)] ^= bits
         trail["head.json"] = [bytes(line)]
 
-    report = looked_at(flip)
+    report = verify_changed(flip)
     assert [fault.segment for fault in report.faults] == ["head.json"]
 
 
-def test_an_older_head_kept_elsewhere_agrees_and_that_of_another_trail_does_not() -> None:
+def test_an_older_head_of_this_trail_verifies_and_one_of_another_trail_does_not() -> None:
     name, lines = names()[0], original()[names()[0]]
     index = next(i for i, line in enumerate(lines) if i > 5 and line.startswith(b'{"kind":"checkpoint"'))
     chain = lines[index][-67:-3]
@@ -146,21 +157,21 @@ def test_an_older_head_kept_elsewhere_agrees_and_that_of_another_trail_does_not(
 
     older = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, chain), 1)) + b"}\n"
     assert is_signed(older[:-2], SIGNER.public)
-    assert not looked_at(lambda trail: None, kept=older).faults
+    assert not verify_changed(lambda trail: None, kept=older).faults
     foreign = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, START), 1)) + b"}\n"
-    faults = looked_at(lambda trail: None, kept=foreign).faults
+    faults = verify_changed(lambda trail: None, kept=foreign).faults
     assert [(fault.code, Path(fault.segment).name) for fault in faults] == [("HEAD", "kept.json")]
-    assert name in {fault.segment for fault in looked_at(lambda trail: trail[name].pop(3)).faults}
+    assert name in {fault.segment for fault in verify_changed(lambda trail: trail[name].pop(3)).faults}
 
 
-def test_a_fault_names_the_record_where_it_is_known() -> None:
+def test_a_fault_names_the_record_if_it_is_known() -> None:
     name = names()[1]
     index = next(i for i, line in enumerate(original()[name]) if line.startswith(b'{"kind":"entry"'))
 
     def change(trail: Trail) -> None:
         trail[name][index] = trail[name][index].replace(b'"count":2', b'"count":1')
 
-    (fault,) = looked_at(change).faults
+    (fault,) = verify_changed(change).faults
     assert isinstance(fault, TrailFault)
     assert (fault.where, fault.code) == (f"{name}:{index + 1}", "CHAIN")
     assert fault.coordinates.startswith("adt/")

@@ -1,4 +1,4 @@
-"""Wherever agents die in their audit, one after another: the next start takes the trail, nothing of it is a fault."""
+"""Agents crash at any point of writing the audit: the next start continues the trail, which has no fault."""
 
 import shutil
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ KEYS = frozenset({*TRUSTED, OTHER.public})
 
 @dataclass(frozen=True)
 class Life:
-    """One agent from its start to its end; ``left`` calls that change the disk are given to it."""
+    """One agent from its start to its end; it may make ``left`` calls that change the disk."""
 
     batches: int = 2
     signer: Signer = SIGNER
     build: str = "1"
     every: bool = False
-    """Sign every batch, not the first alone."""
+    """Sign every batch, not only the first."""
     closes: bool = True
     size: int = 1100
-    """Bytes that end a segment; below 600 each batch begins one."""
+    """Maximum bytes of a segment; below 600 each batch begins a new one."""
     left: int = NEVER
     power: bool = False
 
@@ -45,7 +45,7 @@ def names_of_segments(name: str, most: int) -> int:
 
 
 def lived(folder: Path, life: Life, answered: set[int], lose: Lose = everything) -> Disk:
-    """Live it; ``answered`` gets the offsets that may settle."""
+    """Run it; ``answered`` collects the offsets that may be committed."""
     signs = TrailSettings(checkpoint_s=0 if life.every else 3600, segment_bytes=life.size)
     first = max(answered, default=-1) + 1
     with dying(folder, life.left) as disk:
@@ -61,7 +61,7 @@ def lived(folder: Path, life: Life, answered: set[int], lose: Lose = everything)
 
 
 def in_order(folder: Path, answered: set[int]) -> None:
-    """A start takes the trail, verify tells no fault, and what was answered for is there."""
+    """A start continues the trail, verify reports no fault, and every confirmed offset is in it."""
     if not folder.exists() or not segment_files(folder):
         assert not answered
         return
@@ -74,25 +74,25 @@ def in_order(folder: Path, answered: set[int]) -> None:
 def ends(
     folder: Path, life: Life, before: Path | None, answered: set[int], lose: Lose = everything
 ) -> Iterator[set[int]]:
-    """The life cut off at each of its calls, and at none; what was answered for then. Equal ends come once."""
+    """The life ended at each of its calls, and at none, with the offsets confirmed by then; without duplicates."""
     seen, left = set[object](), 0
     while True:
         shutil.rmtree(folder, ignore_errors=True)
         if before is not None and before.exists():
             shutil.copytree(before, folder)
-        settled = set(answered)
-        disk = lived(folder, replace(life, left=left), settled, lose)
+        confirmed = set(answered)
+        disk = lived(folder, replace(life, left=left), confirmed, lose)
         files = sorted((path.name, path.read_bytes()) for path in folder.iterdir()) if folder.exists() else []
-        if (end := (tuple(files), frozenset(settled))) not in seen:
+        if (end := (tuple(files), frozenset(confirmed))) not in seen:
             seen.add(end)
-            yield settled
+            yield confirmed
         if disk.left:
             return
         left += 1
 
 
-def test_two_agents_that_die_anywhere_one_after_the_other(tmp_path: Path) -> None:
-    """Every pair of deaths while segments are begun: the second with the same key and build, or another of either."""
+def test_two_consecutive_crashes_at_any_point_leave_a_sound_trail(tmp_path: Path) -> None:
+    """Every pair of crashes while a segment begins: the second agent has the same key and build, or another one."""
     one, two, count = tmp_path / "one", tmp_path / "two", 0
     for first in ends(one, Life(closes=False, size=500), None, set()):
         in_order(one, first)
@@ -107,13 +107,13 @@ def test_two_agents_that_die_anywhere_one_after_the_other(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lose", [everything, names_of_segments])
-def test_the_power_goes_anywhere_while_segments_are_begun(tmp_path: Path, lose: Lose) -> None:
+def test_a_power_loss_while_a_segment_begins_leaves_a_sound_trail(tmp_path: Path, lose: Lose) -> None:
     for answered in ends(tmp_path / "audit", Life(batches=3, power=True, size=500), None, set(), lose):
         in_order(tmp_path / "audit", answered)
 
 
-def test_a_segment_that_was_never_finished_does_not_come_back_with_the_power(tmp_path: Path) -> None:
-    """Another build dies while it begins a segment; the one before goes on in its own, then all names unsynced go."""
+def test_an_unfinished_segment_does_not_reappear_after_a_power_loss(tmp_path: Path) -> None:
+    """A new build crashes while it begins a segment; the old build continues; then all unsynced names are lost."""
     one, two, answered, count = tmp_path / "one", tmp_path / "two", set[int](), 0
     lived(one, Life(), answered)
     for left in ends(two, Life(batches=1, build="2", closes=False), one, answered):
@@ -139,7 +139,7 @@ def lives(draw: st.DrawFn) -> Life:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lives(), min_size=1, max_size=6), st.data())
-def test_agents_that_die_and_lose_power_one_after_the_other(chain: list[Life], data: st.DataObject) -> None:
+def test_consecutive_crashes_and_power_losses_leave_a_sound_trail(chain: list[Life], data: st.DataObject) -> None:
     with TemporaryDirectory() as where:
         folder, answered = Path(where) / "audit", set[int]()
         for life in (*chain, Life()):

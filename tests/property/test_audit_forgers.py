@@ -1,4 +1,4 @@
-"""A forger recomputes the chain, signs with another key or makes a head: without the signing key it is found."""
+"""A forger recomputes the chain, signs with another key or makes a head: without the signing key it is detected."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from support.changed_trails import (
     Trail,
     codes,
     lines_of_trail,
-    looked_at,
     names,
     often,
     original,
     seldom,
+    verify_changed,
 )
 from support.trails import OTHER
 
@@ -29,7 +29,7 @@ from deid_agent.audit.storage import (
 
 
 def chained(trail: Trail) -> None:
-    """Every chain value as it must be for what stands there now: anybody can compute them."""
+    """The chain values of the present lines: anybody can compute them."""
     chain, count = START, 0
     for name in names():
         if name not in trail:
@@ -57,7 +57,7 @@ def checkpoints(trail: Trail) -> Iterator[tuple[str, int]]:
 
 @often
 @given(lines_of_trail(least=2), st.booleans())
-def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_checkpoint(
+def test_an_entry_rewritten_with_its_chain_is_detected_at_the_next_checkpoint(
     where: tuple[str, int], key: bool
 ) -> None:
     name, index = where
@@ -69,8 +69,10 @@ def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_
         trail[name][index] = rewritten
         chained(trail)
 
-    report = looked_at(rewrite, key=key)
-    nearest = next(place for place in checkpoints({n: list(v) for n, v in original().items()}) if place > where)
+    report = verify_changed(rewrite, key=key)
+    nearest = next(
+        checkpoint for checkpoint in checkpoints({n: list(v) for n, v in original().items()}) if checkpoint > where
+    )
     first = report.faults[0]
     assert (first.code, first.segment, first.line - 1) == ("SIGNATURE", *nearest)
     assert "HEAD" in codes(report)
@@ -78,20 +80,22 @@ def test_an_entry_that_was_rewritten_with_all_chain_values_is_found_at_the_next_
 
 @often
 @given(lines_of_trail(least=2), st.booleans())
-def test_checkpoints_signed_by_another_key_are_found(where: tuple[str, int], named: bool) -> None:
-    """The whole trail rewritten and signed anew: the key that is known shows it."""
+def test_checkpoints_signed_by_another_key_are_detected(where: tuple[str, int], named: bool) -> None:
+    """The whole trail rewritten and signed again: the known public key reveals it."""
     name, index = where
 
     def forge(trail: Trail) -> None:
         del trail[name][index]
         resigned(trail, OTHER, named=named)
 
-    report = looked_at(forge)
+    report = verify_changed(forge)
     assert codes(report) & ({"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}) == (
         {"KEY", "HEAD"} if named else {"SIGNATURE", "HEAD"}
     )
     if named:
-        assert not looked_at(forge, key=False).faults, "without a key such a trail looks sound: that is what is told"
+        assert not verify_changed(forge, key=False).faults, (
+            "without a key such a trail looks sound, and verify reports that no key was given"
+        )
 
 
 def resigned(trail: Trail, signer: Signer, *, named: bool) -> None:
@@ -116,7 +120,7 @@ def resigned(trail: Trail, signer: Signer, *, named: bool) -> None:
 
 @seldom
 @given(st.data())
-def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data: st.DataObject) -> None:
+def test_truncation_at_a_checkpoint_is_detected_by_the_signed_head(data: st.DataObject) -> None:
     whole = {name: list(lines) for name, lines in original().items()}
     name, index = data.draw(st.sampled_from(list(checkpoints(whole))[:-1]))
 
@@ -134,21 +138,21 @@ def test_a_trail_cut_back_to_a_checkpoint_needs_a_head_that_nobody_can_make(data
         cut(trail)
         del trail["head.json"]
 
-    assert codes(looked_at(cut)) == {"TRUNCATED"}
-    assert codes(looked_at(with_its_checkpoint)) == {"HEAD"}
+    assert codes(verify_changed(cut)) == {"TRUNCATED"}
+    assert codes(verify_changed(with_its_checkpoint)) == {"HEAD"}
     kept = original()["head.json"][0]
-    assert "TRUNCATED" in codes(looked_at(without_head, kept=kept))
-    faults = looked_at(without_head).faults
+    assert "TRUNCATED" in codes(verify_changed(without_head, kept=kept))
+    faults = verify_changed(without_head).faults
     if (name, index) == (names()[0], 1):
-        assert not faults, "no entry is left that a head would have to stand for; a kept head shows it"
+        assert not faults, "no remaining entry needs a head; a separately kept head reveals the change"
     else:
         assert [str(fault.code) for fault in faults] == ["HEAD"]
 
 
 @often
 @given(st.data())
-def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data: st.DataObject) -> None:
-    """The trail cut anywhere, and any head for it: of any line, unsigned, signed by another key or by a checkpoint."""
+def test_start_and_verify_reject_a_head_made_without_the_key(data: st.DataObject) -> None:
+    """The trail truncated anywhere, with any head: of any line, unsigned, signed by another key or by a checkpoint."""
     whole = {name: list(lines) for name, lines in original().items()}
     name, index = data.draw(lines_of_trail())
     chains = [line[-67:-3] for each in names() for line in whole[each]]
@@ -166,14 +170,14 @@ def test_no_start_and_no_verify_takes_a_head_that_was_made_without_the_key(data:
                 del trail[later]
         trail["head.json"] = [head]
 
-    report = looked_at(forge, started=False)
+    report = verify_changed(forge, started=False)
     assert "HEAD" in codes(report)
 
 
 @seldom
 @given(st.data())
-def test_a_head_of_an_earlier_segment_is_too_old_once_the_last_one_has_an_entry(data: st.DataObject) -> None:
-    """Signed by the true key: for a start and for verify alike it is right for a crash before the first entry alone."""
+def test_a_head_of_an_earlier_segment_is_rejected_once_the_last_segment_has_an_entry(data: st.DataObject) -> None:
+    """Signed by the true key. Start and verify accept it only after a crash before the first entry."""
     from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
 
     last = names()[-1]
@@ -187,6 +191,6 @@ def test_a_head_of_an_earlier_segment_is_too_old_once_the_last_one_has_an_entry(
         trail["head.json"] = [head]
 
     before_an_entry = kept <= 2 and name == names()[-2]
-    report = looked_at(crash, started=before_an_entry)
+    report = verify_changed(crash, started=before_an_entry)
     assert codes(report) == (set() if before_an_entry else {"HEAD"})
-    assert not looked_at(lambda trail: None, kept=head).faults, "kept elsewhere it may be as old as it likes"
+    assert not verify_changed(lambda trail: None, kept=head).faults, "a head kept elsewhere may be of any age"

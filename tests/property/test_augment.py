@@ -1,4 +1,4 @@
-"""New notes from old: whatever changes, annotations stay on what they annotate."""
+"""Augmented notes: annotations stay on their text after any change."""
 
 import random
 from itertools import pairwise
@@ -37,7 +37,7 @@ def edits(draw: st.DrawFn, length: int) -> list[Replacement]:
 
 @given(st.data())
 def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
-    """Each piece of the new text, in a span or between two, is the old piece with the edits that lie inside of it."""
+    """Each piece of the new text, in a span or between two, is the old piece with the edits inside it."""
     note = data.draw(notes())
     made = data.draw(edits(len(note.text)))
     new = apply_edits(note, made)
@@ -58,23 +58,23 @@ def test_spans_hold_their_own_edited_text(data: st.DataObject) -> None:
 
 
 @given(notes(), st.builds(Noise, SHARES, SHARES, SHARES, SHARES, SHARES, SHARES), st.integers(0, 9))
-def test_noise_leaves_the_spans_in_order_and_the_same(note: Annotated, noise: Noise, seed: int) -> None:
+def test_noise_changes_neither_order_nor_type_of_the_spans(note: Annotated, noise: Noise, seed: int) -> None:
     new = add_noise(note, noise, random.Random(seed))
     assert new == add_noise(note, noise, random.Random(seed))
     assert is_disjoint(new.spans)
     assert all(span.end <= len(new.text) for span in new.spans)
     left = iter(span.type for span in note.spans)
-    assert all(span.type in left for span in new.spans)  # in the same order; those of white space alone may be gone
+    assert all(span.type in left for span in new.spans)  # in the same order; spans of only white space may be removed
 
 
 @given(notes(), st.integers(0, 9))
-def test_case_and_line_ends_move_no_character(note: Annotated, seed: int) -> None:
+def test_changes_of_case_and_line_ends_keep_offsets(note: Annotated, seed: int) -> None:
     new = add_noise(note, Noise(upper=0.5, lower=0.5, line_breaks=0.5), random.Random(seed))
     assert new.spans == note.spans
     assert new.text.lower().split() == note.text.lower().split()
 
 
-def test_new_notes_differ_in_the_annotated_places_alone() -> None:
+def test_augmented_notes_differ_only_in_annotated_spans() -> None:
     augmenter = Augmenter(ROOT / "rules", 7, Noise())
     changed = 0
     for note in read_file(ROOT / "corpus" / "da-01.txt"):
@@ -95,7 +95,7 @@ def _between(annotated: Annotated) -> list[str]:
 
 
 def test_the_property_can_fail() -> None:
-    """An edit across an edge is left out; made, it would move a character into a span."""
+    """An edit across an edge is skipped; it would move a character into a span."""
     note = Annotated("ab cd", (Span(3, 5, PhiType.PATIENT, ANNOTATION),))
     assert apply_edits(note, [Replacement(2, 4, "x")]) == note
     assert apply_edits(note, [Replacement(0, 2, "")]).spans == (Span(1, 3, PhiType.PATIENT, ANNOTATION),)

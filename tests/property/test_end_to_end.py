@@ -28,7 +28,7 @@ def deidentifier(name: str) -> Deidentifier:
 
 
 def done(raw: bytes, name: str) -> Deidentified | None:
-    """None for a refusal, which needs a reason that is nobody's fault of ours."""
+    """None for a refusal; its reason must not be an internal fault."""
     try:
         return deidentifier(name).message(raw)
     except MessageError as problem:
@@ -58,7 +58,7 @@ def test_hl7(name: str, raw: bytes) -> None:
     if raw.isascii():
         assert [part.count(mark) for part in before] == [part.count(mark) for part in after]
     assert (result.payload == raw) or result.remarks
-    assert done(raw, name) == result  # the same again, whatever was seen in between
+    assert done(raw, name) == result  # the same result after any other input
     assert deidentifier("keep").message(raw).payload == raw
 
 

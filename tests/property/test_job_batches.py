@@ -1,4 +1,4 @@
-"""Messages read together come out as each alone: payload, key, remarks and refusals."""
+"""A batch gives the results of single messages: payload, key, remarks and refusals."""
 
 import base64
 import json
@@ -64,7 +64,7 @@ def bench() -> JobRunner:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(jobs, max_size=7))
-def test_a_group_is_the_sum_of_its_members(group: list[Job]) -> None:
+def test_a_batch_gives_the_results_of_its_members(group: list[Job]) -> None:
     found = bench().process_batch(group)
     assert len(found) == len(group)
     for job, (result, seconds) in zip(group, found, strict=True):
@@ -77,7 +77,7 @@ def test_a_group_is_the_sum_of_its_members(group: list[Job]) -> None:
 
 
 def untimed(result: object) -> object:
-    """All of a result but how long it took."""
+    """A result without its duration."""
     if not isinstance(result, Processed):
         assert isinstance(result, Refused)
         return result

@@ -155,12 +155,12 @@ def test_leaves_are_disjoint_in_order_and_contain_every_site(raw: bytes) -> None
     leaves = cda().parse_leaves(raw)
     starts = [leaf.mapped.starts[0] for leaf in leaves]
     assert starts == sorted(starts)
-    places: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     for leaf in leaves:
         every = enumerate(zip(leaf.mapped.starts, leaf.mapped.ends, strict=True))
-        places += dict.fromkeys(place for i, place in every if i not in leaf.mapped.separators)
-    places.sort()
-    assert all(a[1] <= b[0] for a, b in pairwise(places))
+        positions += dict.fromkeys(position for i, position in every if i not in leaf.mapped.separators)
+    positions.sort()
+    assert all(a[1] <= b[0] for a, b in pairwise(positions))
     everything = "\n".join(leaf.mapped.text for leaf in leaves)
     for site in message.sites:
         assert site.value in everything

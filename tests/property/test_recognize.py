@@ -61,7 +61,7 @@ def test_resolved_spans_are_disjoint_and_inside_the_text(text: str, profile: Pro
 
 @settings(max_examples=100, deadline=None)
 @given(NOTES)
-def test_recall_covers_what_balanced_covers_and_balanced_what_precision_covers(text: str) -> None:
+def test_recall_covers_balanced_and_balanced_covers_precision(text: str) -> None:
     doc = Document(text, FACTS)
     proposals = spans_of(doc)
     covered = [

@@ -30,7 +30,7 @@ DAYS = st.dates(min_value=date(1900, 1, 1), max_value=date(2150, 12, 31)).filter
 @example(PhiType.DATE, "March\n4,\r\n2019", ValueKind.VALUE, "", None)
 @example(PhiType.PATIENT, "\ud800", ValueKind.NAME, "\ud800", None)
 @example(PhiType.PHONE, "²³", ValueKind.VALUE, "", "")
-def test_no_string_raises_and_edges_and_lines_stay(
+def test_no_string_raises_and_outer_spaces_and_line_breaks_are_kept(
     type_: PhiType, value: str, kind: ValueKind, document: str, patient: str | None
 ) -> None:
     new = MADE.replace(type_, value, kind=kind, scope=Scope(document, patient))
@@ -93,7 +93,7 @@ def test_permutation_is_one_cycle(size: int, tweak: str, secret: bytes) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9 - 1))
-def test_checksums_that_were_right_are_right(number: int) -> None:
+def test_valid_checksums_stay_valid(number: int) -> None:
     text = f"{number:09d}"
     for first, check in (("1", is_npi), ("", is_nhs)):
         whole = next(
@@ -167,7 +167,7 @@ def test_shift_is_in_range_and_never_zero(document: str, patient: str | None, da
 
 @settings(max_examples=200, deadline=None)
 @given(DAYS, st.text(max_size=4))
-def test_a_whole_date_never_stays(day: date, document: str) -> None:
+def test_a_complete_date_is_always_replaced(day: date, document: str) -> None:
     for form in (*_FORMS, "%m/%d", "%d.%m.%y"):
         text = day.strftime(form)
         assert replace(MADE, PhiType.DATE, text, scope=Scope(document)) != text
@@ -188,7 +188,7 @@ def test_all_writings_of_one_person_agree(given: str, family: str, type_: PhiTyp
     first, last = new(f"{given} {family}").split(" ")
     assert new(f"{family}, {given}") == f"{last}, {first}"
     assert new(f"{family.upper()}, {given.upper()}").casefold() == f"{last}, {first}".casefold()
-    if type_ is PhiType.DOCTOR and not known:  # a surname alone is its own key: no map of surnames of a feed
+    if type_ is PhiType.DOCTOR and not known:  # a surname alone has no feed-wide surrogate
         return
     assert new(f"Mr. {family}") == f"Mr. {last}"
     assert new(f"{given[0]}.{family[0]}.") == f"{first[0]}.{last[0]}."
@@ -226,7 +226,7 @@ def test_another_key_gives_another_surrogate(type_: PhiType, value: str) -> None
         ("1FUJGEDV8ELFS{:04d}", 10_000),  # of which every eleventh is a VIN
     ],
 )
-def test_no_two_ids_meet(form: str, count: int) -> None:
-    """Every number of five digits, and runs of neighbours: a weak network would show there first."""
+def test_no_two_ids_share_a_surrogate(form: str, count: int) -> None:
+    """Every number of five digits, and runs of consecutive numbers, in which a weak Feistel network fails first."""
     made = {replace(MADE, PhiType.MEDICALRECORD, form.format(n)) for n in range(count)}
     assert len(made) == count

@@ -1,4 +1,4 @@
-"""``deid-agent run`` on Kafka in a process of its own: started, killed, suspended and asked to stop by a test."""
+"""``deid-agent run`` on Kafka in a separate process: started, killed, suspended and asked to stop by a test."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _NOT_OURS = ("DEID_", "PYTHONDONTWRITEBYTECODE")  # an operator's start finds mo
 
 
 class AgentProcess:
-    """One agent with a folder of its own for configuration, key, log and audit; each start goes on with them."""
+    """One agent with its own folder for configuration, key, log and audit, which each start uses again."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AgentProcess:
         self._begin = 0
 
     def start(self, *, file_limit: int | None = None) -> None:
-        """Start it; with ``file_limit`` no file can grow past so many bytes, which looks to it like a full disk."""
+        """Start it; with ``file_limit`` no file can grow past so many bytes, which simulates a full disk."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
         environ["DEID_KEY_FILE"] = str(self._key)
         command = [sys.executable, "-m", "deid_agent", "run", "--config", str(self._config)]
@@ -79,7 +79,7 @@ class AgentProcess:
         return self.process.poll()
 
     def workers(self) -> list[int]:
-        """The worker processes that it has now."""
+        """Its current worker processes."""
         try:
             threads = Path(f"/proc/{self.pid}/task").iterdir()  # a child belongs to the thread that started it
             children = [child for thread in threads for child in (thread / "children").read_text().split()]
@@ -88,18 +88,18 @@ class AgentProcess:
             return []
 
     def most_memory(self) -> int:
-        """The most bytes that the agent itself has had in memory at once."""
+        """Peak memory of the agent process in bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) << 10
 
     def events(self, kind: str = "", *, ever: bool = False) -> list[dict[str, object]]:
-        """Log lines since the last start (or ever) that are whole, of one kind or all."""
+        """Complete log lines since the last start (or of all starts), of one kind or all."""
         data = self.log.read_bytes()[0 if ever else self._begin :]
         lines = [json.loads(line) for line in data.split(b"\n")[:-1] if line.startswith(b"{")]
         return [line for line in lines if not kind or line["event"] == kind]
 
     def owned(self) -> int:
-        """How many partitions it has now, by its own log."""
+        """The number of its partitions, from its log."""
         owned = 0
         for line in self.events():
             if line["event"] == "PartitionsAssigned" and isinstance(streams := line["streams"], list):
@@ -108,8 +108,8 @@ class AgentProcess:
                 owned = 0
         return owned
 
-    def hears_stops(self) -> bool:
-        """True once it has a handler for SIGTERM; before, the interpreter dies of it."""
+    def handles_sigterm(self) -> bool:
+        """True once it has a handler for SIGTERM; before that, SIGTERM kills the interpreter."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
         return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
@@ -120,7 +120,7 @@ class AgentProcess:
         self.process.wait(10)
 
     def suspend(self) -> None:
-        """Send SIGSTOP: the process keeps its connections and is silent."""
+        """Send SIGSTOP: the process keeps its connections and does nothing."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -133,7 +133,7 @@ class AgentProcess:
         return self.process.wait(within_s)
 
     def end(self) -> None:
-        """Whatever state it is in; safe to call twice."""
+        """End it in any state; safe to call twice."""
         if self._process is not None and self.code is None:
             self.kill()
 

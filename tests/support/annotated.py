@@ -1,4 +1,4 @@
-"""Annotated text as it is written: the way back from ``deid_agent.model.spans.parse``."""
+"""Writes annotated text: the inverse of ``deid_agent.model.spans.parse``."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from deid_agent.model.spans import Span
 
 
 def render(text: str, spans: Iterable[Span]) -> str:
-    """``text`` with the markup of disjoint, sorted ``spans`` put in."""
+    """``text`` with the markup of disjoint, sorted ``spans``."""
     out: list[str] = []
     at = 0
     for span in spans:

@@ -21,7 +21,7 @@ FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiE
 
 @lru_cache(maxsize=8)
 def deidentifier(unreadable: str = "remove", pdf: str = "text", url: str = "redact") -> Deidentifier:
-    """The shipped pipeline under a policy with these words about attachments."""
+    """The shipped pipeline under a policy with these lines about attachments."""
     compiled = compile_policy(
         {
             "name": "test",
@@ -59,7 +59,7 @@ def pdf(
     extra: Sequence[bytes] = (),
     packed: bool = False,
 ) -> bytes:
-    """A PDF by hand: one content stream a page (ISO 32000-1, 7.5)."""
+    """A handwritten PDF: one content stream per page (ISO 32000-1, 7.5)."""
     count = len(pages)
     kids = b" ".join(b"%d 0 R" % (4 + 2 * i) for i in range(count))
     objects = [
@@ -77,13 +77,13 @@ def pdf(
         objects.append(b"<< /Length %d%s >>\nstream\n%s\nendstream" % (len(data), coded, data))
     objects += extra
     out = bytearray(b"%PDF-1.4\n")
-    places = []
+    offsets = []
     for number, each in enumerate(objects, start=1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
     start = len(out)
     out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     out += b"trailer\n<< /Size %d /Root 1 0 R %s>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, trailer, start)
     return bytes(out)
 
@@ -123,7 +123,7 @@ def attachment_of(payload: bytes) -> Mapping[str, object]:
 
 
 def data_of(payload: bytes) -> bytes:
-    """Its data, after its size and its hash were checked."""
+    """Its data, after a check of size and hash."""
     found = attachment_of(payload)
     data = base64.b64decode(str(found["data"]), validate=True)
     assert found["size"] == len(data)
@@ -132,7 +132,7 @@ def data_of(payload: bytes) -> bytes:
 
 
 def oru(*segments: str) -> bytes:
-    """An ORU message with these segments behind its PID."""
+    """An ORU message with these segments after its PID."""
     head = (
         "MSH|^~\\&|LAB|GEN|||203101020304||ORU^R01|77|P|2.5.1\rPID|1||00471882^^^GEN^MR||Okafor^Zebulon||19570422|M\r"
     )

@@ -1,4 +1,4 @@
-"""What an attacker without the key computes: ranks, distances, calendars, posteriors. None of it from our own code."""
+"""The computations of an attacker without the key: ranks, distances, calendars, posteriors; independent code."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ MONTHS = (
 
 
 def spearman(a: Sequence[object], b: Sequence[object]) -> float:
-    """Rank correlation; without ties, which ids of one form do not have."""
+    """Rank correlation without ties: ids of one form have none."""
     n = len(a)
     return 1 - 6 * sum((x - y) ** 2 for x, y in zip(ranks(a), ranks(b), strict=True)) / (n * (n * n - 1))
 
@@ -94,53 +94,53 @@ def dates_in(text: str) -> list[date]:
     return [date(*one) for one in found]
 
 
-Says = Callable[[date], bool]
+Cue = Callable[[date], bool]
 
 
-def cues_in(text: str) -> list[Says]:
-    """What the text says of the day of its date, taken as true of the original."""
+def cues_in(text: str) -> list[Cue]:
+    """The statements of the text about its date, taken as true of the original."""
     low = text.lower()
-    found: list[Says] = []
+    found: list[Cue] = []
     for name in sorted(HOLIDAYS, key=len, reverse=True):
         if name in low:
             low = low.replace(name, "")
             found.append(_falls_on(HOLIDAYS[name]))
-    for place, word in enumerate(DAYS):
+    for number, word in enumerate(DAYS):
         if re.search(rf"\b{word[:3]}(?:{word[3:]})?\b", low):
-            found.append(_is_weekday(place))
+            found.append(_is_weekday(number))
     if re.search(r"leap day|feb(?:ruary)?\.? 29", low):
         found.append(lambda day: (day.month, day.day) == (2, 29))
     if re.search(r"\b9/11\b(?!/)|september 11\b(?!,? \d{4})|nine eleven", low):
         found.append(lambda day: (day.month, day.day) == (9, 11))
     if "july 4th" in low and not _WORDS.search(low):
         found.append(lambda day: (day.month, day.day) == (7, 4))
-    if re.search(r"\b(?:1899|9999|9998|2998|2999)", low):  # an odd year: some program's word for none
+    if re.search(r"\b(?:1899|9999|9998|2998|2999)", low):  # an odd year: a placeholder of some program
         known = (date(1900, 1, 1), date(1899, 12, 30), date(9999, 12, 31), date(2999, 12, 31))
         found.append(lambda day: day in known)
     return found
 
 
-def _falls_on(holiday: Callable[[int], date]) -> Says:
+def _falls_on(holiday: Callable[[int], date]) -> Cue:
     return lambda day: holiday(day.year) == day
 
 
-def _is_weekday(place: int) -> Says:
-    return lambda day: day.weekday() == place
+def _is_weekday(number: int) -> Cue:
+    return lambda day: day.weekday() == number
 
 
 def allowed(maximum: int = 550) -> list[int]:
-    """Every shift that the program may choose, as its documentation says: days back, no whole weeks, no whole year."""
+    """Every shift that the program may choose, as documented: days back, no whole weeks, no whole year."""
     return [days for days in range(1, maximum + 1) if days % 7 and abs(days - 365.2425) >= 2]
 
 
-def posterior(text: str, shift: int, cues: Sequence[Says] | None = None) -> float:
-    """What probability the attacker gives to the true shift: even over all that every cue agrees with.
+def posterior(text: str, shift: int, cues: Sequence[Cue] | None = None) -> float:
+    """The attacker's probability of the true shift: uniform over the shifts that agree with every cue.
 
-    Where none agrees, or nothing is said, over all: he knows no better.
+    If none agrees, or there is no cue, it is uniform over all.
     """
     every = allowed()
     day = dates_in(text)[0]
-    told = cues_in(text) if cues is None else cues
+    applied = cues_in(text) if cues is None else cues
     last = date.max.toordinal() - day.toordinal()
-    fit = [s for s in every if s <= last and all(says(day + timedelta(s)) for says in told)] or every
+    fit = [s for s in every if s <= last and all(agrees(day + timedelta(s)) for agrees in applied)] or every
     return (shift in fit) / len(fit)

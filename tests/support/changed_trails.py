@@ -1,4 +1,4 @@
-"""A trail of some hundred entries, and what verify reports after a change to its lines."""
+"""A trail of some hundred entries, and the report of verify after a change to its lines."""
 
 import asyncio
 import shutil
@@ -40,10 +40,10 @@ def names() -> list[str]:
     return sorted(name for name in original() if name.endswith(".jsonl"))
 
 
-def looked_at(
+def verify_changed(
     change: Callable[[Trail], object], *, key: bool = True, kept: bytes | None = None, started: bool | None = None
 ) -> TrailReport:
-    """What verify says of the trail after the change; ``started`` is whether an agent goes on with it."""
+    """The report of verify after the change; ``started`` is true if an agent continues the trail."""
     with TemporaryDirectory() as where:
         trail = {name: list(lines) for name, lines in original().items()}
         change(trail)
@@ -56,11 +56,11 @@ def looked_at(
             head = Path(where) / "kept.json"
             head.write_bytes(kept)
         if started is not None:
-            assert started == goes_on(folder)
+            assert started == can_start(folder)
         return verify_trail(folder, TRUSTED if key else None, head)
 
 
-def goes_on(folder: Path) -> bool:
+def can_start(folder: Path) -> bool:
     try:
         examine_trail(folder)
     except ConfigurationError:

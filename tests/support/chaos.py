@@ -45,7 +45,7 @@ class Fault(StrEnum):
 
 def dead_letters_of(number: int) -> str:
     """Five letters that encode a number."""
-    return "".join(chr(97 + number // 26**place % 26) for place in range(5))
+    return "".join(chr(97 + number // 26**digit % 26) for digit in range(5))
 
 
 def patient_of(number: int) -> bytes:
@@ -54,12 +54,12 @@ def patient_of(number: int) -> bytes:
 
 
 def is_torn(number: int) -> bool:
-    """Every fiftieth message can't be read."""
+    """Every fiftieth message is invalid."""
     return number % 50 == 49
 
 
 def message(number: int) -> bytes:
-    """A small message with its number in a place that no policy touches, and a name that no other has."""
+    """A small message with its number in a field that no policy changes, and a unique name."""
     family, given = b"Qzv" + dead_letters_of(number).encode(), b"Vqz" + dead_letters_of(number).encode()
     if is_torn(number):
         return b'{"resourceType": "Patient", "name": [{"family": "%s", "given": ["%s"]' % (family, given)
@@ -76,7 +76,7 @@ def holds_canary(data: bytes) -> bool:
 
 
 class Chaos:
-    """One run: ``count`` messages, ``faults`` so many times each, in an order and at moments that ``seed`` decides."""
+    """One run: ``count`` messages and the ``faults``, in an order and at moments that ``seed`` decides."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Chaos:
         self.agents = tuple(agents)
         self.count = count
         self.numbers: dict[str, int] = {}
-        """The message at each place of the input, by the id of its record."""
+        """The message at each position of the input, by the id of its record."""
         self.done = Counter[str]()
         """The number of faults of each kind: kills of agents, workers and the broker, and suspensions."""
         self.unforced: list[int] = []
@@ -104,10 +104,10 @@ class Chaos:
         self._random.shuffle(self._faults)
         self._wanted = set(self.agents)
         self._orphans: set[int] = set()
-        self._places = Counter[int]()
+        self._offsets = Counter[int]()
 
     async def run(self) -> None:
-        """Feed, disturb, wait until everything has come out, and ask the agents to stop."""
+        """Feed, disturb, wait until everything is published, and stop the agents."""
         topics = [self.world.out, self._dead_letters]
         for agent in self.agents:
             agent.start()
@@ -165,8 +165,8 @@ class Chaos:
         begin = len(self.numbers)
         for number in range(begin, begin + count):
             partition = number % PATIENTS % PARTITIONS
-            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._places[partition]))] = number
-            self._places[partition] += 1
+            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._offsets[partition]))] = number
+            self._offsets[partition] += 1
             by_partition[partition].append(Given(message(number), patient_of(number)))
         for partition, given in enumerate(by_partition):
             await produce(self.broker.bootstrap, self.world.name, partition, given)

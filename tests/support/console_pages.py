@@ -48,7 +48,7 @@ async def console(file: Path, access: AccessSettings = OPEN, interval_s: float =
         yield shown
 
 
-def kept_to(shown: World, seen: Watched) -> None:
+def assert_isolated(shown: World, seen: Watched) -> None:
     """No message on the browser's console, no script of a canary, no request to another host."""
     assert seen.messages == []
     assert [url for url in seen.requested if not url.startswith(f"{shown.base}/console/")] == []

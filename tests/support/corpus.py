@@ -1,4 +1,4 @@
-"""The annotated corpus with every gold span replaced by the product's own ``Replacer``, and where they then lie."""
+"""The annotated corpus with every gold span replaced by the product's ``Replacer``, and the new positions."""
 
 import os
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RULES = ROOT / "rules"
 
 
 def corpus() -> Path:
-    """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason where there is neither."""
+    """``corpus/`` of the checkout, else of ``$DEID_SHARED``; skips with the reason if there is neither."""
     candidates = [ROOT / "corpus", Path(os.environ.get(VARIABLE) or ROOT, "corpus")]
     found = next((path for path in candidates if any(path.glob("*.txt"))), None)
     if found is None:  # an installed package has no corpus; a checkout, and so CI, always has one
@@ -42,14 +42,14 @@ def notes() -> tuple[Note, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A note, what stands for each gold span of it, and the same spans in the output."""
+    """A note, the surrogate of each gold span, and the same spans in the output."""
 
     note: Note
     scope: Scope
     facts: tuple[Fact, ...] = field(repr=False)
     values: tuple[str, ...] = field(repr=False)
     output: str = field(repr=False)
-    places: tuple[Span, ...]
+    new_spans: tuple[Span, ...]
 
     def __iter__(self) -> Iterator[tuple[PhiType, str, str]]:
         """Type, original and surrogate of every span."""
@@ -76,13 +76,13 @@ def _replaced(note: Note, replacer: Replacer) -> Replaced:
     scope = make_scope(note.id, _patient_scope(note, replacer.policy), facts, today=today)
     scope = replace(scope, people=tuple(dict.fromkeys((*scope.people, *replacer.find_people(text, spans)))))
     values = replacer.replace_findings(text, spans, [Method.SURROGATE] * len(spans), scope)
-    places, moved = [], 0
+    new_spans, moved = [], 0
     for span, new in zip(spans, values, strict=True):
         start = span.start + moved
-        places.append(Span(start, start + len(new), span.type, span.source))
+        new_spans.append(Span(start, start + len(new), span.type, span.source))
         moved += len(new) - len(span)
     edits = (Replacement(span.start, span.end, new) for span, new in zip(spans, values, strict=True))
-    return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(places))
+    return Replaced(note, scope, facts, tuple(values), splice(text, edits), tuple(new_spans))
 
 
 def _patient_scope(note: Note, policy: Policy) -> str | None:
@@ -92,5 +92,5 @@ def _patient_scope(note: Note, policy: Policy) -> str | None:
 
 
 def patient_of(note: Note) -> str:
-    """What names the note's patient."""
+    """The identifiers of the note's patient."""
     return str(note.profile.get("mrn") or note.patient)

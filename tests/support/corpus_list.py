@@ -1,4 +1,4 @@
-"""What ``corpus/`` holds, one line per prefix: ``tests/cases/corpus.toml``.
+"""The contents of ``corpus/``, one line per prefix: ``tests/cases/corpus.toml``.
 
 ``PYTHONPATH=tests python -m support.corpus_list`` (from the project's root) writes it; a test compares.
 """

@@ -40,10 +40,10 @@ class Disk:
             if (now := self._read(name)) is not None and len(now) > size:
                 os.truncate(self.folder / name, len(now) - lose(name, len(now) - size))
         for name, before in self.names.items():
-            stood = [*before, self._read(name)][-1 - lose(name, len(before))]
+            version = [*before, self._read(name)][-1 - lose(name, len(before))]
             (self.folder / name).unlink(missing_ok=True)
-            if stood is not None:
-                (self.folder / name).write_bytes(stood)
+            if version is not None:
+                (self.folder / name).write_bytes(version)
 
     def remember(self, path: Path) -> None:
         self.names.setdefault(path.name, []).append(self._read(path.name))
@@ -111,5 +111,5 @@ def dying(folder: Path, left: int = NEVER) -> Iterator[Disk]:
         patch.setattr(os, "close", closed)
         with suppress(KilledError):
             yield disk
-    for file in disk.files:  # as the kernel does, and the lock goes with its file
+    for file in disk.files:  # as the kernel does; the lock is released with its file
         close(file)

@@ -1,4 +1,4 @@
-"""A recognizer of a made-up kind of place, for tests of the registry."""
+"""A recognizer of an invented kind of location, for tests of the registry."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ CORRIDOR = Source(SourceKind.CUSTOM, "corridor")
 
 @dataclass(frozen=True)
 class CorridorRecognizer:
-    """Finds ``corridor qvx``, which is nothing to any other recognizer or model."""
+    """Finds ``corridor qvx``, which no other recognizer or model finds."""
 
     sources: Mapping[Source, SourceTraits] = field(default_factory=lambda: {CORRIDOR: SourceTraits()})
     name: str = "corridors"

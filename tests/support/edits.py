@@ -6,5 +6,5 @@ from deid_agent.model.sites import Edit, apply_edits
 
 
 def apply(raw: bytes, edits: Sequence[Edit]) -> bytes:
-    """``raw`` with every edit in place."""
+    """``raw`` with every edit applied."""
     return apply_edits(raw, edits)[0]

@@ -15,8 +15,8 @@ ID = "deid-id"
 class Follower:
     """Counts the distinct inputs whose outputs or dead letters are in ``topics``, from the beginning.
 
-    It goes on when the broker dies and comes back. With ``isolation="read_uncommitted"`` it sees what is
-    sent before it is committed: a moment to kill somebody.
+    It continues after the broker restarts. With ``isolation="read_uncommitted"`` it sees outputs before
+    their commit, which is the moment to kill a process.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], isolation: str = "read_committed") -> None:

@@ -33,7 +33,7 @@ FOLDERS = ("hl7", "hl7-odd", "hl7-batch", "fhir/fhir-test-cases", "fhir/ms-anony
 
 @dataclass(slots=True)
 class Row:
-    """What became of the files of one folder."""
+    """The outcomes of the files of one folder."""
 
     files: int = 0
     published: int = 0
@@ -50,7 +50,7 @@ def deidentifier(name: str) -> Deidentifier:
 
 
 def structure(raw: bytes) -> list[object]:
-    """Names and counts alone: segments with their fields, or a tree's names, or tags in their order."""
+    """Only names and counts: segments with their fields, the names of a tree, or tags in order."""
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
         texts = [raw]
         try:
@@ -130,7 +130,7 @@ def page(text: str, new: str) -> str:
 
 
 def earlier(text: str) -> dict[str, str]:
-    """The last column of the table as it is."""
+    """The current last column of the table."""
     rows = [
         line.strip("| ").split(" | ") for line in text.partition(BEGIN)[2].partition(END)[0].splitlines() if "|" in line
     ]

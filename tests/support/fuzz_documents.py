@@ -26,7 +26,7 @@ from deid_agent.pipeline.deidentify import Deidentifier
 from deid_agent.pipeline.policy import compile_policy
 
 CALLS = (3_000, 60)
-"""The most function calls of one ``parse``: a constant, and a number for each byte."""
+"""The maximum of function calls of one ``parse``: a constant plus a number per byte."""
 
 _FILE = Path(__file__).resolve().parents[1] / "cases" / "fuzz.toml"
 _CASES: dict[str, dict[str, list[str]]] = tomllib.loads(_FILE.read_text("utf-8"))

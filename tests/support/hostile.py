@@ -1,4 +1,4 @@
-"""Hostile payloads through the whole de-identifier, each in a process of its own that measures and forbids.
+"""Hostile payloads through the whole de-identifier, each in a separate process with measurements and limits.
 
     python tests/support/hostile.py [NAME...]
 
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of one case."""
+    """The outcome of one case."""
 
     name: str
     outcome: str
@@ -101,11 +101,11 @@ def _pdf(stream: bytes, many: int = 1) -> bytes:
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<<>>>>",
         body,
     ]
-    out, places = b"%PDF-1.4\n", []
+    out, offsets = b"%PDF-1.4\n", []
     for number, each in enumerate(objects, start=1):
-        places.append(len(out))
+        offsets.append(len(out))
         out += b"%d 0 obj" % number + each + b"endobj\n"
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     at = len(out)
     out += b"xref\n0 5\n0000000000 65535 f \n" + table + b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % at
     return out
@@ -238,7 +238,7 @@ def _forbid(event: str, _: object) -> None:
 
 
 def _peak(*, anew: bool = False) -> float:
-    """The most memory since the start, or since it was last asked ``anew``, where the system can tell."""
+    """Peak memory since the start, or since the last call with ``anew``, if the system reports it."""
     try:
         if anew:
             Path("/proc/self/clear_refs").write_text("5", "ascii")
@@ -251,7 +251,7 @@ def _peak(*, anew: bool = False) -> float:
 def _run(name: str, case: Case, loaded: Deidentifier, out: int) -> None:
     payload = case.build()
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
-    signal.alarm(HANG)  # its default action ends the process: a hang shows as outcome 14
+    signal.alarm(HANG)  # its default action ends the process: a hang has the outcome 14
     sys.addaudithook(_forbid)
     before, start, where = _peak(anew=True), time.perf_counter(), ""
     try:
@@ -259,7 +259,7 @@ def _run(name: str, case: Case, loaded: Deidentifier, out: int) -> None:
         outcome = "PUBLISHED"
     except MessageError as problem:
         outcome, where = problem.reason.value, str(problem)
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, it is the finding
+    except BaseException as problem:  # noqa: BLE001 - any exception is a finding
         outcome, where = type(problem).__name__, traceback.format_exc(limit=-3)
     seconds = time.perf_counter() - start
     found = {"name": name, "outcome": outcome, "size": len(payload) / 2**20, "grown": _peak() - before}

@@ -37,28 +37,28 @@ class Format:
     one_to_one: bool = True
 
     def originals(self, count: int) -> Iterator[str]:
-        """So many distinct ones, or all: neighbours first, then as many spread over the whole format."""
-        places = _places(self.template)
+        """``count`` distinct ones, or all: consecutive ones first, then as many spread over the whole format."""
+        positions = _positions(self.template)
         size = 1
-        for place in places:
-            size *= len(place)
+        for choices in positions:
+            size *= len(choices)
         near = min(count // 2, size)
         rest = size - near
         numbers = (*range(near), *(near + n * _STRIDE % rest for n in range(min(rest, 2 * count))))
-        return islice(filter(None, (self._written(number, places) for number in numbers)), count)
+        return islice(filter(None, (self._written(number, positions) for number in numbers)), count)
 
-    def _written(self, number: int, places: list[str]) -> str:
+    def _written(self, number: int, positions: list[str]) -> str:
         out: list[str] = []
-        for place in reversed(places):
-            number, at = divmod(number, len(place))
-            out.append(place[at])
+        for choices in reversed(positions):
+            number, at = divmod(number, len(choices))
+            out.append(choices[at])
         text = "".join(reversed(out))
         if self.check is None:
             return text
         return next((new for c in "0123456789X" if self.check(_plain(new := text.replace("?", c)))), "")
 
 
-def _places(template: str) -> list[str]:
+def _positions(template: str) -> list[str]:
     """The characters that are allowed at each position."""
     out: list[str] = []
     fixed = False
@@ -122,7 +122,7 @@ FORMATS = (
 
 
 def meets(made: Surrogates, form: Format, count: int) -> tuple[int, int, int]:
-    """How many originals, how many of their surrogates were another's already, how many are their original."""
+    """The numbers of originals, of repeated surrogates, and of surrogates that equal their original."""
     scope = Scope("D", "P")
     seen: set[str] = set()
     total = again = own = 0

@@ -43,13 +43,13 @@ def order(texts: Collection[str], known: Collection[date]) -> bool | None:
         for form in (_WHOLE, _SHORT)
     )
     pairs = [(read(text, day_first=False), read(text, day_first=True)) for text in texts if _WHOLE.search(text)]
-    told = sum(_is_known(b[0], known) - _is_known(a[0], known) for a, b in pairs if a and b)
-    votes = whole or told or short
+    known_score = sum(_is_known(b[0], known) - _is_known(a[0], known) for a, b in pairs if a and b)
+    votes = whole or known_score or short
     return votes > 0 if votes else None
 
 
 def _is_known(day: date, known: Collection[date]) -> bool:
-    """In whatever century: born in 1929, written 10/4/29."""
+    """In any century: born in 1929, written 10/4/29."""
     return any((day.month, day.day, day.year % 100) == (k.month, k.day, k.year % 100) for k in known)
 
 

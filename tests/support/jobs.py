@@ -53,7 +53,7 @@ def plain() -> Process:
 
 @dataclass(frozen=True)
 class Once:
-    """Dies at ``die`` jobs only while the folder does not hold a mark: as a crash that goes away."""
+    """Dies at ``die`` jobs only while the folder does not hold a mark: a transient crash."""
 
     folder: Path
 

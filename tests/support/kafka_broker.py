@@ -33,7 +33,7 @@ FILES = ROOT / "tests" / "system" / "broker"
 START_LIMIT_S = 40.0
 FETCH_LIMIT_S = 300.0
 
-# Room outside of the heap for requests of 50 MB, which as much as the heap is not.
+# Direct memory for requests of 50 MB; the default, the size of the heap, is not enough.
 _MEMORY = ("-Xms96m", "-Xmx384m", "-XX:MaxDirectMemorySize=1g")
 _JAVA = ("java", *_MEMORY, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -128,7 +128,7 @@ def free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """Runs in the child: SIGKILL when pytest dies, whatever kills it (Linux only)."""
+    """Runs in the child: SIGKILL when pytest dies for any reason (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -159,7 +159,7 @@ class Cluster:
             await admin.close()
 
     async def configure_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Set these of the topic's settings, and all others to their defaults."""
+        """Set these settings of the topic, and reset all others to their defaults."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
@@ -214,7 +214,7 @@ class KafkaBroker(Cluster):
         self.start()
 
     def suspend(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """SIGSTOP: connections stay open and the broker does not respond."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 

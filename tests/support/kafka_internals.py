@@ -34,7 +34,7 @@ async def out_of_group(consumer: AIOKafkaConsumer, group_id: str) -> AsyncIterat
 
 
 def fill_socket(producer: AIOKafkaProducer, connection: AIOKafkaConnection, data: bytes) -> asyncio.WriteTransport:
-    """Give the producer a connection with ``data`` to send, and return the transport that holds what is unsent."""
+    """Give the producer a connection with ``data`` to send, and return the transport that holds the unsent bytes."""
     client = producer.client
     client._conns[(1, ConnectionGroup.DEFAULT)] = connection
     connection._writer.write(data)

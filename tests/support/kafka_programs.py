@@ -1,4 +1,4 @@
-"""Stand-ins for three programs of a Kafka distribution, with the options that the documentation uses.
+"""Substitutes for three programs of a Kafka distribution, with the options that the documentation uses.
 
 The jars of the tests hold a broker but none of these programs. ``python kafka_programs.py NAME OPTION...``
 """

@@ -26,9 +26,9 @@ ssl.truststore.location={truststore}
 
 
 class Certificates:
-    """An authority, a broker and a client of it, and somebody else's; all as PEM files below ``folder``.
+    """An authority with a broker and a client, and another authority; all as PEM files below ``folder``.
 
-    Two listeners: ``tls`` wants a client's certificate, ``sasl`` a user's password.
+    Two listeners: ``tls`` requires a client certificate, ``sasl`` a user and password.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from support.kafka_broker import Cluster
 from support.kafka_internals import partition_numbers
 from support.marks import published_output
-from support.transport_contract import FoundLetter, Given, Member, numbered
+from support.transport_contract import Given, Member, StoredDeadLetter, numbered
 
 from deid_agent.agent.dead_letter_records import read_dead_letter_head, unpack_envelope
 from deid_agent.agent.ports import FinishedRecord, Output, Partition, Record
@@ -108,10 +108,10 @@ class KafkaWorld:
     async def outputs(self) -> Sequence[Output]:
         return [Output(m.value, m.key, tuple(m.headers)) for m in await read(self.cluster.bootstrap, self.out)]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
         found = await read(self.cluster.bootstrap, self.settings.dead_letter_topic(self.name))
         return [
-            FoundLetter(dict(m.headers), unpack_envelope(m.value, read_dead_letter_head(m.headers).at).payload)
+            StoredDeadLetter(dict(m.headers), unpack_envelope(m.value, read_dead_letter_head(m.headers).at).payload)
             for m in found
         ]
 
@@ -127,16 +127,16 @@ class Copier:
         self.transport = transport
         self.batch = batch
         self.held: dict[Partition, list[Record]] = {}
-        self.told: list[tuple[str, Sequence[Partition]]] = []
+        self.events: list[tuple[str, Sequence[Partition]]] = []
         self.troubles: list[TransientError] = []
         self.finished = 0
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
-        self.told.append(("assigned", streams))
+        self.events.append(("assigned", streams))
         self.held = {stream: [] for stream in streams}
 
     async def revoked(self, streams: Sequence[Partition]) -> None:
-        self.told.append(("revoked", streams))
+        self.events.append(("revoked", streams))
         for stream in streams:
             await self.commit(stream)
         self.held = {}
@@ -167,7 +167,7 @@ class Copier:
             await self.commit(stream)
 
     async def run(self, enough: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
-        """Step until it is enough."""
+        """Step until the condition holds."""
         async with asyncio.timeout(within_s):
             while not enough():
                 await self.step()

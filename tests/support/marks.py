@@ -16,8 +16,8 @@ def id_header(at: Coordinates, marks: OutputMarks = MARKS) -> tuple[str, bytes]:
 
 def ids_of(topic: str, partitions: int, count: int) -> dict[str, Coordinates]:
     """The records of a topic with ``count`` records in each partition, by their ids."""
-    places = (Coordinates(topic, number, offset) for number in range(partitions) for offset in range(count))
-    return {MARKS.id_of(at): at for at in places}
+    coordinates = (Coordinates(topic, number, offset) for number in range(partitions) for offset in range(count))
+    return {MARKS.id_of(at): at for at in coordinates}
 
 
 def published_output(record: Record, payload: bytes, key: bytes | None, headers: Headers = ()) -> FinishedRecord:

@@ -27,7 +27,7 @@ _WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class MemoryDeadLetter:
     """A stored dead letter: headers without a value, and the unchanged payload."""
 
     headers: Headers
@@ -73,10 +73,10 @@ class Cluster:
         """The outputs in the order in which a consumer reads them."""
         return [item.output for item in self.finished[stream] if item.output is not None]
 
-    def dead_letters(self, stream: Partition) -> list[Letter]:
+    def dead_letters(self, stream: Partition) -> list[MemoryDeadLetter]:
         """The dead letters of a partition, in order."""
         return [
-            Letter(
+            MemoryDeadLetter(
                 dead_letter_headers(item.record.coordinates, item.dead_letter, read_lineage(item.record)),
                 item.record.payload,
             )
@@ -104,7 +104,7 @@ class Cluster:
             raise self._faults[operation].popleft()
 
     async def share(self) -> None:
-        """Deal all partitions out anew: an eager rebalance, in which everyone gives up everything first."""
+        """Assign all partitions again: an eager rebalance, in which every member first gives up all partitions."""
         async with self._turn:
             await self._collect()
             streams, count = sorted(self.logs), len(self.members)
@@ -129,7 +129,7 @@ class Cluster:
             await member.gain(streams)
 
     def kill(self, member: "MemoryTransport") -> None:
-        """The member is gone without a word, as after SIGKILL; whatever it still tries is fenced."""
+        """The member leaves without notice, as after SIGKILL; its later calls are fenced."""
         if member in self.members:
             self.members.remove(member)
         for stream in [s for s, owner in self.owners.items() if owner is member]:
@@ -167,7 +167,7 @@ class MemoryTransport:
         self._stopped = False
 
     async def start(self, listener: AssignmentListener) -> None:
-        """Join the cluster; with ``join`` the partitions are dealt out anew."""
+        """Join the cluster; with ``join`` the partitions are assigned again."""
         await self._cluster.gate("start")
         self._listener = listener
         self._cluster.members.append(self)
@@ -208,7 +208,7 @@ class MemoryTransport:
         self.wake()
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
-        """See ``Transport.settle``; a partition that is not ours is an ``UnsafeError``."""
+        """See ``Transport.commit``; an unassigned partition is an ``UnsafeError``."""
         await self._cluster.gate("commit")
         if self._cluster.owners.get(stream) is not self:
             raise UnsafeError(f"{stream.topic}/{stream.number} belongs to another member: stop and start again")

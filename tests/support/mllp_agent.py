@@ -37,7 +37,7 @@ def outcome(payload: bytes) -> Result:
 
 
 class Hl7Executor(ChoosyExecutor):
-    """Finishes every message in the next turn of the loop, but those whose body begins with ``hold``."""
+    """Finishes every message in the next turn of the loop, except those with a body that begins with ``hold``."""
 
     def submit(self, record: Record, done: ResultCallback) -> None:
         if record.payload.partition(b"\r")[2].startswith(b"hold"):
@@ -88,7 +88,7 @@ class Agent:
         return self._peers[-1]
 
     async def end(self) -> None:
-        """Stop the agent in whatever state it is, and its peers."""
+        """Stop the agent in any state, and its peers."""
         with contextlib.suppress(Exception):
             await self.stop()
         for peer in self._peers:

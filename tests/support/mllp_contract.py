@@ -14,21 +14,21 @@ from deid_agent.model.errors import TransportError
 class OverMllp(TransportContract):
     """The contract suite without the features that MLLP cannot carry."""
 
-    waived: ClassVar[Mapping[str, str]] = {"test_headers_come_and_go_as_they_are": "HL7 over MLLP has no headers"}
+    waived: ClassVar[Mapping[str, str]] = {"test_headers_are_passed_through_unchanged": "HL7 over MLLP has no headers"}
 
 
 class FromListener(OverMllp):
     """An uncommitted message is not stored: its sender sends it again, as a record with another offset."""
 
-    def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
+    def assert_delivered_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
         assert [(r.key, r.payload) for r in again] == [(r.key, r.payload) for r in records]
         assert again[0].coordinates.offset > records[-1].coordinates.offset
 
 
 class IntoReceiver(OverMllp):
-    """A receiver has each message for itself, so that a batch may be delivered in part."""
+    """A receiver takes single messages, so a batch may be delivered in part."""
 
-    async def test_a_repeated_settle_delivers_nothing_twice(self, world: MllpWorld) -> None:
+    async def test_a_repeated_commit_delivers_nothing_twice(self, world: MllpWorld) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         records = await self.take(transport, 3)

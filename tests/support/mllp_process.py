@@ -1,4 +1,4 @@
-"""``deid-agent run`` with the MLLP listener in a process of its own: started, killed, asked to stop by a test."""
+"""``deid-agent run`` with the MLLP listener in a separate process: started, killed, asked to stop by a test."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from deid_agent.agent.dead_letter_keys import generate_keys
 
 
 class MllpProcess:
-    """One agent with a folder of its own; each start goes on with it, on any free port."""
+    """One agent with its own folder, which each start uses again, on any free port."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class MllpProcess:
         return self._process
 
     def events(self, kind: str) -> list[dict[str, object]]:
-        """Log lines since the last start that are whole, of one kind."""
+        """Complete log lines of one kind since the last start."""
         lines = [json.loads(line) for line in self.log.read_bytes().split(b"\n")[:-1] if line.startswith(b"{")]
         return [line for line in lines if line["event"] == kind]
 
     @property
     def port(self) -> int | None:
         """The port that it listens on; None until it listens."""
-        told = self.events("MllpListening")
-        return int(str(told[0]["port"])) if told else None
+        listening = self.events("MllpListening")
+        return int(str(listening[0]["port"])) if listening else None
 
     async def peer(self) -> Peer:
-        """Connected, once it listens."""
+        """A connection, once it listens."""
         async with asyncio.timeout(3 * PATIENCE_S):
             while self.port is None or not self.events("AgentStarted"):
                 assert self.process.poll() is None, self.log.read_text()

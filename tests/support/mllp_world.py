@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from ssl import SSLContext
 
-from support.transport_contract import FoundLetter, Given
+from support.transport_contract import Given, StoredDeadLetter
 
 from deid_agent.agent.ports import AssignmentListener, FinishedRecord, Output, Partition, Record, Transport
 from deid_agent.transport.mllp.source import MllpTransport
@@ -36,7 +36,7 @@ def control_id(data: bytes) -> bytes:
     return data.split(b"\r")[0].split(b"|")[9]
 
 
-def told(answer: bytes) -> tuple[str, str, str]:
+def read_answer(answer: bytes) -> tuple[str, str, str]:
     """MSA-1, MSA-2 and MSA-3 of an answer."""
     found = re.search(rb"\rMSA\|(\w\w)\|([^|\r]*)(?:\|([^|\r]*))?", answer)
     assert found is not None, answer
@@ -62,7 +62,7 @@ class Peer:
         async with asyncio.timeout(PATIENCE_S):
             data = await self.reader.readuntil(b"\x1c\r")
         assert data.startswith(b"\x0bMSH"), data
-        return told(data)
+        return read_answer(data)
 
     async def ended(self) -> bytes:
         """The bytes received before the other end closed; then close this end too."""
@@ -177,10 +177,10 @@ class Feed:
             await self._peer.close()
 
 
-class Shorn:
-    """A transport over one that takes HL7 alone: records and outputs without their MSH, whose control id is the key.
+class HeaderlessTransport:
+    """A transport over one that accepts only HL7: records and outputs without their MSH, with the control id as key.
 
-    The suite's payloads are any bytes. Everything else is that of the transport below.
+    The payloads of the suite are any bytes. Everything else is that of the transport below.
     """
 
     def __init__(self, inner: MllpTransport, feed: Feed) -> None:
@@ -198,7 +198,7 @@ class Shorn:
         found = []
         for record in await self.inner.poll(limit):
             self._whole[record.coordinates.offset] = record
-            found.append(Record(record.coordinates, *shorn(record.payload), timestamp_ms=record.timestamp_ms))
+            found.append(Record(record.coordinates, *split_header(record.payload), timestamp_ms=record.timestamp_ms))
         return found
 
     def pause(self, stream: Partition) -> None:
@@ -210,7 +210,7 @@ class Shorn:
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         whole = [
             FinishedRecord(
-                self._whole[item.record.coordinates.offset], item.outcome, dressed(item.output), item.dead_letter
+                self._whole[item.record.coordinates.offset], item.outcome, with_header(item.output), item.dead_letter
             )
             for item in batch
         ]
@@ -237,7 +237,7 @@ class Hl7OnlySink:
         await self.inner.start()
 
     async def deliver(self, record: Record, output: Output) -> None:
-        whole = dressed(output)
+        whole = with_header(output)
         assert whole is not None
         await self.inner.deliver(record, whole)
 
@@ -245,11 +245,11 @@ class Hl7OnlySink:
         await self.inner.stop()
 
 
-def dressed(output: Output | None) -> Output | None:
+def with_header(output: Output | None) -> Output | None:
     return None if output is None else Output(message(output.key or b"", output.payload), None, output.headers)
 
 
-def shorn(data: bytes) -> tuple[bytes, bytes | None]:
+def split_header(data: bytes) -> tuple[bytes, bytes | None]:
     """Payload and key."""
     return data.partition(b"\r")[2], control_id(data) or None
 
@@ -273,12 +273,12 @@ class MllpWorld:
         raise NotImplementedError  # abstract: pytest collects only the classes that override it
 
     async def outputs(self) -> Sequence[Output]:
-        return [Output(*shorn(data)) for data in self.receiver.got]
+        return [Output(*split_header(data)) for data in self.receiver.got]
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
-        return found_letters(self.root / "letters")
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
+        return stored_dead_letters(self.root / "letters")
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         self.receiver.verdicts.append("AE")
 
     async def stop(self) -> None:
@@ -288,10 +288,10 @@ class MllpWorld:
         await self.receiver.stop()
 
 
-def found_letters(folder: Path) -> list[FoundLetter]:
+def stored_dead_letters(folder: Path) -> list[StoredDeadLetter]:
     """The unsealed dead letters of a folder."""
     return [
-        FoundLetter(
+        StoredDeadLetter(
             {name: value.encode() for name, value in json.loads(path.read_text()).items()},
             path.with_suffix(".payload").read_bytes().partition(b"\r")[2],
         )

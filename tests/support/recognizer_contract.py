@@ -77,7 +77,7 @@ class RecognizerContract:
         first = list(recognizer.recognize(Document(NOTE, FACTS)))
         assert first == list(recognizer.recognize(Document(NOTE, FACTS)))
 
-    def test_nothing_of_another_document_stays(self, recognizer: Recognizer) -> None:
+    def test_no_state_of_another_document_remains(self, recognizer: Recognizer) -> None:
         before = list(recognizer.recognize(Document(NOTE)))
         list(recognizer.recognize(Document(NOTE, FACTS)))
         assert before == list(recognizer.recognize(Document(NOTE)))

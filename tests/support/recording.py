@@ -1,11 +1,11 @@
-"""Telemetry that a test can ask."""
+"""Telemetry that records for a test."""
 
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import Event
 
 
 class Recording(Telemetry):
-    """Keeps the events too."""
+    """Also keeps the events."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The settings table of docs/reference.md, made from the settings themselves.
+"""The settings table of docs/reference.md, generated from the settings.
 
 ``python tests/support/reference.py`` (from the project's root) writes it; a test compares.
 """
@@ -51,7 +51,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """``text`` with the table between the markers made anew."""
+    """``text`` with a new table between the markers."""
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
     return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

@@ -31,7 +31,7 @@ class Work:
             self.failed.append((str(found.head.at), str(problem)))
             return None
 
-    def told(self, found: FoundDeadLetter, problem: str) -> None:
+    def report(self, found: FoundDeadLetter, problem: str) -> None:
         if problem:
             self.failed.append((str(found.head.at), problem))
         else:

@@ -1,4 +1,4 @@
-"""One agent over the bus in memory, with a clock that jumps."""
+"""One agent over the in-memory bus, with a virtual clock."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,14 +24,14 @@ class ListAudit:
 
     def __init__(self, cluster: Cluster) -> None:
         self.entries: list[AuditEntry] = []
-        self.settled_before: list[int] = []
+        self.committed_before: list[int] = []
         self.error: DeidError | None = None
         self._cluster = cluster
 
     async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
         if self.error is not None:
             raise self.error
-        self.settled_before.append(len(self._cluster.finished[A]))
+        self.committed_before.append(len(self._cluster.finished[A]))
         self.entries += entries
         return [b"line of %d" % entry.coordinates.offset for entry in entries]
 
@@ -41,7 +41,7 @@ class ListAudit:
 
 @dataclass
 class RunnerHarness:
-    """One agent and its world."""
+    """One agent and its surroundings."""
 
     settings: RunnerSettings = field(default_factory=RunnerSettings)
     finite: bool = True
@@ -75,7 +75,7 @@ class RunnerHarness:
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """The test, run on a loop whose clock jumps."""
+    """The test, run on a loop with a virtual clock."""
 
     async def body() -> None:
         await test()

@@ -1,4 +1,4 @@
-"""The folder of messages that stand beside a checkout; a user has none."""
+"""The optional folder of public messages beside a checkout."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ VARIABLE = "DEID_SHARED"
 
 
 def shared(*parts: str) -> Path:
-    """A folder below ``$DEID_SHARED``; skips with the reason where there is none."""
+    """A folder below ``$DEID_SHARED``; skips with the reason if there is none."""
     root = os.environ.get(VARIABLE, "")
     path = Path(root, *parts)
     if not root or not path.is_dir():  # users have no such folder; CI sets the variable

@@ -6,7 +6,7 @@ _STARTS = [start + "or" for start in "BCDEFGHJKLMNPRST"]
 
 
 class Provider(BaseProvider):
-    """Invented names, which no one has."""
+    """Invented names."""
 
     first_names_female = tuple(f"{start}{end}" for start in _STARTS for end in ("ixa", "uvia", "olia", "enda", "yssa"))
     first_names_male = tuple(f"{start}{end}" for start in _STARTS for end in ("ixo", "uvor", "olius", "end", "yron"))

@@ -5,9 +5,9 @@ from types import TracebackType
 
 
 class SlowProxy:
-    """Listens on ``port`` and passes everything on to ``target`` and back, ``delay_s`` after it came.
+    """Listens on ``port`` and forwards all bytes to ``target`` and back, delayed by ``delay_s``.
 
-    While ``stall()`` holds, connections stay open and bytes wait; ``release()`` lets them go on, late, in order.
+    While ``stall()`` holds, connections stay open and bytes wait; ``release()`` forwards them, late, in order.
     """
 
     def __init__(self, port: int, target: int, delay_s: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class SlowProxy:
             await asyncio.wait(self._pumps)
 
     def stall(self) -> None:
-        """Hold everything back from now on."""
+        """Hold all bytes back from now on."""
         self._open.clear()
 
     def release(self) -> None:
@@ -63,6 +63,6 @@ class SlowProxy:
                 sink.write(data)
                 await sink.drain()
         except OSError:
-            pass  # one side is gone: so is the other, by the close below
+            pass  # one side is closed; the close below ends the other
         finally:
             sink.close()

@@ -20,7 +20,7 @@ def surrogates() -> Surrogates:
 
 
 def replace(made: Surrogates, type_: PhiType, value: str, kind: ValueKind | None = None, scope: Scope = SCOPE) -> str:
-    """As the de-identifier calls it: names are names, all else is a value."""
+    """As the de-identifier calls it: names have the kind name, everything else the kind value."""
     default = ValueKind.NAME if type_ in NAMES else ValueKind.VALUE
     return made.replace(type_, value, kind=kind or default, scope=scope)
 
@@ -31,7 +31,7 @@ def groups(name: str = "surrogates.toml") -> Iterator[dict[str, object]]:
 
 
 def cases() -> list[tuple[PhiType, ValueKind | None, str, str, bool]]:
-    """Type, kind, original, expression that the surrogate must match ("" for the same form), may it stay."""
+    """Type, kind, original, expression that the surrogate must match ("" for the same form), whether it may be kept."""
     out: list[tuple[PhiType, ValueKind | None, str, str, bool]] = []
     for group in groups():
         type_ = PhiType(str(group["type"]))

@@ -1,4 +1,4 @@
-"""Notes of made patients, just enough to train every component on."""
+"""Notes of invented patients, just enough to train every component."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ Mr. [[PATIENT|{name}]] slept. Dr. [[DOCTOR|Quill]] came on [[DATE|4/9/2019]]. He
 
 
 def write(folder: Path, names: Mapping[str, str]) -> Path:
-    """Two notes for each patient id, about a patient and a doctor of the family name that it has."""
+    """Two notes for each patient id, about a patient and a doctor with its family name."""
     folder.mkdir()
     for id_, name in names.items():
         (folder / f"{id_}.txt").write_text(MARKUP.format(id=id_, name=name), "utf-8")

@@ -1,4 +1,4 @@
-"""A network of a few numbers, drawn by lot: enough to tell that it is run, saved and joined as it should be."""
+"""A network of a few random numbers, large enough to test running, saving and averaging."""
 
 from collections.abc import Sequence
 

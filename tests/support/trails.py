@@ -52,7 +52,7 @@ def trail(
 
 
 async def written(folder: Path, batches: Sequence[Sequence[AuditEntry]], settings: TrailSettings | None = None) -> None:
-    """A whole trail; between two batches half an hour goes by."""
+    """A complete trail; half an hour passes between two batches."""
     clock = Clock()
     log = trail(folder, settings, clock=clock)
     for batch in batches:

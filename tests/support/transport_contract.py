@@ -1,10 +1,10 @@
-"""What every transport must do: inherit ``TransportContract``, provide a ``world``, name what you waive.
+"""The contract of a transport: inherit ``TransportContract``, provide a ``world``, name the tests that you waive.
 
     class TestMemory(TransportContract):
         @pytest.fixture
         async def world(self) -> AsyncIterator[World]: ...
 
-A ``World`` is a source that outlives the transports over it, with a view of what has left.
+A ``World`` is a source that outlives the transports over it, with a view of their output.
 All tests use one partition. Payloads and keys carry canaries, so that a test can look for them.
 """
 
@@ -51,7 +51,7 @@ def folder_settings(root: Path, **values: object) -> DirectorySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLetter:
+class StoredDeadLetter:
     """A stored dead letter; ``payload`` is None if it is sealed."""
 
     headers: Mapping[str, bytes]
@@ -74,11 +74,11 @@ class World(Protocol):
     async def outputs(self) -> Sequence[Output]:
         """Everything a reader sees now, in order (with Kafka: read committed, up to the end)."""
 
-    async def dead_letters(self) -> Sequence[FoundLetter]:
+    async def dead_letters(self) -> Sequence[StoredDeadLetter]:
         """All dead letters, in order."""
 
-    def fail_settle(self) -> None:
-        """The next ``settle`` raises a ``TransportError`` before anything is durable; the one after works."""
+    def fail_commit(self) -> None:
+        """The next ``commit`` raises a ``TransportError`` before anything is durable; the one after it works."""
 
 
 class Member:
@@ -86,14 +86,14 @@ class Member:
 
     def __init__(self) -> None:
         self.streams: set[Partition] = set()
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     async def assigned(self, streams: Sequence[Partition]) -> None:
-        self.told.append("assigned")
+        self.calls.append("assigned")
         self.streams |= set(streams)
 
     async def revoked(self, streams: Sequence[Partition]) -> None:
-        self.told.append("revoked")
+        self.calls.append("revoked")
         self.streams -= set(streams)
 
 
@@ -103,18 +103,18 @@ def numbered(count: int) -> list[Given]:
 
 
 def published(record: Record) -> FinishedRecord:
-    """A record that went well."""
+    """A published record."""
     return published_output(record, b"clean " + record.payload[:11], record.key, record.headers)
 
 
 def refused(record: Record, reason: Reason = Reason.MALFORMED) -> FinishedRecord:
-    """A record that did not."""
+    """A refused record."""
     dead_letter = DeadLetter(reason, stage="parse", where="PID-7", attempts=2)
     return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=MARKS.id_of(record.coordinates))
 
 
 def after(records: Sequence[Record]) -> int:
-    """The position behind the last of these."""
+    """The position after the last of these."""
     return records[-1].coordinates.offset + 1
 
 
@@ -148,11 +148,11 @@ class TransportContract:
         assert len(records) == count
         return records
 
-    async def nothing_comes(self, transport: Transport, polls: int = 3) -> bool:
+    async def delivers_nothing(self, transport: Transport, polls: int = 3) -> bool:
         async with asyncio.timeout(self.patience_s):
             return not [record for _ in range(polls) for record in await transport.poll(10)]
 
-    def came_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
+    def assert_delivered_again(self, again: Sequence[Record], records: Sequence[Record]) -> None:
         """Assert that these are the uncommitted records, from their position on."""
         assert [(r.coordinates, r.key, r.payload) for r in again] == [
             (r.coordinates, r.key, r.payload) for r in records
@@ -164,7 +164,7 @@ class TransportContract:
             await transport.start(Member())
         return transport
 
-    async def test_records_come_in_order_with_their_coordinates(self, world: World) -> None:
+    async def test_records_are_delivered_in_order_with_their_coordinates(self, world: World) -> None:
         given = numbered(7)
         await world.fill(given)
         transport = await self.started(world)
@@ -176,7 +176,7 @@ class TransportContract:
         assert offsets[0] >= 0
         await transport.stop()
 
-    async def test_poll_keeps_to_its_limit(self, world: World) -> None:
+    async def test_poll_respects_its_limit(self, world: World) -> None:
         await world.fill(numbered(5))
         transport = await self.started(world)
         seen: list[Record] = []
@@ -188,7 +188,7 @@ class TransportContract:
         assert [r.key for r in seen] == [g.key for g in numbered(5)]
         await transport.stop()
 
-    async def test_the_listener_knows_a_partition_before_its_first_record(self, world: World) -> None:
+    async def test_a_partition_is_assigned_before_its_first_record(self, world: World) -> None:
         await world.fill(numbered(1))
         member = Member()
         transport = world.transport()
@@ -198,7 +198,7 @@ class TransportContract:
         assert member.streams == {world.stream}
         await transport.stop()
 
-    async def test_settled_outputs_are_there_in_order(self, world: World) -> None:
+    async def test_committed_outputs_are_published_in_order(self, world: World) -> None:
         await world.fill(numbered(4))
         transport = await self.started(world)
         records = await self.take(transport, 4)
@@ -209,7 +209,7 @@ class TransportContract:
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(4)]
         await transport.stop()
 
-    async def test_unsettled_records_come_again_and_settled_ones_do_not(self, world: World) -> None:
+    async def test_only_uncommitted_records_are_delivered_again(self, world: World) -> None:
         await world.fill(numbered(5))
         first = await self.started(world)
         records = await self.take(first, 5)
@@ -217,15 +217,15 @@ class TransportContract:
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        self.came_again(again, records[2:])
+        self.assert_delivered_again(again, records[2:])
         await second.commit(world.stream, [published(r) for r in again], after(again))
         await second.stop()
         third = await self.started(world)
-        assert await self.nothing_comes(third)
+        assert await self.delivers_nothing(third)
         assert [o.payload for o in await world.outputs()] == [b"clean payload %03d" % i for i in range(5)]
         await third.stop()
 
-    async def test_stop_settles_nothing(self, world: World) -> None:
+    async def test_stop_commits_nothing(self, world: World) -> None:
         await world.fill(numbered(2))
         first = await self.started(world)
         await self.take(first, 2)
@@ -235,7 +235,7 @@ class TransportContract:
         await self.take(second, 2)
         await second.stop()
 
-    async def test_dead_letters_say_why_and_where_but_never_what(self, world: World) -> None:
+    async def test_dead_letters_give_reason_and_position_but_no_value(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         records = await self.take(transport, 3)
@@ -257,23 +257,23 @@ class TransportContract:
         await transport.stop()
 
     @staticmethod
-    def coordinates(dead_letter: FoundLetter) -> Coordinates:
+    def coordinates(dead_letter: StoredDeadLetter) -> Coordinates:
         topic, partition, offset = (
             dead_letter.headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")
         )
         return Coordinates(topic, int(partition), int(offset))
 
-    async def test_a_refused_record_does_not_come_again(self, world: World) -> None:
+    async def test_a_refused_record_is_not_delivered_again(self, world: World) -> None:
         await world.fill(numbered(1))
         first = await self.started(world)
         records = await self.take(first, 1)
         await first.commit(world.stream, [refused(records[0])], after(records))
         await first.stop()
         second = await self.started(world)
-        assert await self.nothing_comes(second)
+        assert await self.delivers_nothing(second)
         await second.stop()
 
-    async def test_a_suppressed_record_leaves_no_trace_and_does_not_come_again(self, world: World) -> None:
+    async def test_a_suppressed_record_publishes_nothing_and_is_not_delivered_again(self, world: World) -> None:
         await world.fill(numbered(2))
         first = await self.started(world)
         records = await self.take(first, 2)
@@ -283,27 +283,27 @@ class TransportContract:
         assert [o.payload for o in await world.outputs()] == [b"clean payload 001"]
         assert list(await world.dead_letters()) == []
         second = await self.started(world)
-        assert await self.nothing_comes(second)
+        assert await self.delivers_nothing(second)
         await second.stop()
 
-    async def test_pause_holds_records_back_and_resume_brings_them(self, world: World) -> None:
+    async def test_pause_holds_records_back_and_resume_delivers_them(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         first = await self.take(transport, 1)
         transport.pause(world.stream)
         transport.pause(world.stream)
-        assert await self.nothing_comes(transport, polls=2)
+        assert await self.delivers_nothing(transport, polls=2)
         await transport.commit(world.stream, [published(first[0])], after(first))
         transport.resume(world.stream)
         rest = await self.take(transport, 2)
         assert [r.key for r in rest] == [b"key-001", b"key-002"]
         await transport.stop()
 
-    async def test_after_a_failed_settle_nothing_has_moved(self, world: World) -> None:
+    async def test_a_failed_commit_changes_nothing(self, world: World) -> None:
         await world.fill(numbered(3))
         first = await self.started(world)
         records = await self.take(first, 3)
-        world.fail_settle()
+        world.fail_commit()
         batch = [published(records[0]), refused(records[1]), published(records[2])]
         with pytest.raises(TransportError):
             await first.commit(world.stream, batch, after(records))
@@ -312,17 +312,17 @@ class TransportContract:
         await first.stop()
         second = await self.started(world)
         again = await self.take(second, 3)
-        self.came_again(again, records)
+        self.assert_delivered_again(again, records)
         batch = [published(again[0]), refused(again[1]), published(again[2])]
         await second.commit(world.stream, batch, after(again))
         assert [o.payload for o in await world.outputs()] == [b"clean payload 000", b"clean payload 002"]
         assert len(await world.dead_letters()) == 1
         await second.stop()
 
-    async def test_an_empty_source_brings_nothing(self, world: World) -> None:
+    async def test_an_empty_source_delivers_nothing(self, world: World) -> None:
         await world.fill([])
         transport = await self.started(world)
-        assert await self.nothing_comes(transport)
+        assert await self.delivers_nothing(transport)
         await transport.stop()
 
     async def test_a_record_without_a_key(self, world: World) -> None:
@@ -334,7 +334,7 @@ class TransportContract:
         assert [o.key for o in await world.outputs()] == [None]
         await transport.stop()
 
-    async def test_headers_come_and_go_as_they_are(self, world: World) -> None:
+    async def test_headers_are_passed_through_unchanged(self, world: World) -> None:
         headers = (("traceparent", b"00-a-b-01"), ("twice", b"1"), ("twice", b"\xff\x00"))
         await world.fill([Given(b"payload 000", b"k", headers)])
         transport = await self.started(world)
@@ -378,15 +378,15 @@ class TransportContract:
         transport = await self.started(world)
         records = await self.take(transport, 2)
         batch = [published(records[0]), refused(records[1])]
-        for thing in (transport, records, batch, await world.outputs()):
-            assert CANARY.decode() not in repr(thing)
+        for value in (transport, records, batch, await world.outputs()):
+            assert CANARY.decode() not in repr(value)
         await transport.stop()
 
-    async def test_lag_counts_what_is_not_settled(self, world: World) -> None:
+    async def test_lag_counts_uncommitted_records(self, world: World) -> None:
         await world.fill(numbered(3))
         transport = await self.started(world)
         if not isinstance(transport, KnowsLag):
-            pytest.skip("this transport cannot tell its lag")
+            pytest.skip("this transport does not report its lag")
         records = await self.take(transport, 3)
         await transport.commit(world.stream, [published(records[0])], after(records[:1]))
         assert transport.lag(world.stream) in {2, None}

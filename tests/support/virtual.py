@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: hours pass in no time, and a deadlock is an error instead of a hang."""
+"""An event loop with a virtual clock: hours pass at once, and a deadlock is an error instead of a hang."""
 
 import asyncio
 import selectors
@@ -10,7 +10,7 @@ _AGES_S = 20_000.0
 
 
 class Deadlock(AssertionError):
-    """Nothing is left that could ever happen."""
+    """A deadlock: no task can run and no timer is set."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -41,7 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Callable[[], Coroutine[object, object, T]]) -> T:
-    """The coroutine's result, on a loop of its own with a clock that jumps."""
+    """The coroutine's result, on its own loop with a virtual clock."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
 

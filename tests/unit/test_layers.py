@@ -1,4 +1,4 @@
-"""The layout of the package: a module imports only from the layers below its own, and only what a package offers."""
+"""The layout of the package: a module imports only from lower layers, and only names that a package exports."""
 
 import ast
 import importlib
@@ -90,7 +90,7 @@ def test_a_library_is_imported_in_one_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_other_packages_are_entered_by_the_front_door(name: str) -> None:
+def test_other_packages_are_imported_by_their_exports(name: str) -> None:
     """From another package only names that its ``__init__`` (or that of a package inside of it) exports."""
     for target, wanted in own_imports(MODULES[name]):
         if top(target) == top(name):

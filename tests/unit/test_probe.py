@@ -1,4 +1,4 @@
-"""The health check of a container: what it takes for alive, and what not."""
+"""The health check of a container: responses that count as alive, and those that do not."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ async def test_alive_and_not_ready(agent: str, capsys: pytest.CaptureFixture[str
     ("host", "asked"),
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("127.0.0.2", "127.0.0.2")],  # noqa: S104
 )
-def test_where_the_environment_says(
+def test_the_environment_sets_the_address(
     host: str, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
@@ -63,19 +63,19 @@ def test_where_the_environment_says(
     assert capsys.readouterr().err.startswith(f"http://{asked}:{port}/healthz: no answer")
 
 
-async def test_a_proxy_is_not_asked(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_is_not_used(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert await probe() == 0
 
 
-async def test_nobody_there() -> None:
+async def test_a_closed_port_is_reported() -> None:
     async with served(lambda _reader, _writer: asyncio.sleep(0)) as url:
         pass
     assert await asyncio.to_thread(request_status, url, 5.0) == (False, f"{url}: no answer (ConnectionRefusedError)")
 
 
-async def test_a_loop_that_is_blocked_is_not_waited_for() -> None:
+async def test_a_blocked_loop_times_out() -> None:
     released = asyncio.Event()
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,28 +87,28 @@ async def test_a_loop_that_is_blocked_is_not_waited_for() -> None:
         released.set()
 
 
-async def test_what_is_no_http_is_no_answer() -> None:
+async def test_a_response_other_than_http_is_a_failure() -> None:
     async def other(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x0bMSH|^~\\&|\x1c\r")
         writer.close()
 
     async with served(other) as url:
-        ok, said = await asyncio.to_thread(request_status, url, 5.0)
-        assert not ok and "no answer" in said
+        ok, message = await asyncio.to_thread(request_status, url, 5.0)
+        assert not ok and "no answer" in message
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("--url", "https://127.0.0.1/"), ("--url", "healthz"), ("--url", "http://h:x/"), ("--timeout", "0"), ("again",)],
 )
-def test_a_wrong_call(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_refused(arguments: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(list(arguments))
     assert stop.value.code == 2
 
 
 def test_it_needs_the_standard_library_alone() -> None:
-    """It runs every few seconds: a second of imports each time would be a worker's."""
+    """It runs every few seconds; slow imports would take CPU time from the workers."""
     program = "import sys, deid_agent.probe; print([name for name in sys.modules if name in {'click', 'pydantic'}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"

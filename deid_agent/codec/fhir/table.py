@@ -157,7 +157,7 @@ class _TableBuilder:
         if name not in self._rows:
             row = self._elements.get(name)
             if row is None:
-                raise ConfigurationError(f"elements.json: type {name} is not defined; build the file anew")
+                raise ConfigurationError(f"elements.json: type {name} is not defined; build the file again")
             base = row.get("", "")
             inherited = self._flatten(base) if base else {}
             self._rows[name] = inherited | {k: v for k, v in row.items() if k}

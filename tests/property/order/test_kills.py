@@ -92,7 +92,7 @@ def check(root: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_an_agent_that_is_killed_and_started_again_settles_every_file_once(tmp_path: Path, how: signal.Signals) -> None:
+def test_an_agent_that_is_killed_and_restarted_commits_every_file_once(tmp_path: Path, how: signal.Signals) -> None:
     fill(tmp_path)
     goal = 0
     for _ in range(COUNT):

@@ -1,5 +1,5 @@
-"""Random schedules of two agents over two partitions: whatever finishes, fails, moves or dies when, nothing
-is lost, doubled or reordered. The cluster itself refuses a batch that skips, repeats or reorders."""
+"""Random schedules of two agents over two partitions with failures, rebalances and kills: nothing is lost,
+duplicated or reordered. The cluster itself refuses a batch that skips, repeats or reorders."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ class World:
             case "kill" if agent:
                 self.cluster.kill(agent.transport)
                 agent.task.cancel()
-                # Its last word may be that it was fenced.
+                # Its last error may be that it was fenced.
                 with contextlib.suppress(asyncio.CancelledError, UnsafeError):
                     await agent.task
                 self.agents.remove(agent)
@@ -92,7 +92,7 @@ class World:
                 gone.task.result()
             self.agents.remove(gone)
 
-    async def settle_down(self) -> None:
+    async def drain(self) -> None:
         """Stop all agents, then let a last agent finish the remaining records."""
         for agent in self.agents:
             agent.runner.request_stop()
@@ -117,13 +117,13 @@ STEPS = st.lists(st.tuples(st.sampled_from((*NAMES, "stop", "kill")), st.integer
 
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS, deaf=st.booleans(), begun=st.sampled_from([None, 0, 1, 3]))
-def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
+def test_nothing_is_lost_duplicated_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
     async def schedule() -> None:
         world = World(deaf, begun)
         await world.begin()
         for step in steps:
             await world.apply(step)
-        await world.settle_down()
+        await world.drain()
         world.check()
 
     run_virtual(schedule)

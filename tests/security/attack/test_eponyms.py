@@ -1,4 +1,4 @@
-"""The attacker looks for names that a medical term frees: "Mr. Abara's disease progressed"."""
+"""The attacker looks for names that pass as part of a medical term: "Mr. Abara's disease progressed"."""
 
 import pytest
 from support.surrogates import ROOT
@@ -35,14 +35,14 @@ allen king wright scott torres nguyen hill flores green adams nelson baker hall 
         ("Patient name: Ada Parkinson. Parkinson's ulcer has healed.", "Parkinson"),
     ],
 )
-def test_no_person_hides_in_a_medical_term(policy: str, text: str, name: str) -> None:
+def test_a_person_named_like_a_medical_term_is_found(policy: str, text: str, name: str) -> None:
     assert name not in MADE[policy].text(text).text
 
 
 @pytest.mark.parametrize("policy", sorted(MADE))
 @pytest.mark.parametrize("term", ["Parkinson's disease", "Wilson disease", "Marfan syndrome"])
-def test_the_patient_of_that_name_loses_the_term(policy: str, term: str) -> None:
-    """The safe side: for the reader the diagnosis of a patient of that name would be the patient's name."""
+def test_the_term_is_replaced_if_the_patient_has_that_name(policy: str, term: str) -> None:
+    """The safe choice: the diagnosis of a patient of that name would reveal the patient's name."""
     name = term.split(maxsplit=1)[0].removesuffix("'s")
     message = f"MSH|^~\\&|A|B|C|D|20190304||ORU^R01|1|P|2.5.1\rPID|1||99||{name}^Ada\rOBX|1|TX|1^n||{{}}||||||F\r"
     out = MADE[policy].message(message.format(f"{name} has {term}.").encode()).payload.decode()
@@ -50,7 +50,7 @@ def test_the_patient_of_that_name_loses_the_term(policy: str, term: str) -> None
 
 
 @pytest.mark.parametrize("policy", sorted(MADE))
-def test_the_terms_of_other_people_stay(policy: str) -> None:
+def test_the_term_is_kept_for_other_patients(policy: str) -> None:
     terms = (
         "Parkinson disease, Crohn's disease, Guillain-Barré syndrome, von Willebrand disease, Wilson disease, "
         "a Foley catheter, a Swan-Ganz catheter, Murphy's sign, McBurney's point, Gleason score"
@@ -67,7 +67,7 @@ def veto() -> Rule:
     return next(rule for rule in load_rules(RULES).vetoes if rule.id == "eponym")
 
 
-def test_the_list_has_no_name_alone_that_many_people_have() -> None:
+def test_the_list_contains_no_common_surname_alone() -> None:
     """Given names, and the hundred most frequent family names of the United States, are listed with a term only."""
     folder = RULES / "dictionary"
     given = {

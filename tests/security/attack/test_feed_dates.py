@@ -2,7 +2,7 @@
 
 A2 has every output of a patient, joined by the surrogate of its number. A3 also knows when each message was sent. Both
 compute exactly the days that agree with everything they have read; the bounds are those of docs/decisions/0014. The
-windows are written here again, so that a change of the program alone does not move them.
+windows are repeated here, so that a change of the program does not change them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ FIRST = date(2021, 1, 4)
 
 
 def bases(offset: int, maximum: int = 550) -> list[int]:
-    """Every base of a patient: all of its shifts are allowed."""
+    """Every possible base of a patient: all of its shifts are allowed."""
     shifts = set(allowed(maximum))
     return [base for base in range(1, maximum + 1) if all(base + n in shifts for n in range(offset + 1))]
 
@@ -65,7 +65,7 @@ class Patient:
     repeated: date = field(default=date(2020, 6, 15), repr=False)
 
     def outputs(self, program: Replacer, count: int, every: int = 3) -> list[Message]:
-        """What the program publishes of ``count`` messages; the last ones of 500 are four years after the first."""
+        """The published output of ``count`` messages; the last ones of 500 are four years after the first."""
         found = []
         for n in range(count):
             sent = FIRST + timedelta(every * n)
@@ -111,8 +111,8 @@ def event_candidates(surrogates: Iterable[date], offset: int, maximum: int = 550
     return found
 
 
-def report(what: str, sizes: Sequence[int], bound: int) -> None:
-    print(f"{what}: {min(sizes)} to {max(sizes)} candidate days, bound {bound}")  # noqa: T201 - the figure of the test
+def report(subject: str, sizes: Sequence[int], bound: int) -> None:
+    print(f"{subject}: {min(sizes)} to {max(sizes)} candidate days, bound {bound}")  # noqa: T201 - the figure of the test
 
 
 @pytest.mark.parametrize("count", MESSAGES)
@@ -158,8 +158,8 @@ def hl7(patient: Patient, n: int, sent: date) -> bytes:
     return "".join(f"{line}\r" for line in lines).encode()
 
 
-def test_whole_messages_tell_no_more_than_their_dates() -> None:
-    """MSH-7, EVN-2, PID-7, PV1-44, OBX-14 and a note: every date of one message moves by its shift or is the birth."""
+def test_whole_messages_reveal_no_more_than_their_dates() -> None:
+    """MSH-7, EVN-2, PID-7, PV1-44, OBX-14 and a note: every date of a message moves by one shift or is the birth."""
     for patient in adults()[:4]:
         outputs = []
         for n in range(40):
@@ -203,8 +203,8 @@ def test_an_intersection_finds_the_day_if_documents_have_bases_of_their_own() ->
     assert (policy.date_bounds.events, policy.date_bounds.births) == (0, 0)
 
 
-def test_offsets_that_avoid_whole_weeks_one_by_one_would_tell_the_base() -> None:
-    """The exclusions are of the base for this reason: the offset that never occurs shows where the weeks are."""
+def test_offsets_that_avoid_whole_weeks_one_by_one_would_reveal_the_base() -> None:
+    """This is why the base has the exclusions: an offset that never occurs would reveal the weeks."""
 
     def naive(base: int, document: int) -> int:
         offsets = [n for n in range(4) if (base + n) % 7]
@@ -230,7 +230,7 @@ def test_no_offset_is_missing_and_all_are_even(offset: int) -> None:
 
 
 @pytest.mark.parametrize("count", MESSAGES)
-def test_births_hold_against_a_reader_who_knows_the_times(count: int) -> None:
+def test_birth_dates_hold_against_a_reader_who_knows_the_times(count: int) -> None:
     """A3: the true times give each shift exactly, and the base to the day. The offset of a birth depends on neither.
 
     ``test_the_offset_of_a_birth_does_not_depend_on_the_base`` checks the second sentence.
@@ -241,7 +241,7 @@ def test_births_hold_against_a_reader_who_knows_the_times(count: int) -> None:
         shifts = {(m.true_sent - m.sent).days for m in outputs}
         assert {m.repeated + timedelta((m.true_sent - m.sent).days) for m in outputs} == {patient.repeated}
         fit = [base for base in bases(3) if all(base <= shift <= base + 3 for shift in shifts)]
-        assert fit  # the reader has the base, and nothing in it leads to the birth
+        assert fit  # the reader has the base, which does not reveal the birth
         sizes.append(len(birth_candidates(outputs)))
     report(f"A3, birth, {count} messages", sizes, BOUND)
     assert min(sizes) >= BOUND
@@ -259,8 +259,8 @@ def test_the_offset_of_a_birth_does_not_depend_on_the_base() -> None:
 
 
 @pytest.mark.parametrize(("technical", "precision"), [("day", 1), ("week", 7), ("year", 366)])
-def test_true_times_beside_shifted_dates_tell_the_shift_of_events_only(technical: str, precision: int) -> None:
-    """MSH-7 as day, week or year of the true time: the events of one message fall to that precision, births hold."""
+def test_true_times_beside_shifted_dates_reveal_only_the_shift_of_events(technical: str, precision: int) -> None:
+    """MSH-7 as day, week or year of the true time: the events of one message fall to that precision, births do not."""
     program = replacer(technical=technical)
     sizes, births = [], []
     for patient in adults():
@@ -302,7 +302,7 @@ def test_times_by_year_hold_for_no_patient_who_is_seen_over_a_new_year() -> None
     assert max(sizes) <= 12
 
 
-def test_a_time_that_is_shifted_or_dropped_tells_nothing() -> None:
+def test_a_shifted_or_dropped_time_reveals_nothing() -> None:
     """MSH-7 moves with the events, to the day: its difference to any of them is the true one."""
     for patient in adults():
         for message in patient.outputs(replacer(), 80):
@@ -317,14 +317,14 @@ AGES = ((20, 232, 1), (100, 232, 12), (700, 300, 50), (3_000, 400, 170), (6_500,
 
 
 @pytest.mark.parametrize(("age", "without_times", "with_times"), AGES)
-def test_births_of_children_hold_as_documented(age: int, without_times: int, with_times: int) -> None:
+def test_birth_dates_of_children_hold_as_documented(age: int, without_times: int, with_times: int) -> None:
     window = next((widest for below, widest in ((28, 0), (365, 7), (1096, 30), (6575, 90)) if age < below), 0)
     offsets = [n for n in range(-window, window + 1) if abs(n) > 1] or [0]
     hidden, live = [], []
     for n in range(PATIENTS):
         patient = Patient(100 + n, FIRST - timedelta(age))
         outputs = patient.outputs(replacer(), 4, every=1)
-        assert all(m.born <= m.sent for m in outputs), "nobody is born after the message"
+        assert all(m.born <= m.sent for m in outputs), "no birth is after the message"
         agree = {
             m.born + timedelta(base + late - own)
             for m in outputs[:1]
@@ -345,7 +345,7 @@ def test_births_of_children_hold_as_documented(age: int, without_times: int, wit
 
 @pytest.mark.parametrize(("offset", "left"), [(3, 77), (0, 78)])
 def test_a_clinic_that_is_closed_on_weekends_leaves_the_documented_candidates(offset: int, left: int) -> None:
-    """A4: no visit of the patient was on a weekend. That shows the base modulo seven, and nothing of the birth."""
+    """A4: no visit of the patient was on a weekend. This reveals the base modulo seven, and nothing about the birth."""
     sizes = []
     for patient in adults():
         outputs = [m for m in patient.outputs(replacer(offset_days=offset), 200, every=1) if m.true_sent.weekday() < 5]

@@ -1,11 +1,11 @@
 """The attacker: reads the output feed, knows the program, the formats and the population, and has no key.
 
-He may own a second output of the same hospital under another key, and lists of originals in order or with how often
-each occurs. What he tries: to line surrogates up with originals, or with the other output, by their order, by
-neighbours, by prefixes, by characters. Every attack also runs against a map that keeps something, and there it works: a
-test that cannot fail shows nothing.
+He may own a second output of the same hospital under another key, and lists of originals in order or with
+frequencies. The attacks: to line surrogates up with originals, or with the other output, by their order, by
+neighbours, by prefixes, by characters. Every attack also runs against a weak map, on which it
+succeeds, so the tests can fail.
 
-The remaining attack is documented: within one key an identifier keeps its surrogate (that is what joins are), so it
+The remaining attack is documented: within one key an identifier keeps its surrogate (joins require it), so it
 keeps its count. The same messages under two keys can be matched by counts (docs/keys.md).
 """
 
@@ -42,7 +42,7 @@ def named(name: str) -> Format:
 
 
 def class_of(text: str) -> str:
-    """All that a surrogate may show of its original: digit, letter, case, sign, length, zeros that lead digits.
+    """The properties that a surrogate may share with its original: digit, letter, case, sign, length, leading zeros.
 
     Of a Social Security number also whether it can have been issued.
     """
@@ -61,7 +61,7 @@ def originals(form: Format) -> list[str]:
 
 
 @pytest.mark.parametrize("form", WIDE, ids=lambda form: form.name)
-def test_order_tells_nothing(form: Format) -> None:
+def test_order_reveals_nothing(form: Format) -> None:
     """Original against surrogate, and the two surrogates against each other: rank correlation within the null band."""
     values = originals(form)
     assert len(values) > COUNT / 3
@@ -72,7 +72,7 @@ def test_order_tells_nothing(form: Format) -> None:
 
 @pytest.mark.parametrize("form", WIDE, ids=lambda form: form.name)
 def test_lining_up_by_rank_finds_no_more_than_chance(form: Format) -> None:
-    """Two outputs sorted and laid beside each other: one pair in expectation, whatever the format."""
+    """Two sorted outputs, paired by rank: one correct pair is expected by chance for any format."""
     values = originals(form)
     one, other = ranks(made(ONE, form, values)), ranks(made(OTHER, form, values))
     assert sum(a == b for a, b in zip(one, other, strict=True)) <= 8
@@ -80,7 +80,7 @@ def test_lining_up_by_rank_finds_no_more_than_chance(form: Format) -> None:
 
 
 @pytest.mark.parametrize("form", [f for f in WIDE if f.name not in {"VIN", "NINO", "UUID"}], ids=lambda form: form.name)
-def test_a_form_shows_itself_alone(form: Format) -> None:
+def test_a_surrogate_reveals_only_the_form_of_its_original(form: Format) -> None:
     """All originals of one form give surrogates of one form. (VIN: a check may be X. UUID: digits become letters.)"""
     values = list(form.originals(COUNT))
     forms: dict[str, set[str]] = {}
@@ -89,14 +89,14 @@ def test_a_form_shows_itself_alone(form: Format) -> None:
     assert all(len(found) == 1 for found in forms.values())
 
 
-def test_neighbours_and_prefixes_do_not_stay_together() -> None:
-    """Of originals n and n + 1: the distance of surrogates is that of strangers, as is a common prefix."""
+def test_neighbours_and_shared_prefixes_are_not_preserved() -> None:
+    """For originals n and n + 1, distance and common prefix of surrogates are those of random pairs."""
     form, size, count = named("record number, 7 digits"), 9_000_000, 3_000
     values = [f"{4_471_000 + n}" for n in range(count)]
     numbers = [int(new) for new in made(ONE, form, values)]
     apart = [abs(a - b) / size for a, b in pairwise(numbers)]
     assert abs(sum(apart) / len(apart) - 1 / 3) < BAND * sqrt(1 / 18) / sqrt(len(apart) / 2)
-    assert min(apart) > 1e-7, "strangers are not neighbours either"
+    assert min(apart) > 1e-7, "random pairs are not adjacent either"
     first = [int(str(n)[:2]) - 10 for n in numbers]
     assert evenness(first, 90) < BAND
     assert evenness([int(str(n)[-2:]) for n in numbers], 100) < BAND
@@ -104,7 +104,7 @@ def test_neighbours_and_prefixes_do_not_stay_together() -> None:
     assert abs(together - len(apart) / 90) < BAND * sqrt(len(apart) / 90)
 
 
-def test_one_key_says_nothing_of_the_other() -> None:
+def test_surrogates_under_one_key_reveal_nothing_about_another_key() -> None:
     """First and last digits under the two keys are independent: chi-square of the table of both."""
     form = named("record number, 7 digits")
     values = [f"{4_000_000 + 7 * n}" for n in range(6_000)]
@@ -115,9 +115,11 @@ def test_one_key_says_nothing_of_the_other() -> None:
 
 
 def test_a_frequent_id_is_not_a_low_or_early_one() -> None:
-    """A feed in which ids occur by Zipf's law: how often one occurs is not to be seen from its surrogate."""
+    """A feed in which ids occur by Zipf's law: a surrogate does not reveal the frequency of its id."""
     form = named("record number, 8 digits")
-    by_count = [f"{10_000_000 + 17 * n}" for n in range(1_500)]  # most frequent first, the oldest numbers, as in life
+    by_count = [
+        f"{10_000_000 + 17 * n}" for n in range(1_500)
+    ]  # the oldest numbers are the most frequent, as in practice
     feed = [value for n, value in enumerate(by_count) for _ in range(max(1, 300 // (n + 1)))]
     counts = Counter(made(ONE, form, feed))
     assert [counts[new] for new in made(ONE, form, by_count)] == [Counter(feed)[value] for value in by_count]
@@ -126,11 +128,11 @@ def test_a_frequent_id_is_not_a_low_or_early_one() -> None:
 
 
 def broken(self: Permutation, x: int) -> int:
-    """The next one: one to one, never the original, of the same form."""
+    """A weak map to the next number: one to one, never the original, of the same form."""
     return (x + 1) % self.size
 
 
-@pytest.mark.parametrize("attack", [test_order_tells_nothing, test_lining_up_by_rank_finds_no_more_than_chance])
+@pytest.mark.parametrize("attack", [test_order_reveals_nothing, test_lining_up_by_rank_finds_no_more_than_chance])
 def test_the_attacks_work_on_a_map_that_keeps_order(
     attack: Callable[[Format], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +146,8 @@ def test_the_attacks_work_on_a_map_that_keeps_order(
 @pytest.mark.parametrize(
     "attack",
     [
-        test_neighbours_and_prefixes_do_not_stay_together,
-        test_one_key_says_nothing_of_the_other,
+        test_neighbours_and_shared_prefixes_are_not_preserved,
+        test_surrogates_under_one_key_reveal_nothing_about_another_key,
         test_a_frequent_id_is_not_a_low_or_early_one,
     ],
 )
@@ -170,7 +172,7 @@ SAMPLES: dict[PhiType, tuple[list[str], float]] = {
 
 @pytest.mark.parametrize("type_", SAMPLES)
 def test_a_guess_is_not_confirmed_without_the_key(type_: PhiType) -> None:
-    """He makes the surrogates of all originals himself, under a key of his own: they agree with the feed by chance."""
+    """The attacker computes surrogates of all originals under another key: they match the feed only by chance."""
     values, chance = SAMPLES[type_]
     mine = [ONE.replace(type_, value, kind=ValueKind.VALUE, scope=Scope(value)) for value in values]
     theirs = [OTHER.replace(type_, value, kind=ValueKind.VALUE, scope=Scope(value)) for value in values]
@@ -186,7 +188,7 @@ def test_a_guess_is_not_confirmed_without_the_key(type_: PhiType) -> None:
         b"first key of the attack tests, 32 B\n",
     ],
 )
-def test_a_key_that_was_cut_or_edited_is_another_map(key: bytes) -> None:
+def test_a_truncated_or_edited_key_gives_another_map(key: bytes) -> None:
     values = [f"{10_000 + 7 * n}" for n in range(4_000)]
     form = named("record number, 5 digits")
     near = made(Surrogates(key), form, values)

@@ -1,8 +1,8 @@
-"""The attacker A5: puts messages of his own into the feed, finds their outputs, and has no key.
+"""The attacker A5: injects messages into the feed, finds their outputs, and has no key.
 
-Surrogates are a function of the value and its scope, so a message with the number of a patient is answered in the
-patient's own surrogates. The attacks below are those of ``docs/threat-model.md``: under ``pseudonymised`` they succeed,
-and the page says so; under ``unlinked`` and ``safe-harbor`` they fail. The hospital's message is never shown to the
+Surrogates are a function of the value and its scope, so a message with the number of a patient returns the
+patient's surrogates. The attacks below are those of ``docs/threat-model.md``: under ``pseudonymised`` they succeed,
+as the page states; under ``unlinked`` and ``safe-harbor`` they fail. The hospital's message is never shown to the
 attacker, only its output; neither is the key.
 """
 
@@ -70,7 +70,7 @@ def send(policy: str, control: str, *lines: str, sent: date = SENT, key: SecretK
 
 
 def publish(policy: str, patient: Patient, n: int = 0) -> list[list[str]]:
-    """What the feed shows of a visit of the patient."""
+    """The published values of a visit of the patient."""
     return send(
         policy,
         f"HOSP{patient.number}-{n}",
@@ -80,14 +80,14 @@ def publish(policy: str, patient: Patient, n: int = 0) -> list[list[str]]:
     )
 
 
-def judge(policy: str, what: str, found: int, chance: int = 0) -> None:
+def judge(policy: str, attack: str, found: int, chance: int = 0) -> None:
     """A linked policy gives the attacker everything, as documented; the other policies give nothing."""
-    print(f"A5, {policy}, {what}: {found} of {PATIENTS}")  # noqa: T201 - the figure of the test
+    print(f"A5, {policy}, {attack}: {found} of {PATIENTS}")  # noqa: T201 - the figure of the test
     assert found == PATIENTS if policy in LINKED else found <= chance
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_the_records_of_a_known_number_are_found(policy: str) -> None:
+def test_a_known_number_identifies_its_records(policy: str) -> None:
     found = 0
     for n, patient in enumerate(patients()):
         (mine,) = (line for line in send(policy, f"X{n}", f"PID|1||{patient.number}^^^GEN^MR") if line[0] == "PID")
@@ -98,8 +98,8 @@ def test_the_records_of_a_known_number_are_found(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_a_port_with_a_key_of_its_own_opens_no_other_feed(policy: str) -> None:
-    """The defence: what strangers can send is published under another key, in another output."""
+def test_a_port_with_its_own_key_exposes_no_other_feed(policy: str) -> None:
+    """The defence: messages from untrusted senders are published under another key, in another output."""
     found = 0
     for n, patient in enumerate(patients()):
         line = f"PID|1||{patient.number}^^^GEN^MR||{patient.family}^{patient.given}||{patient.born:%Y%m%d}|F"
@@ -110,8 +110,8 @@ def test_a_port_with_a_key_of_its_own_opens_no_other_feed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_a_list_of_numbers_opens_every_number_of_the_feed(policy: str) -> None:
-    """Who does not know the numbers sends all that are possible, hundreds in one message."""
+def test_a_list_of_numbers_exposes_every_number_of_the_feed(policy: str) -> None:
+    """An attacker who does not know the numbers sends all possible ones, hundreds in one message."""
     found = 0
     rng = random.Random(9)
     for patient in patients():
@@ -125,8 +125,8 @@ def test_a_list_of_numbers_opens_every_number_of_the_feed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_names_are_guessed_under_the_number_of_the_patient(policy: str) -> None:
-    """A list of names, sent with the number of the patient, is answered in the patient's own surrogates."""
+def test_names_can_be_guessed_under_the_number_of_the_patient(policy: str) -> None:
+    """A list of names, sent with the number of the patient, returns the patient's surrogates."""
     listed = load_lists(RULES).pools["en", "family"].words
     found, sizes = 0, []
     for patient in patients():
@@ -142,7 +142,7 @@ def test_names_are_guessed_under_the_number_of_the_patient(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", SHIFTED + APART)
-def test_a_known_number_gives_the_dates_of_its_patient(policy: str) -> None:
+def test_a_known_number_reveals_the_dates_of_its_patient(policy: str) -> None:
     """The base from a few injected messages; the birth from 366 injected guesses, the days that agree with the output.
 
     ``research`` has one shift for all documents. ``pseudonymised`` leaves the offset of the document: four days.
@@ -168,7 +168,7 @@ def test_a_known_number_gives_the_dates_of_its_patient(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LINKED + APART)
-def test_clinicians_are_guessed_without_any_patient(policy: str) -> None:
+def test_clinicians_can_be_guessed_without_any_patient(policy: str) -> None:
     """Staff have one surrogate in the whole feed, by their name."""
     found = 0
     for n, patient in enumerate(patients()):

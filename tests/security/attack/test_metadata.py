@@ -1,7 +1,7 @@
 """The attacker A2: reads a whole topic with its headers and timestamps, and a second feed of the same input.
 
-Without the key, ids of outputs join nothing, and a timestamp shows the day, the year or nothing. Each attack is also
-run on metadata as version 0.1 published it, where it succeeds: the tests can fail.
+Without the key, ids of outputs join nothing, and a timestamp shows the day, the year or nothing. Each attack also
+runs on metadata as published by version 0.1 and succeeds there, so the tests can fail.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def moments() -> Sequence[datetime]:
 
 
 def records() -> Sequence[Record]:
-    """A topic of one message for each moment; some were put back after a refusal."""
+    """A topic with one message for each moment; some were replayed after a refusal."""
     random = Random(11)
     out = []
     for offset, moment in enumerate(moments()):
@@ -105,7 +105,7 @@ def test_two_feeds_under_two_keys_do_not_join_by_their_headers(record_property: 
     assert joined(*plain) == COUNT, "the attack works on coordinates in clear"
 
 
-def test_ids_show_neither_the_place_nor_the_order_of_a_record() -> None:
+def test_record_ids_reveal_neither_position_nor_order() -> None:
     ids = [[dict(o.headers)["deid-id"].decode() for o in outputs("pseudonymised", OutputMarks(key))] for key in KEYS]
     everything = b"".join(value for o in outputs("pseudonymised", OutputMarks(KEYS[0])) for _, value in o.headers)
     assert b"adt" not in everything
@@ -140,7 +140,7 @@ def candidates(time: RecordTime, found: Sequence[Output]) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("time", RecordTime)
-def test_the_shift_that_a_timestamp_beside_msh_7_leaves_open(time: RecordTime, record_property: Figure) -> None:
+def test_a_timestamp_beside_msh_7_leaves_the_documented_shifts_open(time: RecordTime, record_property: Figure) -> None:
     """The bound holds without timestamps. One of a year leaves fewer candidates near the turn of the year."""
     counts = candidates(time, outputs("pseudonymised", OutputMarks(KEYS[0], time)))
     below = sum(count < LEAST_CANDIDATES for count in counts) / COUNT

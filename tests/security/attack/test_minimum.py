@@ -1,7 +1,7 @@
 """The attacker reads outputs of the policy ``minimum`` and looks for a value outside of its list.
 
-The outputs are read by code that knows nothing of the codecs: separators, and JSON. The message must parse, and what is
-listed must be what ``pseudonymised`` writes there.
+The outputs are read by code that knows nothing of the codecs: separators, and JSON. The message must parse, and each
+listed value must equal the output of ``pseudonymised``.
 """
 
 import json
@@ -104,7 +104,7 @@ def test_no_hl7_value_outside_of_the_list_remains() -> None:
     assert published > 600
 
 
-def test_what_is_listed_is_what_pseudonymised_writes() -> None:
+def test_listed_hl7_values_equal_those_of_pseudonymised() -> None:
     """Numbers, codes and dates; the names of a text may differ, because the dropped texts name nobody here."""
     whole, compared = deidentifier("pseudonymised"), 0
     for path in [*files("hl7")][::7]:
@@ -141,7 +141,7 @@ def test_no_document_passes() -> None:
 PLANTS = ("Quillfeather", "Zbigniewska", "8837721450", "614-555-0177", "1931-08-09", "19310809", "Okonjo-Bell")
 
 
-def test_a_plant_beside_the_type_of_the_message_is_gone() -> None:
+def test_an_identifier_planted_beside_the_message_type_is_removed() -> None:
     plant = "^".join(PLANTS)
     head = f"MSH|^~\\&|L|H|C|D|20190304^{plant}|{plant}|ORU^R01^ORU_R01^{plant}|c1^{plant}|P^T^{plant}|2.5.1^{plant}|"
     out = MINIMUM.message(f"{head}{plant}\rPID||||||||F\r".encode()).payload.decode()
@@ -150,8 +150,8 @@ def test_a_plant_beside_the_type_of_the_message_is_gone() -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 40))
-def test_a_plant_in_any_field_of_any_segment_is_gone(at: int) -> None:
-    """Names and numbers in every field and component that is not listed, also where no field is defined."""
+def test_an_identifier_planted_in_any_field_is_removed(at: int) -> None:
+    """Names and numbers in every field and component that is not listed, including undefined fields."""
     plants = "^".join(PLANTS) + "~" + "&".join(PLANTS)
     lines = ["MSH|^~\\&|L|H|C|D|20190304||ORU^R01|c1|P|2.5.1"]
     for name in (

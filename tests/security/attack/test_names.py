@@ -1,5 +1,5 @@
 """Attack on names: a reader of a whole feed who knows how frequent names are (A4), and can run the program with a key
-of his own. He learns from that run which originals a surrogate is likely to replace.
+of his own. That run reveals the likely originals of a surrogate.
 
 Bound: 1.5 times chance at initials and at surnames, most of all the frequent ones. Chance is the best guess without the
 surrogates. The length class, which a surrogate keeps on purpose, is included in the success.

@@ -1,8 +1,8 @@
-"""The attacker A2 reads a topic without any time. Its order is that of arrival, and that is a clock.
+"""The attacker A2 reads a topic without timestamps. Its order is the order of arrival, which serves as a clock.
 
 Neighbours in a topic were sent on nearly the same day. Shifts have a known smallest value, so of many neighbours the
-latest shifted date is near the true day. The bound for events does not hold here; ``docs/threat-model.md`` says so.
-Outputs that are not in the order of arrival keep it.
+latest shifted date is near the true day. The bound for events does not hold here, as ``docs/threat-model.md`` states.
+The bound holds for outputs in another order.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def errors(topic: Sequence[tuple[date, date]], reach: int) -> list[int]:
 
 @pytest.mark.parametrize("policy", ["pseudonymised", "research"])
 @pytest.mark.parametrize(("per_day", "most"), [(20, 12), (100, 4), (500, 2)])
-def test_the_order_of_a_topic_tells_the_day(policy: str, per_day: int, most: int) -> None:
+def test_the_order_of_a_topic_reveals_the_day(policy: str, per_day: int, most: int) -> None:
     """No bound: the day of a message is known to a few days, and so is the shift of its events."""
     found = min(median(errors(make_topic(policy, per_day), reach)) for reach in (25, 50, 100, 200, 400))
     print(f"A2, order of a topic, {policy}, {per_day} messages a day: median error {found} days")  # noqa: T201

@@ -1,7 +1,7 @@
 """The attacker: has an output of the policy ``safe-harbor``, and looks for one of the 18 identifiers.
 
 45 CFR 164.514(b)(2)(i): (A) names, (B) places smaller than a state but for three digits of a ZIP code, (C) dates but
-for the year, ages over 89 and years that tell them, (D) to (Q) numbers of telephone, fax, social security, records,
+for the year, ages over 89 and years that reveal them, (D) to (Q) numbers of telephone, fax, social security, records,
 health plans, accounts, certificates, vehicles, devices, mail, web and IP addresses, biometric marks and pictures, (R)
 any other unique number, also a code derived from one (c).
 
@@ -86,7 +86,7 @@ def public(out: str) -> list[str]:
     return FOUND.findall(out)
 
 
-def test_no_field_of_any_hl7_segment_lets_a_mark_out() -> None:
+def test_no_field_of_any_hl7_segment_leaks_a_planted_value() -> None:
     marked = 0
     for segment in sorted(HL7.names - {"ADD", "DSC"}):
         message = hl7_message(segment)
@@ -96,7 +96,7 @@ def test_no_field_of_any_hl7_segment_lets_a_mark_out() -> None:
     assert marked > 4_000
 
 
-def test_no_observation_of_any_datatype_lets_a_mark_out() -> None:
+def test_no_observation_of_any_datatype_leaks_a_planted_value() -> None:
     for datatype in (
         "CX",
         "XPN",
@@ -171,7 +171,7 @@ def fhir_tree(shape: Shape, above: tuple[str, ...] = ()) -> dict[str, object]:
     return out
 
 
-def test_no_element_of_any_fhir_resource_lets_a_mark_out() -> None:
+def test_no_element_of_any_fhir_resource_leaks_a_planted_value() -> None:
     marked = 0
     for name in sorted(FHIR.resources):
         raw = json.dumps({"resourceType": name, **fhir_tree(FHIR.shapes[name])})
@@ -225,7 +225,7 @@ ELEMENTS = {
 }
 
 
-def test_the_tables_hold_what_the_standards_call_identifying() -> None:
+def test_the_tables_contain_every_identifying_element_of_the_standards() -> None:
     """HL7 v2.8.2 chapter 2A, and FHIR R4 to R5: none of these is kept."""
     for datatype, numbers in COMPONENTS.items():
         parts = HL7.observation(datatype).layout
@@ -254,7 +254,7 @@ def test_other_zip_codes_keep_three_digits() -> None:
     assert "^OH^458\r" in deidentifier().message(message.encode()).payload.decode()
 
 
-def test_no_age_over_89_and_no_year_that_tells_one() -> None:
+def test_no_age_over_89_and_no_year_that_reveals_one() -> None:
     message = (
         "MSH|^~\\&|A|B|C|D|20190304||ORU^R01|1|P|2.5.1\rPID|1||||||19250304|F\r"
         "OBX|1|TX|1^n||A 94 y/o woman, born in 1925 (DOB 03/04/1925), as was her 97-year-old sister.||||||F\r"
@@ -267,7 +267,7 @@ def test_no_age_over_89_and_no_year_that_tells_one() -> None:
     assert "1925" not in deidentifier().message(json.dumps(patient).encode()).payload.decode()
 
 
-def test_no_code_outlives_its_record() -> None:
+def test_no_code_is_shared_between_records() -> None:
     """Two records of one patient share no code; another key gives others; none is a surrogate of ``pseudonymised``."""
 
     def record(

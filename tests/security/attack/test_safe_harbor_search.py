@@ -1,7 +1,7 @@
 """The attacker searches outputs of the policy ``safe-harbor`` for identifiers.
 
-Outputs of the annotated corpus and of messages that nobody here wrote are searched by expressions of this test, and by
-the tagger once more; finds are listed.
+Outputs of the annotated corpus and of public messages are searched by expressions of this test and by the tagger;
+findings are listed.
 """
 
 import re
@@ -36,7 +36,7 @@ SEARCHED: dict[str, str] = {
     "VEHICLE": r"\b(?=\w*[A-Z])(?=\w*\d)[A-HJ-NPR-Z0-9]{17}\b",
     "ID": r"(?i)\b(?:mrn|ssn|acct|account|member id|policy)\b[ #:no.]{0,6}\d{4,}",
 }
-# Found in the notes of the hands da to dl, and why it is not, or not yet, taken out.
+# Findings in the notes of the authors da to dl, with the reason why each is not, or not yet, removed.
 KNOWN = {
     ("da-06-3", "ZIP"): "LC 04417, the catalogue number of an implant",
     ("da-13-1", "DATE"): "glued to the next word, 8/18/2018Arrival: MISSED",
@@ -101,7 +101,7 @@ NOBODYS = re.compile(r'-01-01|@redacted\.invalid|extension="20|\^20\d\d-\d\d-01\
 
 
 @pytest.mark.parametrize("folder", ["hl7", "hl7-odd", "fhir", "ccda"])
-def test_no_message_that_nobody_here_wrote_shows_an_identifier(folder: str) -> None:
+def test_no_public_message_shows_an_identifier(folder: str) -> None:
     """Every eighth file."""
     found: Counter[str] = Counter()
     for path in sorted(p for p in shared("messages", folder).rglob("*") if p.is_file())[::8]:

@@ -1,10 +1,10 @@
 """The attacker: reads one de-identified document, knows the program and all calendars, and has no key.
 
 The attacker looks for a date whose original the surrounding text reveals: a holiday, a weekday, the 29th of February,
-the 11th of September, a date that programs write for none. Each such cue leaves him those shifts for which the text
-would have been true; his probability for the true one is measured, and must be that of a guess among all.
+the 11th of September, a placeholder date. Each such cue leaves the shifts for which the text
+would have been true. The probability of the true shift is measured, and must be that of a random guess.
 
-The same attack on a program that moves numbers and leaves words reads the shift nearly always: the test can fail.
+The same attack on a program that shifts numbers and keeps words nearly always finds the shift, so the test can fail.
 The remaining information is measured at the end: words that determine a day and are not PHI.
 """
 
@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import log2, sqrt
 
 import pytest
-from support.attacker import DAYS, HOLIDAYS, MONTHS, Says, allowed, dates_in, evenness, excess, posterior
+from support.attacker import DAYS, HOLIDAYS, MONTHS, Cue, allowed, dates_in, evenness, excess, posterior
 from support.surrogates import ROOT
 
 from deid_agent.app import WorkerFactory
@@ -106,43 +106,43 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_he_knows_every_shift_that_there_may_be() -> None:
+def test_the_attacker_knows_every_possible_shift() -> None:
     seen = {-MADE.shift_days(Scope(f"d{n}")) for n in range(6_000)}
     assert seen == set(allowed())
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_nothing_that_is_left_tells_the_shift(name: str) -> None:
+def test_the_remaining_text_does_not_reveal_the_shift(name: str) -> None:
     """Two lucky guesses in 60 documents are within chance if one shift fits; a weekday fits a seventh of all."""
     assert mean(read(name, program)) < (1.3 * CHANCE if "weekday" in name else CHANCE + 2.5 / DOCUMENTS)
 
 
 @pytest.mark.parametrize("name", ["holiday, date", "date (holiday)", "holiday (date)", "holiday date"])
-def test_nothing_shows_that_a_date_was_a_holiday(name: str) -> None:
-    """Who knows the program reads "Labor Day, 9/13/2018" as: some holiday was on the true day. That leaves a score."""
+def test_no_output_reveals_that_a_date_was_a_holiday(name: str) -> None:
+    """An attacker who knows the program reads "Labor Day, 9/13/2018" as some holiday: about twenty shifts remain."""
     day_of, note = NOTES[name]
     for n in range(DOCUMENTS):
         text = program(note(day_of(2012 + n % 12)), f"{name} {n}").lower()
         assert not any(holiday in text for holiday in HOLIDAYS)
 
 
-def test_over_all_kinds_he_does_not_beat_chance() -> None:
+def test_over_all_notes_the_attacker_does_not_beat_chance() -> None:
     found = [value for name in NOTES for value in read(name, program)]
     assert mean(found) < CHANCE + 4 * sqrt(CHANCE / len(found))
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_the_attack_works_where_words_are_left(name: str) -> None:
+def test_the_attack_works_if_words_are_kept(name: str) -> None:
     """A weekday leaves one shift in seven, two defaults lie two days apart, all other words leave one shift or two."""
     certain = 5.9 * CHANCE if "weekday" in name else 0.4 if name.startswith("born") else 0.6
     assert mean(read(name, naive)) > certain
 
 
-def test_a_default_that_is_shifted_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shifted_placeholder_date_reveals_the_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     """In typed fields, placeholder dates such as 19000101 and 99991231 are kept."""
     values = ("19000101", "99991231", "99991231235959", "18991230", "29991231")
 
-    def told(made: Surrogates) -> list[float]:
+    def posteriors(made: Surrogates) -> list[float]:
         out = []
         for n in range(40):
             scope = Scope(f"D{n}")
@@ -151,9 +151,9 @@ def test_a_default_that_is_shifted_tells_everything(monkeypatch: pytest.MonkeyPa
                 out.append(posterior(f"{new[:8]}", -made.shift_days(scope)))
         return out
 
-    assert mean(told(MADE)) < 1.01 * CHANCE
+    assert mean(posteriors(MADE)) < 1.01 * CHANCE
     monkeypatch.setattr(dates, "DEFAULTS", frozenset[date]())
-    assert mean(told(Surrogates(SECRET))) > 0.6
+    assert mean(posteriors(Surrogates(SECRET))) > 0.6
 
 
 def test_shifts_are_even_over_their_range() -> None:
@@ -167,7 +167,7 @@ def test_shifts_are_even_over_their_range() -> None:
     assert abs(evenness(patients, len(allowed()))) < 4.5
 
 
-def test_two_documents_of_an_unknown_patient_say_nothing_of_each_other() -> None:
+def test_two_documents_of_an_unknown_patient_reveal_nothing_about_each_other() -> None:
     """Also documents whose names are neighbours: the table of both shifts, in eighths of the range, is even."""
     every = sorted(-s for s in allowed())
     pairs = [
@@ -193,8 +193,8 @@ def summer_time(day: date) -> bool:
     return start <= day < end
 
 
-Stands = tuple[Callable[[int], date], Callable[[date], str], Says, float]
-STANDS: dict[str, Stands] = {
+Kept = tuple[Callable[[int], date], Callable[[date], str], Cue, float]
+KEPT_WORDS: dict[str, Kept] = {
     # The text, the conclusion of the attacker, and its information in bits (of 8.9) at most.
     "some holiday": (
         on("christmas"),
@@ -217,19 +217,19 @@ STANDS: dict[str, Stands] = {
 }
 
 
-@pytest.mark.parametrize("name", STANDS)
-def test_what_stands_tells_no_more_than_is_written_down(name: str) -> None:
-    """docs/decisions/0007-what-a-shift-hides.md has the bits that such a text gives away."""
-    day_of, note, says, most = STANDS[name]
+@pytest.mark.parametrize("name", KEPT_WORDS)
+def test_kept_words_reveal_no_more_than_documented(name: str) -> None:
+    """docs/decisions/0007-date-shift-disclosure.md has the bits that such a text gives away."""
+    day_of, note, cue, most = KEPT_WORDS[name]
     found: list[float] = []
     for n in range(DOCUMENTS):
         document = f"{name} {n}"
         text = program(note(day_of(2012 + n % 12)), document)
-        found.append(posterior(text, -MADE.shift_days(Scope(document)), [says]))
+        found.append(posterior(text, -MADE.shift_days(Scope(document)), [cue]))
     assert most - 1 < log2(mean(found) / CHANCE) < most
 
 
-def test_an_offset_of_summer_time_tells_less_than_a_bit() -> None:
+def test_a_daylight_saving_offset_reveals_less_than_a_bit() -> None:
     """HL7 and FHIR write the zone as an offset, which stays: -0400 in July is -0400 in January."""
     found: list[float] = []
     for n in range(DOCUMENTS):

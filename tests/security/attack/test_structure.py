@@ -1,6 +1,6 @@
-"""The attacker: has one output message, and reads the fields that nobody reads.
+"""The attacker: has one output message, and reads the fields that are rarely examined.
 
-Identifiers are planted beside labels, in the text of codes, in components that expect something else, in segments of a
+Identifiers are planted beside labels, in the text of codes, in components of another datatype, in segments of a
 site, in questionnaires, extensions, contained resources and tables. None may survive, no clinical number may change.
 """
 
@@ -66,12 +66,12 @@ def hl7_messages() -> Iterator[tuple[str, str]]:
         for system in ("L", "99LAB", "", "2.999.1"):
             yield from ((f"{head}{segment.format(phrase, system)}\r", plant) for segment in CODED)
     for component in range(1, 19):
-        place = "^" * (component - 1)
-        yield f"{head}PID|2||12||A^B||||||||{place}n.oyelaran@northmail.org\r", "northmail"
-        yield f"{head}PID|2||12||A^B||||||||{place}6175550143\r", "6175550143"
+        separators = "^" * (component - 1)
+        yield f"{head}PID|2||12||A^B||||||||{separators}n.oyelaran@northmail.org\r", "northmail"
+        yield f"{head}PID|2||12||A^B||||||||{separators}6175550143\r", "6175550143"
     for component, given in product((2, 3), ("Nkechi", "Søreniel")):
-        place = "^" * (component - 1)
-        yield f"{head}PID|2||12||A^B||||||||{place}{given} Oyelaran^x.y@northmail.org\r", "Oyelaran"
+        separators = "^" * (component - 1)
+        yield f"{head}PID|2||12||A^B||||||||{separators}{given} Oyelaran^x.y@northmail.org\r", "Oyelaran"
     for number, given in product(("64865858", "N884211"), ("Nkechi", "Søreniel")):
         for system in ("", "^L", "^99DOC"):
             yield f"{head}AIG|1||{number}^{given} Oyelaran{system}\r", "Oyelaran"
@@ -129,7 +129,7 @@ def deidentifier(policy: str) -> Deidentifier:
 
 @pytest.mark.parametrize("policy", ["pseudonymised", "safe-harbor"])
 @pytest.mark.parametrize("messages", [hl7_messages, fhir_resources, cda_documents])
-def test_no_plant_survives(messages: object, policy: str) -> None:
+def test_no_planted_identifier_survives(messages: object, policy: str) -> None:
     assert callable(messages)
     planted = list(messages())
     survivors = [
@@ -169,7 +169,7 @@ def test_clinical_numbers_are_kept() -> None:
     assert [value for value in values if f"||{value}|" not in output] == []
 
 
-def test_the_text_of_an_equipment_type_and_of_a_booked_thing_is_kept() -> None:
+def test_the_texts_of_an_equipment_type_and_of_a_booked_resource_are_kept() -> None:
     lines = ("PID|1||4711^^^X^MR||Smith^Joan||||||||^PRN^Cell Phone", "AIG|1||CT1^CT Scanner^L|EQ^Equipment^L")
     message = "\r".join([MSH, *lines, ""])
     output = deidentifier("pseudonymised").message(message.encode()).payload.decode()

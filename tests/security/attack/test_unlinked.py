@@ -87,7 +87,7 @@ def test_a_document_and_its_attachment_agree() -> None:
     assert attached == f"{family[1]} (MRN {number[1]}) is stable."
 
 
-def test_messages_of_one_batch_are_documents_of_their_own() -> None:
+def test_messages_of_one_batch_are_separate_documents() -> None:
     out = MADE.message(message("1") + message("2")).payload.decode()
     numbers = re.findall(r"PID\|1\|\|([^^]+)", out)
     assert len(numbers) == 2 and numbers[0] != numbers[1]

@@ -36,7 +36,7 @@ def published(text: str, system: str = "known", **planted: str) -> str:
 
 
 def searched(text: str) -> str:
-    """The letters and digits of a text, decoded in every way, by means of this test alone."""
+    """The letters and digits of a text, decoded in every way, without code of the product."""
     text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text).replace("\\T\\", "&")
     plain = html.unescape(unquote_to_bytes(html.unescape(text)).decode("utf-8", "replace"))
     plain = unicodedata.normalize("NFKC", plain)
@@ -101,7 +101,7 @@ WRITINGS = {
 @pytest.mark.parametrize("name", WRITINGS)
 def test_no_writing_of_an_identifier_is_published(name: str, system: str) -> None:
     raw = WRITINGS[name]
-    assert any(each in searched(raw) for each in (FAMILY.lower(), MRN)), "the plant is not one"
+    assert any(each in searched(raw) for each in (FAMILY.lower(), MRN)), "the planted text is not an identifier"
     left = searched(published(raw, system))
     assert [each for each in (FAMILY.lower(), GIVEN.lower(), MRN, "04211955") if each in left] == []
 
@@ -171,6 +171,6 @@ def test_short_ids_and_ids_of_letters(mrn: str, text: str, gone: bool) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["Parkin^Ann", "Ingram^Ann", "Escher^Ann", "Smithson^Ann"])
-def test_clinical_text_stays(text: str, name: str) -> None:
+def test_clinical_text_is_kept(text: str, name: str) -> None:
     for system in ("known", "none"):
         assert published(text, system, name=name).rstrip("\r").endswith(f"|{text}")

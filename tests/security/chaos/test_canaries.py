@@ -88,7 +88,7 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 
 @contextmanager
 def logged() -> Iterator[io.StringIO]:
-    """Everything that anybody logs, at DEBUG, as the command line writes it."""
+    """All log output at DEBUG, as the command line writes it."""
     text, root = io.StringIO(), logging.getLogger()
     handler, level = stream_handler(), root.level
     assert isinstance(handler, logging.StreamHandler)

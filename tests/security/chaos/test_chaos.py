@@ -1,4 +1,4 @@
-"""Everything is killed, again and again, under load: every message comes out once, in order, and no PHI beside it."""
+"""All processes are killed repeatedly under load: every message is published once, in order, without PHI."""
 
 import asyncio
 import os
@@ -50,8 +50,8 @@ async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRec
     begin = time.monotonic()
     async with asyncio.timeout(LIMIT_S):
         await chaos.run()
-    told = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
-    print(told)  # noqa: T201
+    summary = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
+    print(summary)  # noqa: T201
     return await chaos.found()
 
 
@@ -60,7 +60,7 @@ def name_of(record: ConsumerRecord) -> str:
 
 
 def assert_right(chaos: Chaos, out: Sequence[ConsumerRecord], dead_letters: Sequence[ConsumerRecord]) -> None:
-    """Every record is in its place and holds its own number."""
+    """Every record is at its position and has its number."""
     for record in out:
         assert record.value.startswith(b"MSH|^~\\&|N%d|" % chaos.numbers[name_of(record)])
         assert record.key is not None
@@ -75,7 +75,7 @@ def assert_right(chaos: Chaos, out: Sequence[ConsumerRecord], dead_letters: Sequ
 
 
 def orders(chaos: Chaos, records: Sequence[ConsumerRecord]) -> dict[bytes, list[int]]:
-    """The numbers of each patient's messages as they first came out."""
+    """The numbers of each patient's messages in the order of first publication."""
     by_patient: dict[bytes, dict[int, None]] = defaultdict(dict)
     for record in records:
         number = chaos.numbers[name_of(record)]
@@ -112,7 +112,7 @@ async def test_twenty_thousand_messages_through_thirty_kills(
     await chaos.orphans_end()
 
 
-async def test_at_least_once_loses_nothing_and_names_its_doubles(
+async def test_at_least_once_loses_nothing_and_reports_its_duplicates(
     own_broker: KafkaBroker, tmp_path: Path, seed: int
 ) -> None:
     world = await KafkaWorld(own_broker, Delivery.AT_LEAST_ONCE).create(PARTITIONS)

@@ -69,11 +69,11 @@ async def fill(world: KafkaWorld, bad: Mapping[tuple[int, int], bytes]) -> None:
 
 def assert_each_once_in_order(world: KafkaWorld, records: Sequence[ConsumerRecord]) -> None:
     names = Counter(dict(record.headers)[ID].decode() for record in records)
-    places = ids_of(world.name, 3, COUNT)
-    assert names == Counter(places.keys())
+    coordinates = ids_of(world.name, 3, COUNT)
+    assert names == Counter(coordinates.keys())
     for topic, number in {(record.topic, record.partition) for record in records}:
         mine = [dict(r.headers)[ID].decode() for r in records if (r.topic, r.partition) == (topic, number)]
-        assert mine == sorted(mine, key=lambda name: places[name].offset)
+        assert mine == sorted(mine, key=lambda name: coordinates[name].offset)
 
 
 def refused(world: KafkaWorld, seen: Follower) -> dict[str, dict[str, str]]:
@@ -82,8 +82,8 @@ def refused(world: KafkaWorld, seen: Follower) -> dict[str, dict[str, str]]:
     return {headers[ID]: headers for headers in found}
 
 
-async def test_a_worker_that_never_returns_holds_up_nobody_else(world: KafkaWorld) -> None:
-    """Other partitions come through whole before the record that hangs is given up; its own goes on behind it."""
+async def test_a_worker_that_never_returns_delays_no_other_record(world: KafkaWorld) -> None:
+    """Other partitions finish before the record that hangs is refused; its own partition continues after it."""
     await fill(world, {(0, 10): b"hang"})
     async with following(world) as seen, agent(world, plain, deadline_s=4.0) as telemetry:
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)
@@ -98,8 +98,8 @@ async def test_a_worker_that_never_returns_holds_up_nobody_else(world: KafkaWorl
     assert (others[1], others[2]) == (COUNT, COUNT)
 
 
-async def test_messages_that_kill_their_worker_are_tried_again_and_then_refused(world: KafkaWorld) -> None:
-    """One in each partition, two in a row in one of them, and the first and the last there are."""
+async def test_messages_that_kill_their_worker_are_retried_and_then_refused(world: KafkaWorld) -> None:
+    """One in each partition, two consecutive ones in one partition, and the first and the last record."""
     bad = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)]
     await fill(world, dict.fromkeys(bad, b"die"))
     async with following(world) as seen, agent(world, plain) as telemetry:
@@ -113,9 +113,7 @@ async def test_messages_that_kill_their_worker_are_tried_again_and_then_refused(
     assert telemetry.registry.value(RESTARTS) == 2 * len(bad)
 
 
-async def test_messages_that_kill_or_hold_their_group_are_refused_and_no_other_is(
-    world: KafkaWorld, tmp_path: Path
-) -> None:
+async def test_only_messages_that_kill_or_block_their_batch_are_refused(world: KafkaWorld, tmp_path: Path) -> None:
     """Small messages are batched: the others of such a batch are processed as if the faulty one were absent."""
     dies, hangs = [(0, 0), (0, 60), (0, 61), (1, 50), (2, COUNT - 1)], (1, 20)
     await fill(world, {**dict.fromkeys(dies, b"die"), hangs: b"hang"})
@@ -130,7 +128,7 @@ async def test_messages_that_kill_or_hold_their_group_are_refused_and_no_other_i
     assert any(b"|" in line for line in (tmp_path / "log").read_bytes().splitlines())
 
 
-async def test_a_crash_that_goes_away_leaves_no_dead_letter(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_a_transient_crash_leaves_no_dead_letter(world: KafkaWorld, tmp_path: Path) -> None:
     await fill(world, {(0, 30): b"die once"})
     async with following(world) as seen, agent(world, Once(tmp_path)) as telemetry:
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)

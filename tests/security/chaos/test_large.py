@@ -1,4 +1,4 @@
-"""Fifty megabytes in one message, and outputs that the broker does not take."""
+"""Fifty megabytes in one message, and outputs that the broker rejects."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ PATIENCE_S = 240.0
 def padded(number: int, size: int) -> bytes:
     """A message of about ``size`` bytes, nearly all of them in one field."""
     raw, line = message(number), b"OBX|2|ST|2^Wave^L||%s||||||F\r"
-    field = Random(number).randbytes((size - len(raw) - len(line)) // 2).hex()  # that nothing makes much shorter
+    field = Random(number).randbytes((size - len(raw) - len(line)) // 2).hex()  # incompressible
     return raw + line % field.encode()
 
 
@@ -44,8 +44,8 @@ async def running(agent: AgentProcess, world: KafkaWorld) -> AsyncIterator[Follo
         agent.end()
 
 
-async def test_fifty_megabytes_come_through_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
-    """Four of them with small ones between: however many wait, the agent holds few at a time."""
+async def test_fifty_megabytes_are_processed_in_bounded_memory(own_broker: KafkaBroker, tmp_path: Path) -> None:
+    """Four of them between small ones: the agent holds only a few at a time."""
     world = KafkaWorld(own_broker)
     for topic in (world.name, world.out, world.settings.dead_letter_topic(world.name)):
         await own_broker.create_topic(topic, 1, {"max.message.bytes": str(SIZE + 10_000)})
@@ -63,7 +63,7 @@ async def test_fifty_megabytes_come_through_in_bounded_memory(own_broker: KafkaB
     assert [record.value for record in seen.records] == payloads
 
 
-async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_goes_on(
+async def test_a_record_with_an_output_that_the_broker_rejects_is_refused_and_the_others_continue(
     own_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     world = KafkaWorld(own_broker)
@@ -86,9 +86,7 @@ async def test_an_output_that_the_broker_does_not_take_is_refused_and_the_rest_g
     verify(agent.audit)
 
 
-async def test_a_dead_letter_that_the_broker_does_not_take_stops_the_agent(
-    own_broker: KafkaBroker, tmp_path: Path
-) -> None:
+async def test_a_dead_letter_that_the_broker_rejects_stops_the_agent(own_broker: KafkaBroker, tmp_path: Path) -> None:
     world = KafkaWorld(own_broker)
     await own_broker.create_topic(world.name, 1)
     await own_broker.create_topic(world.out, 1, {"max.message.bytes": "20000"})

@@ -72,7 +72,7 @@ async def assert_each_once(world: KafkaWorld, count: int) -> None:
     assert names == Counter(MARKS.id_of(Coordinates(world.name, n % PARTITIONS, n // PARTITIONS)) for n in range(count))
 
 
-async def test_a_stop_settles_what_has_begun_and_ends_with_zero(world: KafkaWorld, make: Make) -> None:
+async def test_a_stop_commits_the_started_records_and_exits_with_zero(world: KafkaWorld, make: Make) -> None:
     await fill(world, 400)
     # So few that all have begun: queued records are returned after a second, and a machine may be slow.
     agent = make("a", world, agent={"max_in_flight": 4, "drain_s": 60})
@@ -90,15 +90,15 @@ async def test_a_stop_settles_what_has_begun_and_ends_with_zero(world: KafkaWorl
     await assert_each_once(world, 400)
 
 
-async def test_a_stop_while_it_starts_ends_with_zero(world: KafkaWorld, make: Make) -> None:
+async def test_a_stop_during_the_start_exits_with_zero(world: KafkaWorld, make: Make) -> None:
     agent = make("a", world)
     agent.start()
-    await until(agent.hears_stops)
+    await until(agent.handles_sigterm)
     assert agent.owned() == 0
     assert agent.stop() == 0
 
 
-async def test_a_stop_ends_in_time_though_the_broker_says_nothing(
+async def test_a_stop_ends_in_time_if_the_broker_does_not_respond(
     own_world: KafkaWorld, own_broker: KafkaBroker, make: Make
 ) -> None:
     await fill(own_world, 2_000)
@@ -164,7 +164,9 @@ async def test_a_restart_within_the_session_disturbs_no_other_member(world: Kafk
     await assert_each_once(world, 600)
 
 
-async def test_a_slow_broker_slows_and_nothing_else(own_world: KafkaWorld, own_broker: KafkaBroker, make: Make) -> None:
+async def test_a_slow_broker_only_reduces_throughput(
+    own_world: KafkaWorld, own_broker: KafkaBroker, make: Make
+) -> None:
     """Every answer is late: no rebalance, no restart, each message once."""
     agent = make("a", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}")
     async with SlowProxy(own_broker.proxy, own_broker.behind, delay_s=0.05) as proxy, following(own_world) as seen:
@@ -178,28 +180,28 @@ async def test_a_slow_broker_slows_and_nothing_else(own_world: KafkaWorld, own_b
     await assert_each_once(own_world, 1_000)
 
 
-async def test_bytes_of_a_member_that_arrive_after_its_heir_has_begun_change_nothing(
+async def test_late_bytes_of_a_former_owner_change_nothing(
     own_world: KafkaWorld, own_broker: KafkaBroker, make: Make
 ) -> None:
-    """The line to one agent stalls in the middle of its transactions; they reach the broker when all is done."""
+    """The connection of one agent stalls during its transactions; its bytes reach the broker after the test."""
     cut = make("cut", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}")
-    heir = make("heir", own_world)
+    successor = make("heir", own_world)
     async with (
         SlowProxy(own_broker.proxy, own_broker.behind) as proxy,
         following(own_world, "read_uncommitted") as sent,
         following(own_world) as seen,
     ):
         cut.start()
-        heir.start()
-        await until(lambda: cut.owned() == heir.owned() == 1, within_s=60)
+        successor.start()
+        await until(lambda: cut.owned() == successor.owned() == 1, within_s=60)
         await fill(own_world, 2_000)
         await sent.reach(lambda: len(sent.seen) >= 300)
         proxy.stall()
-        await until(lambda: heir.owned() == PARTITIONS, within_s=60)
+        await until(lambda: successor.owned() == PARTITIONS, within_s=60)
         await seen.reach(lambda: len(seen.seen) >= 2_000)
         proxy.release()
-        await until(lambda: cut.owned() == heir.owned() == 1, within_s=60)
+        await until(lambda: cut.owned() == successor.owned() == 1, within_s=60)
         await fill(own_world, 200, 2_000)
         await seen.reach(lambda: len(seen.seen) >= 2_200)
-        assert cut.stop() == heir.stop() == 0
+        assert cut.stop() == successor.stop() == 0
     await assert_each_once(own_world, 2_200)

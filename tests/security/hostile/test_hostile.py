@@ -24,7 +24,7 @@ def found() -> dict[str, Found]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ends_as_it_should_within_its_memory(name: str, found: dict[str, Found]) -> None:
+def test_every_case_ends_with_its_outcome_within_its_memory(name: str, found: dict[str, Found]) -> None:
     case, this = CASES[name], found[name]
     assert this.outcome in case.allowed, this.where
     assert this.grown <= FIXED + case.times * this.size

@@ -86,7 +86,7 @@ def _sound(text: str, done: DeidentifiedText) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_spans_are_right_whatever_the_text(name: str, hybrid: Deidentifier) -> None:
+def test_spans_are_valid_for_any_text(name: str, hybrid: Deidentifier) -> None:
     text = TEXTS[name]()
     done = hybrid.text(text)
     _sound(text, done)
@@ -131,7 +131,7 @@ def _calls(work: Callable[[], object]) -> int:
     return count
 
 
-def test_a_note_of_twenty_pages_costs_twenty_pages(hybrid: Deidentifier) -> None:
+def test_the_cost_of_a_note_is_linear_in_its_pages(hybrid: Deidentifier) -> None:
     page = NOTE * 7  # 3,000 characters
     hybrid.text(page)  # the same names come on every page: their surrogates are kept
     one, five, twenty = (_calls(lambda n=n: hybrid.text(page * n)) for n in (1, 5, 20))  # type: ignore[misc]
@@ -140,7 +140,7 @@ def test_a_note_of_twenty_pages_costs_twenty_pages(hybrid: Deidentifier) -> None
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_four_times_the_text_is_four_times_the_work(unit: str, hybrid: Deidentifier) -> None:
+def test_four_times_the_text_takes_four_times_the_work(unit: str, hybrid: Deidentifier) -> None:
     short, long = (unit * (size // len(unit)) for size in (2_000, 8_000))
     hybrid.text(NOTE)  # tables load on first use
     few, many = (_calls(lambda text=text: hybrid.text(text)) for text in (short, long))  # type: ignore[misc]

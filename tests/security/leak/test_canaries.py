@@ -1,6 +1,6 @@
 """Unique strings planted as PHI are found in no output, log, audit, state or dead-letter description.
 
-The one place that may hold them is the payload of a dead letter that is kept in the clear.
+Only the payload of an unsealed dead letter may contain them.
 """
 
 import os
@@ -58,7 +58,7 @@ KEPT = {"plain": "plain = true", "sealed": 'public_key = "dead-letters.key.pub"'
 
 @pytest.fixture(scope="module", params=list(KEPT))
 def ran(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """A finished run over messages full of canaries, at the most talkative log level."""
+    """A finished run over messages full of canaries, at the most verbose log level."""
     root = tmp_path_factory.mktemp("leak")
     generate_keys(root / "dead-letters.key")
     (root / "in").mkdir()
@@ -102,7 +102,7 @@ def test_the_search_would_find_one(ran: Path) -> None:
     assert all(canary.encode() in payloads for canary in (FAMILY, GIVEN, MRN))
 
 
-def test_every_input_settled(ran: Path) -> None:
+def test_every_input_is_published_or_dead_lettered(ran: Path) -> None:
     assert len(list((ran / "out").rglob("*.*"))) == 3
     dead_letters = [path.suffix for path in (ran / "dead").iterdir() if path.suffix != ".json"]
     assert dead_letters in (len(REFUSED) * [".payload"], len(REFUSED) * [".sealed"])

@@ -1,7 +1,7 @@
-"""No ``repr`` of ours shows text of a message: a traceback with locals, or a failed assertion, would print it.
+"""No ``repr`` of the product shows text of a message: a traceback with locals, or a failed assertion, would print it.
 
-Looks at every object of ours that a function of ours holds or returns while messages of each format are de-identified.
-Dates are not looked for: a surrogate may be any day, the true one too.
+Examines every object that a function of the product holds or returns while it de-identifies messages of each format.
+Dates are not searched: a surrogate may be any day, including the true one.
 """
 
 import base64
@@ -56,7 +56,7 @@ ADDRESS: object = object.__repr__
 
 
 def ours(values: Iterable[object]) -> Iterator[object]:
-    """Our own objects among these and in short lists of these, but for those whose ``repr`` is an address."""
+    """Objects of the product among these and in short lists, except those whose ``repr`` is an address."""
     for value in values:
         for each in value if isinstance(value, list | tuple) and len(value) < 20 else (value,):
             if type(each).__module__.startswith("deid_agent") and type(each).__repr__ is not ADDRESS:

@@ -79,7 +79,7 @@ def test_the_untouched_message_fails_every_case() -> None:
 
 
 def test_a_name_that_the_agent_overlooks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recognition does not know one family name of each message: that of the patient."""
+    """Recognition that misses one family name of each message: that of the patient."""
     hidden = {make_message(SEED, number).people["patient"].family for number in range(12)}
 
     def forget(sites: Iterable[Site], namespace: str = "") -> tuple[Fact, ...]:
@@ -100,7 +100,7 @@ def test_no_structured_identifier_survives() -> None:
 
 FULL = 30_000
 NARRATIVE_OPEN = 0.02
-"""Share of the narrative plants that survive, of which the promise is none. Lower it; never raise it."""
+"""Share of the identifiers planted in narratives that survive. Lower it; never raise it."""
 
 
 @pytest.mark.full

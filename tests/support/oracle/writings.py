@@ -97,18 +97,18 @@ def _cased(text: str | None, person: Person) -> str | None:
 
 def _at(rng: Random, text: str) -> int:
     """A position inside ``text`` with at least two characters, and no mark, on each side."""
-    places = [i for i in range(2, len(text) - 1) if not unicodedata.combining(text[i]) and text[i].isalnum()]
-    places = [i for i in places if unicodedata.category(text[i])[0] != "M" and text[i - 1].isalnum()]
-    return rng.choice(places) if places else 0
+    positions = [i for i in range(2, len(text) - 1) if not unicodedata.combining(text[i]) and text[i].isalnum()]
+    positions = [i for i in positions if unicodedata.category(text[i])[0] != "M" and text[i - 1].isalnum()]
+    return rng.choice(positions) if positions else 0
 
 
-def _insert(text: str, at: int, what: str) -> str:
-    return text[:at] + what + text[at:]
+def _insert(text: str, at: int, piece: str) -> str:
+    return text[:at] + piece + text[at:]
 
 
-def _inside(rng: Random, text: str, what: str) -> str | None:
+def _inside(rng: Random, text: str, piece: str) -> str | None:
     at = _at(rng, text)
-    return _insert(text, at, what) if at else None
+    return _insert(text, at, piece) if at else None
 
 
 def _misspell(rng: Random, person: Person) -> Written | None:
@@ -239,7 +239,7 @@ _MAIL: dict[str, Callable[[Random, str], str | None]] = {
     "line end inside": lambda rng, v: v.replace("@", f"@{BREAK}"),
     "glued": lambda rng, v: f"Email:{v};Tel",
 }
-_PLACE: dict[str, Callable[[Random, str], str | None]] = {
+_ADDRESSES: dict[str, Callable[[Random, str], str | None]] = {
     "plain": lambda rng, v: v,
     "upper": lambda rng, v: v.upper(),
     "lower": lambda rng, v: v.lower(),
@@ -273,8 +273,8 @@ WRITINGS: dict[Kind, dict[str, Writing]] = {
     Kind.NAME: NAMES,
     **{kind: {name: _value(kind, change) for name, change in _NUMBER.items()} for kind in _NUMBERS},
     Kind.EMAIL: {name: _value(Kind.EMAIL, change) for name, change in _MAIL.items()},
-    Kind.STREET: {name: _value(Kind.STREET, change) for name, change in _PLACE.items()},
-    Kind.CITY: {name: _value(Kind.CITY, change) for name, change in _PLACE.items()},
+    Kind.STREET: {name: _value(Kind.STREET, change) for name, change in _ADDRESSES.items()},
+    Kind.CITY: {name: _value(Kind.CITY, change) for name, change in _ADDRESSES.items()},
     Kind.BIRTH: _DATES,
 }
 """All writings of all kinds, by name."""

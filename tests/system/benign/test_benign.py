@@ -37,7 +37,7 @@ def alarms(folder: Path) -> tuple[dict[str, int], int]:
     return dict(sorted(counts.items())), words
 
 
-def test_alarms_are_the_listed_ones() -> None:
+def test_alarms_equal_the_list() -> None:
     counts, _ = alarms(shared("benign"))
     assert counts == tomllib.loads(BASELINE.read_text("utf-8"))["alarms"]
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.broker
 
 
 def message(number: int) -> bytes:
-    """A sample message that carries its number in a place no policy touches (the sending application, a code)."""
+    """A sample message with its number in a field that no policy changes (the sending application, a code)."""
     if number % 100 == 99:
         return CUT_OFF
     samples = HL7 + FHIR
@@ -61,7 +61,7 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 
 
 class Agent:
-    """The command in a process of its own."""
+    """The command in a separate process."""
 
     def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "", start_s: int = 5) -> None:
         config = folder / "kafka.toml"
@@ -101,7 +101,7 @@ async def finished(world: KafkaWorld, count: int) -> None:
                 return
 
 
-async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp_path: Path) -> None:
     by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
     for number in range(COUNT):
         key = f"447190{number % 7}".encode()
@@ -135,7 +135,7 @@ async def test_a_thousand_messages_come_through_in_order(world: KafkaWorld, tmp_
     assert not any(canary in log + audited for canary in CANARIES)
     traces = [dict(m.headers)["traceparent"].split(b"-") for m in dead_letters]
     assert {(version, trace, flags) for version, trace, _, flags in traces} == {(b"00", TRACE, b"01")}
-    assert len({span for _, _, span, _ in traces}) == refused, "each record has a span of its own"
+    assert len({span for _, _, span, _ in traces}) == refused, "each record has a separate span"
     assert {name for m in out for name, _ in m.headers} == {"deid-id"}
     assert all(m.timestamp % 86_400_000 == 0 for m in out), "an output has the day of its record"
     assert len(list(read_audit(tmp_path / "audit"))) == COUNT
@@ -155,7 +155,7 @@ async def test_a_missing_topic_stops_the_start_in_one_line(world: KafkaWorld, tm
     assert "Traceback" not in agent.log.read_text()
 
 
-async def test_no_broker_is_told_in_one_line(tmp_path: Path, cluster: Cluster) -> None:
+async def test_an_unreachable_broker_is_reported_in_one_line(tmp_path: Path, cluster: Cluster) -> None:
     world = KafkaWorld(Cluster("127.0.0.1:1"))
     agent = Agent(world, tmp_path)
     assert agent.process.wait(60) == 2
@@ -214,8 +214,8 @@ def command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes
     return subprocess.run(call, env=environ, capture_output=True, timeout=60, check=False)
 
 
-async def test_letters_are_put_back_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
-    """Refused for their size, listed, one looked at, put back after the bound was raised: each comes out once."""
+async def test_dead_letters_are_replayed_once_after_a_fix(world: KafkaWorld, tmp_path: Path) -> None:
+    """Refused for their size, listed, one opened, replayed after the limit was raised: each is published once."""
     small = b"MSH|^~\\&|N3|B|C|D|20240318143012||ADT^A01|1|P|2.5.1\rPID|1||4471902||Okafor^Adaeze\r"
     big = [message(number) for number in (1, 3, 4)]
     key = str(tmp_path / "dead-letters.key")

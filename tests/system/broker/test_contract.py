@@ -15,13 +15,13 @@ pytestmark = pytest.mark.broker
 
 
 class ContractWorld(KafkaWorld):
-    """Fails a commit at its worst moment: in exactly-once mode after the messages were sent."""
+    """Fails a commit at the worst moment: in exactly-once mode after the messages were sent."""
 
     def __init__(self, cluster: Cluster, delivery: Delivery, patch: Callable[[str, object], None]) -> None:
         super().__init__(cluster, delivery)
         self._patch = patch
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         exactly_once = self.settings.delivery is Delivery.EXACTLY_ONCE
         name = "send_offsets_to_transaction" if exactly_once else "send"
         real = getattr(AIOKafkaProducer, name)

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.broker
 NOON_MS = 1_700_000_000_000
 
 
-class LettersWorld(KafkaWorld):
-    """A route whose records are all refused, unless a test changes that."""
+class DeadLetterWorld(KafkaWorld):
+    """A route on which all records are refused, unless a test changes that."""
 
     def box(self, **changed: object) -> KafkaDeadLetters:
         return KafkaDeadLetters(self.changed(**changed), [])
@@ -53,7 +53,7 @@ class LettersWorld(KafkaWorld):
 
     async def replay(self, work: Work | None = None, **changed: object) -> Work:
         work = work or Work()
-        await self.box(**changed).replay(work.pick, work.told)
+        await self.box(**changed).replay(work.pick, work.report)
         return work
 
     async def look(self) -> list[FoundDeadLetter]:
@@ -74,8 +74,8 @@ class Nobody:
 
 
 @pytest.fixture
-async def world(cluster: Cluster) -> AsyncIterator[LettersWorld]:
-    world = LettersWorld(cluster)
+async def world(cluster: Cluster) -> AsyncIterator[DeadLetterWorld]:
+    world = DeadLetterWorld(cluster)
     yield world
     await world.close()
 
@@ -84,7 +84,7 @@ def some(count: int) -> list[Given]:
     return [Given(b"payload %d " % n + CANARY, CANARY + b"-%d" % n, (("name", CANARY),)) for n in range(count)]
 
 
-async def test_no_byte_of_the_topic_shows_what_was_refused(world: LettersWorld) -> None:
+async def test_the_dead_letter_topic_reveals_no_refused_value(world: DeadLetterWorld) -> None:
     await world.create(partitions=2)
     await world.fill(some(3), 0)
     await world.fill(some(2), 1)
@@ -92,8 +92,8 @@ async def test_no_byte_of_the_topic_shows_what_was_refused(world: LettersWorld) 
     dead_letters = await read(world.cluster.bootstrap, world.settings.dead_letter_topic(world.name))
     assert len(dead_letters) == 5
     for dead_letter in dead_letters:
-        said = b"".join(name.encode() + value for name, value in dead_letter.headers)
-        assert CANARY not in (dead_letter.value or b"") + (dead_letter.key or b"") + said
+        headers = b"".join(name.encode() + value for name, value in dead_letter.headers)
+        assert CANARY not in (dead_letter.value or b"") + (dead_letter.key or b"") + headers
         assert dict(dead_letter.headers)["deid.letter.key"] == PRIVATE.id.encode()
     opened = [found.open_record(PRIVATE) for found in await world.look()]
     assert [(r.coordinates.partition, r.key, r.payload) for r in opened] == [
@@ -101,7 +101,7 @@ async def test_no_byte_of_the_topic_shows_what_was_refused(world: LettersWorld) 
     ]
 
 
-async def test_a_record_is_put_back_whole_and_once(world: LettersWorld) -> None:
+async def test_a_record_is_replayed_complete_and_once(world: DeadLetterWorld) -> None:
     await world.create(partitions=2)
     producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap)
     await producer.start()
@@ -133,7 +133,7 @@ async def test_a_record_is_put_back_whole_and_once(world: LettersWorld) -> None:
     assert len(await world.inputs()) == 12
 
 
-async def test_attempts_count_on_and_the_first_place_stays(world: LettersWorld) -> None:
+async def test_attempts_accumulate_and_the_first_position_is_kept(world: DeadLetterWorld) -> None:
     await world.create()
     await world.fill(some(1))
     await world.refuse()
@@ -148,10 +148,10 @@ async def test_attempts_count_on_and_the_first_place_stays(world: LettersWorld) 
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_a_replay_that_is_cut_off_and_run_again_doubles_nothing(
-    world: LettersWorld, monkeypatch: pytest.MonkeyPatch, before: bool
+async def test_a_repeated_replay_after_an_interruption_duplicates_nothing(
+    world: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """Cut off before the commit, or after it with the answer lost."""
+    """Interrupted before the commit, or after it with a lost response."""
     await world.create()
     await world.fill(some(4))
     await world.refuse()
@@ -175,7 +175,7 @@ async def test_a_replay_that_is_cut_off_and_run_again_doubles_nothing(
     assert len(await world.inputs()) == 4 + seen
     assert len(await world.marks()) == seen
     sent = await read(world.cluster.bootstrap, world.name, isolation="read_uncommitted")
-    assert len(sent) == 7, "the third attempt was to reach the broker, or this test shows nothing"
+    assert len(sent) == 7, "the third attempt must reach the broker, otherwise this test proves nothing"
 
     assert (await world.replay()).done == list(range(seen, 4))
     found = [m.value for m in await world.inputs()]
@@ -183,7 +183,7 @@ async def test_a_replay_that_is_cut_off_and_run_again_doubles_nothing(
     assert len(await world.marks()) == 4
 
 
-async def test_of_two_replays_the_later_one_ends_the_earlier_and_nothing_doubles(world: LettersWorld) -> None:
+async def test_a_later_replay_ends_an_earlier_one_and_duplicates_nothing(world: DeadLetterWorld) -> None:
     await world.create()
     await world.fill(some(6))
     await world.refuse()
@@ -197,7 +197,7 @@ async def test_of_two_replays_the_later_one_ends_the_earlier_and_nothing_doubles
             await super()._put_back(*arguments)  # type: ignore[arg-type]
 
     first = Work()
-    earlier = asyncio.create_task(Slow(world.settings, []).replay(first.pick, first.told))
+    earlier = asyncio.create_task(Slow(world.settings, []).replay(first.pick, first.report))
     async with asyncio.timeout(30):
         await reached.wait()
     second = await world.replay()
@@ -209,7 +209,7 @@ async def test_of_two_replays_the_later_one_ends_the_earlier_and_nothing_doubles
     assert [m.value for m in (await world.inputs())[6:]] == [g.payload for g in some(6)]
 
 
-async def test_marks_behind_an_open_transaction_are_waited_for(world: LettersWorld) -> None:
+async def test_replay_waits_for_marks_behind_an_open_transaction(world: DeadLetterWorld) -> None:
     """An agent's open transaction hides all later messages from readers of committed messages."""
     await world.create()
     await world.fill(some(2))
@@ -229,7 +229,7 @@ async def test_marks_behind_an_open_transaction_are_waited_for(world: LettersWor
                 await agent.send_and_wait(world.settings.dead_letter_topic(world.name), b"letter", partition=0)
             await super()._put_back(*arguments)  # type: ignore[arg-type]
 
-    await Between(world.settings, []).replay(work.pick, work.told)
+    await Between(world.settings, []).replay(work.pick, work.report)
     assert work.done == [0, 1]
     looks = 0
     waiting = asyncio.Event()
@@ -243,7 +243,7 @@ async def test_marks_behind_an_open_transaction_are_waited_for(world: LettersWor
             return await super()._bounds(reader, tp)
 
     late = Work()
-    second = asyncio.create_task(Looking(world.settings, []).replay(late.pick, late.told))
+    second = asyncio.create_task(Looking(world.settings, []).replay(late.pick, late.report))
     async with asyncio.timeout(20):
         await waiting.wait()
         assert not second.done()
@@ -254,7 +254,7 @@ async def test_marks_behind_an_open_transaction_are_waited_for(world: LettersWor
     assert len(await world.inputs()) == 4
 
 
-async def test_what_cannot_be_opened_is_named_and_the_others_go_on(world: LettersWorld) -> None:
+async def test_a_dead_letter_that_does_not_open_is_named_and_the_others_continue(world: DeadLetterWorld) -> None:
     await world.create()
     await world.fill(some(1))
     await world.refuse(sealer=DeadLetterSealer(PrivateKey(os.urandom(32)).public))
@@ -283,7 +283,7 @@ def whole_offset(dead_letter: ConsumerRecord) -> int:
     return int(dict(dead_letter.headers)["__connect.errors.offset"])
 
 
-async def test_a_record_that_the_broker_refuses_is_named_and_the_others_go_on(world: LettersWorld) -> None:
+async def test_a_record_that_the_broker_rejects_is_named_and_the_others_continue(world: DeadLetterWorld) -> None:
     await world.cluster.create_topic(world.name, 1)
     await world.cluster.create_topic(world.out, 1)
     await world.cluster.create_topic(world.settings.dead_letter_topic(world.name), 1)
@@ -302,7 +302,7 @@ async def test_a_record_that_the_broker_refuses_is_named_and_the_others_go_on(wo
     assert [m.value for m in (await world.inputs())[3:]] == [some(1)[0].payload, some(2)[1].payload, large.payload]
 
 
-async def test_two_letters_of_one_record_put_it_back_once(world: LettersWorld) -> None:
+async def test_two_dead_letters_of_one_record_replay_it_once(world: DeadLetterWorld) -> None:
     """At-least-once delivery may store the dead letter of a record twice."""
     await world.create()
     await world.fill(some(1))
@@ -315,7 +315,7 @@ async def test_two_letters_of_one_record_put_it_back_once(world: LettersWorld) -
     assert len(await world.inputs()) == 2
 
 
-async def test_a_mark_of_an_earlier_topic_of_this_name_says_nothing_of_a_new_letter(world: LettersWorld) -> None:
+async def test_a_mark_of_a_deleted_topic_does_not_apply_to_a_new_topic_of_its_name(world: DeadLetterWorld) -> None:
     await world.create()
     mark = Given(b"", None, ((REPLAYED, f"{world.name}/0/0".encode()),))
     await produce(world.cluster.bootstrap, world.settings.dead_letter_topic(world.name), 0, [mark])
@@ -325,7 +325,7 @@ async def test_a_mark_of_an_earlier_topic_of_this_name_says_nothing_of_a_new_let
     assert (await world.replay()).done == [0]
 
 
-async def test_a_wrong_set_up_is_told(world: LettersWorld) -> None:
+async def test_configuration_errors_are_reported(world: DeadLetterWorld) -> None:
     with pytest.raises(ConfigurationError, match="not an input topic"):
         KafkaDeadLetters(world.settings, ["nowhere"])
     with pytest.raises(ConfigurationError, match=rf"{world.name}\.dlq' does not exist"):
@@ -334,7 +334,7 @@ async def test_a_wrong_set_up_is_told(world: LettersWorld) -> None:
         await world.replay(bootstrap_servers="127.0.0.1:1")
 
 
-async def test_the_console_lists_and_puts_back_letters_beside_the_agents_loop(world: LettersWorld) -> None:
+async def test_the_console_lists_and_replays_dead_letters_off_the_agents_loop(world: DeadLetterWorld) -> None:
     await world.create(partitions=2)
     await world.fill(some(2), 0)
     await world.fill(some(1), 1)
@@ -344,9 +344,9 @@ async def test_the_console_lists_and_puts_back_letters_beside_the_agents_loop(wo
     assert [one["record"] for one in found.dead_letters] == [f"{world.name}/{at}" for at in ("1/0", "0/1", "0/0")]
     assert CANARY.decode() not in str(found)
     wanted = [Coordinates(world.name, 0, 1), Coordinates(world.name, 1, 7)]
-    said = await asyncio.to_thread(dead_letter_view.replay_dead_letters, world.box, wanted, PRIVATE, again=False)
-    assert said.done == (f"{world.name}/0/1",)
-    assert [one["record"] for one in said.failed] == [f"{world.name}/1/7"]
+    replayed = await asyncio.to_thread(dead_letter_view.replay_dead_letters, world.box, wanted, PRIVATE, again=False)
+    assert replayed.done == (f"{world.name}/0/1",)
+    assert [one["record"] for one in replayed.failed] == [f"{world.name}/1/7"]
     assert len(await world.inputs()) == 4
     again = await asyncio.to_thread(dead_letter_view.replay_dead_letters, world.box, wanted[:1], PRIVATE, again=False)
     assert again.failed == ({"record": f"{world.name}/0/1", "why": "it was replayed before"},)

@@ -1,4 +1,4 @@
-"""Nothing lost, nothing doubled, order kept: through rebalances, fencing, cut transactions and lost answers."""
+"""No loss, no duplicates, order kept: during rebalances, fencing, aborted transactions and lost responses."""
 
 import asyncio
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ async def test_a_thousand_messages_over_three_partitions(cluster: Cluster, deliv
     await world.close()
 
 
-async def test_members_come_and_go_without_a_loss_or_a_double(world: KafkaWorld) -> None:
+async def test_members_join_and_leave_without_loss_or_duplicates(world: KafkaWorld) -> None:
     await world.create(partitions=4)
     for number in range(4):
         await world.fill(many(300, number), number)
@@ -69,11 +69,11 @@ async def test_members_come_and_go_without_a_loss_or_a_double(world: KafkaWorld)
         group.create_task(member(second, 50, 1200))
         group.create_task(member(third, 150, 1200))
     assert min(first.finished, second.finished, third.finished) > 0
-    assert [what for what, _ in first.told[:2]] == ["assigned", "revoked"]
+    assert [event for event, _ in first.events[:2]] == ["assigned", "revoked"]
     await assert_each_once_in_order(world, 4, 300)
 
 
-async def test_a_fenced_member_writes_nothing_and_the_new_owner_goes_on(world: KafkaWorld) -> None:
+async def test_a_fenced_member_writes_nothing_and_the_new_owner_continues(world: KafkaWorld) -> None:
     await world.create()
     await world.fill(numbered(6))
     member = Member()
@@ -92,13 +92,13 @@ async def test_a_fenced_member_writes_nothing_and_the_new_owner_goes_on(world: K
     # The group rebalances. Here the same member gets the partition again, and starts at the former owner's position.
     again = await take(zombie, 4)
     assert [r.coordinates.offset for r in again] == [2, 3, 4, 5]
-    assert member.told == ["assigned", "revoked", "assigned"]
+    assert member.calls == ["assigned", "revoked", "assigned"]
     assert await world.outputs() == []
     await zombie.commit(world.stream, [copied(r) for r in again], 6)
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(6)[2:]]
 
 
-async def test_a_position_moved_by_another_owner_is_never_written_over(
+async def test_a_position_moved_by_another_owner_is_never_overwritten(
     world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport, records = await started_with_records(world, 4)
@@ -139,7 +139,7 @@ def hang(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
     return reached
 
 
-async def test_a_transaction_that_is_given_up_is_counted(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_aborted_transaction_is_counted(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.create()
     await world.fill(numbered(1))
     transport = world.transport()
@@ -154,7 +154,7 @@ async def test_a_transaction_that_is_given_up_is_counted(world: KafkaWorld, monk
     assert counted.value(TXN_ABORTS) == 1
 
 
-async def test_a_batch_cut_off_before_its_commit_is_sent_again_and_seen_once(
+async def test_a_batch_interrupted_before_its_commit_is_sent_again_and_visible_once(
     world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport, records = await started_with_records(world, 3)
@@ -166,10 +166,10 @@ async def test_a_batch_cut_off_before_its_commit_is_sent_again_and_seen_once(
     await transport.commit(world.stream, batch, 3)
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(3)]
     sent = await read(world.cluster.bootstrap, world.out, isolation="read_uncommitted")
-    assert len(sent) == 6, "the first attempt was to reach the broker, or this test shows nothing"
+    assert len(sent) == 6, "the first attempt must reach the broker, otherwise this test proves nothing"
 
 
-async def test_a_commit_whose_answer_got_lost_is_not_repeated(
+async def test_a_commit_with_a_lost_response_is_not_repeated(
     world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport, records = await started_with_records(world, 3)
@@ -183,7 +183,7 @@ async def test_a_commit_whose_answer_got_lost_is_not_repeated(
     assert [m.value for m in sent] == [g.payload for g in numbered(3)]
 
 
-async def test_a_member_that_died_before_its_commit_leaves_its_records_to_the_next(
+async def test_uncommitted_records_of_a_dead_member_go_to_the_next(
     world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, records = await started_with_records(world, 4)
@@ -198,7 +198,7 @@ async def test_a_member_that_died_before_its_commit_leaves_its_records_to_the_ne
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(4)]
 
 
-async def test_a_cancelled_settle_can_be_repeated(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_commit_can_be_repeated(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     transport, records = await started_with_records(world, 3)
     batch = [copied(r) for r in records]
     with monkeypatch.context() as patch:
@@ -217,7 +217,7 @@ async def test_a_cancelled_settle_can_be_repeated(world: KafkaWorld, monkeypatch
 async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_rest(
     cluster: Cluster, delivery: Delivery
 ) -> None:
-    """aiokafka's commit waits for the sends but does not mind their errors. The broker refuses whole batches."""
+    """aiokafka's commit waits for the sends but ignores their errors. The broker refuses whole batches."""
     world = KafkaWorld(cluster, delivery)
     await world.cluster.create_topic(world.out, 1, {"max.message.bytes": "2000"})
     await world.cluster.create_topic(world.name, 1)
@@ -251,7 +251,7 @@ async def test_an_output_that_is_too_large_is_named_and_not_committed_with_the_r
     await world.close()
 
 
-async def test_at_least_once_does_not_send_again_what_was_acknowledged(
+async def test_at_least_once_does_not_resend_acknowledged_records(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await KafkaWorld(cluster, Delivery.AT_LEAST_ONCE).create()
@@ -274,7 +274,7 @@ async def test_at_least_once_does_not_send_again_what_was_acknowledged(
     await world.close()
 
 
-async def test_two_settles_of_one_partition_at_once_take_turns(world: KafkaWorld) -> None:
+async def test_concurrent_commits_of_one_partition_run_in_sequence(world: KafkaWorld) -> None:
     transport, records = await started_with_records(world, 4)
     batch = [copied(r) for r in records]
     async with asyncio.TaskGroup() as group:
@@ -284,7 +284,7 @@ async def test_two_settles_of_one_partition_at_once_take_turns(world: KafkaWorld
     assert [o.payload for o in await world.outputs()] == [g.payload for g in numbered(4)]
 
 
-async def test_stop_ends_a_settle_at_once(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_ends_a_commit_at_once(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     transport, records = await started_with_records(world, 1)
     batch = [copied(r) for r in records]
     reached = hang(monkeypatch, "commit_transaction")

@@ -1,4 +1,4 @@
-"""Starting against a wrong set-up, and the corners of records, positions and logs."""
+"""Starting with a wrong configuration, and edge cases of records, positions and logs."""
 
 import asyncio
 import logging
@@ -45,12 +45,12 @@ async def test_probe_names_every_fault(world: KafkaWorld) -> None:
     assert len(await probe_broker(world.settings)) == 1
 
 
-async def test_probe_finds_nothing_wrong_where_all_is_there(world: KafkaWorld) -> None:
+async def test_probe_reports_no_fault_for_a_complete_setup(world: KafkaWorld) -> None:
     await world.create(partitions=2)
     assert await probe_broker(world.settings) == []
 
 
-async def test_a_broker_that_is_not_there_is_named(world: KafkaWorld) -> None:
+async def test_a_missing_broker_is_named(world: KafkaWorld) -> None:
     settings = world.changed(bootstrap_servers=f"127.0.0.1:{free_port()}")
     (problem,) = await probe_broker(settings)
     assert "no bootstrap server answers" in problem
@@ -58,14 +58,14 @@ async def test_a_broker_that_is_not_there_is_named(world: KafkaWorld) -> None:
         await KafkaTransport(settings).start(Member())
 
 
-async def test_a_broker_that_wants_other_credentials_is_a_fault_of_the_set_up(world: KafkaWorld) -> None:
+async def test_rejected_credentials_are_a_configuration_error(world: KafkaWorld) -> None:
     settings = world.changed(security_protocol="SASL_PLAINTEXT", sasl_username="deid", sasl_password="secret")
     with pytest.raises(ConfigurationError, match="rejected the connection") as caught:
         await KafkaTransport(settings).start(Member())
     assert "secret" not in str(caught.value)
 
 
-async def test_a_transport_can_be_started_again(world: KafkaWorld) -> None:
+async def test_a_transport_can_be_restarted(world: KafkaWorld) -> None:
     await world.create()
     await world.fill(numbered(2))
     transport = world.transport()
@@ -114,7 +114,7 @@ async def test_tombstones_pass_under_the_new_key(world: KafkaWorld) -> None:
     assert [m.timestamp for m in found[1:]] == [1_699_920_000_000] * 2, "the start of the day"
 
 
-async def test_what_a_sender_took_back_is_not_read(world: KafkaWorld) -> None:
+async def test_records_of_an_aborted_transaction_are_not_read(world: KafkaWorld) -> None:
     await world.create()
     producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, transactional_id=f"{world.name}-in")
     await producer.start()
@@ -130,7 +130,7 @@ async def test_what_a_sender_took_back_is_not_read(world: KafkaWorld) -> None:
     assert [o.payload for o in await world.outputs()] == [b"meant"]
 
 
-async def test_outputs_and_letters_name_their_input(world: KafkaWorld, tmp_path: Path) -> None:
+async def test_outputs_and_dead_letters_name_their_input(world: KafkaWorld, tmp_path: Path) -> None:
     await world.create(partitions=3)
     await world.fill(numbered(2), partition=2)
     transport = await started(world)
@@ -171,7 +171,7 @@ async def test_fifty_megabytes(world: KafkaWorld) -> None:
 # --- positions
 
 
-async def test_a_position_is_read_only_once_no_transaction_holds_it(world: KafkaWorld) -> None:
+async def test_a_position_is_read_after_its_open_transaction_ends(world: KafkaWorld) -> None:
     """aiokafka's own answer is the position before the transaction: its records would be read again."""
     await world.create()
     group, tp = world.settings.group_id, TopicPartition(world.name, 0)
@@ -232,7 +232,7 @@ async def test_lag_follows_the_end_of_the_partition(world: KafkaWorld) -> None:
     await until(lambda: transport.lag(world.stream) == 3)
 
 
-async def test_static_membership_starts_again_where_it_was(world: KafkaWorld) -> None:
+async def test_a_static_member_resumes_its_partitions(world: KafkaWorld) -> None:
     await world.create()
     await world.fill(numbered(2))
     for _ in range(2):

@@ -13,7 +13,7 @@ from support.marks import id_header
 from support.mllp_agent import Agent, make_settings
 from support.mllp_contract import FromListener
 from support.mllp_process import MllpProcess
-from support.mllp_world import MllpWorld, Receiver, Shorn, message, shorn
+from support.mllp_world import HeaderlessTransport, MllpWorld, Receiver, message, split_header
 from support.transport_contract import Given, World, after, numbered, published
 
 from deid_agent.agent.ports import Output, Record, Transport
@@ -42,15 +42,15 @@ class ToTopic(MllpWorld):
     def transport(self) -> Transport:
         self.sink = FailingSink(self.settings)
         inner = MllpTransport(make_settings(self.root / "letters", max_connections=1), self.sink)
-        self.opened.append(Shorn(inner, self.feed))
+        self.opened.append(HeaderlessTransport(inner, self.feed))
         return self.opened[-1]
 
     async def outputs(self) -> Sequence[Output]:
         found = await read(self.settings.bootstrap_servers, self.settings.routes["mllp"])
         assert {item.partition for item in found} <= {0}
-        return [Output(*shorn(item.value)) for item in found]
+        return [Output(*split_header(item.value)) for item in found]
 
-    def fail_settle(self) -> None:
+    def fail_commit(self) -> None:
         self.sink.failing = True
 
 
@@ -67,8 +67,8 @@ class FailingSink(KafkaSink):
 class TestMllpToTopic(FromListener):
     waived: ClassVar[Mapping[str, str]] = {}
 
-    async def test_headers_come_and_go_as_they_are(self, world: World) -> None:
-        """MLLP has none to come; on the topic an output names the record that it was."""
+    async def test_headers_are_passed_through_unchanged(self, world: World) -> None:
+        """MLLP messages have no headers; on the topic an output names its record."""
         await world.fill(numbered(1))
         transport = await self.started(world)
         (record,) = await self.take(transport, 1)
@@ -85,7 +85,7 @@ class TestMllpToTopic(FromListener):
         await world.stop()
 
 
-async def test_what_comes_over_mllp_is_accepted_once_the_topic_has_it(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_mllp_message_is_acknowledged_after_the_topic_has_it(cluster: Cluster, tmp_path: Path) -> None:
     settings = await to_topic(cluster)
     agent = await Agent(KafkaSink(settings), tmp_path / "letters", make_settings()).start()
     peers = [await agent.peer() for _ in range(2)]
@@ -101,13 +101,15 @@ async def test_what_comes_over_mllp_is_accepted_once_the_topic_has_it(cluster: C
         assert [value.partition(b"\r")[2] for value in mine] == [b"clean %d" % n for n in range(50)]
 
 
-async def test_a_topic_that_is_missing_is_told(cluster: Cluster) -> None:
+async def test_a_missing_topic_is_reported(cluster: Cluster) -> None:
     settings = (await to_topic(cluster)).model_copy(update={"routes": {"mllp": "no-such-topic"}})
     with pytest.raises(ConfigurationError, match="topic 'no-such-topic' does not exist"):
         await KafkaSink(settings).start()
 
 
-async def test_while_the_broker_is_away_nothing_is_accepted(own_broker: KafkaBroker, tmp_path: Path) -> None:
+async def test_no_message_is_acknowledged_while_the_broker_is_unavailable(
+    own_broker: KafkaBroker, tmp_path: Path
+) -> None:
     settings = (await to_topic(own_broker)).model_copy(update={"request_timeout_ms": 1_000, "commit_timeout_ms": 2_000})
     listening = LISTEN.model_copy(update={"answer_s": 1.0})
     agent = await Agent(KafkaSink(settings), tmp_path / "letters", listening, commit_timeout_s=60).start()
@@ -139,7 +141,7 @@ async def receiver() -> AsyncIterator[Receiver]:
     await receiver.stop()
 
 
-async def test_records_of_a_topic_are_sent_over_mllp_each_once_it_was_accepted(
+async def test_records_of_a_topic_are_sent_over_mllp_until_accepted_or_dead_lettered(
     cluster: Cluster, receiver: Receiver, tmp_path: Path
 ) -> None:
     world = await KafkaWorld(cluster).create()

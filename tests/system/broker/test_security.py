@@ -113,16 +113,16 @@ def mistakes(certificates: Certificates) -> dict[str, tuple[dict[str, object], s
     }
 
 
-async def test_every_mistake_is_told_at_once_and_shows_no_secret(
+async def test_every_configuration_error_is_reported_at_once_without_secrets(
     world: KafkaWorld, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        for name, (changes, told) in mistakes(certificates).items():
+        for name, (changes, expected) in mistakes(certificates).items():
             settings = world.changed(**changes)
             async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(ConfigurationError) as caught:
                     await world.transport(**changes).start(Member())
-            assert re.search(told, str(caught.value)), (name, str(caught.value))
+            assert re.search(expected, str(caught.value)), (name, str(caught.value))
             shown = f"{caught.value}{caught.value!r}{settings}"
             assert not any(secret in shown for secret in (PASSWORD, KEY_PASSWORD)), name
     assert caplog.text

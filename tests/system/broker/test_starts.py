@@ -1,4 +1,4 @@
-"""A start that is cut off, at whatever moment: it ends, and leaves no connection open."""
+"""A start that is cancelled at any moment ends and leaves no connection open."""
 
 import asyncio
 import gc
@@ -23,8 +23,8 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
     await world.close()
 
 
-async def test_a_start_that_is_cut_off_ends_and_leaves_no_connection_open(world: KafkaWorld) -> None:
-    """At half a millisecond more each time, until one is through: every step of a start is met by some of them."""
+async def test_a_cancelled_start_leaves_no_connection_open(world: KafkaWorld) -> None:
+    """Cancelled half a millisecond later each time, until a start completes: this covers every step of a start."""
     for number in count():
         transport = world.transport()
         start = asyncio.create_task(transport.start(Member()))
@@ -40,5 +40,5 @@ async def test_a_start_that_is_cut_off_ends_and_leaves_no_connection_open(world:
 
 
 def connections() -> list[AIOKafkaConnection]:
-    """Those that are open, whoever has them."""
+    """All open connections."""
     return [found for found in gc.get_objects() if isinstance(found, AIOKafkaConnection) and found.connected()]

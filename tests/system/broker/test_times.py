@@ -1,4 +1,4 @@
-"""The time of an output on a real broker: coarse, none at all, and what settings of the topic do to it."""
+"""The time of an output on a real broker: coarse, none at all, and the effect of topic settings."""
 
 import pytest
 from support.kafka_world import KafkaWorld, copied, read, started_with_records

@@ -17,7 +17,7 @@ REQUIRED = "DEID_REQUIRE_BROWSER"
 
 def _missing(why: str) -> None:
     if os.environ.get(REQUIRED) == "1":
-        pytest.fail(f"{why}; {REQUIRED}=1 asks for it")
+        pytest.fail(f"{why}; {REQUIRED}=1 requires it")
     pytest.skip(why)
 
 
@@ -37,8 +37,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = ran(root, sealed=False)
     (root / "dead" / f"files-{CANARY.replace('/', '')}-1.json").write_text("none")
     dead_letter = next((root / "dead").glob("files-0-*2.json"))
-    said = json.loads(dead_letter.read_text())
-    dead_letter.write_text(json.dumps(said | {"deid.error.where": CANARY}))
+    fields = json.loads(dead_letter.read_text())
+    dead_letter.write_text(json.dumps(fields | {"deid.error.where": CANARY}))
     path = root / "audit" / "00000001.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     forged = lines[2].replace(b'"topic":"files"', b'"topic":' + json.dumps(CANARY).encode())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.browser import browsing
-from support.console_pages import READY, console, kept_to
+from support.console_pages import READY, assert_isolated, console
 from support.consoles import CANARY
 
 from deid_agent.http.console import PAGES
@@ -14,7 +14,7 @@ from deid_agent.http.console import PAGES
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (360, True)], ids=["desk", "phone"])
 @pytest.mark.smoke
-async def test_every_page_shows_what_it_should_and_asks_nobody_else(
+async def test_every_page_shows_its_content_and_contacts_no_other_host(
     file: Path, chromium: str, width: int, dark: bool
 ) -> None:
     async with console(file) as shown, browsing(chromium, width=width, dark=dark) as seen:
@@ -28,18 +28,18 @@ async def test_every_page_shows_what_it_should_and_asks_nobody_else(
                 await seen.page.wait_for_selector("#chain .notice.bad")
                 await seen.page.locator(".entry summary").nth(1).click()
                 await seen.page.wait_for_selector(".entry:nth-child(2) table")
-                assert await seen.page.locator(".entry").count() == 6, "one of another form hides no other"
+                assert await seen.page.locator(".entry").count() == 6, "an entry of another form hides no other"
             if name == "":
                 for folded in await seen.page.query_selector_all("summary"):
                     await folded.click()
             assert await seen.width() <= width, name
-            assert await seen.page.locator("main img").count() == 0, "markup of somebody else became an element"
+            assert await seen.page.locator("main img").count() == 0, "untrusted markup became an element"
             if name in {"", "dead-letters", "audit"}:
-                assert CANARY in await seen.page.inner_text("main"), f"{name}: shown as the text that it is"
-        kept_to(shown, seen)
+                assert CANARY in await seen.page.inner_text("main"), f"{name}: must be shown as text"
+        assert_isolated(shown, seen)
 
 
-async def test_the_playground_shows_before_and_after_with_what_stands_behind(file: Path, chromium: str) -> None:
+async def test_the_playground_shows_before_and_after_with_causes(file: Path, chromium: str) -> None:
     async with console(file) as shown, browsing(chromium) as seen:
         page = seen.page
         await page.goto(f"{shown.base}/console/playground")
@@ -63,8 +63,8 @@ async def test_the_playground_shows_before_and_after_with_what_stands_behind(fil
         await page.goto(f"{shown.base}/console/rules")
         await page.go_back()
         await page.wait_for_selector(READY["playground"])
-        assert await page.input_value("#text") == "", "nothing comes back with the history"
-        kept_to(shown, seen)
+        assert await page.input_value("#text") == "", "the browser history restores nothing"
+        assert_isolated(shown, seen)
 
 
 async def test_a_message_keeps_its_segments(file: Path, chromium: str) -> None:
@@ -78,7 +78,7 @@ async def test_a_message_keeps_its_segments(file: Path, chromium: str) -> None:
         assert before.count("\n") == after.count("\n") == 5
         assert "OKAFOR" in before and "OKAFOR" not in after and "Okafor" not in after
         assert await seen.width() <= 360
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 async def test_the_keyboard_reaches_everything(file: Path, chromium: str) -> None:
@@ -103,7 +103,7 @@ async def test_the_keyboard_reaches_everything(file: Path, chromium: str) -> Non
         await page.focus("nav a[href='/console/dead-letters']")
         await page.keyboard.press("Enter")
         await page.wait_for_selector(READY["dead-letters"])
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 NAMED = """(() => { const at = document.activeElement;
@@ -125,7 +125,7 @@ NAMELESS = """[...document.querySelectorAll("input, select, textarea, button, sv
   .map((node) => node.outerHTML.slice(0, 80))"""
 
 
-async def test_plots_move_with_the_numbers(file: Path, chromium: str) -> None:
+async def test_plots_follow_the_numbers(file: Path, chromium: str) -> None:
     async with console(file, interval_s=0.2) as shown, browsing(chromium) as seen:
         await seen.page.goto(f"{shown.base}/console/")
         await seen.page.wait_for_selector("#throughput path.area")
@@ -138,15 +138,15 @@ async def test_plots_move_with_the_numbers(file: Path, chromium: str) -> None:
         await seen.page.wait_for_function(
             "(first) => document.getElementById('since').textContent !== first", arg=first
         )
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
-async def test_old_addresses_of_the_dead_letters_lead_to_the_new_ones(file: Path, chromium: str) -> None:
+async def test_old_addresses_of_the_dead_letters_redirect_to_the_new_ones(file: Path, chromium: str) -> None:
     async with console(file) as shown, browsing(chromium) as seen:
         await seen.page.goto(f"{shown.base}/console/letters")
         await seen.page.wait_for_selector(READY["dead-letters"])
         assert seen.page.url == f"{shown.base}/console/dead-letters"
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 async def test_all_times_are_iso_8601_in_utc(file: Path, chromium: str) -> None:
@@ -168,7 +168,7 @@ async def test_all_times_are_iso_8601_in_utc(file: Path, chromium: str) -> None:
             assert await times.evaluate_all("(all) => all.every((one) => one.dateTime === one.textContent)")
             now = datetime.fromisoformat(max(valid))
             assert abs((datetime.now(UTC) - now).total_seconds()) < 600, "not shifted by the zone"
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 async def test_counts_of_one_are_singular(own: Path, chromium: str) -> None:

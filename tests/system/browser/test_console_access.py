@@ -31,7 +31,7 @@ SENT = """fetch("/console/api/replay", {method: "POST", body: JSON.stringify({re
 
 
 @pytest.mark.smoke
-async def test_with_a_token_one_logs_in_replays_a_dead_letter_and_logs_out(own: Path, chromium: str) -> None:
+async def test_a_user_with_a_token_logs_in_replays_a_dead_letter_and_logs_out(own: Path, chromium: str) -> None:
     async with console(own, AccessSettings(TOKEN, write=True)) as shown, browsing(chromium, width=360) as seen:
         page = seen.page
         await page.goto(f"{shown.base}/console/dead-letters")
@@ -78,7 +78,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [1200, 360])
-async def test_the_report_of_an_evaluation_works_alone_and_in_the_console(
+async def test_an_evaluation_report_works_alone_and_in_the_console(
     file: Path, report: Path, chromium: str, width: int
 ) -> None:
     async with world(file, report=report) as shown, browsing(chromium, width=width) as seen:
@@ -99,9 +99,7 @@ async def test_the_report_of_an_evaluation_works_alone_and_in_the_console(
         assert {url.partition("/console")[0] for url in seen.requested} == {shown.base, report.as_uri()}
 
 
-async def test_with_a_token_the_report_opens_from_its_page_and_from_no_address(
-    file: Path, report: Path, chromium: str
-) -> None:
+async def test_with_a_token_the_report_opens_only_from_its_page(file: Path, report: Path, chromium: str) -> None:
     async with world(file, AccessSettings(TOKEN), report=report) as shown, browsing(chromium) as seen:
         page = seen.page
         await entered(shown, page)
@@ -113,7 +111,7 @@ async def test_with_a_token_the_report_opens_from_its_page_and_from_no_address(
         tab = await opening.value
         await tab.wait_for_selector("form:visible")
         assert "DOCTOR: 1 missed, 1 alarm" in await tab.inner_text("main")
-        assert await tab.evaluate("origin") == "null", "it is no page of the console"
+        assert await tab.evaluate("origin") == "null", "it is not a page of the console"
         ground = "getComputedStyle(document.body).backgroundColor"
         assert await tab.evaluate(ground) == "rgb(245, 247, 249)"
         await tab.reload()
@@ -128,7 +126,7 @@ async def entered(shown: World, page: Page) -> None:
     await page.wait_for_selector(READY[""])
 
 
-async def test_another_port_of_this_machine_learns_and_does_nothing(file: Path, chromium: str) -> None:
+async def test_a_page_of_another_port_can_neither_read_nor_act(file: Path, chromium: str) -> None:
     """A page of another port is of the same site to a browser: its requests bring cookies along."""
     async with console(file) as shown, console(file) as other, browsing(chromium) as seen:
         await seen.page.goto(f"{other.base}/console/login")
@@ -138,7 +136,7 @@ async def test_another_port_of_this_machine_learns_and_does_nothing(file: Path, 
         assert await seen.page.evaluate(f"{form}.then((a) => a.type, () => 'shut')") == "shut"
 
 
-async def test_a_server_of_another_port_gets_the_cookie_and_nothing_for_it(file: Path, chromium: str) -> None:
+async def test_a_cookie_seen_by_another_port_grants_no_access(file: Path, chromium: str) -> None:
     """The browser requests an address below the cookie's path from it, and sends the cookie but not the page key."""
     met: list[web.BaseRequest] = []
 
@@ -157,8 +155,8 @@ async def test_a_server_of_another_port_gets_the_cookie_and_nothing_for_it(file:
             assert await seen.page.title() == "0"
             stolen = met[0].headers["Cookie"]
             assert stolen.startswith("deid-console-") and PAGE_HEADER not in met[0].headers
-            for place in ("dead-letters", "audit", "session"):
-                assert (await shown.get(f"api/{place}", Cookie=stolen))[0] == 401
+            for path in ("dead-letters", "audit", "session"):
+                assert (await shown.get(f"api/{path}", Cookie=stolen))[0] == 401
             body = {"records": ["files/0/2"]}
             assert (await shown.post("api/replay", body, {"Cookie": stolen} | ACT))[0] == 401
             await seen.page.goto(f"{shown.base}/console/dead-letters")
@@ -170,7 +168,7 @@ async def test_a_server_of_another_port_gets_the_cookie_and_nothing_for_it(file:
         await server.cleanup()
 
 
-async def test_a_key_pressed_on_the_login_page_lands_in_its_field(file: Path, chromium: str) -> None:
+async def test_a_key_pressed_on_the_login_page_goes_to_its_field(file: Path, chromium: str) -> None:
     async with console(file, AccessSettings(TOKEN)) as shown, browsing(chromium) as seen:
         page = seen.page
         await page.goto(f"{shown.base}/console/")
@@ -180,7 +178,7 @@ async def test_a_key_pressed_on_the_login_page_lands_in_its_field(file: Path, ch
         await page.click("footer")
         assert await page.evaluate("document.activeElement.tagName") == "BODY"
         await page.keyboard.type("de f")
-        assert await page.input_value("#token") == "abcde f", "and takes it again with the first key"
+        assert await page.input_value("#token") == "abcde f", "and gets it back with the first key"
         await page.focus("#login button")
         await page.keyboard.press("Space")
         await page.wait_for_selector("#problem:has-text('not the token')")

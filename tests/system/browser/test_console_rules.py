@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import Page, Route
 from support.browser import Watched, browsing
-from support.console_pages import READY, console, kept_to
+from support.console_pages import READY, assert_isolated, console
 from support.consoles import CANARY, World
 
 
@@ -34,14 +34,14 @@ async def rules_page(file: Path, chromium: str, count: int = 420) -> AsyncIterat
         await seen.page.goto(f"{shown.base}/console/rules")
         await seen.page.wait_for_selector(READY["rules"])
         yield shown, seen
-        kept_to(shown, seen)
+        assert_isolated(shown, seen)
 
 
 async def first_rule(page: Page) -> str:
     return await page.locator("#rules tbody tr").first.locator("td").first.inner_text()
 
 
-async def test_hundreds_of_rules_come_in_pages(file: Path, chromium: str) -> None:
+async def test_hundreds_of_rules_are_paginated(file: Path, chromium: str) -> None:
     async with rules_page(file, chromium) as (_, seen):
         page = seen.page
         assert await page.locator("#rules tbody tr").count() == 50

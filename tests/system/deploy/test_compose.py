@@ -33,7 +33,7 @@ def test_the_agent_has_time_to_stop(name: str) -> None:
     settings = AgentSettings()
     assert int(agent["stop_grace_period"].removesuffix("s")) >= settings.drain_s + 20
     assert agent["init"] is True
-    assert "DEID_USER:?" in agent["user"], "nobody forgets who owns the secrets"
+    assert "DEID_USER:?" in agent["user"], "the owner of the secrets must be set"
 
 
 def test_every_file_that_is_mounted_exists() -> None:

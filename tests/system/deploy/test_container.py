@@ -43,16 +43,16 @@ def test_one_folder_is_written_to() -> None:
     (volume,) = (step for step in STEPS if step.name == "VOLUME")
     assert volume.words == [only("WORKDIR")]
     names = [step.name for step in STEPS if step.stage == LAST]
-    assert names.index("RUN") < names.index("VOLUME"), "what is done to a volume later is lost"
+    assert names.index("RUN") < names.index("VOLUME"), "later changes to a volume are lost"
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_image_has_labels() -> None:
     (label,) = (labels_of(step) for step in STEPS if step.name == "LABEL")
-    told = {name.removeprefix("org.opencontainers.image."): value for name, value in label.items()}
-    assert told["version"] == __version__ and told["licenses"] == "Apache-2.0" and told["title"] == "deid-agent"
+    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in label.items()}
+    assert labels["version"] == __version__ and labels["licenses"] == "Apache-2.0" and labels["title"] == "deid-agent"
 
 
-def test_nothing_is_installed_that_the_lock_does_not_name() -> None:
+def test_only_packages_of_the_lock_are_installed() -> None:
     fetched = [step.value for step in STEPS if step.name == "RUN" and "pip" in step.value]
     assert fetched and all("--no-index" in line or "--require-hashes" in line for line in fetched)
     assert not [line for line in fetched if re.search(r"\b(curl|wget|apt-get|git)\b", line)]
@@ -65,7 +65,7 @@ def test_no_secret_is_built_in() -> None:
     assert not [step for step in STEPS if step.name == "ADD"]
 
 
-def test_only_what_is_copied_is_sent() -> None:
+def test_only_copied_files_are_in_the_build_context() -> None:
     """The list excludes everything first, and then includes the files that the build copies."""
     assert (ROOT / ".dockerignore").read_bytes() == (ROOT / ".containerignore").read_bytes()
     lines = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and line[0] != "#"]

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: hardened, at one with each other, and with settings that the agent takes."""
+"""The manifests for Kubernetes: hardened, consistent with each other, and with settings that the agent accepts."""
 
 import hashlib
 import os
@@ -63,7 +63,7 @@ def test_a_pod_has_no_right_that_it_does_not_need(path: Path, name: str, pod: Tr
 
 
 @pytest.mark.parametrize(("path", "pod", "agent"), OURS, ids=[path.stem for path, _, _ in OURS])
-def test_the_agent_is_asked_and_given_time(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
+def test_the_agent_has_probes_and_a_grace_period(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
     settings = settings_of(path, tmp_path)
     ports = {port["name"]: port["containerPort"] for port in agent["ports"]}
     asked = {probe: agent[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -82,13 +82,15 @@ def test_the_agent_is_asked_and_given_time(path: Path, pod: Tree, agent: Tree, t
     assert set(services) == set(ports)
     for name, service in services.items():
         if name == "mllp":
-            assert not service.get("publishNotReadyAddresses"), "who sends is not led to what takes nothing"
+            assert not service.get("publishNotReadyAddresses"), "senders must reach ready pods only"
         else:
-            assert service["publishNotReadyAddresses"] is True, "what is not ready has to be seen"
+            assert service["publishNotReadyAddresses"] is True, "pods that are not ready must be visible"
 
 
 @pytest.mark.parametrize(("path", "pod", "agent"), OURS, ids=[path.stem for path, _, _ in OURS])
-def test_what_it_writes_is_kept_and_what_it_reads_is_there(path: Path, pod: Tree, agent: Tree, tmp_path: Path) -> None:
+def test_written_paths_are_persistent_and_read_paths_are_mounted(
+    path: Path, pod: Tree, agent: Tree, tmp_path: Path
+) -> None:
     settings = settings_of(path, tmp_path)
     mounts = {mount["mountPath"]: mount for mount in agent["volumeMounts"]}
     (stateful,) = kinds(path, "StatefulSet")
@@ -97,13 +99,13 @@ def test_what_it_writes_is_kept_and_what_it_reads_is_there(path: Path, pod: Tree
     folder = settings.directory
     written = [settings.audit.path, *((folder.output, folder.dead_letters, folder.state) if folder else ())]
     written += [settings.mllp.dead_letters] if settings.mllp else []
-    for place in written:
-        (mount,) = (mounts[str(parent)] for parent in (place, *place.parents) if str(parent) in mounts)
-        assert mount["name"] in claims and not mount.get("readOnly"), place
+    for folder in written:
+        (mount,) = (mounts[str(parent)] for parent in (folder, *folder.parents) if str(parent) in mounts)
+        assert mount["name"] in claims and not mount.get("readOnly"), folder
     assert all(m["name"] in claims or m["readOnly"] for m in mounts.values())
     assert agent["args"] == ["run", "--config", "/etc/deid-agent/agent.toml"] and "command" not in agent
     (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "secrets")
-    assert secrets["defaultMode"] == 0o440, "root's, and its group is the agent's"
+    assert secrets["defaultMode"] == 0o440, "owned by root and the group of the agent"
     there = {f"/run/secrets/deid/{item['path']}" for source in secrets["sources"] for item in source["secret"]["items"]}
     assert {str(path) for path in secrets_of(settings)} == there
     assert "/run/secrets/deid" in mounts
@@ -123,23 +125,23 @@ def test_a_console_without_a_token_does_not_start_in_a_pod(tmp_path: Path) -> No
     kept = [line for line in configurations(path)["agent.toml"].splitlines() if "console_token_file" not in line]
     with pytest.raises(ConfigurationError) as refused:
         loaded("\n".join(kept), tmp_path)
-    told = str(refused.value).replace(str(tmp_path), "/etc/deid-agent")
-    assert f"deid-agent: {told}\n" in (DOCS / "containers.md").read_text("utf-8")
+    message = str(refused.value).replace(str(tmp_path), "/etc/deid-agent")
+    assert f"deid-agent: {message}\n" in (DOCS / "containers.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["agent.toml", "mllp.toml"])
-def test_the_sidecar_has_a_console_once_its_lines_are_taken_in(name: str, tmp_path: Path) -> None:
-    told = tmp_path / "sidecar.yaml"
-    told.write_text(SIDECAR.read_text("utf-8").replace("#console ", ""))
-    settings = loaded(configurations(told)[name], tmp_path)
+def test_the_sidecar_has_a_console_if_its_lines_are_uncommented(name: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "sidecar.yaml"
+    manifest.write_text(SIDECAR.read_text("utf-8").replace("#console ", ""))
+    settings = loaded(configurations(manifest)[name], tmp_path)
     assert settings.http.console and settings.http.has_token
-    ((_, pod),) = pods(documents(told))
+    ((_, pod),) = pods(documents(manifest))
     (secrets,) = (volume["projected"] for volume in pod["volumes"] if volume["name"] == "secrets")
     there = {f"/run/secrets/deid/{item['path']}" for source in secrets["sources"] for item in source["secret"]["items"]}
     assert {str(path) for path in secrets_of(settings)} == there
 
 
-def test_the_sidecar_speaks_mllp_within_the_pod_alone(tmp_path: Path) -> None:
+def test_the_sidecar_serves_mllp_only_within_the_pod(tmp_path: Path) -> None:
     folders = settings_of(SIDECAR, tmp_path)
     settings = loaded(configurations(SIDECAR)["mllp.toml"], tmp_path)
     assert settings.mllp is not None and settings.mllp_out is not None
@@ -154,7 +156,7 @@ def test_the_engine_sees_no_secret() -> None:
     ((_, _, pod),) = (found for found in PODS if found[0].stem == "sidecar")
     (agent,) = pod["initContainers"]
     (engine,) = pod["containers"]
-    assert agent["restartPolicy"] == "Always", "it begins before the engine and ends after it"
+    assert agent["restartPolicy"] == "Always", "it starts before the engine and stops after it"
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in engine["volumeMounts"]}
     assert mounts == {"/messages/inbox": False, "/messages/outbox": True}
     ours = {mount["mountPath"]: mount.get("readOnly", False) for mount in agent["volumeMounts"]}
@@ -162,7 +164,7 @@ def test_the_engine_sees_no_secret() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_who_may_reach_it_is_said(path: Path) -> None:
+def test_ingress_is_restricted(path: Path) -> None:
     (policy,) = kinds(path, "NetworkPolicy")
     (stateful,) = kinds(path, "StatefulSet")
     labels = stateful["spec"]["template"]["metadata"]["labels"].items()
@@ -175,7 +177,7 @@ def test_who_may_reach_it_is_said(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_who_sends_and_where_it_goes_is_all_that_passes(path: Path, tmp_path: Path) -> None:
+def test_only_the_sender_and_the_receiver_are_allowed(path: Path, tmp_path: Path) -> None:
     settings = settings_of(path, tmp_path)
     (policy,) = kinds(path, "NetworkPolicy")
     let_in = {port["port"]: rule["from"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
@@ -194,8 +196,8 @@ def test_who_sends_and_where_it_goes_is_all_that_passes(path: Path, tmp_path: Pa
     [(path, name) for path in FILES for name in configurations(path)],
     ids=lambda part: Path(part).stem,
 )
-def test_check_takes_its_settings(path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``check`` would name a rule, policy or setting that there is not; the pod's folders are made here."""
+def test_check_accepts_its_settings(path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``check`` would report a missing rule, policy or setting; the pod's folders are created here."""
     from click.testing import CliRunner  # noqa: PLC0415
 
     from deid_agent.cli import main  # noqa: PLC0415

@@ -53,7 +53,7 @@ def test_senders_cannot_reach_the_limit(name: str, tmp_path: Path) -> None:
     assert most(settings) < 0.9 * limit(ends)
 
 
-def test_the_defaults_make_what_the_page_says() -> None:
+def test_the_defaults_give_the_documented_limit() -> None:
     fields = MllpSettings.model_fields
     held = fields["max_connections"].default * 2.5 * fields["max_message_bytes"].default
     assert f"{held / 1e9:.1f} GB by default, for any sender" in (DOCS / "sizing.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Every query of the dashboard and of the alerts asks for metrics and labels that there are."""
+"""Every query of the dashboard and of the alerts names existing metrics and labels."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 def faults(query: str) -> list[str]:
     """Names, matchers, groupings and ranges that do not fit the list of metrics. promtool checks the grammar."""
-    told: list[str] = []
+    found: list[str] = []
     plain = re.sub(r'"[^"]*"', '""', query)
     names = set(
         re.findall(
@@ -60,30 +60,30 @@ def faults(query: str) -> list[str]:
     )
     used = {name for name in names - WORDS if not re.fullmatch(r"\d*[smhd]", name)}
     used -= {"job"} if plain.startswith("label_values(") else set()
-    told += [f"no metric {name}" for name in used - set(KNOWN)]
+    found += [f"no metric {name}" for name in used - set(KNOWN)]
     there: frozenset[str] = frozenset().union(*(KNOWN[name] for name in used & set(KNOWN)))
     for grouping in re.findall(r"\b(?:by|ignoring|on|without) \(([^)]*)\)", plain):
-        told += [f"no label {label}" for label in map(str.strip, grouping.split(",")) if label not in there]
+        found += [f"no label {label}" for label in map(str.strip, grouping.split(",")) if label not in there]
     for name, matchers in re.findall(r"\b(\w+)\{([^}]*)\}", query):
         for label, _, value in re.findall(r'(\w+)\s*(=~|!=|!~|=)\s*"([^"]*)"', matchers):
             if label not in KNOWN.get(name, frozenset()):
-                told.append(f"no label {label} of {name}")
+                found.append(f"no label {label} of {name}")
             elif label in LABELS:
-                told += [f"no {label} {each}" for each in value.split("|") if each not in LABELS[label]]
-    told += [
+                found += [f"no {label} {each}" for each in value.split("|") if each not in LABELS[label]]
+    found += [
         f"{n} without a rate"
         for n in used & COUNTED
         if not re.search(rf"(?:rate|increase)\({n}(?:\{{[^}}]*\}})?\[", query)
     ]
     if "histogram_quantile" in plain and not re.search(r"by \([^)]*\ble\b[^)]*\)", plain):
-        told.append("a quantile that lost le")
+        found.append("a quantile that lost le")
     if plain.count("(") != plain.count(")"):
-        told.append("parentheses")
-    return told
+        found.append("parentheses")
+    return found
 
 
 @pytest.mark.parametrize(("where", "query"), list(queries()), ids=lambda value: value if "(" not in value else "")
-def test_a_query_asks_for_what_there_is(where: str, query: str) -> None:
+def test_every_query_names_existing_metrics(where: str, query: str) -> None:
     assert faults(query) == []
 
 
@@ -100,7 +100,7 @@ def test_a_query_asks_for_what_there_is(where: str, query: str) -> None:
         "sum(deid_ready",
     ],
 )
-def test_a_query_that_is_wrong_is_found(query: str) -> None:
+def test_a_wrong_query_is_detected(query: str) -> None:
     assert faults(query) != []
 
 
@@ -124,9 +124,9 @@ def test_the_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
-        places = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not places & taken and max(x for x, _ in places) < 24, panel["title"]
-        taken |= places
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+        taken |= cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 

@@ -1,4 +1,4 @@
-"""deploy/systemd/deid-agent.service: hardened, and at one with what the agent needs."""
+"""deploy/systemd/deid-agent.service: hardened, and consistent with the needs of the agent."""
 
 import re
 import shutil
@@ -18,13 +18,13 @@ for _name, _value in re.findall(r"^(\w+)=(.*)$", TEXT, re.MULTILINE):
     SERVICE.setdefault(_name, []).append(_value)
 
 
-def test_a_stop_is_the_agents_own() -> None:
-    assert SERVICE["KillMode"] == ["mixed"], "its workers are its own to end"
+def test_a_stop_is_left_to_the_agent() -> None:
+    assert SERVICE["KillMode"] == ["mixed"], "the agent ends its workers itself"
     assert int(SERVICE["TimeoutStopSec"][0]) >= AgentSettings().drain_s + 20
     assert SERVICE["RestartPreventExitStatus"] == [str(int(Exit.CONFIGURATION))]
 
 
-def test_it_writes_below_its_state_alone() -> None:
+def test_it_writes_only_below_its_state_folder() -> None:
     assert SERVICE["ProtectSystem"] == ["strict"] and SERVICE["DynamicUser"] == ["yes"]
     assert SERVICE["StateDirectory"] == ["deid-agent"] and SERVICE["StateDirectoryMode"] == ["0700"]
     environment = dict(value.split("=", 1) for value in SERVICE["Environment"])
@@ -33,13 +33,13 @@ def test_it_writes_below_its_state_alone() -> None:
     assert {Path(v).name for v in environment.values() if v.startswith("%d/")} == credentials
 
 
-def test_what_may_be_added_names_settings_and_credentials() -> None:
+def test_optional_lines_name_settings_and_credentials() -> None:
     """The drop-in of the page."""
     (added,) = re.findall(r"^```ini\n(.*?)^```$", (DOCS / "containers.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     named = dict(
         pair.split("=", 1) for line in re.findall(r"^Environment=(.*)$", added, re.MULTILINE) for pair in line.split()
     )
-    settings = {told.name for told in shown_settings(HttpSettings(), "http.")}
+    settings = {shown.name for shown in shown_settings(HttpSettings(), "http.")}
     settings |= {f"mllp.{name}" for name in MllpSettings.model_fields}
     assert {name.removeprefix("DEID_").replace("__", ".").lower() for name in named} <= settings and len(named) > 3
     credentials = set(re.findall(r"^LoadCredential=([^:]+):", added, re.MULTILINE))

@@ -71,7 +71,7 @@ def test_outputs_are_well_formed_with_the_same_elements(outputs: dict[Path, byte
     assert changed > 0.7 * len(outputs)
 
 
-def test_no_person_of_the_structure_remains(outputs: dict[Path, bytes]) -> None:
+def test_no_person_of_a_structured_field_remains(outputs: dict[Path, bytes]) -> None:
     searched = 0
     stayed: dict[str, str] = {}
     for path, out in outputs.items():

@@ -108,7 +108,7 @@ DEFINED = ("Measure", "Questionnaire", "PlanDefinition", "Library", "CodeSystem"
 
 
 @pytest.mark.parametrize("kind", [*DEFINED, "StructureDefinition"])
-def test_references_to_definitions_stay(kind: str) -> None:
+def test_references_to_definitions_are_kept(kind: str) -> None:
     raw = {
         "resourceType": "Bundle",
         "entry": [

@@ -1,8 +1,8 @@
-"""No identifier of a named segment or resource survives: proved by a search that knows nothing of our own.
+"""No identifier of a named segment or resource survives: proved by a search that is independent of the product.
 
-Plain splitting, ``json`` and ``expat`` only. A value survives if a leaf of the output still holds it as a whole
-word and the same leaf of the original held it; elsewhere a surrogate wrote it. What may survive is counted by rule in
-``tests/cases/leak-baseline.toml``, without a value; a larger count fails.
+Plain splitting, ``json`` and ``expat`` only. A value survives if a leaf of the output still contains it as a whole
+word and the same leaf of the original contained it; otherwise a surrogate wrote it. Permitted survivors are counted by
+rule in ``tests/cases/leak-baseline.toml``, without a value; a larger count fails.
 """
 
 import base64
@@ -153,11 +153,11 @@ def ccda(raw: bytes) -> tuple[Leaves, list[str]]:
                 data = base64.b64decode("".join(element.texts))
                 found[f"{element.path}/decoded"] = (data.decode("latin-1"), "text")
         if _BODY.isdisjoint(element.above):
-            values += _said(element)
+            values += _texts(element)
     return found, values
 
 
-def _said(element: Element) -> Iterator[str]:
+def _texts(element: Element) -> Iterator[str]:
     """The facts about a person in one element."""
     person = element.name == "name" and element.above[-1].lower().endswith(("person", "patient"))
     if element.name in _PARTS or person:
@@ -205,7 +205,7 @@ def rule(value: str, where: str) -> str:
 
 
 @pytest.mark.parametrize("folder", ["hl7", "hl7-odd", "hl7-batch", "fhir", "ccda"])
-def test_no_identifier_of_a_named_place_survives(folder: str) -> None:
+def test_no_identifier_of_a_structured_field_survives(folder: str) -> None:
     source = shared("messages", folder)
     counts: Counter[str] = Counter()
     leaked: list[str] = []

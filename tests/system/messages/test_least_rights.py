@@ -57,7 +57,7 @@ sys.addaudithook(_note)
 
 @pytest.fixture
 def world() -> Iterator[Path]:
-    """Folders that anybody may reach; those of the agent belong to the user that it runs as."""
+    """Folders readable by everyone; those of the agent belong to its user."""
     root = Path(tempfile.mkdtemp(prefix="deid-least-", dir="/tmp"))
     root.chmod(0o755)
     for name in (*OURS, "in", "noted", "hook"):
@@ -87,7 +87,7 @@ def command(root: Path, *, root_is_read_only: bool) -> list[str]:
     "root_is_read_only",
     [False, pytest.param(True, marks=pytest.mark.skipif(not can_unshare(), reason="only root can mount"))],
 )
-def test_it_needs_its_own_folders_and_nothing_else(world: Path, root_is_read_only: bool) -> None:
+def test_the_agent_needs_only_its_own_folders(world: Path, root_is_read_only: bool) -> None:
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         pytest.skip("only setpriv can make root nobody")
     environ = {
@@ -132,13 +132,13 @@ def test_it_needs_its_own_folders_and_nothing_else(world: Path, root_is_read_onl
     assert not any(canary in metrics + json.dumps(lines) for canary in CANARIES)
     noted = set((world / "noted" / "paths").read_text().splitlines())
     allowed = tuple(f"{world}/{name}" for name in OURS)
-    # Byte code is written where that can be, and not missed where it can't.
+    # Byte code is written if the folder permits it, and is not required otherwise.
     assert [p for p in noted if not p.startswith(allowed) and p != os.devnull and "__pycache__" not in p] == []
-    assert any(path.startswith(f"{world}/out") for path in noted), "the hook sees what is written"
+    assert any(path.startswith(f"{world}/out") for path in noted), "the hook sees written files"
 
 
 def look(pid: int) -> None:
-    """Nobody's process, without a right to write, and without a core file."""
+    """The process of an unprivileged user, without write access and without a core file."""
     status = Path(f"/proc/{pid}/status").read_text()
     assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in status
     assert "CapEff:\t0000000000000004" in status  # CAP_DAC_READ_SEARCH, and no other

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.audits import verify
 from support.mllp_process import MllpProcess
-from support.mllp_world import PATIENCE_S, Peer, Receiver, block, control_id, told
+from support.mllp_world import PATIENCE_S, Peer, Receiver, block, control_id, read_answer
 
 from deid_agent.audit.reading import read_entries as read_audit
 
@@ -38,7 +38,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def names(got: list[bytes]) -> list[str]:
-    """Which messages those were, in a field that no policy touches."""
+    """The numbers of these messages, from a field that no policy changes."""
     return [data.split(b"|")[2].decode() for data in got]
 
 
@@ -60,7 +60,7 @@ class Sent:
                 self.accepted.append(known)
 
 
-async def test_an_agent_that_is_killed_claims_nothing_it_did_not_do(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_killed_agent_acknowledges_no_unfinished_message(tmp_path: Path, receiver: Receiver) -> None:
     """At least once: each message reaches the receiver once or twice, and is acknowledged only afterwards."""
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     sent = Sent(60)
@@ -84,7 +84,7 @@ async def test_an_agent_that_is_killed_claims_nothing_it_did_not_do(tmp_path: Pa
     verify(tmp_path / "audit")
 
 
-async def test_a_kill_between_taking_and_settling_shows_no_acceptance(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_kill_before_the_commit_acknowledges_nothing(tmp_path: Path, receiver: Receiver) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     receiver.verdicts.append("")  # the receiver has it and does not answer; the agent is killed at this moment
     try:
@@ -105,7 +105,7 @@ async def test_a_kill_between_taking_and_settling_shows_no_acceptance(tmp_path: 
 
 
 async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path, receiver: Receiver) -> None:
-    """One message at a time: each is a batch of its own."""
+    """One message at a time: each is a separate batch."""
     dead_letters = {"public_key": str(tmp_path / "dead-letters.key.pub"), "run": 3}
     receiver.verdicts.extend(["AR"] * 9)
     agent = MllpProcess(
@@ -116,7 +116,7 @@ async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path
         peer = await agent.start().peer()
         for number in range(3):
             peer.send(note(number))
-            assert await peer.answer() == ("AA", f"N{number}", ""), "it lies among the dead letters"
+            assert await peer.answer() == ("AA", f"N{number}", ""), "it is a dead letter"
         peer.send(note(3))
         assert await peer.answer() == ("AE", "N3", "STOPPING")
         assert await asyncio.to_thread(agent.process.wait, 60) == 3
@@ -127,7 +127,9 @@ async def test_a_receiver_that_rejects_everything_stops_the_agent(tmp_path: Path
     assert len(list((tmp_path / "dead").glob("*.sealed"))) == 3
 
 
-async def test_nothing_of_a_message_stands_in_answers_logs_audit_or_letters(tmp_path: Path, receiver: Receiver) -> None:
+async def test_no_value_of_a_message_is_in_answers_logs_audit_or_dead_letters(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     agent = MllpProcess(
         tmp_path,
         top={"log_level": "debug"},
@@ -152,7 +154,7 @@ async def test_nothing_of_a_message_stands_in_answers_logs_audit_or_letters(tmp_
     finally:
         agent.end()
     assert b"deid_mllp_answers_total" in page
-    answers = [told(b"\r" + item) for item in raw.split(b"\x1c\r")[:-1]]
+    answers = [read_answer(b"\r" + item) for item in raw.split(b"\x1c\r")[:-1]]
     assert answers[:4] == [("AA", "N1", ""), ("AA", "N2", ""), ("AA", "N3", ""), ("AR", "", "NOT_HL7")]
     assert answers[-1] == ("AR", "N10", "TOO_LARGE")
     found = [
@@ -167,11 +169,13 @@ async def test_nothing_of_a_message_stands_in_answers_logs_audit_or_letters(tmp_
 
 
 def written(folder: Path) -> list[tuple[str, bytes]]:
-    """Every file that there is."""
+    """Every file."""
     return [(str(path), path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_letters_are_listed_opened_and_put_back_to_the_running_agent(tmp_path: Path, receiver: Receiver) -> None:
+async def test_dead_letters_are_listed_opened_and_replayed_to_the_running_agent(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     receiver.verdicts.append("AR")
     key = ("--private-key", str(tmp_path / "dead-letters.key"))
@@ -185,7 +189,7 @@ async def test_letters_are_listed_opened_and_put_back_to_the_running_agent(tmp_p
         done = agent.command("dead-letters", "open", *key, found[1], "--out", str(tmp_path / "opened"))
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "opened").read_bytes() == note(1)
-        # Port 0 is found by the agent alone; a replay needs to know it.
+        # Only the agent knows the port that 0 selects; a replay needs it.
         agent.config.write_text(agent.config.read_text().replace('"port" = 0\n"dead', f'"port" = {agent.port}\n"dead'))
         replayed = await asyncio.to_thread(agent.command, "replay", *key, "--all")
         assert replayed.returncode == 0, replayed.stderr
@@ -217,7 +221,7 @@ async def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     assert not [data for data in outputs if b"Okafor" in data]
 
 
-async def test_check_says_whether_it_would_run(tmp_path: Path, receiver: Receiver) -> None:
+async def test_check_reports_whether_run_would_start(tmp_path: Path, receiver: Receiver) -> None:
     agent = MllpProcess(tmp_path, sections={"mllp_out": {"host": "127.0.0.1", "port": receiver.port}})
     done = await asyncio.to_thread(agent.command, "check")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -251,5 +255,5 @@ def test_the_demonstration_key_is_refused(tmp_path: Path) -> None:
     assert "demonstration key" in done.stderr
 
 
-def test_a_block_is_what_the_standard_says() -> None:
+def test_a_block_follows_the_standard() -> None:
     assert block(b"MSH") == bytes([0x0B]) + b"MSH" + bytes([0x1C, 0x0D])

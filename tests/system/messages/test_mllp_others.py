@@ -1,4 +1,4 @@
-"""Programs that this project did not write, at both ends: python-hl7 and hl7apy; and TLS."""
+"""Third-party programs at both ends: python-hl7 and hl7apy; and TLS."""
 
 import asyncio
 import ssl
@@ -83,7 +83,7 @@ async def test_the_asynchronous_client_of_python_hl7_sends_many(tmp_path: Path) 
 
 
 class Taking(AbstractHandler):  # type: ignore[misc]  # untyped
-    """hl7apy's way: one message on each connection, which its server closes then."""
+    """The behaviour of hl7apy: one message per connection, which its server then closes."""
 
     got: list[str]
 
@@ -117,7 +117,7 @@ async def test_a_server_of_hl7apy_receives(taking: tuple[int, list[str]]) -> Non
         await sender.send(message(b"m%d" % number, b"PID|1\r"))
         await until(
             lambda: sender._connection is not None and not sender._connection.usable
-        )  # it hangs up after each answer
+        )  # it closes the connection after each answer
     await sender.close()
     assert [item.split("|")[9] for item in got] == ["m0", "m1", "m2"]
 
@@ -194,7 +194,7 @@ async def test_our_sender_and_our_listener_speak_tls_with_certificates_on_both_s
     await agent.end()
 
 
-async def test_a_client_without_tls_gets_nothing_from_a_listener_with(authority: Authority, tmp_path: Path) -> None:
+async def test_a_tls_listener_refuses_a_client_without_tls(authority: Authority, tmp_path: Path) -> None:
     sink = FolderSink(tmp_path / "out")
     agent = await Agent(sink, tmp_path / "letters", listening(authority, ask=False)).start()
     peer = await agent.peer()
@@ -215,7 +215,7 @@ async def test_the_asynchronous_client_of_python_hl7_speaks_tls(authority: Autho
     await agent.end()
 
 
-async def test_a_letter_is_put_back_over_tls(authority: Authority, tmp_path: Path) -> None:
+async def test_a_dead_letter_is_replayed_over_tls(authority: Authority, tmp_path: Path) -> None:
     settings = listening(authority, ask=False)
     agent = await Agent(FolderSink(tmp_path / "out"), tmp_path / "letters", settings).start()
     peer = await agent.peer(ssl=ssl.create_default_context(cafile=str(authority.file)))
@@ -234,7 +234,7 @@ async def test_a_letter_is_put_back_over_tls(authority: Authority, tmp_path: Pat
     await agent.end()
 
 
-async def test_mistakes_of_certificates_are_told_with_what_to_mend(authority: Authority) -> None:
+async def test_certificate_errors_are_reported_with_the_remedy(authority: Authority) -> None:
     receiver = await Receiver().start(ssl=listener_context(listening(authority, ask=False)))
     wrong = sending(receiver.port, authority.other)
     with pytest.raises(TransientError, match=r"set mllp_out\.tls_cafile, correct mllp_out\.host"):
@@ -254,7 +254,7 @@ def test_a_key_that_others_may_read_is_refused(authority: Authority) -> None:
         listener_context(make_settings(tls_certfile=certificate, tls_keyfile=key))
 
 
-def test_a_file_that_is_no_certificate_is_told_with_its_setting(authority: Authority, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_certificate_is_named_with_its_setting(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"mllp_out\.tls_\*: a file cannot be loaded \(SSLError\)"):
         sender_context(sending(1, tmp_path / "no.pem"))

@@ -1,4 +1,4 @@
-"""``message`` over messages nobody here wrote: each is published or refused with a reason."""
+"""``message`` over third-party messages: each is published or refused with a reason."""
 
 import json
 from collections import Counter
@@ -44,7 +44,7 @@ def test_every_file_is_published_or_refused_with_a_reason(parts: tuple[str, ...]
 
 
 @pytest.mark.parametrize("parts", FOLDERS, ids="/".join)
-def test_keep_gives_every_file_back(parts: tuple[str, ...], tmp_path: Path) -> None:
+def test_keep_returns_every_file_unchanged(parts: tuple[str, ...], tmp_path: Path) -> None:
     source = shared(*parts)
     for line in run(source, tmp_path / "out", "keep"):
         if line["outcome"] == "published":

@@ -31,7 +31,7 @@ def deidentifier(offset: int = 3) -> Deidentifier:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One patient as the structure of a message and as a hurried hand write it."""
+    """One patient in the structure of a message and in a hastily typed note."""
 
     given: str = field(repr=False)
     family: str = field(repr=False)
@@ -113,7 +113,7 @@ INITIALS = 0.80
 """Share of patients whose initials with full stops follow their name: 0.84. O.R. and P.R. are also no names."""
 UNSEEN, APART = 0.02, 0.005
 """Shares of other lines that stay as they are (0.0137: BROWN, YOUNG in capitals are words to the recognizers), and of
-those that name the patient otherwise than the fields do (0.003: a given name Girl or Pa; de la O)."""
+lines that name the patient differently from the fields (0.003: a given name Girl or Pa; de la O)."""
 
 
 def test_a_patient_is_one_patient_in_fields_texts_fhir_and_key() -> None:
@@ -208,7 +208,7 @@ FOUND = re.compile(
 
 
 def days_in(payload: bytes) -> list[date]:
-    """Every day that a message writes in full, its embedded document's after its own; weekdays must be right."""
+    """Every complete date of a message, then those of its embedded document; weekdays must be right."""
     text = payload.decode()
     for encoded in re.findall(r"\^Base64\^([A-Za-z0-9+/=]+)", text):
         text = text.replace(encoded, "") + base64.b64decode(encoded).decode()
@@ -241,7 +241,7 @@ def test_intervals_are_exact_in_text_hl7_and_fhir_at_once(offset: int) -> None:
     assert births != {DAYS[0]}
 
 
-def test_time_zone_and_precision_stay() -> None:
+def test_time_zone_and_precision_are_kept() -> None:
     fhir = fhir_with_all_forms()
     out = deidentifier().message(hl7_with_all_forms("M1", fhir)).payload.decode()
     assert re.search(r"\|\d{8}134009\.1234\+0100\|", out)

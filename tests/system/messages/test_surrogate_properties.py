@@ -1,4 +1,4 @@
-"""Properties of the surrogates of a whole corpus: every gold span of every note, replaced by the product's own path.
+"""Properties of the surrogates of a whole corpus: every gold span of every note, replaced by the product.
 
 A property that is counted and not forbidden has a bound above the measured figure, which the comment gives.
 """
@@ -54,7 +54,8 @@ AGAIN: dict[str, tuple[float, float]] = {
 """Least share of spans that are found again, by type, and the share that was measured.
 
 Misses are not faults of the surrogates: weekdays become Sat and Sun, months May and March, which are words too; a
-BIOID is known by its letters, which change; a login by the name beside it, from which its surrogate is not made.
+BIOID is known by its letters, which change; a login is found by the name next to it, from which its surrogate is not
+derived.
 """
 
 
@@ -71,13 +72,13 @@ class Gold:
 
 
 class AsFound(Resolver):
-    """Leaves the findings as they are: annotations are disjoint, and neighbours stay two."""
+    """Returns the findings unchanged: annotations are disjoint, and neighbours remain separate."""
 
     def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
         return sorted(spans, key=lambda span: span.start)
 
 
-def test_what_is_measured_here_is_what_the_deidentifier_writes() -> None:
+def test_the_measured_surrogates_are_those_of_the_deidentifier() -> None:
     whole = Deidentifier(
         codecs=(),
         tagger=Tagger(
@@ -91,7 +92,7 @@ def test_what_is_measured_here_is_what_the_deidentifier_writes() -> None:
     for item in replaced():
         text, patient = item.note.annotated.text, patient_of(item.note)
         assert whole.text(text, facts=item.facts, document=item.note.id, patient=patient).text == item.output
-        cut = tuple(item.output[place.start : place.end] for place in item.places)
+        cut = tuple(item.output[new_span.start : new_span.end] for new_span in item.new_spans)
         assert cut == item.values
 
 
@@ -99,7 +100,7 @@ SAMPLED = 2
 """The tagger reads every second note, and its output: 24 s. All of them would take twice as long."""
 
 
-def said(type_: PhiType, text: str) -> str:
+def normalized(type_: PhiType, text: str) -> str:
     """Letters and digits without case and accents; numbers of a date stay apart: 12/1/47 is not 1/21/47."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     between = "/" if type_ is PhiType.DATE else ""
@@ -139,8 +140,8 @@ def test_no_surrogate_is_its_own_original() -> None:
     for item in replaced():
         for type_, old, new in item:
             total += 1
-            if said(type_, old) == said(type_, new):
-                why = exception(type_, old, said(type_, old))
+            if normalized(type_, old) == normalized(type_, new):
+                why = exception(type_, old, normalized(type_, old))
                 assert why is not None, (item.note.id, type_, old)
                 kept[why] += 1
     assert total > 23_000
@@ -161,10 +162,12 @@ def test_no_surrogate_is_another_original_of_its_document() -> None:
     for item in replaced():
         originals: dict[PhiCategory, set[str]] = defaultdict(set)
         for type_, old, _ in item:
-            originals[CATEGORY[type_]].add(said(type_, old))
+            originals[CATEGORY[type_]].add(normalized(type_, old))
         for type_, old, new in item:
             seen[type_] += 1
-            met[type_] += said(type_, new) in originals[CATEGORY[type_]] and said(type_, new) != said(type_, old)
+            met[type_] += normalized(type_, new) in originals[CATEGORY[type_]] and normalized(type_, new) != normalized(
+                type_, old
+            )
     assert met[PhiType.DATE] <= MET * seen[PhiType.DATE]
     del met[PhiType.DATE], met[PhiType.AGE]  # 93 and 96 both become 90
     assert met.total() <= NAMESAKES * sum(seen[type_] for type_ in seen if type_ not in {PhiType.DATE, PhiType.AGE}), (
@@ -178,20 +181,25 @@ def test_no_two_identifiers_of_the_corpus_become_one() -> None:
     first: dict[str, str] = {}
     for item in replaced():
         for type_, old, new in item:
-            if CATEGORY[type_] is PhiCategory.ID and len(said(type_, old)) > 4:  # the last four of an SSN are a part
-                assert first.setdefault(said(type_, new), said(type_, old)) == said(type_, old), (item.note.id, type_)
+            if (
+                CATEGORY[type_] is PhiCategory.ID and len(normalized(type_, old)) > 4
+            ):  # the last four of an SSN are a part
+                assert first.setdefault(normalized(type_, new), normalized(type_, old)) == normalized(type_, old), (
+                    item.note.id,
+                    type_,
+                )
     assert len(first) > 1_500
 
 
-def test_few_values_are_masked_and_those_are_dates() -> None:
-    """Days that no list knows (Year of the Dog, Déardaoin), and days that are none (30th of February)."""
+def test_only_a_few_dates_are_masked() -> None:
+    """Days that are in no list (Year of the Dog, Déardaoin), and invalid days (30th of February)."""
     masked = [(type_, old) for item in replaced() for type_, old, new in item if "[**" in new]
     dates = sum(type_ is PhiType.DATE for item in replaced() for type_, _, _ in item)
     assert {type_ for type_, _ in masked} <= {PhiType.DATE}
     assert len(masked) <= 0.01 * dates, masked  # 0.0045 measured
 
 
-def test_what_the_tagger_found_it_finds_again() -> None:
+def test_the_tagger_finds_surrogates_like_originals() -> None:
     """The facts of the output are the surrogates of the facts, as in a message whose fields are replaced as well."""
     rules = load_rules(RULES)
     recognizers, resolver = assemble_recognizers(rules, "default"), Resolver(Profile.RECALL, rules)
@@ -204,10 +212,10 @@ def test_what_the_tagger_found_it_finds_again() -> None:
     before, after = Counter[PhiType](), Counter[PhiType]()
     for item in replaced()[::SAMPLED]:
         once, again = found(item.note.annotated.text, item.facts), found(item.output, new_facts(item))
-        for span, place in zip(item.note.annotated.spans, item.places, strict=True):
+        for span, new_span in zip(item.note.annotated.spans, item.new_spans, strict=True):
             if (span.start, span.end, span.type) in once:
                 before[span.type] += 1
-                after[span.type] += (place.start, place.end, place.type) in again
+                after[span.type] += (new_span.start, new_span.end, new_span.type) in again
     rates = {str(type_): (count, round(after[type_] / count, 4)) for type_, count in sorted(before.items())}
     assert {type_ for type_, (count, _) in rates.items() if count >= 15} <= set(AGAIN) <= set(rates), rates
     assert not {t: rates[t] for t, (least, _) in AGAIN.items() if rates[t][1] < least}, rates
@@ -225,7 +233,7 @@ def new_facts(item: Replaced) -> tuple[Fact, ...]:
 def test_intervals_and_weekdays_are_exact() -> None:
     """Between any two dates of a note that name day, month and year, in every form; read by a parser of the tests.
 
-    Births have a shift of their own: one for the patient, and one for each relative.
+    Births have separate shifts: one for the patient, and one for each relative.
     """
     intervals = weekdays = births = relatives = 0
     for item in replaced():

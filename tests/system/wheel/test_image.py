@@ -1,6 +1,6 @@
 """The Containerfile's own steps, entry point and health check as plain processes: no engine builds images here.
 
-What an engine would add is not tested: the base image, layers, users and mounts of a real container.
+The work of a container engine is not tested: the base image, layers, users and mounts of a real container.
 """
 
 import json
@@ -50,14 +50,14 @@ pytestmark = pytest.mark.wheel
 
 @dataclass(frozen=True)
 class Image:
-    """What the build stage made, below a folder in place of the root."""
+    """The files of the build stage, below a folder instead of the root."""
 
     root: Path
 
     def moved(self, text: str) -> str:
-        """A command with the absolute places of the Containerfile below ``root``."""
-        for place in ("/wheels", "/opt/deid-agent", "/build"):
-            text = text.replace(place, f"{self.root}{place}")
+        """A command with the absolute paths of the Containerfile below ``root``."""
+        for path in ("/wheels", "/opt/deid-agent", "/build"):
+            text = text.replace(path, f"{self.root}{path}")
         return text
 
     def words(self, step: Instruction) -> list[str]:
@@ -66,7 +66,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    """Every RUN of the build stage, run in the order of the file, over what COPY sends and nothing else."""
+    """Every RUN of the build stage, run in the order of the file, over only the files that COPY sends."""
     root = Path(tempfile.mkdtemp(prefix="deid-image-", dir="/tmp"))
     root.chmod(0o755)
     built = Image(root)
@@ -90,7 +90,7 @@ def image() -> Iterator[Image]:
     shutil.rmtree(root)
 
 
-def test_only_what_serving_needs_is_inside(image: Image) -> None:
+def test_the_image_contains_only_files_that_serving_needs(image: Image) -> None:
     (packages,) = (image.root / "opt/deid-agent/lib").glob("python3*/site-packages")
     inside = {path.name for path in packages.iterdir()}
     assert "deid_agent" in inside and "aiokafka" in inside
@@ -100,7 +100,7 @@ def test_only_what_serving_needs_is_inside(image: Image) -> None:
 
 @pytest.fixture
 def world(image: Image) -> Path:
-    """What is mounted: messages and secrets to read, one folder to write, the user's own."""
+    """The mounts: messages and secrets to read, and the user's folder to write."""
     root = image.root / "mounted"
     shutil.rmtree(root, ignore_errors=True)
     (root / "in").mkdir(parents=True)
@@ -118,7 +118,7 @@ def world(image: Image) -> Path:
 
 
 @pytest.mark.skipif(not can_unshare(), reason="only root can mount")
-def test_it_serves_says_that_it_is_alive_and_stops(image: Image, world: Path) -> None:
+def test_it_starts_reports_health_and_stops(image: Image, world: Path) -> None:
     steps = {step.name: step for step in STEPS if step.stage == 1}
     (entry,) = image.words(steps["ENTRYPOINT"])
     shown = [word.replace("/etc/deid-agent", str(world)) for word in steps["CMD"].words]
@@ -142,7 +142,7 @@ def test_it_serves_says_that_it_is_alive_and_stops(image: Image, world: Path) ->
                     break
             else:
                 pytest.fail("it ended early")
-            until_settled(port, 2)
+            until_committed(port, 2)
             healthy = subprocess.run(check, env=environ, capture_output=True, text=True, check=False, timeout=10)
             assert (healthy.returncode, healthy.stdout[:3]) == (0, "200"), healthy.stderr
         finally:
@@ -162,12 +162,12 @@ def test_it_serves_says_that_it_is_alive_and_stops(image: Image, world: Path) ->
     assert "sound: 1 segment" in verified.stdout, verified.stdout + verified.stderr
 
 
-def until_settled(port: int, count: int) -> None:
-    """Until the agent counts that many records as settled."""
+def until_committed(port: int, count: int) -> None:
+    """Wait until the agent counts that many committed records."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         if sum(float(line.split()[-1]) for line in lines if line.startswith("deid_messages_total{")) == count:
             return
-    pytest.fail("the records did not settle")
+    pytest.fail("the records were not committed")

@@ -1,4 +1,4 @@
-"""The wheel is what people install: rules and models must be inside, and it must work alone."""
+"""The wheel must contain rules and models, and must work without a checkout."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of the pinned dependencies and the wheel: no checkout, nothing that training alone needs."""
+    """An environment of the pinned dependencies and the wheel: no checkout, and no library that only training needs."""
     root = tmp_path_factory.mktemp("env")
     venv.create(root, with_pip=True)
     python = root / "bin" / "python"
@@ -56,7 +56,7 @@ def test_every_rule_and_model_file_is_inside(wheel: Path) -> None:
     assert not any(path.name in name for name in inside for path in (ROOT / "corpus").glob("*-*.txt"))
 
 
-def test_whose_data_is_inside_is_told(wheel: Path, tmp_path: Path) -> None:
+def test_the_sources_of_the_data_are_named(wheel: Path, tmp_path: Path) -> None:
     notice = (ROOT / "NOTICE").read_bytes()
     packed = zipfile.ZipFile(wheel)
     assert [packed.read(name) for name in packed.namelist() if name.endswith(".dist-info/licenses/NOTICE")] == [notice]
@@ -66,8 +66,8 @@ def test_whose_data_is_inside_is_told(wheel: Path, tmp_path: Path) -> None:
     assert len(needed) == 2 and all("extra == 'train'" in line for line in needed), needed
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as sources:
-        (told,) = (name for name in sources.getnames() if name.count("/") == 1 and name.endswith("/NOTICE"))
-        file = sources.extractfile(told)
+        (member,) = (name for name in sources.getnames() if name.count("/") == 1 and name.endswith("/NOTICE"))
+        file = sources.extractfile(member)
         assert file is not None and file.read() == notice
 
 
@@ -83,7 +83,7 @@ def test_a_note_and_a_message_are_deidentified(installed: Path, tmp_path: Path) 
     assert out.count(b"\r") == sample.count(b"\r")
 
 
-def test_the_trained_system_runs_without_what_trained_it(installed: Path, tmp_path: Path) -> None:
+def test_the_trained_system_runs_without_the_training_libraries(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Spoke with her neighbor Halvard Quiggins on 03/04/2019.", "utf-8")
     command = (installed / "deid-agent", "text", "--system", "hybrid", "--demo-key", "note.txt")
     assert b"Quiggins" not in run(*command, cwd=tmp_path)

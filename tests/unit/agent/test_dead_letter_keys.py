@@ -11,7 +11,7 @@ from deid_agent.agent.dead_letter_keys import PrivateKey, PublicKey, generate_ke
 from deid_agent.model.errors import ConfigurationError
 
 
-def test_a_pair_opens_what_it_seals(tmp_path: Path) -> None:
+def test_a_key_pair_opens_its_own_seal(tmp_path: Path) -> None:
     public = generate_keys(tmp_path / "k")
     private = load_private_key(tmp_path / "k")
     assert load_public_key(tmp_path / "k.pub") == public == private.public
@@ -37,7 +37,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "name", "told"),
+    ("load", "name", "expected"),
     [
         (load_public_key, "k", "holds a private key; name its .pub file"),
         (load_private_key, "k.pub", "this is the public key; name the file without .pub"),
@@ -49,8 +49,8 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         (load_private_key, "letter", "not a dead-letter key"),
     ],
 )
-def test_a_wrong_file_is_told(
-    tmp_path: Path, load: Callable[[Path], PublicKey | PrivateKey], name: str, told: str
+def test_a_wrong_key_file_is_named(
+    tmp_path: Path, load: Callable[[Path], PublicKey | PrivateKey], name: str, expected: str
 ) -> None:
     generate_keys(tmp_path / "k")
     (tmp_path / "deid.key").write_bytes(os.urandom(32))
@@ -58,7 +58,7 @@ def test_a_wrong_file_is_told(
     (tmp_path / "letter").write_text("deid-letters-private-1:***\n")
     (tmp_path / "letter").chmod(0o600)
     secret = (tmp_path / "k").read_text().strip().partition(":")[2]
-    with pytest.raises(ConfigurationError, match=told) as caught:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         load(tmp_path / name)
     assert secret not in str(caught.value)
 

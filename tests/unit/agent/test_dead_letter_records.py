@@ -17,26 +17,26 @@ from deid_agent.model.errors import DeadLetterError, Reason
 PUBLIC = PrivateKey(bytes(range(32))).public
 BUILD = (("rules", "ab12"), ("policy", "our own policy:cd34"), ("models", "ef56"))
 AT = Coordinates("hl7.raw", 2, 17)
-LETTER = DeadLetter(Reason.LEAK, "guard", "OBX-5[2]", 2, "MessageError")
+DEAD_LETTER = DeadLetter(Reason.LEAK, "guard", "OBX-5[2]", 2, "MessageError")
 KEEPER = DeadLetterSealer(PUBLIC, BUILD, clock=lambda: 1_700_000_000.25)
 RECORD = Record(AT, b"payload", b"key", (("deid-replay-of", b"hl7.raw/2/5"), ("deid-replay-attempts", b"3")))
 
 
 def head(**changed: object) -> DeadLetterHead:
-    whole = read_dead_letter_head(KEEPER.headers(RECORD, LETTER))
+    whole = read_dead_letter_head(KEEPER.headers(RECORD, DEAD_LETTER))
     values = {name: changed.get(name, getattr(whole, name)) for name in DeadLetterHead.__slots__}
     return DeadLetterHead(**values)  # type: ignore[arg-type]
 
 
-def test_what_is_written_is_read_back() -> None:
-    values = dict(KEEPER.headers(RECORD, LETTER))
+def test_a_written_dead_letter_is_read_back() -> None:
+    values = dict(KEEPER.headers(RECORD, DEAD_LETTER))
     assert values["deid.build.policy"] == b"our own policy:cd34"
     found = head()
     assert (found.at, found.code, found.stage, found.where) == (AT, "LEAK", "guard", "OBX-5[2]")
     assert (found.fault, found.form, found.key) == ("MessageError", "sealed-1", PUBLIC.id)
     assert (found.first, found.attempts) == (Coordinates("hl7.raw", 2, 5), 5)
     assert found.time_ms == 1_700_000_000_250
-    assert found.build == (("rules", "ab12"), ("models", "ef56")), "a name that is no word is left out"
+    assert found.build == (("rules", "ab12"), ("models", "ef56")), "a name that is not a word is omitted"
 
 
 def without(headers: Headers, name: str) -> Headers:
@@ -57,8 +57,8 @@ def without(headers: Headers, name: str) -> Headers:
     ],
 )
 @pytest.mark.parametrize("value", [None, b"\x1b[31mOkonkwo, Ada", b"\xff"])
-def test_foreign_headers_are_no_letter(name: str, value: bytes | None) -> None:
-    headers = without(KEEPER.headers(RECORD, LETTER), name)
+def test_foreign_headers_are_not_a_dead_letter(name: str, value: bytes | None) -> None:
+    headers = without(KEEPER.headers(RECORD, DEAD_LETTER), name)
     if value is not None:
         headers = (*headers, (name, value))
     if name == "deid.error.where" and value is not None:
@@ -72,7 +72,7 @@ def test_foreign_headers_are_no_letter(name: str, value: bytes | None) -> None:
 @pytest.mark.parametrize(
     "text", ["", "adt", "adt/0", "adt/0/", "adt/0/1/2", "adt/00/1", "adt/0/-1", "a dt/0/1", "adt/0/1 "]
 )
-def test_what_are_no_coordinates(text: str) -> None:
+def test_invalid_coordinates_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         parse_coordinates(text)
 
@@ -96,6 +96,6 @@ def test_what_are_no_coordinates(text: str) -> None:
         (DeadLetterFilter(topics=frozenset({"hl7.raw"}), codes=frozenset({"POISON"})), False),
     ],
 )
-def test_a_letter_is_meant_where_every_filter_fits(choice: DeadLetterFilter, taken: bool) -> None:
+def test_a_dead_letter_is_selected_if_every_filter_matches(choice: DeadLetterFilter, taken: bool) -> None:
     assert choice.matches(head()) is taken
     assert choice.everything is (choice == DeadLetterFilter())

@@ -8,7 +8,7 @@ AT = Coordinates("adt", 0, 17)
 
 
 def see(count: RefusalCounter, dead_letters: str) -> int:
-    """Feed outcomes (x refused, . fine); how many were taken before the limit."""
+    """Feed outcomes (x refused, . fine); the number accepted before the limit."""
     for number, dead_letter in enumerate(dead_letters):
         outcome = Outcome.DEAD_LETTERED if dead_letter == "x" else Outcome.PUBLISHED
         try:
@@ -34,12 +34,12 @@ def test_headers_hold_codes_and_coordinates() -> None:
 
 
 @pytest.mark.parametrize("where", ["PID-5[1].1", "byte 120", "Patient.name[0].family", "DiagnosticReport.text.div", ""])
-def test_paths_stay(where: str) -> None:
+def test_paths_are_kept(where: str) -> None:
     assert safe_path(where) == where
 
 
 @pytest.mark.parametrize("where", ["OKONKWO^ADA", "Müller", "a" * 200, "x\ny", "ada@example.org", "(555) 010"])
-def test_whatever_else_is_left_out(where: str) -> None:
+def test_anything_but_a_path_is_left_out(where: str) -> None:
     assert safe_path(where) == ""
 
 
@@ -59,9 +59,9 @@ def test_the_ratio_looks_at_the_window_only() -> None:
     assert see(RefusalCounter(limit), "xxx") == 3
 
 
-def test_records_that_are_counted_again_count_once() -> None:
-    """As a batch is, each time another of its outputs was refused."""
-    fine, refused = (FinishedRecord(Record(AT, b""), what) for what in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
+def test_a_record_that_is_counted_twice_counts_once() -> None:
+    """A batch is counted again each time another of its outputs is refused."""
+    fine, refused = (FinishedRecord(Record(AT, b""), outcome) for outcome in (Outcome.PUBLISHED, Outcome.DEAD_LETTERED))
     count = RefusalCounter(DeadLetterLimit(run=3, ratio=0.5, window=4)).with_records([refused, fine])
     for batch in ([fine, fine], [refused, fine], [refused, fine]):
         behind = count.with_records(batch)
@@ -71,6 +71,6 @@ def test_records_that_are_counted_again_count_once() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"run": 0}, {"window": 0}, {"ratio": 1.5}])
-def test_limits_that_make_no_sense(bad: dict[str, float]) -> None:
+def test_invalid_limits_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="limit"):
         DeadLetterLimit(**bad)  # type: ignore[arg-type]

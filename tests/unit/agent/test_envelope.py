@@ -23,7 +23,7 @@ from deid_agent.agent.ports import Coordinates, DeadLetter, Record
 from deid_agent.model.errors import DeadLetterError, Reason
 
 AT = Coordinates("adt.raw", 2, 7)
-LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
+DEAD_LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
 PRIVATE = PrivateKey(bytes(range(32)))
 OTHER = PrivateKey(bytes(range(1, 33)))
 MOST = 1 << 20
@@ -49,18 +49,18 @@ def test_an_envelope_gives_its_record_back(record: Record) -> None:
 
 @given(records)
 @settings(max_examples=30)
-def test_a_letter_gives_its_record_back(record: Record) -> None:
+def test_a_dead_letter_gives_its_record_back(record: Record) -> None:
     for sealer in (DeadLetterSealer(), DeadLetterSealer(PRIVATE.public)):
-        head = read_dead_letter_head(sealer.headers(record, LETTER))
+        head = read_dead_letter_head(sealer.headers(record, DEAD_LETTER))
         assert head.at == record.coordinates
         assert open_dead_letter(head, sealer.body(record), PRIVATE, MOST) == record
 
 
 @given(records, st.integers(0), st.integers(1, 255))
 @settings(max_examples=50)
-def test_no_byte_of_a_sealed_letter_can_change_unseen(record: Record, location: int, change: int) -> None:
+def test_a_change_of_any_byte_of_a_sealed_dead_letter_is_detected(record: Record, location: int, change: int) -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    head, body = read_dead_letter_head(sealer.headers(record, LETTER)), bytearray(sealer.body(record))
+    head, body = read_dead_letter_head(sealer.headers(record, DEAD_LETTER)), bytearray(sealer.body(record))
     body[location % len(body)] ^= change
     with pytest.raises(DeadLetterError, match="damaged"):
         open_dead_letter(head, bytes(body), PRIVATE, MOST)
@@ -69,11 +69,13 @@ def test_no_byte_of_a_sealed_letter_can_change_unseen(record: Record, location: 
 RECORD = Record(AT, b"PID|1||Okonkwo", b"Okonkwo", (("patient", b"Okonkwo"),), 1_700_000_000_000)
 
 
-def test_a_sealed_letter_shows_nothing() -> None:
+def test_a_sealed_dead_letter_reveals_nothing() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    values = b"".join(name.encode() + value for name, value in sealer.headers(RECORD, LETTER)) + sealer.body(RECORD)
+    values = b"".join(name.encode() + value for name, value in sealer.headers(RECORD, DEAD_LETTER)) + sealer.body(
+        RECORD
+    )
     assert b"Okonkwo" not in values
-    assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be seen to be equal"
+    assert sealer.body(RECORD) != sealer.body(RECORD), "equal messages must not be recognizable"
 
 
 @pytest.mark.parametrize(
@@ -89,23 +91,23 @@ def test_a_sealed_letter_shows_nothing() -> None:
         lambda data: b"",
     ],
 )
-def test_a_damaged_envelope_is_told_without_its_content(damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_envelope_is_reported_without_its_content(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(DeadLetterError, match="envelope") as caught:
         unpack_envelope(damage(pack_envelope(RECORD)), AT)
     assert "Okonkwo" not in str(caught.value)
 
 
-def test_a_letter_whose_headers_were_exchanged_is_found_out() -> None:
+def test_exchanged_headers_of_a_dead_letter_are_detected() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
     other = replace(RECORD, coordinates=Coordinates("adt.raw", 2, 8))
-    head = read_dead_letter_head(sealer.headers(other, LETTER))
+    head = read_dead_letter_head(sealer.headers(other, DEAD_LETTER))
     with pytest.raises(DeadLetterError, match="another record"):
         open_dead_letter(head, sealer.body(RECORD), PRIVATE, MOST)
 
 
 def test_the_wrong_key_is_named_and_no_key_too() -> None:
     sealer = DeadLetterSealer(PRIVATE.public)
-    head = read_dead_letter_head(sealer.headers(RECORD, LETTER))
+    head = read_dead_letter_head(sealer.headers(RECORD, DEAD_LETTER))
     with pytest.raises(DeadLetterError, match=f"sealed to key {PRIVATE.id}, the key given is {OTHER.id}"):
         open_dead_letter(head, sealer.body(RECORD), OTHER, MOST)
     with pytest.raises(DeadLetterError, match="give --private-key"):
@@ -119,7 +121,7 @@ def test_a_bomb_is_not_inflated() -> None:
         PRIVATE.open(body, MOST)
 
 
-def test_a_stream_that_is_cut_or_goes_on_is_damaged() -> None:
+def test_a_truncated_or_extended_stream_is_damaged() -> None:
     whole = zlib.compress(b"x" * 1000, 1)
     for data in (whole[:-2], whole + b"more"):
         with pytest.raises(DeadLetterError, match="damaged"):
@@ -138,8 +140,8 @@ KEPT = (
 )
 
 
-def test_what_is_sealed_here_opens_for_ever() -> None:
-    """A dead letter written by this release. A change of the form needs a new name for it."""
+def test_a_stored_sealed_dead_letter_still_opens() -> None:
+    """A dead letter written by this release. A change of the format needs a new format name."""
     assert str(RecordForm.SEALED) == "sealed-1"
     assert PRIVATE.id == "7958c72e"
     assert unpack_envelope(PRIVATE.open(bytes.fromhex(KEPT), MOST), AT) == RECORD

@@ -43,14 +43,14 @@ def there_and_back(frame: Frame) -> Frame:
 
 
 @given(st.binary(max_size=50), KEYS, HEADERS, st.integers(0, 2**64 - 1))
-def test_a_job_arrives_as_it_left(payload: bytes, key: bytes | None, headers: object, number: int) -> None:
+def test_a_job_arrives_unchanged(payload: bytes, key: bytes | None, headers: object, number: int) -> None:
     job = Job(payload, key, headers)  # type: ignore[arg-type]
     frame = there_and_back(encode_job(number, job))
     assert (decode_job(frame), frame.number) == (job, number)
 
 
 @given(RESULTS)
-def test_a_result_arrives_as_it_left(result: Result) -> None:
+def test_a_result_arrives_unchanged(result: Result) -> None:
     frame = there_and_back(encode_result(5, result, 12))
     assert (decode_result(frame), frame.number, frame.nanoseconds) == (result, 5, 12)
 
@@ -60,13 +60,13 @@ def test_a_tombstone_is_not_an_empty_payload() -> None:
         assert decode_job(there_and_back(encode_job(1, job))) == job
 
 
-def test_a_torn_frame_is_refused() -> None:
+def test_a_truncated_frame_is_refused() -> None:
     body = pack_frame(encode_job(1, Job(b"abc")))[SIZE.size :]
     with pytest.raises(ValueError, match="torn"):
         unpack_frame(body[:-1])
 
 
-def test_too_large_a_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME", 100)
     with pytest.raises(ValueError, match="too large"):
         pack_frame(encode_job(1, Job(b"x" * 100)))

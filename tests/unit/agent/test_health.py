@@ -29,7 +29,7 @@ def later(health: Health, clock: Clock, seconds: float) -> None:
     health.beat()
 
 
-def test_all_well() -> None:
+def test_a_running_agent_is_alive_and_ready() -> None:
     health, _ = healthy()
     assert health.live().ok
     assert health.ready().ok
@@ -62,7 +62,7 @@ def test_a_position_must_move_while_there_is_lag() -> None:
     assert health.ready().ok
 
 
-def test_without_lag_nothing_need_move_and_the_clock_starts_with_the_lag() -> None:
+def test_the_stall_clock_starts_with_the_lag() -> None:
     health, clock = healthy()
     for lag in (0, None, 0):
         health.lag(A, lag)
@@ -84,7 +84,7 @@ def test_a_draining_agent_is_alive_but_not_ready() -> None:
 
 
 def test_a_start_is_alive_and_not_ready_however_long_it_takes() -> None:
-    """Workers load models while nothing beats: a probe must not kill the agent meanwhile."""
+    """Workers load models and no loop beats: a probe must not kill the agent during that time."""
     clock = Clock()
     health = Health(clock, beat_limit_s=10)
     clock.now += 100

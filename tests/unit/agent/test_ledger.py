@@ -63,7 +63,7 @@ def test_a_taken_batch_counts_as_open_until_it_is_confirmed() -> None:
     assert (len(book), book.take_batch(5)) == (1, None)
 
 
-def test_nothing_finishes_twice() -> None:
+def test_no_record_finishes_twice() -> None:
     book = ledger(4, 5)
     book.finish(5, done(5))
     with pytest.raises(UnsafeError, match="adt/3/5 was finished twice"):
@@ -73,7 +73,7 @@ def test_nothing_finishes_twice() -> None:
         book.finish(4, done(4))
 
 
-def test_nothing_finishes_that_never_started_or_as_another() -> None:
+def test_only_started_records_finish() -> None:
     book = ledger(4)
     with pytest.raises(UnsafeError, match="never started"):
         book.finish(9, done(9))
@@ -89,7 +89,7 @@ def test_offsets_only_rise() -> None:
             book.start(offset)
 
 
-def test_behind_a_cut_nothing_counts_whatever_became_of_it() -> None:
+def test_records_after_an_abandoned_offset_do_not_count() -> None:
     book = ledger(0, 1, 2, 3, 4)
     for offset in (0, 3):
         book.finish(offset, done(offset))
@@ -97,12 +97,12 @@ def test_behind_a_cut_nothing_counts_whatever_became_of_it() -> None:
     book.finish(4, done(4))
     book.finish(1, done(1))
     assert (len(book), book.ready) == (2, 2)
-    assert book.abandon_from(1) == 0, "what is finished and waits to be settled stays"
+    assert book.abandon_from(1) == 0, "finished records that wait for their commit remain"
     batch = book.take_batch(9)
     assert batch is not None and batch.position == 2
 
 
-def test_after_revoke_it_is_mute() -> None:
+def test_a_revoked_ledger_gives_no_batch() -> None:
     book = ledger(0, 1, 2)
     book.finish(0, done(0))
     book.finish(1, done(1))

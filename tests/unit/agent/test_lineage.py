@@ -24,7 +24,7 @@ def record(*headers: tuple[str, bytes]) -> Record:
     return Record(AT, b"x", b"k", headers)
 
 
-def test_a_record_that_was_put_back_knows_where_it_was_first() -> None:
+def test_a_replayed_record_keeps_its_first_position() -> None:
     first = Record(Coordinates("adt", 1, 5), b"x", b"k", (("trace", b"1"), ("twice", b"1"), ("twice", b"2")))
     once = replay_headers(first, 2)
     assert once == (*first.headers, (REPLAY_OF, b"adt/1/5"), (REPLAY_ATTEMPTS, b"2"))
@@ -51,28 +51,26 @@ def test_a_record_that_was_put_back_knows_where_it_was_first() -> None:
         ((REPLAY_OF, b"adt/1/5"), (REPLAY_OF, b"adt/1/6")),
     ],
 )
-def test_whatever_no_replay_wrote_is_not_believed(headers: Headers) -> None:
+def test_headers_that_no_replay_wrote_are_ignored(headers: Headers) -> None:
     assert read_lineage(record(*headers)) == NO_REPLAY
 
 
 @pytest.mark.parametrize("count", [b"0", b"-1", b"4471902", b"x", b"", b"07"])
-def test_a_count_that_is_none_is_not_believed(count: bytes) -> None:
+def test_an_invalid_attempt_count_is_ignored(count: bytes) -> None:
     headers = ((REPLAY_OF, b"adt/1/5"), (REPLAY_ATTEMPTS, count))
     assert read_lineage(record(*headers)) == Lineage(Coordinates("adt", 1, 5), 0)
 
 
 @pytest.mark.parametrize(
-    ("told", "left"),
+    ("origin", "left"),
     [
         (b"adt/1/5", ((REPLAY_OF, MARKS.id_of(Coordinates("adt", 1, 5)).encode()),)),
         (b"Okonkwo", ()),
         (b"adt/1/4471902", ()),
     ],
 )
-def test_an_output_says_what_is_believed_even_where_the_policy_lets_all_headers_through(
-    told: bytes, left: Headers
-) -> None:
-    headers = (("trace", b"1"), (REPLAY_OF, told), ("Deid-Replay-Of", b"Okonkwo"), (REPLAY_ATTEMPTS, b"1"))
+def test_an_output_has_only_validated_lineage_headers_under_any_policy(origin: bytes, left: Headers) -> None:
+    headers = (("trace", b"1"), (REPLAY_OF, origin), ("Deid-Replay-Of", b"Okonkwo"), (REPLAY_ATTEMPTS, b"1"))
     came = record(*headers)
     finished = finish_record(came, Completed(Processed(b"clean", None, headers)), MARKS)
     assert finished.output is not None
@@ -80,7 +78,7 @@ def test_an_output_says_what_is_believed_even_where_the_policy_lets_all_headers_
 
 
 @pytest.mark.parametrize("result", [Processed(b"clean"), Refused(Reason.INTERNAL), Suppressed()])
-def test_the_audit_says_of_what_a_record_is_the_replay(result: Result) -> None:
+def test_the_audit_entry_names_the_origin_of_a_replayed_record(result: Result) -> None:
     first = Coordinates("adt", 1, 5)
     again, new = record((REPLAY_OF, str(first).encode())), record((REPLAY_OF, b"Okonkwo"))
     done = Completed(result)

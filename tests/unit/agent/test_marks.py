@@ -20,11 +20,11 @@ def ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def test_the_id_is_the_same_again_and_another_under_another_key() -> None:
+def test_a_record_id_is_stable_and_depends_on_the_key() -> None:
     assert ONE.id_of(AT) == OutputMarks(b"1" * 32, RecordTime.YEAR).id_of(Coordinates("adt", 2, 7))
-    places = [Coordinates(t, p, o) for t in ("adt", "adt/2", "oru") for p in range(5) for o in range(200)]
-    ids = {marks.id_of(at) for marks in (ONE, OTHER) for at in places}
-    assert len(ids) == 2 * len({str(at) for at in places})
+    coordinates = [Coordinates(t, p, o) for t in ("adt", "adt/2", "oru") for p in range(5) for o in range(200)]
+    ids = {marks.id_of(at) for marks in (ONE, OTHER) for at in coordinates}
+    assert len(ids) == 2 * len({str(at) for at in coordinates})
     assert all(len(found) == 32 and int(found, 16) >= 0 for found in ids)
     assert "1" * 32 not in repr(ONE)
 
@@ -40,7 +40,7 @@ def test_the_audit_entry_has_the_id_and_the_coordinates(completed: Completed) ->
         assert finished.output.headers == ((DEID_ID, finished.id.encode()),)
 
 
-def test_nothing_in_an_output_names_its_place() -> None:
+def test_no_header_of_an_output_reveals_its_position() -> None:
     headers = ((DEID_ID, b"forged"), ("deid-replay-of", b"adt/2/3"))
     output = finish_record(Record(AT, b"x", headers=headers), Completed(Processed(b"y", b"k", headers)), ONE).output
     assert output is not None
@@ -70,7 +70,7 @@ def test_an_output_has_the_time_of_the_policy(precision: RecordTime, expected: d
 
 
 @given(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 4 * 10**12), st.sampled_from(RecordTime))
-def test_a_coarse_time_is_the_start_of_its_span_and_never_later(time_ms: int, precision: RecordTime) -> None:
+def test_a_coarse_time_is_the_start_of_its_interval(time_ms: int, precision: RecordTime) -> None:
     found = precision.coarsen(time_ms)
     if found == NO_TIME:
         assert precision is RecordTime.NONE or time_ms < 0 or time_ms > ms(datetime(9999, 12, 31, tzinfo=UTC))

@@ -18,7 +18,7 @@ from deid_agent.telemetry.metrics import DEAD_LETTERS, MESSAGES
 
 
 @virtual
-async def test_a_finite_source_is_settled_and_the_agent_ends() -> None:
+async def test_the_agent_commits_a_finite_source_and_ends() -> None:
     bench = RunnerHarness()
     bench.executor = EagerExecutor()
     bench.fill(300)
@@ -34,7 +34,7 @@ async def test_a_finite_source_is_settled_and_the_agent_ends() -> None:
 
 
 @virtual
-async def test_an_output_says_where_it_came_from_once() -> None:
+async def test_an_output_names_its_origin_once() -> None:
     bench = RunnerHarness()
     bench.cluster.produce(A, b"x", headers=((DEID_ID, b"forged"), ("x", b"00")))
     bench.executor = EagerExecutor()
@@ -43,7 +43,7 @@ async def test_an_output_says_where_it_came_from_once() -> None:
 
 
 @virtual
-async def test_nothing_settles_past_an_unfinished_record() -> None:
+async def test_nothing_is_committed_past_an_unfinished_record() -> None:
     bench = RunnerHarness()
     bench.fill(5)
     task = bench.start()
@@ -58,7 +58,7 @@ async def test_nothing_settles_past_an_unfinished_record() -> None:
 
 
 @virtual
-async def test_the_audit_stands_before_a_record_settles() -> None:
+async def test_the_audit_entry_is_written_before_the_commit() -> None:
     bench = RunnerHarness(RunnerSettings(batch_records=2, linger_s=0))
     bench.fill(5)
     task = bench.start()
@@ -69,7 +69,7 @@ async def test_the_audit_stands_before_a_record_settles() -> None:
     bench.executor.finish(result=Refused(Reason.LEAK, "OKONKWO^ADA", "guard", input_digest="j"))
     bench.executor.finish_all()
     await task
-    assert bench.audit.settled_before == [0, 2, 4]
+    assert bench.audit.committed_before == [0, 2, 4]
     assert [item.audit for item in bench.cluster.finished[A]] == [b"line of %d" % offset for offset in range(5)]
     first, second = bench.audit.entries[:2]
     assert (first.outcome, first.input_digest, first.output_digest) == (Outcome.PUBLISHED, "i", "o")
@@ -78,7 +78,7 @@ async def test_the_audit_stands_before_a_record_settles() -> None:
 
 
 @virtual
-async def test_records_in_flight_are_bounded_and_flow_again() -> None:
+async def test_records_in_flight_are_bounded_and_polling_resumes() -> None:
     bench = RunnerHarness(RunnerSettings(poll_limit=4, max_in_flight=12))
     bench.fill(100)
     task = bench.start()
@@ -110,7 +110,7 @@ async def test_bytes_in_flight_are_bounded_and_one_large_record_still_passes() -
 
 
 @virtual
-async def test_a_partition_at_its_bound_does_not_hold_up_the_other() -> None:
+async def test_a_partition_at_its_bound_does_not_delay_the_other() -> None:
     bench = RunnerHarness(RunnerSettings(poll_limit=2, max_in_flight=4))
     bench.fill(20)
     bench.fill(20, stream=B)
@@ -140,11 +140,11 @@ async def test_one_batch_at_a_time_and_never_larger_than_the_limit() -> None:
     assert [len(bench.audit.entries)] == [3]
     bench.cluster.release("commit")
     await task
-    assert bench.audit.settled_before == [0, 3, 6]
+    assert bench.audit.committed_before == [0, 3, 6]
 
 
 @virtual
-async def test_single_records_linger_so_that_batches_form() -> None:
+async def test_single_records_wait_so_that_batches_form() -> None:
     bench = RunnerHarness(RunnerSettings(linger_s=5), finite=False)
     bench.fill(10)
     task = bench.start()
@@ -164,7 +164,7 @@ async def test_single_records_linger_so_that_batches_form() -> None:
 
 
 @virtual
-async def test_a_record_of_a_partition_that_is_not_ours_is_left_alone() -> None:
+async def test_a_record_of_an_unassigned_partition_is_ignored() -> None:
     bench = RunnerHarness()
     bench.executor = EagerExecutor()
     bench.fill(2)
@@ -180,7 +180,7 @@ async def test_a_record_of_a_partition_that_is_not_ours_is_left_alone() -> None:
     assert bench.offsets() == [0, 1]
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     for bad in (
         {"poll_limit": 0},
         {"max_in_flight": 100},

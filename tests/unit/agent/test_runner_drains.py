@@ -15,7 +15,7 @@ from deid_agent.telemetry.metrics import REBALANCES
 
 
 @virtual
-async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
+async def test_stop_and_revoke_cancel_a_commit_at_their_deadline() -> None:
     """A silent broker must not keep a container past its grace period, nor its group from rebalancing."""
     for how in ("stop", "revoke"):
         bench = RunnerHarness(RunnerSettings(drain_s=10, commit_timeout_s=1000), finite=False)
@@ -35,7 +35,7 @@ async def test_a_stop_and_a_revoke_cut_a_settle_off_at_their_deadline() -> None:
 
 
 @virtual
-async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest() -> None:
+async def test_stop_commits_the_records_finished_by_the_deadline() -> None:
     bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.fill(6)
     task = bench.start()
@@ -49,7 +49,7 @@ async def test_stop_settles_what_is_finished_by_the_deadline_and_leaves_the_rest
     await pass_time(4)
     assert not task.done()
     await pass_time(3)
-    assert task.done(), "of ten seconds two are kept for leaving the group"
+    assert task.done(), "two of ten seconds are reserved for leaving the group"
     await task
     assert bench.offsets() == [0, 1]
     assert bench.cluster.positions[A] == 2
@@ -71,7 +71,7 @@ async def test_stop_does_not_wait_longer_than_the_work_needs() -> None:
 
 
 @virtual
-async def test_stop_works_while_the_outside_is_away() -> None:
+async def test_stop_works_while_the_broker_is_unavailable() -> None:
     for operation in ("start", "poll", "commit"):
         bench = RunnerHarness(RunnerSettings(drain_s=10, retry_first_s=500, retry_most_s=500), finite=False)
         bench.executor = EagerExecutor()
@@ -102,7 +102,7 @@ async def test_a_drain_does_not_wait_for_a_partition_that_is_lost() -> None:
 
 
 @virtual
-async def test_a_stop_while_a_finite_source_runs_dry_has_its_deadline() -> None:
+async def test_a_stop_at_the_end_of_a_finite_source_has_its_deadline() -> None:
     bench = RunnerHarness(RunnerSettings(drain_s=10))
     bench.fill(2)
     task = bench.start()
@@ -115,7 +115,7 @@ async def test_a_stop_while_a_finite_source_runs_dry_has_its_deadline() -> None:
 
 
 @virtual
-async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() -> None:
+async def test_revoke_commits_the_finished_prefix_and_ignores_late_results() -> None:
     bench = RunnerHarness(RunnerSettings(drain_s=10, linger_s=1000), finite=False)
     bench.fill(5)
     bench.fill(5, stream=B)
@@ -150,7 +150,7 @@ async def test_revoke_settles_the_finished_prefix_and_late_results_are_mute() ->
 
 
 @virtual
-async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() -> None:
+async def test_a_drain_returns_records_not_started_without_waiting() -> None:
     bench = RunnerHarness(RunnerSettings(drain_s=20), finite=False)
     bench.fill(10)
     bench.executor = ChoosyExecutor(begun=4)
@@ -159,7 +159,7 @@ async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() 
     bench.executor.finish(2)
     bench.runner.request_stop()
     await pass_time(0.5)
-    assert len(bench.executor.pending) == 9, "what is short is finished"
+    assert len(bench.executor.pending) == 9, "short jobs are finished"
     await pass_time(0.6)
     assert len(bench.executor.pending) == 4
     bench.executor.finish_all()
@@ -171,7 +171,7 @@ async def test_a_drain_gives_back_what_has_not_begun_and_does_not_wait_for_it() 
 
 
 class Deaf(MemoryTransport):
-    """Overhears the first cancellation of its start, as a client library may."""
+    """Ignores the first cancellation of its start, as a client library may."""
 
     async def start(self, listener: AssignmentListener) -> None:
         try:
@@ -181,8 +181,8 @@ class Deaf(MemoryTransport):
 
 
 @virtual
-async def test_a_transport_that_overhears_a_stop_keeps_no_agent_running() -> None:
-    """It would hold its partitions and commit nothing, for ever."""
+async def test_a_transport_that_ignores_a_stop_does_not_keep_the_agent_running() -> None:
+    """It would keep its partitions and never commit."""
     bench = RunnerHarness(RunnerSettings(drain_s=10), finite=False)
     bench.transport = Deaf(bench.cluster, finite=False)
     bench.fill(3)
@@ -214,7 +214,7 @@ async def test_a_stop_does_not_wait_for_workers_that_start() -> None:
 
 
 @virtual
-async def test_a_flow_that_outlives_its_drain_forgets_nothing_of_its_heir() -> None:
+async def test_a_processor_that_outlives_its_drain_does_not_disturb_its_successor() -> None:
     """With a dead broker a commit may take longer than the rebalance timeout; then the partition is assigned again."""
     bench = RunnerHarness(RunnerSettings(drain_s=2), finite=False)
     bench.fill(3)
@@ -223,12 +223,12 @@ async def test_a_flow_that_outlives_its_drain_forgets_nothing_of_its_heir() -> N
     runner = bench.runner
     old = runner._processors[A]
     await runner.assigned([A])
-    heir = runner._processors[A]
-    assert heir is not old
-    heir.take(bench.cluster.logs[A][0])
+    successor = runner._processors[A]
+    assert successor is not old
+    successor.take(bench.cluster.logs[A][0])
     assert bench.executor.waiting == 1
     old.close()
-    assert bench.executor.waiting == 1, "the record of the new flow"
+    assert bench.executor.waiting == 1, "the record of the new processor"
     runner.request_stop()
     await pass_time(5)
     await task

@@ -26,7 +26,7 @@ from deid_agent.telemetry.events import Retrying
 
 
 @virtual
-async def test_a_failing_audit_settles_nothing_and_stops() -> None:
+async def test_a_failing_audit_commits_nothing_and_stops_the_agent() -> None:
     bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -37,7 +37,7 @@ async def test_a_failing_audit_settles_nothing_and_stops() -> None:
 
 
 @virtual
-async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
+async def test_a_transient_failure_is_retried_with_growing_delays() -> None:
     bench = RunnerHarness(RunnerSettings(linger_s=0, retry_first_s=1, retry_most_s=4))
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -47,11 +47,11 @@ async def test_a_transient_failure_is_tried_again_with_growing_delays() -> None:
     await bench.start()
     assert bench.offsets() == [0, 1, 2]
     assert len(bench.audit.entries) == 3
-    told = [e for e in bench.telemetry.events if isinstance(e, Retrying)]
-    assert {e.why for e in told} == {"away"}
-    retries = [(e.operation, e.attempt, e.delay_s) for e in told]
-    settles = [("commit", 1, 1), ("commit", 2, 2), ("commit", 3, 4), ("commit", 4, 4)]
-    assert retries == [("start", 1, 1), ("poll", 1, 1), ("poll", 2, 2), *settles]
+    retrying = [e for e in bench.telemetry.events if isinstance(e, Retrying)]
+    assert {e.why for e in retrying} == {"away"}
+    retries = [(e.operation, e.attempt, e.delay_s) for e in retrying]
+    commits = [("commit", 1, 1), ("commit", 2, 2), ("commit", 3, 4), ("commit", 4, 4)]
+    assert retries == [("start", 1, 1), ("poll", 1, 1), ("poll", 2, 2), *commits]
     # The first wait of a commit is cut short: the source is exhausted, so the drain begins.
     assert asyncio.get_running_loop().time() == pytest.approx(1 + 3 + 2 + 4 + 4, abs=0.5)
 
@@ -69,7 +69,7 @@ async def test_an_unsafe_failure_stops_the_agent() -> None:
 
 
 @virtual
-async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
+async def test_a_record_with_a_rejected_output_is_refused_and_audited() -> None:
     bench = RunnerHarness()
     bench.fill(3)
     bench.executor = EagerExecutor()
@@ -83,7 +83,7 @@ async def test_an_output_that_nobody_takes_is_refused_and_audited_so() -> None:
 
 
 @virtual
-async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
+async def test_a_rejected_dead_letter_stops_the_agent() -> None:
     bench = RunnerHarness()
     bench.fill(1, b"bad")
     bench.executor = EagerExecutor()
@@ -94,7 +94,7 @@ async def test_a_dead_letter_that_nobody_takes_stops_the_agent() -> None:
 
 
 @virtual
-async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
+async def test_too_many_refusals_stop_the_agent_before_their_commit() -> None:
     limit = DeadLetterLimit(run=3, ratio=1.0, window=100)
     bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=2, linger_s=0))
     bench.executor = EagerExecutor()
@@ -105,7 +105,7 @@ async def test_too_many_refusals_stop_the_agent_before_they_settle() -> None:
 
 
 class Picky(MemoryTransport):
-    """Its receiver takes no output of a payload that begins with ``unwanted``."""
+    """Its receiver rejects the output of a payload that begins with ``unwanted``."""
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         for item in batch:
@@ -117,7 +117,7 @@ class Picky(MemoryTransport):
 KINDS = {".": b"good", "x": b"bad", "o": b"unwanted"}
 
 
-def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]:
+def committed_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]:
     """The outcomes of a feed (``x`` refused by a worker, ``o`` by the receiver) as letters, and why it ended."""
     bench = RunnerHarness(RunnerSettings(dead_letters=limit, batch_records=batch, linger_s=0 if batch == 1 else 0.05))
     why = ""
@@ -151,29 +151,27 @@ def settled_of(feed: str, limit: DeadLetterLimit, batch: int) -> tuple[str, str]
         (DeadLetterLimit(run=400, ratio=0.5, window=40), "o." * 60 + "oo" * 100, 121),
     ],
 )
-def test_what_the_receiver_refuses_stops_the_agent_as_soon_as_what_workers_refuse(
+def test_refusals_of_the_receiver_and_of_workers_count_alike(
     limit: DeadLetterLimit, feed: str, at: int, batch: int
 ) -> None:
-    finished, why = settled_of(feed, limit, batch)
+    finished, why = committed_of(feed, limit, batch)
     assert f"too many records refused at adt/0/{at} (" in why
     assert at - batch < len(finished) <= at
-    workers, _ = settled_of(feed.replace("o", "x"), limit, 1)
+    workers, _ = committed_of(feed.replace("o", "x"), limit, 1)
     assert len(workers) == at, "the same limit"
 
 
 @pytest.mark.parametrize("batch", [1, 7, 200])
 @pytest.mark.parametrize("feed", ["ooo." * 100, "o.x." * 100, "." * 30 + "o" * 20, "o" * 20])
 def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
-    assert settled_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
+    assert committed_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
-def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
-    feed: str, run: int, ratio: float, batch: int
-) -> None:
-    """Against a count of the feed itself, for which it makes no difference who refuses and when."""
-    finished, why = settled_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
+def test_only_the_outcomes_of_records_stop_the_agent(feed: str, run: int, ratio: float, batch: int) -> None:
+    """Compared with a count over the feed itself, which is independent of the refusing side and the moment."""
+    finished, why = committed_of(feed, DeadLetterLimit(run, ratio, window=10), batch)
     refused = [kind != "." for kind in feed]
     over = (
         end
@@ -189,7 +187,7 @@ def test_the_agent_stops_for_what_records_came_to_and_for_nothing_else(
 
 
 @virtual
-async def test_a_settle_without_an_end_stops_the_agent() -> None:
+async def test_a_commit_that_hangs_stops_the_agent() -> None:
     bench = RunnerHarness(RunnerSettings(commit_timeout_s=7))
     bench.fill(1)
     bench.executor = EagerExecutor()
@@ -199,7 +197,7 @@ async def test_a_settle_without_an_end_stops_the_agent() -> None:
 
 
 @virtual
-async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_records() -> None:
+async def test_a_poll_that_hangs_stops_the_agent() -> None:
     bench = RunnerHarness(RunnerSettings(poll_timeout_s=7))
     bench.cluster.hold("poll")
     bench.fill(1)
@@ -208,7 +206,7 @@ async def test_a_poll_without_an_end_stops_the_agent_since_it_may_have_lost_reco
 
 
 @virtual
-async def test_an_unexpected_fault_stops_the_agent_without_its_text() -> None:
+async def test_an_unexpected_fault_stops_the_agent_and_its_text_is_hidden() -> None:
     bench = RunnerHarness(finite=False)
     bench.fill(1)
     task = bench.start()
@@ -239,7 +237,7 @@ async def test_a_factory_that_fails_stops_the_start() -> None:
 
 
 @virtual
-async def test_a_start_that_stays_away_is_given_up_with_what_was_wrong() -> None:
+async def test_a_start_that_times_out_reports_the_last_error() -> None:
     bench = RunnerHarness(RunnerSettings(start_timeout_s=20))
     bench.cluster.fail("start", *[TransientError("no leader yet")] * 99)
     task = bench.start()

@@ -57,11 +57,11 @@ async def test_a_partition_that_is_taken_away_leaves_no_gauge() -> None:
     bench.fill(3)
     running = bench.start()
     await pass_time(2)
-    told = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
-    assert ("adt", "0") in told
+    labelled = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
+    assert ("adt", "0") in labelled
     await bench.runner.revoked([A])
     await pass_time(2)
-    told = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
-    assert told == {("adt", "1")}
+    labelled = {labels for metric, labels, _ in bench.telemetry.registry.collect() if metric in (LAG, INFLIGHT)}
+    assert labelled == {("adt", "1")}
     bench.runner.request_stop()
     await running

@@ -38,7 +38,7 @@ def test_only_the_grammar_passes(value: bytes) -> None:
     assert filter_headers((("traceparent", value),), LISTED) == ()
 
 
-def test_a_trace_goes_on_below_a_span_of_ours() -> None:
+def test_a_trace_continues_under_a_span_of_the_agent() -> None:
     known = parse_traceparent(GOOD)
     assert known is not None
     below = known.child(MARKS.id_of(AT))
@@ -54,7 +54,7 @@ def test_reserved_flags_are_cleared() -> None:
     assert known.to_header().endswith(b"-03")
 
 
-def test_a_header_that_comes_twice_tells_nothing() -> None:
+def test_a_repeated_header_is_ignored() -> None:
     twice = (("traceparent", GOOD), ("Traceparent", GOOD))
     assert read_trace(twice) is None
     assert filter_headers(twice, LISTED) == ()
@@ -111,34 +111,34 @@ def test_a_tracestate_follows_its_grammar(value: bytes, passes: bool) -> None:
     assert filter_headers((("tracestate", value),), LISTED) == ((("tracestate", value),) if passes else ())
 
 
-def test_what_the_policy_does_not_list_never_passes() -> None:
+def test_headers_that_the_policy_does_not_list_never_pass() -> None:
     given = (("traceparent", GOOD), ("patient", b"Okonkwo"), ("X-Route", b"a"))
     assert filter_headers(given, frozenset()) == ()
     assert filter_headers(given, frozenset({"x-route"})) == (("X-Route", b"a"),)
 
 
-def test_an_output_names_our_span_and_a_letter_too() -> None:
+def test_outputs_and_dead_letters_name_the_span_of_the_agent() -> None:
     record = Record(AT, b"x", headers=(("traceparent", GOOD),))
     ours = Trace(ID, SPAN, 1).child(MARKS.id_of(AT)).to_header()
     output = finish_record(record, Completed(Processed(b"y", None, record.headers)), MARKS).output
     assert output is not None
     assert output.headers == (("traceparent", ours), id_header(AT))
-    letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
-    assert letter is not None
-    assert dict(dead_letter_headers(AT, letter))["traceparent"] == ours
+    dead_letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
+    assert dead_letter is not None
+    assert dict(dead_letter_headers(AT, dead_letter))["traceparent"] == ours
     assert processed_event(record, Completed(Processed(b"y"))).trace == ID
 
 
 def test_a_record_without_a_trace_gets_none() -> None:
-    """And one with a worker's word alone does not either: the agent looks itself."""
+    """A trace that only a worker reports is not used: the agent reads the headers itself."""
     for given in ((), (("traceparent", b"Okonkwo"),), (("traceparent", GOOD), ("TraceParent", GOOD))):
         record = Record(AT, b"x", headers=given)
         output = finish_record(record, Completed(Processed(b"y", None, given)), MARKS).output
         assert output is not None
         assert output.headers == (id_header(AT),)
-        letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
-        assert letter is not None
-        assert "traceparent" not in dict(dead_letter_headers(AT, letter))
+        dead_letter = finish_record(record, Completed(Refused(Reason.MALFORMED)), MARKS).dead_letter
+        assert dead_letter is not None
+        assert "traceparent" not in dict(dead_letter_headers(AT, dead_letter))
         assert processed_event(record, Completed(Processed(b"y"))).trace == ""
 
 

@@ -1,4 +1,4 @@
-"""Jobs that a worker process takes together, and how jobs are distributed over the workers."""
+"""Batches of jobs in a worker process, and the distribution of jobs over the workers."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.metrics import RESTARTS
 
 
-async def test_small_records_are_done_together(tmp_path: Path) -> None:
+async def test_small_records_form_one_batch(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     payloads = [b"%d" % n for n in range(200)]
     async with serving(executor := pool(Grouped(log))):
@@ -29,7 +29,7 @@ async def test_small_records_are_done_together(tmp_path: Path) -> None:
     assert 8 <= max(map(len, groups)) <= 16
 
 
-async def test_what_is_refused_in_a_group_is_refused_alone(tmp_path: Path) -> None:
+async def test_a_record_refused_in_a_batch_is_refused_alone(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log))):
         for offset, payload in enumerate([b"raise Okonkwo", b"fine"]):
@@ -40,8 +40,8 @@ async def test_what_is_refused_in_a_group_is_refused_alone(tmp_path: Path) -> No
     assert isinstance(done[1].result, Processed)
 
 
-async def test_nobody_is_blamed_for_a_group_and_each_goes_on_alone(tmp_path: Path) -> None:
-    """The other records at a worker that dies are processed at their first attempt; the guilty one becomes poison."""
+async def test_the_records_of_a_crashed_batch_are_retried_one_by_one(tmp_path: Path) -> None:
+    """The other records at a worker that dies are processed at their first attempt; the cause becomes poison."""
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
     payloads = [b"a", b"die", *(b"%d" % n for n in range(20))]
     async with serving(executor := pool(Grouped(log), 1, telemetry, attempts=2)):
@@ -56,7 +56,7 @@ async def test_nobody_is_blamed_for_a_group_and_each_goes_on_alone(tmp_path: Pat
 
 
 async def test_a_record_that_kills_every_worker_it_meets_poisons_no_other(tmp_path: Path) -> None:
-    """Again and again, at any place of a group, with one attempt only."""
+    """Repeatedly, at any position of a group, with only one attempt."""
     results, log = Results(), tmp_path / "log"
     payloads = [b"die" if n in {3, 17, 18} else b"%d" % n for n in range(40)]
     async with serving(executor := pool(Grouped(log), 2, attempts=1)):
@@ -68,8 +68,8 @@ async def test_a_record_that_kills_every_worker_it_meets_poisons_no_other(tmp_pa
     assert all(c.attempts == 1 for c in done.values())
 
 
-async def test_one_that_is_to_blame_goes_alone_too(tmp_path: Path) -> None:
-    """Nothing that came meanwhile is put beside it."""
+async def test_a_record_that_killed_its_worker_runs_alone(tmp_path: Path) -> None:
+    """No record that arrived in the meantime joins it."""
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), attempts=2)):
         executor.submit(record(0, b"die"), results)
@@ -81,7 +81,7 @@ async def test_one_that_is_to_blame_goes_alone_too(tmp_path: Path) -> None:
     assert log.read_bytes().splitlines() == [b"die", b"die", b"a|b"]
 
 
-async def test_those_of_a_group_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_records_of_a_failed_batch_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 2 * PATIENCE_S)
     results = Results()
     async with (
@@ -94,7 +94,7 @@ async def test_those_of_a_group_do_not_wait(tmp_path: Path, monkeypatch: pytest.
             await asyncio.sleep(0)
 
 
-async def test_a_crash_of_a_group_that_goes_away_costs_nobody_an_attempt(tmp_path: Path) -> None:
+async def test_a_transient_crash_of_a_batch_costs_no_record_an_attempt(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), attempts=1)):
         for offset, payload in enumerate([b"once", b"b", b"c"]):
@@ -104,10 +104,8 @@ async def test_a_crash_of_a_group_that_goes_away_costs_nobody_an_attempt(tmp_pat
     assert log.read_bytes().splitlines()[:3] == [b"once|b", b"once", b"b"]
 
 
-async def test_a_record_that_hangs_holds_up_its_group_for_a_moment_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not until its deadline: all others are done before that, and it alone is poison."""
+async def test_a_record_that_hangs_delays_its_batch_briefly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not until its deadline: all others are processed before that, and only it is poison."""
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 0.8)
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), 2, telemetry, deadline_s=5.0, attempts=1)):
@@ -125,7 +123,7 @@ async def test_a_record_that_hangs_holds_up_its_group_for_a_moment_only(
     assert telemetry.registry.value(RESTARTS) == 2
 
 
-async def test_a_lone_worker_goes_on_after_a_group_that_hangs(tmp_path: Path) -> None:
+async def test_a_single_worker_continues_after_a_batch_that_hangs(tmp_path: Path) -> None:
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Grouped(log), deadline_s=0.4, attempts=2)):
         for offset, payload in enumerate([b"a", b"hang", b"b", b"c"]):
@@ -136,7 +134,7 @@ async def test_a_lone_worker_goes_on_after_a_group_that_hangs(tmp_path: Path) ->
     assert log.read_bytes().splitlines()[:4] == [b"a|hang", b"a", b"hang", b"hang"]
 
 
-async def test_a_group_that_is_slow_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_batch_is_processed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is always slow gets more time; the jobs of its batch do not go to other workers."""
     monkeypatch.setattr(worker, "_BATCH_DEADLINE_S", 0.1)
     results, telemetry, log = Results(), Telemetry(), tmp_path / "log"
@@ -180,7 +178,7 @@ class Loaded:
         ([12, 3], 40, [22, 13]),  # as much as there is room for
     ],
 )
-async def test_a_record_goes_to_the_worker_that_has_least(loads: list[int], records: int, then: list[int]) -> None:
+async def test_a_record_goes_to_the_least_loaded_worker(loads: list[int], records: int, then: list[int]) -> None:
     executor = pool(plain, len(loads))
     workers = [Loaded(executor, load) for load in loads]
     executor._workers = workers  # type: ignore[assignment]
@@ -190,8 +188,8 @@ async def test_a_record_goes_to_the_worker_that_has_least(loads: list[int], reco
     assert sorted(worker.load for worker in workers) == sorted(then)
 
 
-async def test_nothing_is_put_beside_one_that_goes_alone(tmp_path: Path) -> None:
-    """Neither behind it at its worker, nor is it put behind others at a worker that is busy."""
+async def test_no_record_joins_one_that_runs_alone(tmp_path: Path) -> None:
+    """No record queues behind it, and it does not queue behind others at a busy worker."""
     results, log = Results(), tmp_path / "log"
     async with asyncio.timeout(PATIENCE_S), serving(executor := pool(Grouped(log), 2, attempts=1)):
         for offset in range(100):  # until both workers process batches
@@ -210,7 +208,7 @@ async def test_nothing_is_put_beside_one_that_goes_alone(tmp_path: Path) -> None
     assert [line for line in log.read_bytes().splitlines() if b"die" in line] == [b"die|a", b"die"]
 
 
-async def test_a_worker_with_one_that_goes_alone_has_no_room(tmp_path: Path) -> None:
+async def test_a_worker_that_runs_one_record_alone_accepts_no_other(tmp_path: Path) -> None:
     results = Results()
     async with serving(executor := pool(Grouped(tmp_path / "log"), attempts=1)):
         for offset, payload in enumerate([b"once", b"hang"]):

@@ -14,7 +14,7 @@ from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.metrics import RESTARTS
 
 
-async def test_a_poison_record_is_refused_and_the_rest_goes_on_in_order(tmp_path: Path) -> None:
+async def test_a_poison_record_is_refused_and_the_others_continue_in_order(tmp_path: Path) -> None:
     results, telemetry = Results(), Telemetry()
     log = tmp_path / "log"
     async with serving(executor := pool(Logged(log), 1, telemetry, attempts=2)):
@@ -30,7 +30,7 @@ async def test_a_poison_record_is_refused_and_the_rest_goes_on_in_order(tmp_path
     assert telemetry.registry.value(RESTARTS) == 2
 
 
-async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_lanes_go_on() -> None:
+async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_workers_continue() -> None:
     """This includes the jobs behind it in its worker's socket, and jobs with the same key."""
     results = Results()
     async with serving(executor := pool(plain, 2, deadline_s=3.0, attempts=1)):
@@ -45,7 +45,7 @@ async def test_a_record_that_hangs_is_killed_at_its_deadline_while_other_lanes_g
     assert len(results.done) == 30
 
 
-async def test_a_lone_worker_goes_on_after_a_record_that_hangs() -> None:
+async def test_a_single_worker_continues_after_a_record_that_hangs() -> None:
     results = Results()
     async with serving(executor := pool(plain, deadline_s=0.3, attempts=2)):
         for offset, payload in enumerate([b"hang", b"x", b"hang", b"y"]):
@@ -55,7 +55,7 @@ async def test_a_lone_worker_goes_on_after_a_record_that_hangs() -> None:
     assert [done[offset].attempts for offset in range(4)] == [2, 1, 2, 1]
 
 
-async def test_a_lone_worker_goes_on_after_records_that_are_slow(tmp_path: Path) -> None:
+async def test_a_single_worker_continues_after_slow_records(tmp_path: Path) -> None:
     """Whether or not another job waits behind them; no job is processed twice."""
     results, log = Results(), tmp_path / "log"
     async with serving(executor := pool(Logged(log))):
@@ -71,7 +71,7 @@ async def test_a_lone_worker_goes_on_after_records_that_are_slow(tmp_path: Path)
     assert log.read_bytes().splitlines() == [b"slow 0", b"slow 1", b"a", b"slow 2", b"b"]
 
 
-async def test_a_worker_that_dies_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
+async def test_a_worker_that_dies_before_it_is_ready_is_restarted(tmp_path: Path) -> None:
     results = Results()
     async with serving(executor := pool(DiesFirst(tmp_path))):
         executor.submit(record(0, b"x"), results)
@@ -80,7 +80,7 @@ async def test_a_worker_that_dies_before_it_is_ready_is_started_again(tmp_path: 
     assert (completed.result.payload, completed.attempts) == (b"X", 1)
 
 
-async def test_a_crash_that_goes_away_costs_an_attempt_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_transient_crash_costs_only_an_attempt(tmp_path: Path) -> None:
     results = Results()
     async with serving(executor := pool(Once(tmp_path))):
         executor.submit(record(0, b"die once"), results)
@@ -89,7 +89,7 @@ async def test_a_crash_that_goes_away_costs_an_attempt_and_nothing_else(tmp_path
     assert completed.attempts == 2
 
 
-async def test_a_worker_that_cannot_come_back_stops_the_agent(tmp_path: Path) -> None:
+async def test_a_worker_that_cannot_restart_stops_the_agent(tmp_path: Path) -> None:
     async with serving(executor := pool(FailsLater(tmp_path))) as task:
         executor.submit(record(0, b"die"), Results())
         async with asyncio.timeout(PATIENCE_S):

@@ -20,7 +20,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     return pool if request.param == "pool" else InlineExecutor
 
 
-async def test_a_result_comes_back_whole(make: Make) -> None:
+async def test_a_result_is_returned_complete(make: Make) -> None:
     results = Results()
     async with serving(executor := make(plain)):
         assert executor.up == executor.size == 1
@@ -67,7 +67,7 @@ async def test_bad_rules_stop_the_start_with_one_line(make: Make) -> None:
     await executor.stop()
 
 
-async def test_an_unexpected_fault_of_the_start_keeps_its_text_to_itself(make: Make) -> None:
+async def test_an_unexpected_fault_of_the_start_hides_its_text(make: Make) -> None:
     executor = make(broken)
     with pytest.raises(ConfigurationError, match=r"KeyError at jobs\.py:\d+$") as caught:
         await executor.start()
@@ -81,7 +81,7 @@ async def test_a_worker_that_dies_at_the_start_stops_it() -> None:
         await executor.start()
 
 
-async def test_forgotten_records_are_not_done(make: Make) -> None:
+async def test_forgotten_records_are_not_processed(make: Make) -> None:
     results, first = Results(), asyncio.Event()
     executor = make(plain)
     async with serving(executor):
@@ -96,7 +96,7 @@ async def test_forgotten_records_are_not_done(make: Make) -> None:
     assert len([offset for offset, _ in results.done if offset % 2 == 0]) <= 2
 
 
-async def test_what_has_not_begun_can_be_recalled(make: Make) -> None:
+async def test_records_not_started_can_be_recalled(make: Make) -> None:
     results = Results()
     executor = make(plain)
     async with serving(executor):
@@ -108,7 +108,7 @@ async def test_what_has_not_begun_can_be_recalled(make: Make) -> None:
     assert sorted(offset for offset, _ in results.done) == list(range(0, 20, 2))
 
 
-async def test_workers_share_what_there_is() -> None:
+async def test_workers_share_the_load() -> None:
     results = Results()
     async with serving(executor := pool(plain, 2)):
         for offset in range(60):
@@ -136,7 +136,7 @@ async def test_the_loop_stays_free_while_workers_work() -> None:
     assert turns > 1000
 
 
-async def test_a_big_payload_goes_both_ways() -> None:
+async def test_a_large_payload_passes_in_both_directions() -> None:
     results, payload = Results(), b"x" * 3_000_000
     async with serving(executor := pool(plain)):
         for offset in range(3):
@@ -145,7 +145,7 @@ async def test_a_big_payload_goes_both_ways() -> None:
     assert all(isinstance(c.result, Processed) and c.result.payload == payload.upper() for _, c in done)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError):
         WorkerSettings(deadline_s=0)
     with pytest.raises(ConfigurationError):

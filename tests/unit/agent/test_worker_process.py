@@ -1,4 +1,4 @@
-"""The inside of a worker: it outlives neither its parent nor its limit, and signals are not its business."""
+"""The worker process: it ends with its parent and at its limit, and ignores signals."""
 
 import multiprocessing
 import os
@@ -49,14 +49,14 @@ def read(sock: socket.socket) -> Frame:
     return unpack_frame(sock.recv(size, socket.MSG_WAITALL))
 
 
-def test_it_ends_when_its_parent_closes(pair: Pair) -> None:
+def test_a_worker_ends_when_its_parent_closes(pair: Pair) -> None:
     ours, process = pair
     ours.close()
     process.join(PATIENCE_S)
     assert process.exitcode == 0
 
 
-def test_it_ignores_the_signals_of_its_group(pair: Pair) -> None:
+def test_a_worker_ignores_the_signals_of_its_process_group(pair: Pair) -> None:
     ours, process = pair
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
@@ -72,7 +72,7 @@ def test_an_orphan_at_work_is_ended_by_the_kernel(pair: Pair) -> None:
     assert process.exitcode == -signal.SIGALRM
 
 
-def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_frame_ends_it_silently(pair: Pair, capfd: pytest.CaptureFixture[str]) -> None:
     ours, process = pair
     ours.sendall(SIZE.pack(30) + b"\x01" * 30)
     process.join(PATIENCE_S)
@@ -80,8 +80,8 @@ def test_a_torn_frame_ends_it_without_a_word(pair: Pair, capfd: pytest.CaptureFi
     assert capfd.readouterr().err == ""
 
 
-def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
-    """So that whoever is left without an answer knows that none of it can be blamed."""
+def test_a_batch_is_announced_before_it_begins(tmp_path: Path) -> None:
+    """The parent then knows which records cannot be responsible for a crash."""
     with worker(Grouped(tmp_path / "log"), 16) as (ours, process):
         ours.sendall(
             b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate([b"a", b"b", b"c"], 1))
@@ -94,19 +94,19 @@ def test_a_group_is_announced_before_it_begins(tmp_path: Path) -> None:
         assert process.exitcode == -signal.SIGALRM
 
 
-def test_a_group_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
-    """A larger job goes alone, unannounced, and one that can be blamed."""
+def test_a_batch_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
+    """A larger job and a suspect job run alone, without an announcement."""
     large = b"x" * (1 << 15)
-    told: list[int] = []
+    numbers: list[int] = []
     with worker(Grouped(tmp_path / "log"), 16) as (ours, _):
         for payloads, answers in (([b"a", b"b", large], 4), ([large], 1), ([b"c"] * 21, 23)):
             ours.sendall(b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate(payloads)))
             frames = [read(ours) for _ in range(answers)]
-            told += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
-    assert told == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+            numbers += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
+    assert numbers == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
 
 
-def test_a_callable_of_one_job_does_one_after_another(pair: Pair) -> None:
+def test_a_callable_of_one_job_processes_them_in_sequence(pair: Pair) -> None:
     ours, _ = pair
     ours.sendall(b"".join(pack_frame(encode_job(n, Job(b"a"))) for n in range(3)))
     assert [read(ours).kind for _ in range(3)] == [FrameKind.PROCESSED] * 3

@@ -14,17 +14,17 @@ REMARKS = (
     b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2},'
     b'{"path":"OBX-5[1]","type":"DATE","method":"shift","source":"date-us","count":1}]'
 )
-LETTER = AuditEntry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
+DEAD_LETTER = AuditEntry(Coordinates("fhir", 1, 3), Outcome.DEAD_LETTERED, "LEAK", "Patient.name", "guard", 2, "aa")
 
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
     good = [entry(0, input_digest="aa", output_digest="bb", remarks=REMARKS), entry(1)]
-    await written(tmp_path / "audit", [good, [LETTER], [AuditEntry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
+    await written(tmp_path / "audit", [good, [DEAD_LETTER], [AuditEntry(Coordinates("adt", 0, 2), Outcome.SUPPRESSED)]])
     return tmp_path / "audit"
 
 
-def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
+def test_entries_are_read_in_order_with_their_build_and_position(folder: Path) -> None:
     items = list(read_entries(folder))
     assert [(item["topic"], item["offset"], item["place"]) for item in items] == [
         ("adt", 0, "00000001.jsonl:3"),
@@ -47,21 +47,21 @@ def test_entries_come_in_order_with_their_build_and_place(folder: Path) -> None:
         (EntryFilter(partition=0, reason="LEAK"), []),
     ],
 )
-def test_a_choice_takes_what_it_says(folder: Path, choice: EntryFilter, offsets: list[int]) -> None:
+def test_a_filter_selects_matching_entries(folder: Path, choice: EntryFilter, offsets: list[int]) -> None:
     assert [item["offset"] for item in read_entries(folder, choice)] == offsets
 
 
 def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     items = list(read_entries(folder))
-    # What fhir.resources takes, and writes as it stands.
+    # fhir.resources accepts the events and writes them unchanged.
     events = [json.loads(AuditEvent.model_validate(audit_event(item)).model_dump_json()) for item in items]
     assert [event["id"] for event in events] == [item["chain"] for item in items]
     assert [event["outcome"]["code"]["code"] for event in events] == ["success", "success", "error", "success"]
     first, _, dead_letter, _ = events
     assert first["code"]["coding"][0]["code"] == "deidentify"
     assert first["entity"][0]["what"]["identifier"]["value"] == "adt/0/0"
-    told = {(detail["type"]["text"], detail["valueString"]) for e in first["entity"] for detail in e["detail"]}
-    assert told >= {
+    details = {(detail["type"]["text"], detail["valueString"]) for e in first["entity"] for detail in e["detail"]}
+    assert details >= {
         ("input_digest", "aa"),
         ("remark", "PID-5[1]: PATIENT, surrogate by structure, 2"),
         ("policy", "p:ab"),
@@ -71,7 +71,7 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     assert first["recorded"].startswith("2023-11-14T22:13:20.123")
 
 
-def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) -> None:
+def test_a_truncated_end_is_skipped_and_an_unreadable_line_is_reported(folder: Path) -> None:
     path = folder / "00000001.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"kind":"entry","to')
@@ -82,7 +82,7 @@ def test_a_torn_end_is_left_out_and_what_cannot_be_read_is_told(folder: Path) ->
 
 
 @pytest.mark.parametrize("forged", ["x", 7, None, {}, ["x", None, 3, []], [{"count": "many"}], [{"count": -1}], [{}]])
-def test_remarks_of_another_form_count_as_none(folder: Path, forged: object) -> None:
+def test_remarks_of_unknown_form_are_ignored(folder: Path, forged: object) -> None:
     item = {**next(read_entries(folder)), "remarks": forged}
     assert sum(count for _, count in value_counts(item)) == 0
     AuditEvent.model_validate(audit_event(item))

@@ -25,7 +25,7 @@ def whole(body: bytes) -> bytes:
     return body + line_end(chain_value(START, body))
 
 
-def test_an_entry_holds_what_happened_and_names_its_build() -> None:
+def test_an_entry_contains_the_outcome_and_its_build() -> None:
     full = entry(7, input_digest="i", output_digest="o", remarks=b'[{"path":"PID-5","count":2}]')
     line = whole(encode_entry(full, "b1", 12.3456))
     assert line.startswith(b'{"kind":"entry",')
@@ -46,14 +46,14 @@ def test_an_entry_holds_what_happened_and_names_its_build() -> None:
     }
 
 
-def test_a_refusal_says_why() -> None:
+def test_a_refusal_has_its_reason() -> None:
     dead_letter = AuditEntry(Coordinates("adt", 0, 1), Outcome.DEAD_LETTERED, "POISON", "PID-5", "worker", 3)
     line = json.loads(whole(encode_entry(dead_letter, "", 0)))
     names = ("outcome", "reason", "where", "stage", "attempts")
     assert [line[name] for name in names] == ["dead_lettered", "POISON", "PID-5", "worker", 3]
 
 
-def test_a_replay_says_where_its_record_first_stood() -> None:
+def test_a_replay_names_the_first_position_of_its_record() -> None:
     line = json.loads(whole(encode_entry(entry(7, replay_of=Coordinates("adt", 0, 3)), "", 0)))
     assert line["replay_of"] == "adt/0/3"
 
@@ -62,14 +62,14 @@ def test_remarks_never_break_a_line() -> None:
     assert whole(encode_entry(entry(1, remarks=b"[\n]"), "", 0)).count(b"\n") == 1
 
 
-def test_a_segment_says_what_it_follows_and_under_what_its_records_were_made() -> None:
+def test_a_segment_names_its_predecessor_and_its_configuration() -> None:
     line = json.loads(whole(encode_segment(3, ChainPosition(9, b"ab"), SIGNER.public, BUILD, 1)))
     assert (line["segment"], line["lines"], line["previous"], line["public_key"]) == (3, 9, "ab", SIGNER.public)
     assert line["build"] == {"id": build_id(BUILD), **BUILD}
     assert build_id(dict(reversed(BUILD.items()))) == build_id(BUILD) != build_id({**BUILD, "key": "other"})
 
 
-def test_a_signature_covers_all_that_stands_before_it_and_nothing_may_follow() -> None:
+def test_a_signature_covers_all_preceding_bytes_and_nothing_may_follow() -> None:
     body = SIGNER.sign(encode_statement(LineKind.CHECKPOINT, ChainPosition(4, b"cd"), 1))
     assert is_signed(body, SIGNER.public)
     assert not is_signed(body, OTHER.public)
@@ -81,16 +81,16 @@ def test_a_signature_covers_all_that_stands_before_it_and_nothing_may_follow() -
 
 
 @pytest.mark.parametrize("text", ["", "ab", "g" * 64, "ab " * 32, "a" * 63])
-def test_what_is_no_public_key(text: str) -> None:
+def test_invalid_public_keys_are_refused(text: str) -> None:
     assert not is_public_key(text)
     assert is_public_key(SIGNER.public)
 
 
-def test_the_tail_is_what_a_chain_value_does_not_cover() -> None:
+def test_the_tail_is_the_part_outside_the_chain_value() -> None:
     assert len(line_end(START)) == TAIL == 77
 
 
-def test_the_signing_key_tells_nothing_of_the_secret_and_differs_with_it() -> None:
+def test_the_signing_key_does_not_reveal_the_secret_and_depends_on_it() -> None:
     seeds = {SecretKey(bytes([n]) * 32).audit_seed for n in range(3)} | {DEMO_KEY.audit_seed}
     assert len(seeds) == 4
     assert "5920e7" not in repr(SecretKey(bytes(32)))

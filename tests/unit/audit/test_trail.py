@@ -1,4 +1,4 @@
-"""The trail as it is written: entries, checkpoints, segments, appends at once."""
+"""Writing the trail: entries, checkpoints, segments, concurrent appends."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from deid_agent.audit.trail import TrailSettings, examine_trail
 from deid_agent.model.errors import UnsafeError
 
 
-async def test_entries_are_there_after_append_and_a_trail_goes_on(tmp_path: Path) -> None:
+async def test_entries_exist_after_append_and_a_trail_continues(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     for begin in (0, 2):
         log = trail(folder)
@@ -51,16 +51,16 @@ async def test_a_checkpoint_is_written_with_the_batch_when_it_is_due(tmp_path: P
     for offset, wait in enumerate((0, 0, 3600, 3599, 1, -7200)):
         clock.now += wait
         await log.append([entry(offset)])
-    assert kinds(tmp_path / "audit") == "sceeeceecec", "the last one since a clock that goes back is none to wait for"
+    assert kinds(tmp_path / "audit") == "sceeeceecec", "a clock that goes back must not delay the last one"
     await log.close()
     assert sound(tmp_path / "audit")
 
 
-async def test_what_stands_unsigned_is_signed_when_its_time_is_over(tmp_path: Path) -> None:
+async def test_unsigned_entries_are_signed_after_the_interval(tmp_path: Path) -> None:
     log = trail(tmp_path / "audit", TrailSettings(checkpoint_s=0.02), clock=Clock())
     await log.append([entry(0)])
     async with asyncio.timeout(20):
-        while kinds(tmp_path / "audit") != "scec":  # noqa: ASYNC110 - the disk tells nobody
+        while kinds(tmp_path / "audit") != "scec":  # noqa: ASYNC110 - the disk sends no notification
             await asyncio.sleep(0.005)
     await log.close()
     assert kinds(tmp_path / "audit") == "scec"
@@ -74,7 +74,7 @@ async def test_segments_end_at_their_size_and_each_with_a_checkpoint(tmp_path: P
     assert sound(folder)
 
 
-async def test_another_build_and_another_key_begin_a_segment(tmp_path: Path) -> None:
+async def test_a_new_build_or_key_begins_a_segment(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     for build, signer in ((BUILD, SIGNER), ({**BUILD, "policy": "p:cd"}, SIGNER), (BUILD, OTHER), (BUILD, OTHER)):
         log = trail(folder, build=build, signer=signer)
@@ -107,7 +107,7 @@ async def test_appends_that_wait_share_a_sync_and_keep_their_order(
     assert sound(tmp_path / "audit")
 
 
-async def test_an_append_that_is_cancelled_leaves_a_sound_trail(tmp_path: Path) -> None:
+async def test_a_cancelled_append_leaves_a_sound_trail(tmp_path: Path) -> None:
     log = trail(tmp_path / "audit")
     await log.append([entry(0)])
     hold = asyncio.Event()
@@ -124,7 +124,7 @@ async def test_an_append_that_is_cancelled_leaves_a_sound_trail(tmp_path: Path) 
     assert sound(tmp_path / "audit")
 
 
-async def test_a_fault_of_our_own_is_told_to_whoever_waits(tmp_path: Path) -> None:
+async def test_an_internal_fault_reaches_every_waiter(tmp_path: Path) -> None:
     log = trail(tmp_path / "audit")
     with pytest.raises(UnsafeError, match="unexpected"):
         await log.append([entry(object())])  # type: ignore[arg-type]

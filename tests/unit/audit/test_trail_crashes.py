@@ -16,7 +16,7 @@ from deid_agent.model.errors import UnsafeError
 from deid_agent.telemetry.events import AuditRepaired, AuditUnsigned
 
 
-async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
+async def test_a_truncated_last_line_is_removed(tmp_path: Path) -> None:
     folder, copy = tmp_path / "audit", tmp_path / "copy"
     log = trail(folder)
     await log.append([entry(0)])
@@ -27,7 +27,7 @@ async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     segment = copy / "00000001.jsonl"
     (copy / "head.json").write_bytes(head)
     segment.write_bytes(segment.read_bytes()[:-9])
-    assert [doubt.code for doubt in verify_trail(copy, TRUSTED).warnings] == ["UNSIGNED", "TORN"]
+    assert [warning.code for warning in verify_trail(copy, TRUSTED).warnings] == ["UNSIGNED", "TORN"]
     telemetry = Recording()
     log = trail(copy, telemetry=telemetry)
     await log.append([entry(2)])
@@ -38,7 +38,7 @@ async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b'{"kind":"segm'])
-async def test_a_segment_that_was_not_made_to_its_end_is_made_again(tmp_path: Path, left: bytes) -> None:
+async def test_an_unfinished_segment_is_created_again(tmp_path: Path, left: bytes) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(0)], [entry(1)]])
     (folder / "00000002.jsonl").write_bytes(left)
@@ -50,7 +50,7 @@ async def test_a_segment_that_was_not_made_to_its_end_is_made_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("left", [b"", b"x" * 200_000])
-async def test_a_first_segment_that_was_not_made_to_its_end_is_made_again(tmp_path: Path, left: bytes) -> None:
+async def test_an_unfinished_first_segment_is_created_again(tmp_path: Path, left: bytes) -> None:
     folder = tmp_path / "audit"
     folder.mkdir()
     (folder / "00000001.jsonl").write_bytes(left)
@@ -60,7 +60,7 @@ async def test_a_first_segment_that_was_not_made_to_its_end_is_made_again(tmp_pa
     assert sound(folder)
 
 
-async def test_a_head_that_is_behind_is_that_of_a_crash(tmp_path: Path) -> None:
+async def test_a_head_behind_its_trail_is_accepted_as_a_crash(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     log = trail(folder)
     await log.append([entry(0)])
@@ -76,7 +76,7 @@ async def test_a_head_that_is_behind_is_that_of_a_crash(tmp_path: Path) -> None:
     assert sound(folder)
 
 
-async def test_a_process_that_dies_anywhere_leaves_what_the_next_one_goes_on_with(tmp_path: Path) -> None:
+async def test_a_crash_at_any_point_leaves_a_trail_that_the_next_process_continues(tmp_path: Path) -> None:
     """Killed at every single call that changes the disk, from the first to the last; writes are cut in two."""
     crashes = len(run(DYING, tmp_path).split())
     assert crashes > 40
@@ -86,7 +86,7 @@ async def test_a_process_that_dies_anywhere_leaves_what_the_next_one_goes_on_wit
         await log.append([entry(99)])
         await log.close()
         answered = {int(text) for text in (tmp_path / f"answered-{crash}").read_text().split()}
-        assert answered <= set(offsets(folder)), "what was answered for is there"
+        assert answered <= set(offsets(folder)), "every confirmed entry exists"
         assert sound(folder), crash
     assert answered == set(range(6))
 
@@ -136,7 +136,7 @@ while True:
 
 
 def run(program: str, folder: Path) -> str:
-    """A program in a process of its own; what it printed."""
+    """The output of a program in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -149,7 +149,7 @@ def run(program: str, folder: Path) -> str:
     return done.stdout
 
 
-async def test_a_full_disk_is_unsafe_and_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_unsafe_until_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Recording()
     log = trail(tmp_path / "audit", telemetry=telemetry)
     await log.append([entry(9)])
@@ -170,7 +170,7 @@ async def test_a_full_disk_is_unsafe_and_stays_so(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("room", range(0, 4000, 157))
-async def test_a_disk_that_takes_so_many_bytes_and_then_room_again(
+async def test_a_trail_is_sound_after_a_disk_was_full_and_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     folder, left, write, answered = tmp_path / "audit", room, os.write, []
@@ -197,8 +197,8 @@ async def test_a_disk_that_takes_so_many_bytes_and_then_room_again(
     assert sound(folder)
 
 
-async def test_a_limit_of_the_system_stops_the_agent_and_the_trail_mends(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE in a process of its own: the kernel itself cuts a line in two."""
+async def test_a_system_limit_stops_the_agent_and_the_next_start_repairs_the_trail(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE in a separate process: the kernel itself cuts a line in two."""
     folder = tmp_path / "audit"
     *answered, why = run(LIMITED, folder).splitlines()
     assert "cannot be written: File too large; nothing was committed" in why

@@ -23,16 +23,16 @@ async def test_two_agents_never_share_a_trail(tmp_path: Path) -> None:
     await trail(tmp_path / "audit").close()
 
 
-async def test_a_start_that_failed_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_failed_start_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await trail(folder).close()
     assert not folder.exists()
     folder.mkdir()
     await trail(folder).close()
-    assert list(folder.iterdir()) == [], "a folder that was there before is not ours to take away"
+    assert list(folder.iterdir()) == [], "an existing folder is not removed"
 
 
-async def test_a_lock_that_went_between_opening_and_locking_is_made_anew(
+async def test_a_lock_file_removed_before_locking_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "audit"
@@ -52,7 +52,7 @@ async def test_a_lock_that_went_between_opening_and_locking_is_made_anew(
     await log.close()
 
 
-def test_a_folder_that_cannot_be_had_stops_the_start(tmp_path: Path) -> None:
+def test_an_unusable_folder_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         trail(tmp_path / "missing" / "audit")
     (tmp_path / "audit.jsonl").touch()
@@ -98,7 +98,7 @@ def cut_under_a_forged_head(folder: Path) -> None:
 
 
 def cut_to_its_first_checkpoint(folder: Path) -> None:
-    """No entry is left that would need a head: now that of the segment before has to fit."""
+    """No entry remains that needs a head; the head of the previous segment must match."""
     path = folder / "00000002.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     forged_head(folder)
@@ -107,12 +107,12 @@ def cut_to_its_first_checkpoint(folder: Path) -> None:
 def cut_to_a_head_of_another_key(folder: Path) -> None:
     cut_to_its_first_checkpoint(folder)
     lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    place = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(OTHER.sign(encode_statement(LineKind.HEAD, place, 1)) + b"}\n")
+    position = ChainPosition(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(OTHER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
 
 
 def rewritten_under_a_forged_head(folder: Path) -> None:
-    """Every outcome behind the first checkpoint, with all chain values; the checkpoints are left out."""
+    """Every outcome after the first checkpoint, with all chain values, without the checkpoints."""
     path = folder / "00000002.jsonl"
     kept, rest = (found := path.read_bytes().splitlines(keepends=True))[:2], found[2:]
     chain = kept[-1][-67:-3]
@@ -126,14 +126,14 @@ def rewritten_under_a_forged_head(folder: Path) -> None:
 
 
 def head_of_the_segment_before(folder: Path) -> None:
-    """Truly signed: that of an agent which died once it had begun the second segment, without its entries."""
+    """A valid signature: of an agent that crashed after it began the second segment, without its entries."""
     lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    place = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, place, 1)) + b"}\n")
+    position = ChainPosition(len(lines), lines[-1][-66:-2])
+    (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
 
 
 def added(folder: Path) -> None:
-    """A segment without an entry, as a crash leaves it, but it follows from nothing."""
+    """A segment without an entry, as after a crash, but with no predecessor."""
     first, _ = (folder / "00000002.jsonl").read_bytes().split(b"\n", 1)
     (folder / "00000003.jsonl").write_bytes(first.replace(b'"lines":', b'"lines":9') + b"\n")
 
@@ -156,7 +156,7 @@ def added(folder: Path) -> None:
         (added, "00000003.jsonl:1: CHAIN"),
     ],
 )
-async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
+async def test_a_trail_that_does_not_verify_is_not_continued(
     tmp_path: Path, damage: Callable[[Path], None], why: str
 ) -> None:
     folder = tmp_path / "audit"
@@ -171,29 +171,29 @@ async def test_a_trail_that_does_not_verify_is_not_gone_on_with(
     assert verify_trail(folder, TRUSTED).faults
 
 
-async def test_a_head_that_an_agent_writes_meanwhile_is_read_again(
+async def test_a_head_written_during_verification_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check beside a running agent: between the head and the segments it began another one."""
+    """A check during a run: the agent begins a segment after the check has read the head."""
     folder = tmp_path / "audit"
     await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 12, 2)], SMALL)
     newest = (folder / "head.json").read_bytes()
     head_of_the_segment_before(folder)
-    older, told = (folder / "head.json").read_bytes(), list[bytes]()
+    older, heads = (folder / "head.json").read_bytes(), list[bytes]()
 
     def read(_: Path) -> bytes:
-        told.append(older if not told else newest)
-        return told[-1]
+        heads.append(older if not heads else newest)
+        return heads[-1]
 
     for module in (audit_trail, audit_verify):
-        told.clear()
+        heads.clear()
         monkeypatch.setattr(module, "read_head", read)
     assert examine_trail(folder).segment is not None
-    told.clear()
+    heads.clear()
     assert verify_trail(folder, TRUSTED).faults == []
 
 
-async def test_the_segment_before_one_that_was_never_finished_is_asked_for(tmp_path: Path) -> None:
+async def test_the_segment_before_an_unfinished_one_is_required(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(0)]])
     first, head = (folder / "00000001.jsonl").read_bytes(), (folder / "head.json").read_bytes()

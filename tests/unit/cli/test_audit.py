@@ -35,7 +35,7 @@ def damaged(folder: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"offset":1', b'"offset":7'))
 
 
-def test_a_sound_trail_ends_with_0(folder: Path) -> None:
+def test_a_sound_trail_exits_with_0(folder: Path) -> None:
     done = call("verify", folder, "--public-key", SIGNER.public.upper())
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
@@ -45,24 +45,24 @@ def test_a_sound_trail_ends_with_0(folder: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_fault_is_placed_and_ends_with_1(folder: Path) -> None:
+def test_a_fault_is_located_and_exits_with_1(folder: Path) -> None:
     damaged(folder)
     done = call("verify", folder, "--public-key", SIGNER.public)
     assert done.exit_code == 1
     first, *_, last = done.stdout.splitlines()
     assert first.startswith("00000001.jsonl:4: adt/0/7: CHAIN: ")
     assert last.startswith("NOT SOUND: ")
-    told = [json.loads(line) for line in call("verify", folder, "--json").stdout.splitlines()]
-    assert (told[0]["segment"], told[0]["line"], told[0]["code"], told[0]["fault"]) == (
+    lines = [json.loads(line) for line in call("verify", folder, "--json").stdout.splitlines()]
+    assert (lines[0]["segment"], lines[0]["line"], lines[0]["code"], lines[0]["fault"]) == (
         "00000001.jsonl",
         4,
         "CHAIN",
         True,
     )
-    assert (told[-1]["sound"], told[-1]["key_given"], told[-1]["streams"]["adt/0"]["absent"]) == (False, False, 6)
+    assert (lines[-1]["sound"], lines[-1]["key_given"], lines[-1]["streams"]["adt/0"]["absent"]) == (False, False, 6)
 
 
-def test_many_faults_are_told_by_their_number(folder: Path) -> None:
+def test_many_faults_are_summarized_by_number(folder: Path) -> None:
     path = folder / "00000001.jsonl"
     path.write_bytes(path.read_bytes() + b"{}\n" * 500)
     lines = call("verify", folder).stdout.splitlines()
@@ -71,13 +71,13 @@ def test_many_faults_are_told_by_their_number(folder: Path) -> None:
     assert len(call("verify", folder, "--json").stdout.splitlines()) > 500
 
 
-def test_without_a_key_no_more_than_consistency_is_said_to_be_shown(folder: Path) -> None:
+def test_without_a_key_only_consistency_is_claimed(folder: Path) -> None:
     done = call("verify", folder)
     assert done.exit_code == 0
     assert "no key was given" in done.stderr
 
 
-def test_the_configured_key_says_who_may_have_signed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configured_key_decides_which_signatures_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_KEY", KEY.hex())
     done = call("verify", folder)
     assert done.exit_code == 1
@@ -99,7 +99,7 @@ def test_the_public_key_is_that_of_the_secret(monkeypatch: pytest.MonkeyPatch, t
     assert call("key", "--demo-key").stdout == f"{DEMO_PUBLIC}\n"
 
 
-def test_what_is_not_signed_yet_is_a_warning_and_with_strict_a_fault(tmp_path: Path) -> None:
+def test_unsigned_entries_are_a_warning_and_with_strict_a_fault(tmp_path: Path) -> None:
     async def left_open() -> None:
         log = trail(tmp_path / "audit")
         await log.append([entry(0)])
@@ -115,7 +115,7 @@ def test_what_is_not_signed_yet_is_a_warning_and_with_strict_a_fault(tmp_path: P
     assert json.loads(call("verify", tmp_path / "audit", "--json").stdout.splitlines()[0])["fault"] is False
 
 
-def test_a_head_kept_elsewhere_shows_a_cut_that_took_the_head_too(tmp_path: Path) -> None:
+def test_a_separately_stored_head_reveals_truncation(tmp_path: Path) -> None:
     folder, kept = tmp_path / "audit", tmp_path / "kept.json"
     asyncio.run(written(folder, [[entry(0)]]))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -123,7 +123,7 @@ def test_a_head_kept_elsewhere_shows_a_cut_that_took_the_head_too(tmp_path: Path
     kept.write_bytes((folder / "head.json").read_bytes())
     for name, data in before.items():
         (folder / name).write_bytes(data)
-    assert call("verify", folder).exit_code == 0, "nothing here tells"
+    assert call("verify", folder).exit_code == 0, "the folder alone does not reveal it"
     done = call("verify", folder, "--head", kept)
     assert done.exit_code == 1
     assert "TRUNCATED" in done.stdout
@@ -139,14 +139,14 @@ def test_a_head_kept_elsewhere_shows_a_cut_that_took_the_head_too(tmp_path: Path
         ("verify", ".", "--head", "nowhere"),
     ],
 )
-def test_a_wrong_call_is_2(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_usage_exits_with_2(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = call(*words)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
 
-def test_a_trail_cannot_write_to_the_terminal(folder: Path) -> None:
+def test_control_characters_of_a_trail_do_not_reach_the_terminal(folder: Path) -> None:
     path = folder / "00000001.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"topic":"adt"', b'"topic":"\\u001b[2J"'))
     done = call("verify", folder)
@@ -154,7 +154,7 @@ def test_a_trail_cannot_write_to_the_terminal(folder: Path) -> None:
     assert "\x1b" not in done.stdout + call("show", folder).stdout
 
 
-def test_show_and_export_choose(folder: Path, tmp_path: Path) -> None:
+def test_show_and_export_apply_filters(folder: Path, tmp_path: Path) -> None:
     assert call("show", folder, "--offset", 1).stdout == "2023-11-14T22:13:20Z adt/0/1 published 0\n"
     (line,) = call("export", folder, "--offset", 2).stdout.splitlines()
     assert json.loads(line)["build"]["key"] == "0badc0de"

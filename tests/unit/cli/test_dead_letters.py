@@ -1,4 +1,4 @@
-"""``letters`` and ``replay`` over folders: what they print, what they refuse, and the limit that stops the agent."""
+"""``dead-letters`` and ``replay`` over folders: output, refused calls, and the limit that stops the agent."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ LARGE = GOOD + b"NTE|1||" + b"word " * 100 + b"\r"
 
 @pytest.fixture(autouse=True)
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of its own, and the root logger given back, which ``run`` takes over."""
+    """A new folder, and the root logger restored, which ``run`` takes over."""
     monkeypatch.chdir(tmp_path)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -60,7 +60,7 @@ def run(**agent: int) -> Result:
 
 @pytest.fixture
 def refused() -> None:
-    """Two letters: a message that is too large, and one that is none."""
+    """Two dead letters: a message that is too large, and input that is not a message."""
     Path("in").mkdir()
     Path("in", "Okonkwo.hl7").write_bytes(LARGE)
     Path("in", "b.hl7").write_bytes(b'{"Okonkwo')
@@ -86,7 +86,7 @@ def test_keygen_names_the_key_and_overwrites_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_list_tells_coordinates_and_codes_without_a_key() -> None:
+def test_list_shows_coordinates_and_codes_without_a_key() -> None:
     done = call("dead-letters", "list", *CONFIG)
     assert done.exit_code == 0, done.stderr
     head, *lines = done.stdout.splitlines()
@@ -97,12 +97,12 @@ def test_list_tells_coordinates_and_codes_without_a_key() -> None:
     ]
     assert "Okonkwo" not in done.output
     (line,) = call("dead-letters", "list", *CONFIG, "--json", "--code", "RESOURCE").stdout.splitlines()
-    said = json.loads(line)
-    assert said["record"] == "files/0/0"
-    assert said["refused"].endswith("Z")
-    assert said["key"] == load_public_key(Path("dead-letters.key.pub")).id
-    assert said["build"]["key"] == "demo"
-    assert (said["replayed"], said["replay_of"]) == (0, None)
+    listed = json.loads(line)
+    assert listed["record"] == "files/0/0"
+    assert listed["refused"].endswith("Z")
+    assert listed["key"] == load_public_key(Path("dead-letters.key.pub")).id
+    assert listed["build"]["key"] == "demo"
+    assert (listed["replayed"], listed["replay_of"]) == (0, None)
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--code", "LEAK")])
@@ -116,21 +116,21 @@ def test_before_the_first_run_list_explains_the_missing_folder(options: tuple[st
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ((), "deid-agent: no dead letters\n"),
         (("--code", "LEAK"), "deid-agent: no dead letters match the filter\n"),
         (("--json",), ""),
     ],
 )
-def test_an_empty_list_has_no_header(options: tuple[str, ...], said: str) -> None:
+def test_an_empty_list_has_no_header(options: tuple[str, ...], expected: str) -> None:
     Path("agent.toml").write_text(SETTINGS)
     Path("dead").mkdir()
     done = call("dead-letters", "list", *CONFIG, *options)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", said)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", expected)
 
 
-def test_a_file_in_place_of_the_folder_is_named() -> None:
+def test_a_file_instead_of_the_folder_is_named() -> None:
     Path("agent.toml").write_text(SETTINGS)
     Path("dead").touch()
     done = call("dead-letters", "list", *CONFIG)
@@ -163,7 +163,7 @@ def test_filters(filters: list[str], offsets: list[int]) -> None:
 @pytest.mark.parametrize(
     "wrong", [["--offset", "x"], ["--offset", "-"], ["--offset", "1-x"], ["--since", "yesterday"], ["--code", "BAD"]]
 )
-def test_a_filter_that_means_nothing_is_refused(wrong: list[str]) -> None:
+def test_an_invalid_filter_is_refused(wrong: list[str]) -> None:
     assert call("dead-letters", "list", *CONFIG, *wrong).exit_code == 2
 
 
@@ -182,7 +182,7 @@ def test_open_writes_one_original_for_the_owner_only() -> None:
 
 @pytest.mark.usefixtures("refused")
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (["files/0/0", "--out", "x"], 1, "files/0/0: it is sealed to key"),
         (["files/0/7", "--out", "x", *KEY], 2, "no such dead letter"),
@@ -190,15 +190,15 @@ def test_open_writes_one_original_for_the_owner_only() -> None:
         (["files/0/0", "--out", "x", "--private-key", "dead-letters.key.pub"], 2, "this is the public key"),
     ],
 )
-def test_open_says_what_is_wrong(arguments: list[str], code: int, told: str) -> None:
+def test_open_reports_errors(arguments: list[str], code: int, expected: str) -> None:
     done = call("dead-letters", "open", *CONFIG, *arguments)
     assert done.exit_code == code
-    assert told in done.stderr
+    assert expected in done.stderr
     assert not Path("x").exists()
 
 
 @pytest.mark.usefixtures("refused")
-def test_refused_mended_put_back_and_published_once() -> None:
+def test_a_refused_record_is_published_once_after_fix_and_replay() -> None:
     dry = call("replay", *CONFIG, *KEY, "--code", "RESOURCE", "--dry-run")
     assert (dry.exit_code, dry.stdout) == (0, "files/0/0\n")
     assert "1 would be put back" in dry.stderr
@@ -210,8 +210,8 @@ def test_refused_mended_put_back_and_published_once() -> None:
     assert "Okonkwo" not in done.output
     assert "yes" in call("dead-letters", "list", *CONFIG, "--offset", "0").stdout
 
-    mended = run(most=1 << 20)
-    assert mended.exit_code == 0, mended.stderr
+    repaired = run(most=1 << 20)
+    assert repaired.exit_code == 0, repaired.stderr
     (output,) = (path for path in Path("out").rglob("*") if path.is_file())
     assert b"Okafor" not in output.read_bytes()
     assert output.read_bytes().count(b"\r") == LARGE.count(b"\r")
@@ -224,13 +224,13 @@ def test_refused_mended_put_back_and_published_once() -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_the_wrong_key_and_damage_are_named_and_the_others_go_on() -> None:
+def test_a_wrong_key_and_damage_are_named_and_the_other_dead_letters_open() -> None:
     generate_keys(Path("other.key"))
     done = call("replay", *CONFIG, "--private-key", "other.key", "--all")
     assert done.exit_code == 1
     ours, theirs = (load_private_key(Path(name)).id for name in ("dead-letters.key", "other.key"))
-    told = f"it is sealed to key {ours}, the key given is {theirs}"
-    assert [f"files/0/{n}: {told}" in done.stderr for n in (0, 1)] == [True, True]
+    expected = f"it is sealed to key {ours}, the key given is {theirs}"
+    assert [f"files/0/{n}: {expected}" in done.stderr for n in (0, 1)] == [True, True]
     sealed = Path("dead", "files-0-0000000000.sealed")
     sealed.write_bytes(sealed.read_bytes()[1:])
     done = call("replay", *CONFIG, *KEY, "--all")
@@ -239,7 +239,7 @@ def test_the_wrong_key_and_damage_are_named_and_the_others_go_on() -> None:
 
 
 @pytest.mark.usefixtures("refused")
-def test_replay_wants_to_be_told_which() -> None:
+def test_replay_requires_a_selection() -> None:
     for wrong in ([], ["--all", "--offset", "0"]):
         done = call("replay", *CONFIG, *KEY, *wrong)
         assert done.exit_code == 2
@@ -256,7 +256,7 @@ def test_replay_wants_to_be_told_which() -> None:
         ("run = 2000\nratio = 0.01", 990, 10, None),
     ],
 )
-def test_too_many_letters_stop_the_agent_and_it_says_where(
+def test_too_many_dead_letters_stop_the_agent_which_names_the_folder(
     limit: str, fine: int, bad: int, stops_at: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("in").mkdir()
@@ -274,11 +274,11 @@ def test_too_many_letters_stop_the_agent_and_it_says_where(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [(None, "cannot be read"), ("private", "holds a private key"), ("nonsense", "not a dead-letter key")],
 )
-def test_run_and_check_say_what_is_wrong_with_the_key(
-    content: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+def test_run_and_check_report_an_invalid_key(
+    content: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEID_KEY", SECRET_KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
@@ -292,11 +292,11 @@ def test_run_and_check_say_what_is_wrong_with_the_key(
     for arguments in (["run"], ["check"]):
         done = call(*arguments, *CONFIG)
         assert done.exit_code == 2
-        assert told in done.output
+        assert expected in done.output
     assert not Path("audit").exists()
 
 
-def test_check_says_how_letters_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_how_dead_letters_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_KEY", SECRET_KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     Path("in").mkdir()

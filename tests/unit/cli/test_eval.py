@@ -12,7 +12,7 @@ CASES = Path(__file__).resolve().parents[2] / "cases" / "corpora"
 NOTES = CASES.parent / "notes"
 GOLD = CASES / "notes.jsonl"
 RULES = ("--system", "rules")
-"""What they find can be counted by hand, and no training changes it."""
+"""Their findings can be counted by hand, and no training changes them."""
 MARKUP = """\
 @@PATIENT id={id}
 {{"name": {{"given": ["Zed"], "family": "Zyblorq"}}}}
@@ -57,13 +57,13 @@ def test_a_corpus_is_tagged_and_scored(corpus: Path) -> None:
     assert "4 notes of 2 patients" in done.stdout
 
 
-def test_what_is_known_finds_more(corpus: Path) -> None:
+def test_context_finds_more(corpus: Path) -> None:
     assert sums(corpus, *RULES) == [6, 6, 6, 8]
     assert sums(corpus, *RULES, "--by-patient") == [8, 8, 8, 8]
     assert sums(corpus, *RULES, "--context", "profile") == [8, 8, 8, 8]
 
 
-def test_a_part_or_an_author_is_chosen(corpus: Path) -> None:
+def test_a_split_or_an_author_can_be_selected(corpus: Path) -> None:
     assert sums(corpus, "--split", "dev")[3] == 4
     assert sums(corpus, "--split", "train")[3] == 4
     assert sums(corpus, "--authors", "dd")[3] == 4
@@ -104,7 +104,7 @@ def test_findings_of_others_are_scored_by_id(tmp_path: Path) -> None:
     assert sums("--gold", GOLD, "--pred", pred) == [1, 2, 1, 2]
 
 
-def test_our_own_lines_are_scored(corpus: Path, tmp_path: Path) -> None:
+def test_lines_of_the_text_command_are_scored(corpus: Path, tmp_path: Path) -> None:
     note = json.loads(GOLD.read_text("utf-8").splitlines()[0])
     line = json.dumps({"id": note["id"], "text": note["text"]}) + '\n{"id": "n2", "text": ""}\n'
     tagged = CliRunner().invoke(main, ["text", "--jsonl", "--demo-key"], input=line)
@@ -113,7 +113,7 @@ def test_our_own_lines_are_scored(corpus: Path, tmp_path: Path) -> None:
     assert sums("--gold", GOLD, "--pred", pred)[3] == 2
 
 
-def test_notes_that_one_side_lacks_are_told(tmp_path: Path) -> None:
+def test_notes_missing_on_one_side_are_reported(tmp_path: Path) -> None:
     pred = tmp_path / "pred.jsonl"
     pred.write_text('{"id": "n1", "spans": []}\n{"id": "n9", "spans": []}\n', "utf-8")
     done = run("--gold", GOLD, "--pred", pred)
@@ -144,7 +144,7 @@ def test_every_form_of_corpus_is_tagged(form: str) -> None:
         [GOLD, "--format", "brat"],
     ],
 )
-def test_a_wrong_call_says_what_to_do(args: list[str | Path]) -> None:
+def test_wrong_usage_names_the_remedy(args: list[str | Path]) -> None:
     done = run(*args)
     assert done.exit_code == 2
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""What training alone needs stays out of serving, and its absence is told; NOTICE names whose data is shipped."""
+"""Serving does not import the training libraries, and their absence is reported; NOTICE names the data sources."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def test_serving_imports_no_training_library() -> None:
         ("dernoncourt-network", "jax,optax", "training needs jax and optax, which", "train-neural"),
     ],
 )
-def test_train_says_what_to_install(component: str, absent: str, named: str, extra: str, tmp_path: Path) -> None:
+def test_train_names_the_extra_to_install(component: str, absent: str, named: str, extra: str, tmp_path: Path) -> None:
     corpus = tiny_corpus.write(tmp_path / "corpus", {"da-02": "Zyblorq"})
     done = python(TRAIN, absent, component, corpus, tmp_path / "out")
     assert done.returncode == 2, done.stderr
@@ -73,7 +73,7 @@ def test_train_says_what_to_install(component: str, absent: str, named: str, ext
     assert not (tmp_path / "out").exists()
 
 
-def test_every_source_of_a_list_stands_in_notice() -> None:
+def test_every_source_of_a_list_is_in_notice() -> None:
     table = (ROOT / "NOTICE").read_text("utf-8").partition("Copyright notices")[0]
     rows = {
         row.split()[0]: row for row in re.split(r"\n(?=\S)", table) if row

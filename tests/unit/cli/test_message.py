@@ -16,7 +16,7 @@ def message(*args: str | Path, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(main, ["message", "--demo-key", *map(str, args)], input=stdin)
 
 
-def test_a_folder_comes_out_under_the_same_names(tmp_path: Path) -> None:
+def test_outputs_of_a_folder_keep_the_file_names(tmp_path: Path) -> None:
     out, remarks = tmp_path / "out", tmp_path / "remarks.jsonl"
     done = message(SAMPLES, "--out", out, "--remarks", remarks)
     assert done.exit_code == 1  # the cut-off one
@@ -76,18 +76,18 @@ def test_outputs_never_overwrite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"hello", b"\x00\x01", b"<xml/>", b"{", b"[]", b'{"a": 1}', b"MSH"])
-def test_what_is_no_message_is_refused_with_a_reason(payload: bytes) -> None:
+def test_input_that_is_not_a_message_is_refused_with_a_reason(payload: bytes) -> None:
     done = message("-", stdin=payload)
     assert done.exit_code == 1
     assert done.stdout_bytes == b""
     assert any(reason in done.stderr for reason in ("MALFORMED", "UNSUPPORTED"))
 
 
-def test_a_missing_input_is_an_error_of_the_call() -> None:
+def test_a_missing_input_is_a_usage_error() -> None:
     assert message("/nowhere").exit_code == 2
 
 
-def test_what_is_no_file_in_a_folder_is_named_and_stands_in_the_remarks(tmp_path: Path) -> None:
+def test_an_entry_that_is_not_a_file_is_named_and_listed_in_the_remarks(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "m.hl7").write_bytes((SAMPLES / "01-adt-a01.hl7").read_bytes())
@@ -108,7 +108,7 @@ def test_what_is_no_file_in_a_folder_is_named_and_stands_in_the_remarks(tmp_path
     assert not Path("-").exists()
 
 
-def test_a_name_that_is_no_utf8_or_holds_a_line_end_stops_nothing(tmp_path: Path) -> None:
+def test_a_file_name_with_invalid_utf8_or_a_line_end_stops_nothing(tmp_path: Path) -> None:
     folder, out, remarks = tmp_path / "in", tmp_path / "out", tmp_path / "remarks"
     folder.mkdir()
     good = (SAMPLES / "01-adt-a01.hl7").read_bytes()
@@ -145,7 +145,7 @@ def test_a_failed_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.name for path in out.iterdir()] == ["DEMO-KEY.txt"]
 
 
-def test_a_file_in_a_folder_that_cannot_be_read_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_in_a_folder_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def shut(self: Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
@@ -155,7 +155,7 @@ def test_a_file_in_a_folder_that_cannot_be_read_is_an_error_of_the_call(monkeypa
     assert "/shut/m.hl7: cannot be read" in done.stderr
 
 
-def test_the_environment_chooses_the_policy_here_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_selects_the_policy_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = (SAMPLES / "01-adt-a01.hl7").read_bytes()
     monkeypatch.setenv("DEID_POLICY", "keep")
     assert message(stdin=raw).stdout_bytes == raw
@@ -163,7 +163,7 @@ def test_the_environment_chooses_the_policy_here_too(monkeypatch: pytest.MonkeyP
     assert message(stdin=raw).exit_code == 2
 
 
-def test_an_empty_folder_is_reported_and_is_no_error(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_and_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / ".hidden.hl7").write_bytes(b"MSH")
     done = CliRunner().invoke(main, ["message", "--demo-key", "--out", str(tmp_path / "out"), str(tmp_path)])
     assert done.exit_code == 0

@@ -1,4 +1,4 @@
-"""``run`` and ``check`` on folders: exit codes, what is named where, and ``check`` against ``run``."""
+"""``run`` and ``check`` on folders: exit codes, the output of each, and agreement of ``check`` with ``run``."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def run(file: Path) -> Result:
     return CliRunner().invoke(main, ["run", "--demo-key", "--log-level", "info", "--config", str(file)])
 
 
-def test_a_folder_that_is_fine_ends_with_0(tmp_path: Path) -> None:
+def test_a_run_without_refusals_exits_with_0(tmp_path: Path) -> None:
     file = settings(tmp_path)
     (tmp_path / "in" / "a.hl7").write_bytes(GOOD)
     done = run(file)
@@ -56,7 +56,7 @@ def test_a_folder_that_is_fine_ends_with_0(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a.hl7").exists()
 
 
-def test_a_refused_file_is_named_beside_its_letter_alone_and_gives_1(tmp_path: Path) -> None:
+def test_a_refused_file_is_named_only_in_its_dead_letter_and_exits_with_1(tmp_path: Path) -> None:
     file = settings(tmp_path)
     (tmp_path / "in" / "a.hl7").write_bytes(GOOD)
     (tmp_path / "in" / "Okonkwo.hl7").write_bytes(b"nothing")
@@ -69,7 +69,7 @@ def test_a_refused_file_is_named_beside_its_letter_alone_and_gives_1(tmp_path: P
     assert "Okonkwo" not in done.stderr + audited + (tmp_path / "state").read_text()
 
 
-def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
+def test_a_skipped_entry_exits_with_1(tmp_path: Path) -> None:
     file = settings(tmp_path)
     os.mkfifo(tmp_path / "in" / "pipe")
     done = run(file)
@@ -79,7 +79,7 @@ def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         ({"output": "in/out"}, "directory.output"),
         ({"output": "file"}, "directory.output"),
@@ -96,8 +96,8 @@ def test_what_is_skipped_gives_1(tmp_path: Path) -> None:
         ({"audit": "in/audit"}, "audit.path"),
     ],
 )
-def test_check_says_what_run_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: str
+def test_check_reports_the_errors_of_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setenv("DEID_KEY", KEY.hex())
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
@@ -107,11 +107,11 @@ def test_check_says_what_run_would(
     before = sorted(tmp_path.rglob("*"))
     ran = run(file)
     assert ran.exit_code == 2
-    assert told in ran.stderr
+    assert expected in ran.stderr
     assert "AgentStarted" not in ran.stderr
     checked = CliRunner().invoke(main, ["check", "--config", str(file)])
     assert checked.exit_code == 2
-    assert told in checked.stdout
+    assert expected in checked.stdout
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -129,7 +129,7 @@ def test_check_looks_at_kafka_offline_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert "kafka.sasl_mechanism" in done.stdout
     ran = run(file)
     assert ran.exit_code == 2
-    assert not (tmp_path / "audit").exists(), "a start that failed leaves no empty audit"
+    assert not (tmp_path / "audit").exists(), "a failed start leaves no empty audit"
     file.write_text(file.read_text().replace("XX", "PLAIN"))
     assert CliRunner().invoke(main, ["check", "--offline", "--config", str(file)]).exit_code == 0
 
@@ -186,7 +186,7 @@ def test_the_demonstration_key_is_refused_on_kafka_unless_allowed(
 
 
 @pytest.mark.parametrize("call", [["run"], ["check", "--offline"]])
-def test_the_demonstration_key_is_no_key_of_a_file_or_the_environment(
+def test_the_demonstration_key_is_refused_in_a_file_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: list[str]
 ) -> None:
     """Also if the setting allows it: only the flag uses it, so that nobody copies it into a deployment."""
@@ -199,7 +199,7 @@ def test_the_demonstration_key_is_no_key_of_a_file_or_the_environment(
 
 
 def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a record that was refused; the same trail goes on under the next key."""
+    """Also for a refused record; the same trail continues under the next key."""
     monkeypatch.delenv("DEID_KEY_FILE", raising=False)
     file = settings(tmp_path)
     secrets = [KEY, OTHER_KEY]
@@ -216,7 +216,7 @@ def test_every_audit_entry_names_its_key(tmp_path: Path, monkeypatch: pytest.Mon
     assert made[0] != made[1]
 
 
-def test_check_tells_who_may_see_the_console_and_what_is_wrong_with_its_token(tmp_path: Path) -> None:
+def test_check_reports_who_can_reach_the_console_and_a_faulty_token(tmp_path: Path) -> None:
     file = settings(tmp_path)
     file.write_text(file.read_text().replace("port = 0\n", 'port = 0\nconsole = true\nconsole_token_file = "no"\n', 1))
     done = CliRunner().invoke(main, ["check", "--offline", "--config", str(file)])
@@ -226,7 +226,9 @@ def test_check_tells_who_may_see_the_console_and_what_is_wrong_with_its_token(tm
     assert "ok   console       127.0.0.1:0, open to this machine, read-only" in done.stdout
 
 
-def test_the_ledger_counts_what_published_messages_left_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledger_counts_unexamined_values_of_published_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = tmp_path / "unexamined.csv"
     monkeypatch.setenv("DEID_AUDIT__UNEXAMINED", str(ledger))
     file = settings(tmp_path)

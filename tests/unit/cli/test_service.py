@@ -1,4 +1,4 @@
-"""What the parts are told, out of an operator's settings."""
+"""The parts of the service get the values of the operator's settings."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ path = "audit"
 
 @pytest.mark.parametrize(("drain_s", "rebalance_ms"), [(5.0, 60_000), (20.0, 60_000), (300.0, 600_000)])
 def test_a_group_waits_longer_than_a_member_drains(tmp_path: Path, drain_s: float, rebalance_ms: int) -> None:
-    """Else it throws out the member that drains, whose work is then done twice."""
+    """Otherwise the group removes the member that drains, and its work is done twice."""
     path = tmp_path / "agent.toml"
     path.write_text(KAFKA.format(drain_s=drain_s))
     assert kafka_options(load_settings(path)).rebalance_timeout_ms == rebalance_ms
@@ -49,8 +49,8 @@ path = "audit"
 """
 
 
-def test_a_settle_may_take_as_long_as_its_outputs_one_by_one(tmp_path: Path) -> None:
-    """Each may wait for one of another sender first. What takes longer than that stops the agent."""
+def test_the_commit_timeout_covers_its_outputs_sent_one_by_one(tmp_path: Path) -> None:
+    """Each may first wait for a message of another sender. A longer wait stops the agent."""
     path = tmp_path / "agent.toml"
     path.write_text(MLLP)
     settings = load_settings(path)

@@ -1,4 +1,4 @@
-"""Commands import only what they need; the lines of ``--help``, renamed commands, ^C and shell completion."""
+"""Commands import only the modules they need; the lines of ``--help``, renamed commands, ^C and shell completion."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_the_service_imports_no_training() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_line_in_help_is_that_of_the_command(name: str) -> None:
+def test_the_summary_in_help_matches_the_command(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     assert command is not None and command.name == name
     assert command.get_short_help_str(limit=200).rstrip(".") == COMMANDS[name].help.rstrip(".")
@@ -87,7 +87,7 @@ def test_completion_of_the_shell_knows_the_commands() -> None:
     assert words.stdout.splitlines() == ["plain,dead-letters"]
 
 
-def test_an_interrupt_ends_with_130_and_one_line() -> None:
+def test_an_interrupt_exits_with_130_and_one_line() -> None:
     command = [sys.executable, "-m", "deid_agent", "text", "--jsonl", "--demo-key"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

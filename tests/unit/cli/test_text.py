@@ -16,7 +16,7 @@ from deid_agent.surrogate.lists import load_lists
 
 NOTE = "Seen 03/04/2019 for cough. MRN: 4471902. Call 740-555-0183."
 RULES = ("--jsonl", "--system", "rules")
-"""The system that finds a bare strange name only where something says that it is one: a model may guess it."""
+"""A system that finds an unknown name only with a cue; a model might guess it without one."""
 
 
 def text(*args: str, stdin: str | bytes = "") -> Result:
@@ -49,16 +49,16 @@ def test_order_is_kept_and_spans_only_leaves_the_text_out() -> None:
     assert all(list(o) == ["id", "spans"] for o in outs)
 
 
-def test_context_finds_what_no_rule_could() -> None:
+def test_context_finds_names_without_a_rule() -> None:
     note = "Zyblorq said she slept badly."
     bare = json.loads(text(*RULES, stdin=line(id="a", text=note)).stdout)
-    told = json.loads(text(*RULES, stdin=line(id="a", text=note, context={"name": {"family": "Zyblorq"}})).stdout)
+    found = json.loads(text(*RULES, stdin=line(id="a", text=note, context={"name": {"family": "Zyblorq"}})).stdout)
     assert bare["spans"] == []
-    assert [s["type"] for s in told["spans"]] == ["PATIENT"]
-    assert "Zyblorq" not in told["text"]
+    assert [s["type"] for s in found["spans"]] == ["PATIENT"]
+    assert "Zyblorq" not in found["text"]
 
 
-def test_notes_of_one_patient_know_each_other() -> None:
+def test_notes_of_one_patient_share_known_names() -> None:
     notes = line(id="a", text="x", patient_id="p", context={"name": {"family": "Zyblorq"}}) + line(
         id="b", text="Zyblorq slept.", patient_id="p"
     )
@@ -75,7 +75,7 @@ def shown(*args: str, stdin: str = "") -> list[list[str]]:
     return [[s["type"] for s in json.loads(x)["spans"]] for x in done.stdout.splitlines()]
 
 
-def test_a_later_line_tells_earlier_ones_of_the_same_patient(tmp_path: Path) -> None:
+def test_a_later_line_adds_context_to_earlier_lines_of_its_patient(tmp_path: Path) -> None:
     first = line(id="a", text="Zyblorq slept.", patient_id="p")
     other = line(id="b", text="Zyblorq slept.", patient_id="q")
     last = line(id="c", text="x", patient_id="p", context={"name": {"family": "Zyblorq"}})
@@ -97,19 +97,19 @@ def test_rules_that_introduce_names_exist() -> None:
     assert {rule.id for rule in load_rules(data_folder("rules")).patterns} >= {source.id for source in INTRODUCED}
 
 
-def test_by_patient_without_lines_is_an_error_of_the_call() -> None:
+def test_by_patient_without_jsonl_is_a_usage_error() -> None:
     done = text("--by-patient", stdin=NOTE)
     assert done.exit_code == 2
     assert "--jsonl" in done.stderr
     assert done.stdout == ""
 
 
-def test_a_byte_order_mark_before_lines_is_passed_over() -> None:
+def test_a_byte_order_mark_before_lines_is_skipped() -> None:
     done = text("--jsonl", stdin=b"\xef\xbb\xbf" + line(id="a", text="x").encode())
     assert (done.exit_code, json.loads(done.stdout)["id"]) == (0, "a")
 
 
-def test_several_notes_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+def test_several_notes_are_printed_on_separate_lines(tmp_path: Path) -> None:
     for name, note in (("a", "one"), ("b", "two\n"), ("c", "three")):
         (tmp_path / name).write_text(note)
     assert text(*(str(tmp_path / name) for name in "abc")).stdout == "one\ntwo\nthree\n"
@@ -117,7 +117,7 @@ def test_several_notes_stand_on_lines_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_told_as_one() -> None:
+def test_a_full_disk_is_reported_as_such() -> None:
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         done = subprocess.run(
             [sys.executable, "-m", "deid_agent", "text", "--demo-key"],
@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_as_one() -> None:
     assert done.stderr.decode().splitlines()[-1] == "deid-agent: stopped: output: No space left on device"
 
 
-def test_the_environment_chooses_as_it_does_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_configures_text_like_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_POLICY", "safe-harbor")
     assert text(stdin=NOTE).stdout == "Seen 2019 for cough. MRN: [**MEDICALRECORD**]. Call [**PHONE**]."
     assert text("--policy", "keep", stdin=NOTE).stdout == NOTE
@@ -149,7 +149,7 @@ def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "expected"),
     [
         ("{not json\n", "not JSON"),
         ("[1]\n", "not an object"),
@@ -163,12 +163,12 @@ def test_an_unknown_variable_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> 
         (line(id="a", text="x", patient_id=7), "patient_id"),
     ],
 )
-def test_a_bad_line_is_named_and_the_others_come_out(bad: str, told: str) -> None:
+def test_an_invalid_line_is_named_and_the_others_are_processed(bad: str, expected: str) -> None:
     done = text("--jsonl", stdin=bad + line(id="z", text=NOTE))
     assert done.exit_code == 1
     assert json.loads(done.stdout)["id"] == "z"
     assert "line 1" in done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Okafor" not in done.stderr
 
 
@@ -184,13 +184,13 @@ def test_the_same_note_twice_gives_the_same_text() -> None:
     assert text(stdin=NOTE).stdout == text(stdin=NOTE).stdout
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     done = text(stdin=b"\xff\xfe")
     assert done.exit_code == 1
     assert "byte 0" in done.stderr
 
 
-def test_a_missing_file_or_a_folder_is_an_error_of_the_call_as_in_message(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_folder_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NOTE)
     for wrong, fault in ((tmp_path / "none.txt", "no such file"), (tmp_path, "is a folder")):
         done = text("--system", "rules", str(tmp_path / "a.txt"), str(wrong))
@@ -203,7 +203,7 @@ def test_a_missing_file_or_a_folder_is_an_error_of_the_call_as_in_message(tmp_pa
     assert f"deid-agent: {missing}: no such file" in other.stderr
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_words_of_the_system(
+def test_an_unreadable_file_is_named_with_the_error_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shut = tmp_path / "shut.txt"
@@ -230,11 +230,11 @@ def test_without_a_key_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "args", [["--policy", "nonesuch"], ["--system", "nonesuch"], ["--rules", "/nowhere"], ["--profile", "bold"]]
 )
-def test_a_wrong_choice_is_an_error_of_the_call(args: list[str]) -> None:
+def test_an_invalid_choice_is_a_usage_error(args: list[str]) -> None:
     assert text(*args, stdin=NOTE).exit_code == 2
 
 
-def test_the_demonstration_key_is_said() -> None:
+def test_the_demonstration_key_is_announced() -> None:
     assert "demonstration key" in text(stdin=NOTE).stderr
 
 

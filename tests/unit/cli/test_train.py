@@ -1,4 +1,4 @@
-"""``deid-agent train``: the same bytes, dev left alone, errors that say what to do."""
+"""``deid-agent train``: reproducible bytes, no training on dev, errors that name the remedy."""
 
 import json
 from dataclasses import replace
@@ -66,9 +66,9 @@ def test_held_out_notes_are_scored_and_nothing_is_saved(corpus: Path, monkeypatc
     monkeypatch.chdir(corpus.parent)
     done = run("dehghan-token", "--corpus", corpus, "--hold-out", "db", "--json", "-")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    assert said["of"] == "the held-out notes of db"
-    assert set(said["authors"]) == {"db"}
+    report = json.loads(done.stdout)
+    assert report["of"] == "the held-out notes of db"
+    assert set(report["authors"]) == {"db"}
     assert not (corpus.parent / "models").exists()
 
 
@@ -120,7 +120,7 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "expected"),
     [
         (["tokens"], "unknown component tokens: one of token, "),
         (["token", "--corpus", "nowhere"], "nowhere: no such file or folder"),
@@ -132,8 +132,8 @@ def test_one_model_for_each_type(corpus: Path, tmp_path: Path) -> None:
         (["token", "--corpus", "plain", "--cross-validate"], "notes of several authors"),
     ],
 )
-def test_errors_say_what_to_do(
-    args: list[str], says: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_errors_name_the_remedy(
+    args: list[str], expected: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("empty", "plain", "dev"):
@@ -142,22 +142,22 @@ def test_errors_say_what_to_do(
     (tmp_path / "plain" / "a.txt").write_text("@@PATIENT id=da-02\n{}\n@@NOTE id=da-02-1\nAll well.\n@@END\n")
     done = run(*args)
     assert done.exit_code == 2, done.output
-    assert says in done.stderr
+    assert expected in done.stderr
     assert not list((tmp_path / "models").glob("*")) if (tmp_path / "models").exists() else True
 
 
-def test_a_folder_that_takes_nothing_is_told_before_the_training(corpus: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_before_the_training(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("token", "--corpus", corpus, "--out", tmp_path / "file" / "models")
     assert done.exit_code == 3
     assert "name another folder with --out" in done.stderr
 
 
-def test_all_is_what_models_holds() -> None:
+def test_every_file_of_models_is_a_shipped_component() -> None:
     assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, VECTORS_NAME}
 
 
-def test_what_is_shipped_is_small() -> None:
+def test_the_shipped_files_are_small() -> None:
     sizes = [path.stat().st_size for folder in ("models", "rules") for path in (ROOT / folder).rglob("*")]
     assert sum(sizes) < 60_000_000
 

@@ -54,7 +54,7 @@ def test_counts_are_written_at_intervals(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_counts_are_read_back() -> None:
     counts = {("hl7v2", "OBX-5.1", "number"): 3}
     assert parse_ledger(render_ledger(counts)) == counts
     assert parse_ledger(render_ledger({})) == {}
@@ -66,7 +66,7 @@ def test_what_is_written_is_read() -> None:
 def test_another_file_is_never_overwritten(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.csv"
     path.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"audit\.unexamined: .*is no ledger"):
+    with pytest.raises(ConfigurationError, match=r"audit\.unexamined: .*is not a ledger"):
         UnexaminedFile(path, Recording())
     assert path.read_text() == content
 

@@ -70,7 +70,7 @@ def test_a_mask_before_a_bracket_closes_no_section() -> None:
     assert written("<section><title>x 3/4]> y</title></section>", "3/4", "[**DATE**]") == "x [**DATE**]]> y"
 
 
-def test_a_value_in_cdata_is_written_as_text() -> None:
+def test_a_value_in_cdata_is_written_as_escaped_text() -> None:
     assert written("<patient><name><![CDATA[Ada]]></name></patient>", "Ada", "A & <B>") == "A & <B>"
 
 
@@ -96,9 +96,9 @@ def test_text_like_a_tag_never_hides_the_end_of_its_section(content: str) -> Non
         "<paragraph><![CDATA[<script>]]><![CDATA[<Okafor>]]></paragraph>",
     ],
 )
-@pytest.mark.parametrize("place", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
-def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str, place: str) -> None:
-    raw = f"<section>{place.format(content)}</section>".encode()
+@pytest.mark.parametrize("template", ["<text>{}</text>", "<title>{}</title>", "<text/>{}"])
+def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str, template: str) -> None:
+    raw = f"<section>{template.format(content)}</section>".encode()
     (message,) = cda().parse(raw)
 
     assert any("Okafor" in leaf.mapped.text for leaf in cda().parse_leaves(raw))
@@ -106,7 +106,7 @@ def test_words_in_angle_brackets_without_tags_are_read_and_replaced(content: str
     assert shape(overwritten(message, "Eve")) == shape(raw)
 
 
-def test_attributes_in_a_block_are_no_identifiers_of_the_document() -> None:
+def test_attributes_in_a_block_are_not_identifiers_of_the_document() -> None:
     message = document('<section><text><content extension="77" root="4711" value="2031">x</content></text></section>')
 
     assert not message.sites
@@ -360,5 +360,5 @@ def test_a_bad_table_stops_the_start(old: str, new: str, fault: str, tmp_path: P
 def test_a_notice_replaces_no_text(between: str) -> None:
     data = "QWRhIE9rYWZvciwgTVJOIDAwNDcxODgy"
     text = f"<text mediaType='text/plain' {between} compression='DF'>{data}</text>"
-    places = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))
-    assert all(a[1] <= b[0] for a, b in pairwise(places))
+    spans = sorted(ranges(document(f"<nonXMLBody xmlns='urn:hl7-org:v3'>{text}</nonXMLBody>")))
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))

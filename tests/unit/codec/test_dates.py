@@ -163,9 +163,9 @@ def test_the_label_of_an_observation_makes_a_birth(label: str, kind: DateKind, d
 @pytest.mark.parametrize(
     "value", ["Ada Okafor", "617-555-0123", "83920175", "20191345", "last Tuesday", "about 2019", "x"]
 )
-@pytest.mark.parametrize("place", ["PID|||||||{}", "OBX||TS|X||{}", "RXA||||||||||||||||{}", "EVN||{}"])
-def test_a_date_field_without_a_date_is_removed_by_every_policy(value: str, place: str) -> None:
-    (site,) = [s for s in message(place.format(value)).sites if s.value == value]
+@pytest.mark.parametrize("template", ["PID|||||||{}", "OBX||TS|X||{}", "RXA||||||||||||||||{}", "EVN||{}"])
+def test_a_date_field_without_a_date_is_removed_by_every_policy(value: str, template: str) -> None:
+    (site,) = [s for s in message(template.format(value)).sites if s.value == value]
 
     assert (site.type, site.kind.value) == (PhiType.IDNUM, "redact")
 
@@ -198,7 +198,7 @@ def test_forms_of_a_typed_date(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["20190304", "2019-03-04", "20190304101112", "3/4/2019", "2019/03/04", "4 March 2019"]
 )
-def test_a_whole_date(value: str) -> None:
+def test_complete_dates_are_recognized(value: str) -> None:
     assert is_whole_date(value)
     assert [f"x {value}, y"[a:b] for a, b in find_dates(f"x {value}, y")] == [value]
 
@@ -220,7 +220,7 @@ def test_a_whole_date(value: str) -> None:
         "2019 a",
     ],
 )
-def test_no_whole_date(text: str) -> None:
+def test_values_that_are_not_complete_dates(text: str) -> None:
     assert not is_whole_date(text)
     assert not list(find_dates(text))
 
@@ -407,7 +407,7 @@ def test_a_time_of_a_document_without_a_date_is_removed_by_every_policy(value: s
 
 
 @pytest.mark.parametrize("code", [r"\u00320190304", r"2019\u002d03-04", r"201903\u00304", r"\u0032\u0030190304"])
-def test_an_escaped_figure_hides_no_date(code: str) -> None:
+def test_an_escaped_digit_hides_no_date(code: str) -> None:
     raw = f'{{"resourceType": "Patient", "meta": {{"versionId": "a\\\\u0031-{code}"}}}}'
     (site,) = parsed(raw).sites
 

@@ -58,7 +58,7 @@ def test_depth_is_that_of_the_containers(tree: object) -> None:
 
 
 @pytest.mark.parametrize("text", ['"', '\\"', '\\\\"', "\\", '\n\\n"', '"":"', '\\\\\\"', "\u2028\\u0022"])
-def test_no_escape_hides_or_makes_a_quote(text: str) -> None:
+def test_no_escape_hides_or_adds_a_quote(text: str) -> None:
     for raw in (json.dumps({"a": text, "b": text}), json.dumps({text: "a", "b": text})):
         assert count_quotes(raw.encode()) == 8
 

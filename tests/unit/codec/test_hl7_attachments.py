@@ -56,7 +56,7 @@ def test_short_text_in_place_of_an_ed_is_text() -> None:
 
 
 @pytest.mark.parametrize("kind", ["TX", "ED", "ST", "FT", ""])
-def test_a_long_base64_word_is_a_document_whatever_its_type(kind: str) -> None:
+def test_a_long_base64_word_is_a_document_in_any_type(kind: str) -> None:
     parsed = message(f"OBX|1|{kind}|1||{LONG}")
     (found,) = parsed.attachments
     assert (found.content_type, found.encoding, found.data[:4]) == ("application/pdf", "base64", b"%PDF")

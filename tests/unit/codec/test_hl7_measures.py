@@ -12,7 +12,7 @@ from deid_agent.codec.hl7v2.values import is_measure, is_range, is_unit
         "1.2e6 cells", "3.5 - 5.0 g/dL", "90 mL/min/1.73m2", "12 x10E3/uL", "7 mmol/L",
     ],
 )  # fmt: skip
-def test_a_measurement_has_the_form_of_one(text: str) -> None:
+def test_only_values_in_the_form_of_a_measurement_are_measurements(text: str) -> None:
     assert is_measure(text)
 
 
@@ -29,7 +29,7 @@ def test_a_single_number_needs_a_unit_or_a_range(text: str) -> None:
         "95 years old", "12 Elm St", "7 MRN", "350000 of Okafor", "4417 Hollow", "12:30", "١٢٣٤٥٦",
     ],
 )  # fmt: skip
-def test_dates_addresses_and_words_are_no_measurement(text: str) -> None:
+def test_dates_addresses_and_words_are_not_measurements(text: str) -> None:
     assert not is_measure(text, measured=True)
 
 
@@ -40,7 +40,7 @@ def test_dates_addresses_and_words_are_no_measurement(text: str) -> None:
         ("8831207", False), ("NEGATIVE", False), ("20190304-20190309", False), ("123-45-6789", False),
     ],
 )  # fmt: skip
-def test_a_range_is_two_figures_or_a_bound(text: str, *, expected: bool) -> None:
+def test_a_range_is_two_numbers_or_a_bound(text: str, *, expected: bool) -> None:
     assert is_range(text) is expected
 
 
@@ -52,5 +52,5 @@ def test_a_range_is_two_figures_or_a_bound(text: str, *, expected: bool) -> None
         ("see the note of Dr Okafor", False),
     ],
 )  # fmt: skip
-def test_a_unit_is_short_and_no_name(text: str, *, expected: bool) -> None:
+def test_a_unit_is_short_and_not_a_name(text: str, *, expected: bool) -> None:
     assert is_unit(text) is expected

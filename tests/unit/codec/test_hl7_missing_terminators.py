@@ -99,7 +99,7 @@ def test_a_text_may_mention_a_segment(line: str, name: str) -> None:
         "OBX|1|TX|1^A^LN||read \\F\\PID\\F\\1||||||F",
     ],
 )
-def test_a_word_that_ends_like_a_segment_begins_none(line: str) -> None:
+def test_a_word_that_ends_like_a_segment_name_begins_no_segment(line: str) -> None:
     assert message(line).raw.endswith(line.encode() + b"\r")
 
 

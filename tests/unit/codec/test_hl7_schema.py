@@ -59,7 +59,7 @@ def test_a_rule_that_cannot_apply_stops_the_start(rules: Path, file: str, old: s
 
 
 def test_an_unlisted_field_of_a_segment_outside_the_standard_is_read_as_unknown(rules: Path) -> None:
-    """Without ``"*"`` such a field is free text, which recognizers read; it never passes unread."""
+    """Without ``"*"`` such a field is free text, which recognizers read; it is always examined."""
     with (rules / "hl7" / "segments.toml").open("a") as file:
         file.write('\n[ZPX]\nrole = "patient"\n1 = "keep"\n4 = "CX MEDICALRECORD"\n')
     listed, rest = load_hl7_table(rules).rules("ZPX")
@@ -89,7 +89,7 @@ def test_the_nearest_rule_wins(segment: str, number: int, expected: str) -> None
     assert f"{rule.type} {rule.subject}" == expected
 
 
-def test_a_provider_stays_one_in_a_segment_about_the_patient() -> None:
+def test_a_provider_remains_a_provider_in_a_segment_about_the_patient() -> None:
     rules, _ = load_hl7_table(RULES).rules("CON")
     assert rules[24 - 1].subject == "patient"  # CON-24 consenter, XPN
     rules, _ = load_hl7_table(RULES).rules("DON")

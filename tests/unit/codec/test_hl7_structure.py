@@ -31,7 +31,7 @@ def test_a_segment_after_a_bare_line_feed_is_a_segment() -> None:
     assert names(f"{MSH}\n{PID}\nPV1|1\r".encode()) == ["Okafor"]
 
 
-def test_framing_is_kept_and_is_no_content() -> None:
+def test_framing_is_kept_and_is_not_content() -> None:
     raw = f"\x0b{MSH}\r{PID}\rNTE|1||note\x1c\r".encode()
     (parsed,) = codec().parse(raw)
     assert parsed.narratives[0].mapped.text == "note"
@@ -57,19 +57,19 @@ def test_other_payloads_are_not_detected(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"MSH|ABCD|", b"MSH|^1|\rPID|", b"MSH|^\xff|"])
-def test_letters_do_not_separate(raw: bytes) -> None:
+def test_letters_are_refused_as_separators(raw: bytes) -> None:
     with pytest.raises(MessageError, match="MSH-2"):
         codec().parse(raw)
 
 
 @pytest.mark.parametrize("marks", ["&&&&", "^^\\&", "^~~&", "^~^&", "&&"])
-def test_one_character_does_not_separate_two_levels(marks: str) -> None:
+def test_one_character_cannot_separate_two_levels(marks: str) -> None:
     with pytest.raises(MessageError, match="MALFORMED: MSH-2"):
         codec().parse(f"MSH|{marks}|A\r{PID}\r".encode())
 
 
 @pytest.mark.parametrize("marks", ["^~\\\\&", "^~\\\\", "^~\\&#", "^~\\", "^"])
-def test_a_doubled_escape_is_one(marks: str) -> None:
+def test_a_doubled_escape_character_is_one_character(marks: str) -> None:
     (parsed,) = codec().parse(f"MSH|{marks}|A\rPID|||||Okafor^Ada\r".encode())
     assert [s.value for s in parsed.sites] == ["Okafor", "Ada"]
 
@@ -127,11 +127,11 @@ def test_a_line_of_text_about_a_header_begins_no_message() -> None:
         ("MSH|abc|Ann", "MSH\nabc\nAnn"),
     ],
 )
-def test_a_line_that_is_no_segment_is_read_as_text(line: str, text: str) -> None:
+def test_a_line_that_is_not_a_segment_is_read_as_text(line: str, text: str) -> None:
     assert [(n.path, n.mapped.text) for n in message(line).narratives] == [("line(2)", text)]
 
 
-def test_known_segments_are_known_in_any_case() -> None:
+def test_known_segments_are_recognized_in_any_case() -> None:
     assert [s.path for s in message("pid|||1").sites] == ["PID-3[1].1"]
 
 

@@ -28,8 +28,8 @@ def rewrite(parsed: Hl7Message, *changes: tuple[str, str]) -> bytes:
     return apply(parsed.raw, edits(parsed, mapped.place(items)))
 
 
-def edits(parsed: Hl7Message, places: Iterable[tuple[int, int, str]]) -> list[Edit]:
-    return [Edit(a, b, parsed.encode(text)) for a, b, text in places]
+def edits(parsed: Hl7Message, ranges: Iterable[tuple[int, int, str]]) -> list[Edit]:
+    return [Edit(a, b, parsed.encode(text)) for a, b, text in ranges]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def edits(parsed: Hl7Message, places: Iterable[tuple[int, int, str]]) -> list[Ed
         ("UNICODE UTF-8", "latin-1"),
     ],
 )
-def test_declared_or_not_the_bytes_are_read(declared: str, codec_name: str) -> None:
+def test_the_charset_of_the_bytes_is_used_with_or_without_declaration(declared: str, codec_name: str) -> None:
     raw = f"{header(declared)}\rPID|||||Núñez^José\rOBX|1|TX|1||señor José hoy\r".encode(codec_name)
     parsed = parse(raw)
     assert [s.value for s in parsed.sites] == ["Núñez", "José"]
@@ -99,7 +99,7 @@ def test_two_bytes_that_are_also_utf8_keep_their_declaration(charset: str, codec
     assert [s.value for s in parse(raw).sites] == ["7", name, "X"]
 
 
-def test_a_trail_byte_is_no_separator() -> None:
+def test_a_trail_byte_is_not_a_separator() -> None:
     # In Shift-JIS the second byte of these characters is | (0x7C) and \\ (0x5C).
     raw = f"{header('SHIFT-JIS')}\rPID|||7||ポー^表\r".encode("shift_jis")
     assert b"|" in "ポ".encode("shift_jis")
@@ -126,7 +126,7 @@ def test_an_unsupported_charset_is_refused_unless_the_bytes_are_ascii(declared: 
         parse(f"{header(declared)}\rPID|||7||é\r".encode())
 
 
-def test_one_bad_byte_does_not_hide_the_other_values() -> None:
+def test_one_invalid_byte_does_not_hide_the_other_values() -> None:
     raw = f"{header('UNICODE UTF-8')}\rPID|||||Núñez^José\r".encode() + b"NK1||Pe\xf1a\r"
     assert [s.value for s in parse(raw).sites] == ["Núñez", "José", "Peña"]
 
@@ -176,7 +176,7 @@ def test_a_letter_that_ends_like_a_space_is_not_trimmed() -> None:
     assert [s.value for s in parsed.sites] == ["Marià", "ÅÅ"]
 
 
-def test_spaces_around_a_value_stay() -> None:
+def test_spaces_around_a_value_are_kept() -> None:
     (site,) = message("PID|||||  Okafor ").sites
     assert site.value == "Okafor"
 
@@ -198,7 +198,7 @@ def test_replacements_change_the_right_bytes(raw: str, change: tuple[str, str], 
     assert rewrite(parsed, change) == parsed.raw.replace(raw.encode(), expected.encode())
 
 
-def test_two_replacements_in_one_escape_become_one() -> None:
+def test_two_replacements_in_one_escape_are_merged() -> None:
     parsed = message("OBX|1|TX|1||\\X4164612042656C6C\\|x")
     assert rewrite(parsed, ("Ada", "Eve"), ("Bell", "Hale")).endswith(b"||Eve Hale|x\r")
 

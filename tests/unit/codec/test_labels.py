@@ -149,7 +149,7 @@ def test_value_beside_an_identity_label_is_a_site(segment: str, expected: tuple[
         "OBX|1|NM|777-3^Platelets^LN||288149",
     ],
 )
-def test_clinical_number_is_no_site(segment: str) -> None:
+def test_clinical_number_is_not_a_site(segment: str) -> None:
     (parsed,) = codec().parse(f"{MSH}\r{segment}\r".encode())
     assert [site for site in parsed.sites if site.path.startswith("OBX")] == []
     assert [text for text in parsed.narratives if text.path.startswith("OBX-5")] == []
@@ -413,7 +413,7 @@ def test_a_table_of_labels_and_values(mark: str) -> None:
         "\x00,\x00\n",
     ],
 )
-def test_other_text_is_no_table(text: str) -> None:
+def test_other_text_is_not_a_table(text: str) -> None:
     assert not TableCodec(data_folder("rules")).detect(text.encode())
 
 
@@ -458,11 +458,11 @@ def test_a_column_of_names_is_of_people_beside_another_identity(header: str, row
         ("MN Public Health Lab", False),
     ],
 )
-def test_acronyms_and_organizations_are_no_people(labels: Labels, text: str, *, person: bool) -> None:
+def test_acronyms_and_organizations_are_not_people(labels: Labels, text: str, *, person: bool) -> None:
     assert labels.reads_as_person(text) is person
 
 
-def test_hosts_of_the_site_are_values_of_their_own(fhir: FhirCodec) -> None:
+def test_hosts_of_the_site_are_separate_values(fhir: FhirCodec) -> None:
     host = "fhir.northgate.hospital.zz"
     patient = {
         "resourceType": "Patient",

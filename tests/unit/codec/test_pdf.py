@@ -34,7 +34,7 @@ def test_fonts_with_known_characters(font: bytes) -> None:
 
 
 @pytest.mark.parametrize("font", [UNNAMED, NUMBERED, EMBEDDED], ids=["no map", "numbered glyphs", "built in"])
-def test_glyphs_without_known_characters_are_no_text(font: bytes) -> None:
+def test_glyphs_without_known_characters_are_not_text(font: bytes) -> None:
     assert read_pdf_text(pdf([pdf_text("ABCDE ABCDE")], font=font), "x") is None
 
 
@@ -51,7 +51,7 @@ def test_glyphs_without_known_characters_are_no_text(font: bytes) -> None:
     ],
     ids=["empty", "garbage", "picture", "letter by letter", "encrypted", "cut", "no pages"],
 )
-def test_without_a_text_layer_there_is_no_text(raw: bytes) -> None:
+def test_a_pdf_without_a_text_layer_has_no_text(raw: bytes) -> None:
     assert read_pdf_text(raw, "x") is None
 
 
@@ -73,7 +73,7 @@ def test_bombs_are_refused_in_time(raw: bytes) -> None:
     assert time.process_time() - started < 10
 
 
-def test_a_bomb_in_a_bomb_is_refused() -> None:
+def test_a_nested_bomb_is_refused() -> None:
     inner = zlib.compress(b" " * 60_000_000, 9)
     raw = pdf([inner], packed=True).replace(b"/Filter /FlateDecode", b"/Filter [/FlateDecode /FlateDecode]")
     with pytest.raises(MessageError, match="RESOURCE"):
@@ -88,7 +88,7 @@ def test_a_cyclic_page_tree_ends() -> None:
         assert problem.reason is Reason.RESOURCE
 
 
-def test_nothing_of_a_file_reaches_a_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_content_of_a_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     raw = pdf([pdf_text("Okafor") + b" (Okafor) Zz /Okafor Tf"])
     for cut in range(0, len(raw), 97):

@@ -30,7 +30,7 @@ def test_the_file_wins_over_the_environment(tmp_path: Path) -> None:
     assert load_key(None, {"DEID_KEY_FILE": str(other)}).secret == OTHER
 
 
-def test_two_keys_are_one_too_many(tmp_path: Path) -> None:
+def test_two_key_sources_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "a", SECRET)
     for chosen, environ in ((None, {"DEID_KEY_FILE": str(file)}), (file, {})):
         with pytest.raises(ConfigurationError, match="two keys"):
@@ -43,11 +43,11 @@ def test_the_environment_holds_hex_or_base64(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "expected"),
     [({}, "no key"), ({"DEID_KEY": "zz!"}, "neither hex nor base64"), ({"DEID_KEY": "00" * 8}, "8 bytes")],
 )
-def test_a_missing_or_bad_key_stops(environ: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_missing_or_bad_key_stops(environ: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         load_key(None, environ)
 
 
@@ -66,7 +66,7 @@ def test_a_short_or_absent_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [0, 31, 64, 99])
 def test_every_byte_counts(tmp_path: Path, at: int) -> None:
-    """Cut or edited, a key is another one, and its id says so: in a long file beyond what BLAKE2b takes as key, too."""
+    """A truncated or edited key is another key with another id, also if the file is longer than a BLAKE2b key."""
     whole = random.Random(4).randbytes(100)
     edited = bytearray(whole)
     edited[at] ^= 1
@@ -79,7 +79,7 @@ def test_every_byte_counts(tmp_path: Path, at: int) -> None:
     assert len(made) == 4
 
 
-def test_the_id_is_the_same_wherever_the_key_comes_from(tmp_path: Path) -> None:
+def test_the_key_id_does_not_depend_on_the_source(tmp_path: Path) -> None:
     from_file = load_key(write(tmp_path / "k", SECRET), {})
     assert from_file.id == load_key(None, {"DEID_KEY": SECRET.hex()}).id == "947e409b"
     assert len(from_file.id) == 8 and from_file.id not in SECRET.hex()
@@ -144,7 +144,7 @@ def test_random_keys_pass_in_every_form(tmp_path: Path, form: Callable[[bytes], 
         assert load_key(write(tmp_path / "k", data), {}).secret == data
 
 
-def test_nothing_shows_the_secret() -> None:
+def test_the_repr_of_a_key_does_not_show_the_secret() -> None:
     loaded = SecretKey(SECRET)
     assert "x01" not in repr(loaded)
     assert loaded.id != SecretKey(bytes(32)).id

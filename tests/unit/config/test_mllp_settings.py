@@ -1,4 +1,4 @@
-"""Settings of MLLP: what goes together, and what is told where it does not."""
+"""Settings of MLLP: valid combinations, and the errors for invalid ones."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_every_combination_of_transports_loads(tmp_path: Path, text: str, destin
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (f'transport = "mllp"\n{OUT}', r"transport is 'mllp' but there is no \[mllp\] section"),
         (f'transport = "mllp"\n{MLLP}', r"there is no \[mllp_out\] section: name the receiver there"),
@@ -57,8 +57,8 @@ def test_every_combination_of_transports_loads(tmp_path: Path, text: str, destin
         (f'transport = "mllp"\n{OUT}{MLLP}refused = "OK"\n', r"mllp\.refused"),
     ],
 )
-def test_contradictory_settings_are_refused(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_contradictory_settings_are_refused(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         load(tmp_path, text)
 
 
@@ -67,12 +67,12 @@ def test_settings_reach_the_listener(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = f'transport = "mllp"\n{OUT}{MLLP}refused = "AE"\ntrouble = "close"\nmax_message_bytes = 200000000\n'
     listening = listener_section(load(tmp_path, text))
     assert (listening.port, listening.refused, listening.trouble) == (6661, "AE", FailureReply.CLOSE)
-    assert listening.max_message_bytes == 64 << 20, "no more than the workers take"
+    assert listening.max_message_bytes == 64 << 20, "no more than the workers accept"
     assert listening.host == "127.0.0.1"
 
 
-def test_a_slow_receiver_is_no_fault_of_ours(tmp_path: Path) -> None:
-    """A batch may wait for each of its messages as long as the receiver may take: the agent must not stop for that."""
+def test_a_slow_receiver_is_not_a_configuration_error(tmp_path: Path) -> None:
+    """A batch may wait the receiver's full time limit for each of its messages; this must not stop the agent."""
     settings = load(tmp_path, f'transport = "mllp"\n{MLLP}{OUT}ack_timeout_s = 100\n')
     limits = wire._runner_settings(settings)
     assert limits.commit_timeout_s >= settings.agent.batch * 100
@@ -86,7 +86,7 @@ def test_the_sample_loads() -> None:
     assert (settings.transport, settings.destination) == ("mllp", "mllp")
 
 
-def test_letters_and_outputs_lie_apart(tmp_path: Path) -> None:
+def test_dead_letters_and_outputs_need_separate_folders(tmp_path: Path) -> None:
     text = f'transport = "mllp"\noutput = "directory"\n[mllp]\ndead_letters = "{tmp_path}/out/dead"\n'
     with pytest.raises(ConfigurationError, match=r"mllp\.dead_letters: they hold PHI and must not be inside"):
         wire.check_folders(load(tmp_path, f'{text}output = "{tmp_path}/out"\n'))

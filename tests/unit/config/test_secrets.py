@@ -1,4 +1,4 @@
-"""Passwords from files: what is read, what is refused, and that nobody sees them."""
+"""Passwords from files: accepted and refused content, and no password in any output."""
 
 import os
 from pathlib import Path
@@ -46,13 +46,15 @@ def file(root: Path, content: bytes, mode: int = 0o600) -> Path:
         ("h\u00fcnter".encode(), "h\u00fcnter"),
     ],
 )
-def test_one_line_end_is_left_out(tmp_path: Path, content: bytes, found: str) -> None:
+def test_one_trailing_line_end_is_removed(tmp_path: Path, content: bytes, found: str) -> None:
     assert read_password(None, file(tmp_path, content), SETTING) == found
 
 
-@pytest.mark.parametrize(("content", "told"), [(b"", "is empty"), (b"\n", "is empty"), (b"hunter\xff", "not UTF-8")])
-def test_what_is_no_password_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"kafka\.sasl_password_file .*{told}") as caught:
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", "is empty"), (b"\n", "is empty"), (b"hunter\xff", "not UTF-8")]
+)
+def test_an_invalid_password_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"kafka\.sasl_password_file .*{expected}") as caught:
         read_password(None, file(tmp_path, content), SETTING)
     assert "hunter" not in str(caught.value)
 
@@ -81,13 +83,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_password(None, tmp_path / "nowhere", SETTING)
 
 
-def test_both_at_once_are_an_error(tmp_path: Path) -> None:
+def test_a_password_and_a_password_file_together_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"sasl_password and kafka\.sasl_password_file exclude each other"):
         read_password("x", file(tmp_path, b"hunter2"), SETTING)
 
 
 @pytest.mark.parametrize("name", ["sasl_password", "ssl_password"])
-def test_both_ways_reach_the_client_and_show_nowhere(
+def test_passwords_from_both_sources_reach_the_client_and_are_in_no_repr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("DEID_KAFKA__SASL_PASSWORD", "other")

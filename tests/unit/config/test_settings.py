@@ -53,7 +53,7 @@ def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (MINIMAL.replace("[audit]", "[audits]"), "audit"),
         ("colour = 1\n" + MINIMAL, "colour: unknown setting"),
@@ -72,25 +72,25 @@ def test_flags_over_environment_over_file(file: Path, monkeypatch: pytest.Monkey
         ),
     ],
 )
-def test_a_wrong_setting_is_named(file: Path, text: str, told: str) -> None:
+def test_a_wrong_setting_is_named(file: Path, text: str, expected: str) -> None:
     file.write_text(text)
-    with pytest.raises(ConfigurationError, match=rf"agent.toml.*{told}") as caught:
+    with pytest.raises(ConfigurationError, match=rf"agent.toml.*{expected}") as caught:
         load_settings(file)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("said", ["", "plain = false\n", 'plain = true\npublic_key = "k.pub"\n', "ratio = 0.1\n"])
+@pytest.mark.parametrize("table", ["", "plain = false\n", 'plain = true\npublic_key = "k.pub"\n', "ratio = 0.1\n"])
 @pytest.mark.parametrize("transport", ["directory", "kafka"])
-def test_how_letters_are_kept_must_be_said(file: Path, said: str, transport: str) -> None:
-    """PHI in the clear is somebody's decision, not a default; both would be none."""
-    text = MINIMAL.replace("plain = true\n", said).replace('"directory"', f'"{transport}"', 1)
+def test_the_storage_of_dead_letters_must_be_configured(file: Path, table: str, transport: str) -> None:
+    """Unsealed PHI must be an explicit decision and not a default; both settings together are ambiguous."""
+    text = MINIMAL.replace("plain = true\n", table).replace('"directory"', f'"{transport}"', 1)
     file.write_text(text + '[kafka]\nbootstrap_servers = "b:1"\n[kafka.routes]\na = "b"\n')
     with pytest.raises(ConfigurationError, match="deid-agent dead-letters keygen") as caught:
         load_settings(file)
     assert "plain = true" in str(caught.value)
 
 
-def test_letters_can_be_decided_by_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_configure_dead_letters(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text(MINIMAL.replace("[dead_letters]\nplain = true\n", ""))
     monkeypatch.setenv("DEID_DEAD_LETTERS__PUBLIC_KEY", "k.pub")
     monkeypatch.setenv("DEID_DEAD_LETTERS__RUN", "7")
@@ -142,7 +142,7 @@ def test_a_wrong_variable_is_named(
         ("DEID_KAFKA__ROUTES", '{"a": "b"}', "[kafka]\n"),
     ],
 )
-def test_a_fault_of_the_file_is_not_blamed_on_another_variable(
+def test_a_fault_of_the_file_is_not_attributed_to_another_variable(
     file: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, text: str
 ) -> None:
     file.write_text(MINIMAL + text)
@@ -182,7 +182,7 @@ def test_the_shipped_configurations_load(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("http", "told"),
+    ("http", "expected"),
     [
         ('console = true\nhost = "0.0.0.0"', "listens on 0.0.0.0, where others can reach it, without a token"),
         ('console = true\nhost = "agent.hospital.example"', "without a token"),
@@ -190,21 +190,21 @@ def test_the_shipped_configurations_load(name: str) -> None:
         ('console = true\nconsole_report = "report.html"', "console_report contains text of notes and needs a token"),
     ],
 )
-def test_a_console_that_others_reach_or_that_writes_needs_a_token(file: Path, http: str, told: str) -> None:
+def test_a_console_that_is_remote_or_writable_needs_a_token(file: Path, http: str, expected: str) -> None:
     file.write_text(MINIMAL + f"[http]\n{http}\n")
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=expected):
         load_settings(file)
     file.write_text(MINIMAL + f'[http]\n{http}\nconsole_token_file = "token"\n')
     assert load_settings(file).http.has_token
 
 
-def test_a_console_of_this_machine_alone_needs_none(file: Path) -> None:
+def test_a_read_only_local_console_needs_no_token(file: Path) -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
         file.write_text(MINIMAL + f'[http]\nconsole = true\nhost = "{host}"\n')
         assert load_settings(file).http.loopback
 
 
-def test_a_console_without_a_server_is_a_mistake(file: Path) -> None:
+def test_a_console_without_a_server_is_refused(file: Path) -> None:
     file.write_text(MINIMAL + "[http]\nconsole = true\nenabled = false\n")
     with pytest.raises(ConfigurationError, match="console needs enabled"):
         load_settings(file)
@@ -236,15 +236,15 @@ def test_the_tokens_file_is_for_its_owner_alone(file: Path, tmp_path: Path) -> N
     assert load_settings(file).http.token() == "a token that nobody guesses"
 
 
-def test_no_secret_is_among_the_settings_that_are_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_among_the_shown_settings(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_HTTP__CONSOLE_TOKEN", "a token that nobody guesses")
-    told = {one.name: one for one in shown_settings(load_settings(file))}
-    assert told["http.console_token"].value == "(set, not shown)"
-    assert told["agent.workers"] == ShownSetting("agent.workers", "2", True, told["agent.workers"].meaning)
-    assert "nobody guesses" not in str(told)
+    shown = {one.name: one for one in shown_settings(load_settings(file))}
+    assert shown["http.console_token"].value == "(set, not shown)"
+    assert shown["agent.workers"] == ShownSetting("agent.workers", "2", True, shown["agent.workers"].meaning)
+    assert "nobody guesses" not in str(shown)
 
 
-def test_the_list_of_names_is_that_of_the_settings() -> None:
+def test_the_list_of_setting_names_is_complete() -> None:
     """``environment`` imports no pydantic, so it repeats the names."""
     assert set(Settings.model_fields) == TOP_LEVEL
 

@@ -61,7 +61,9 @@ def test_ids_are_unique(notes: list[Note]) -> None:
 
 def test_the_corpus_matches_its_list(notes: list[Note]) -> None:
     made, listed = listing(notes, FILES), LISTED.read_text("utf-8")
-    assert made == listed, f"corpus/ changed; if that is meant: PYTHONPATH=tests python -m support.corpus_list\n{made}"
+    assert made == listed, (
+        f"corpus/ changed; if this is intended, run: PYTHONPATH=tests python -m support.corpus_list\n{made}"
+    )
 
 
 def test_the_split_divides_no_patient_and_loses_no_note(notes: list[Note]) -> None:

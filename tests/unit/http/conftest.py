@@ -1,4 +1,4 @@
-"""The folders of an agent that has run, once for all tests that only look."""
+"""The folders of an agent that has run, shared by all tests that only read them."""
 
 import shutil
 from pathlib import Path
@@ -22,13 +22,13 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
-    """The same with letters that nobody can read without the key beside the settings."""
+    """The same with sealed dead letters; their key is next to the settings."""
     return ran(tmp_path, sealed=True)
 
 
 @pytest.fixture
 def other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A rules folder of the agent's own; its settings come with it."""
+    """A separate rules folder for the agent, with its settings."""
     shutil.copytree(RULES, tmp_path / "rules")
     monkeypatch.setenv("DEID_RULES", str(tmp_path / "rules"))
     (tmp_path / "agent").mkdir()

@@ -14,7 +14,7 @@ from deid_agent.http.access import PAGE_HEADER, AccessSettings
 from deid_agent.http.sessions import Sessions
 
 CLOSED = AccessSettings(TOKEN, write=False, loopback=False)
-PLACES = (
+PATHS = (
     "api/overview",
     "api/dead-letters",
     "api/audit",
@@ -37,17 +37,17 @@ async def closed(plain: Path) -> AsyncIterator[World]:
         yield console
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_nothing_is_told_without_the_token(closed: World, place: str) -> None:
-    status, said = await closed.get(place)
-    assert (status, said["error"]) == (401, "token")
-    status, said = await closed.get(place, Authorization=f"Bearer {TOKEN}x")
-    assert (status, said["error"]) == (401, "token")
-    assert (await closed.get(place, Authorization=f"Bearer {TOKEN}"))[0] == 200
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_the_token_nothing_is_answered(closed: World, path: str) -> None:
+    status, answer = await closed.get(path)
+    assert (status, answer["error"]) == (401, "token")
+    status, answer = await closed.get(path, Authorization=f"Bearer {TOKEN}x")
+    assert (status, answer["error"]) == (401, "token")
+    assert (await closed.get(path, Authorization=f"Bearer {TOKEN}"))[0] == 200
 
 
 @pytest.mark.parametrize("page", ["", "dead-letters", "audit", "rules", "playground", "evaluation", "report"])
-async def test_a_page_leads_to_the_login(closed: World, page: str) -> None:
+async def test_a_page_redirects_to_the_login(closed: World, page: str) -> None:
     assert (await closed.get(page))[0] == 303
     assert (await closed.get("login"))[0] == 200
 
@@ -77,8 +77,8 @@ def cookies(console: World) -> dict[str, str]:
 ACTS = ("api/playground", "api/replay", "api/report", "api/logout")
 
 
-async def test_a_stolen_cookie_alone_opens_nothing(plain: Path, tmp_path: Path) -> None:
-    """Every other server of the host gets the cookie; the value that the pages keep for their origin it does not."""
+async def test_a_stolen_cookie_alone_grants_no_access(plain: Path, tmp_path: Path) -> None:
+    """Every server of the host receives the cookie, but not the page key, which browsers keep per origin."""
     report = tmp_path / "report.html"
     report.write_text(f"<p>{CANARY}</p>")
     async with world(plain, AccessSettings(TOKEN, write=True), report=report) as console:
@@ -89,17 +89,17 @@ async def test_a_stolen_cookie_alone_opens_nothing(plain: Path, tmp_path: Path) 
         async with aiohttp.ClientSession(cookies=stolen, cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
             thief = replace(console, client=client)
             for guess in ({}, {PAGE_HEADER: ""}, {PAGE_HEADER: "1"}, {PAGE_HEADER: next(iter(stolen.values()))}, other):
-                for place in PLACES:
-                    status, said = await thief.get(place, **guess)
-                    assert (status, said["error"]) == (401, "token"), place
-                for place in ACTS:
-                    status, said = await thief.post(place, {"records": ["files/0/0"]}, guess | ACT)
-                    assert (status, said["error"]) == (401, "token"), place
-                for place in ("report", "report?ticket=", "report?ticket=x"):
-                    status, said = await thief.get(place, **guess)
-                    assert (status, said) == (303, ""), place
-            assert CANARY in (await thief.get("report", **mine))[1], "with both it is the session"
-        assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it goes on"
+                for path in PATHS:
+                    status, answer = await thief.get(path, **guess)
+                    assert (status, answer["error"]) == (401, "token"), path
+                for path in ACTS:
+                    status, answer = await thief.post(path, {"records": ["files/0/0"]}, guess | ACT)
+                    assert (status, answer["error"]) == (401, "token"), path
+                for path in ("report", "report?ticket=", "report?ticket=x"):
+                    status, answer = await thief.get(path, **guess)
+                    assert (status, answer) == (303, ""), path
+            assert CANARY in (await thief.get("report", **mine))[1], "with both the session is valid"
+        assert (await console.get("api/dead-letters", **mine))[0] == 200, "and it continues"
 
 
 async def test_a_ticket_opens_the_report_once_and_for_its_own_session_alone(plain: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_session_and_its_ticket_end_with_their_time() -> None:
     assert opened.page not in repr(sessions.open()) + repr(opened)
 
 
-def test_of_too_many_sessions_the_oldest_ends() -> None:
+def test_too_many_sessions_end_the_oldest() -> None:
     sessions = Sessions(lambda: 1.0)
     first, *others = [sessions.open() for _ in range(33)]
     assert not sessions.is_valid(first.cookie, first.page)
@@ -143,14 +143,14 @@ def test_of_too_many_sessions_the_oldest_ends() -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])
-async def test_a_name_that_was_made_to_lead_here_gets_nothing(opened: World, host: str) -> None:
-    for place in ("", "login", "web/base.css", "api/overview"):
-        status, said = await opened.get(place, Host=host)
-        assert (status, said["error"]) == (421, "host"), place
+async def test_a_request_with_a_foreign_host_name_is_refused(opened: World, host: str) -> None:
+    for path in ("", "login", "web/base.css", "api/overview"):
+        status, answer = await opened.get(path, Host=host)
+        assert (status, answer["error"]) == (421, "host"), path
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9464", "[::1]:80", "127.8.8.8"])
-async def test_names_of_this_machine_are_welcome(opened: World, host: str) -> None:
+async def test_host_names_of_this_machine_are_accepted(opened: World, host: str) -> None:
     assert (await opened.get("api/session", Host=host))[0] == 200
 
 
@@ -165,7 +165,7 @@ async def test_names_of_this_machine_are_welcome(opened: World, host: str) -> No
     ],
     ids=["another site", "another port", "another origin", "no origin", "origin of another port"],
 )
-async def test_another_page_gets_and_does_nothing(opened: World, headers: dict[str, str]) -> None:
+async def test_a_request_from_another_origin_is_refused(opened: World, headers: dict[str, str]) -> None:
     assert await refused(opened, "GET", headers) == "origin"
     assert await refused(opened, "POST", headers | ACT) == "origin"
 
@@ -177,8 +177,8 @@ async def refused(console: World, method: str, headers: dict[str, str]) -> str:
         return str((await answer.json())["error"])
 
 
-async def test_a_form_of_another_page_does_nothing(opened: World) -> None:
-    """A form sends no header of its own, and none of the types that it sends is JSON."""
+async def test_a_form_of_another_origin_is_refused(opened: World) -> None:
+    """A form can neither add a header nor send JSON."""
     url = f"{opened.base}/console/api/playground"
     plain = {"Content-Type": "text/plain"}
     for headers in (plain | ACT, {"Content-Type": "application/json"}):
@@ -191,30 +191,30 @@ async def test_a_form_of_another_page_does_nothing(opened: World) -> None:
     [AccessSettings(), AccessSettings(write=True), AccessSettings(TOKEN)],
     ids=["no token", "write without a token", "token without write"],
 )
-async def test_nothing_is_put_back_by_a_console_that_is_read_only(plain: Path, access: AccessSettings) -> None:
+async def test_a_read_only_console_replays_nothing(plain: Path, access: AccessSettings) -> None:
     async with world(plain, access) as console:
         body, headers = {"records": ["files/0/0"]}, {"Authorization": f"Bearer {TOKEN}"} | ACT
-        status, said = await console.post("api/replay", body, headers)
-        assert (status, said["error"]) == (403, "write")
+        status, answer = await console.post("api/replay", body, headers)
+        assert (status, answer["error"]) == (403, "write")
 
 
-async def test_putting_back_wants_the_token_itself(plain: Path) -> None:
+async def test_a_replay_requires_the_token_itself(plain: Path) -> None:
     async with world(plain, AccessSettings(TOKEN, write=True)) as console:
         assert (await console.post("api/replay", {"records": ["files/0/0"]}))[0] == 401
 
 
-@pytest.mark.parametrize("place", ["", "login", "web/common.js", "api/overview", "api/nothing"])
-async def test_every_answer_is_shut_against_frames_scripts_and_caches(opened: World, place: str) -> None:
-    async with opened.client.get(f"{opened.base}/console/{place}") as answer:
+@pytest.mark.parametrize("path", ["", "login", "web/common.js", "api/overview", "api/nothing"])
+async def test_every_answer_forbids_frames_scripts_and_caches(opened: World, path: str) -> None:
+    async with opened.client.get(f"{opened.base}/console/{path}") as answer:
         assert answer.headers["Cache-Control"] == "no-store"
-        if place != "api/nothing":
+        if path != "api/nothing":
             assert answer.headers["X-Frame-Options"] == "DENY"
             policy = answer.headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'self';") and "unsafe" not in policy
             assert "frame-ancestors 'none'" in policy
 
 
-async def test_what_is_too_large_is_ended(opened: World) -> None:
+async def test_an_oversized_request_is_ended(opened: World) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", opened.server.port)
     writer.write(b"POST /console/api/playground HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
     writer.write(bytes(2 << 20))
@@ -231,7 +231,7 @@ async def gone(reader: asyncio.StreamReader) -> bool:
     return reader.at_eof()
 
 
-async def test_nothing_of_a_request_is_told_back_or_logged(
+async def test_no_content_of_a_request_is_echoed_or_logged(
     closed: World, opened: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "Okonkwo"
@@ -248,7 +248,7 @@ async def test_nothing_of_a_request_is_told_back_or_logged(
             await closed.post("api/login", {"token": name}),
         ]
     assert {status for status, _ in answers} <= {400, 401, 403, 404, 421}
-    assert not any(name in str(said) or CANARY in str(said) for _, said in answers)
+    assert not any(name in str(answer) or CANARY in str(answer) for _, answer in answers)
     assert name not in caplog.text
 
 
@@ -260,10 +260,10 @@ async def test_a_refusal_is_logged_once_a_minute(closed: World, caplog: pytest.L
 
 
 async def test_only_files_of_the_package_are_served(opened: World) -> None:
-    for place in ("web/", "web/shell.html", "web/..%2fapp.py", "web/../../etc/passwd", "web/%2e%2e/console/app.py"):
-        assert (await opened.get(place))[0] == 404, place
+    for path in ("web/", "web/shell.html", "web/..%2fapp.py", "web/../../etc/passwd", "web/%2e%2e/console/app.py"):
+        assert (await opened.get(path))[0] == 404, path
 
 
-async def test_health_and_metrics_stay_as_they_are(closed: World) -> None:
+async def test_health_and_metrics_need_no_token(closed: World) -> None:
     async with closed.client.get(f"{closed.base}/healthz") as answer:
         assert answer.status == 200

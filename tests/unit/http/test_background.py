@@ -69,7 +69,7 @@ async def test_a_result_that_took_long_is_kept_long() -> None:
         (KeyError("Okonkwo"), "KeyError at test_background.py"),
     ],
 )
-async def test_only_our_own_errors_show_their_text(error: Exception, shown: str) -> None:
+async def test_only_errors_of_the_agent_show_their_text(error: Exception, shown: str) -> None:
     work = Work()
     work.error = error
     work.may_end.set()

@@ -34,12 +34,12 @@ def test_rates_quantiles_and_lag_of_each_step(clock: Clock) -> None:
     clock.now += 10
     telemetry.emit(events.PartitionsRevoked(("adt/0",), 0))
     history.take_sample()
-    said = history.series(15)
-    assert said["at"] == [1_000_010.0, 1_000_020.0]
-    assert said["throughput"] == {"published": [1.8, 0.0], "dead_lettered": [0.2, 0.0], "suppressed": [0.0, 0.0]}
-    assert said["latency"] == {"p50": [0.0375, None], "p95": [0.04875, None], "p99": [0.04975, None]}
-    assert said["lag"] == {"adt/0": [7, None]}, "a partition that was taken away has no lag, not none behind"
-    assert said["phi"] == {"DATE": [360.0, 0.0], "ZIP": [120.0, 0.0], "other": [0.0, 0.0]}
+    shown = history.series(15)
+    assert shown["at"] == [1_000_010.0, 1_000_020.0]
+    assert shown["throughput"] == {"published": [1.8, 0.0], "dead_lettered": [0.2, 0.0], "suppressed": [0.0, 0.0]}
+    assert shown["latency"] == {"p50": [0.0375, None], "p95": [0.04875, None], "p99": [0.04975, None]}
+    assert shown["lag"] == {"adt/0": [7, None]}, "the lag of a revoked partition is absent, not zero"
+    assert shown["phi"] == {"DATE": [360.0, 0.0], "ZIP": [120.0, 0.0], "other": [0.0, 0.0]}
     totals = history.totals()
     assert totals["phi"] == {"DATE": 60.0, "ZIP": 20.0}
     latency = totals["latency"]
@@ -57,15 +57,15 @@ def test_an_hour_is_kept_and_thinned_with_the_newest_in_it(clock: Clock) -> None
         telemetry.emit(events.BatchCommitted("adt", 0, 1, 10, 0, 0, 0.1))
         history.take_sample()
         clock.now += 5
-    said = history.series(60)
-    at, throughput = said["at"], said["throughput"]
+    shown = history.series(60)
+    at, throughput = shown["at"], shown["throughput"]
     assert isinstance(at, list) and isinstance(throughput, dict)
     assert len(at) <= 180 and at[-1] == clock.now - 5
-    assert set(throughput["published"]) == {2.0}, "nothing is lost where samples are left out"
+    assert set(throughput["published"]) == {2.0}, "no count is lost if samples are omitted"
     assert len(history.samples) == 721
 
 
-def test_nothing_yet_is_nothing(clock: Clock) -> None:
+def test_an_empty_history_has_no_series(clock: Clock) -> None:
     history = History(Telemetry().registry, clock)
     assert history.series(5)["at"] == []
     history.take_sample()
@@ -81,12 +81,14 @@ def test_nothing_yet_is_nothing(clock: Clock) -> None:
         ([1, 1] + [0] * 12, 0.5, 0.001),
     ],
 )
-def test_a_quantile_is_a_straight_line_inside_its_bucket(counts: list[int], share: float, wanted: float | None) -> None:
+def test_a_quantile_is_interpolated_linearly_in_its_bucket(
+    counts: list[int], share: float, wanted: float | None
+) -> None:
     assert len(counts) == len(BUCKETS_S) + 1
     assert quantile(counts, share) == wanted
 
 
-def test_only_the_most_frequent_types_have_a_series_of_their_own(clock: Clock) -> None:
+def test_only_the_most_frequent_types_have_a_separate_series(clock: Clock) -> None:
     telemetry = Telemetry()
     history = History(telemetry.registry, clock)
     history.take_sample()

@@ -50,11 +50,11 @@ def whole(page: Any, side: str) -> str:
     return "".join(piece for piece, _ in page[side])
 
 
-def test_a_note_comes_back_before_and_after_with_causes(process: Process) -> None:
+def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> None:
     note = f"Seen by Dr. Ines Castellano on 03/04/2019, MRN: 4471902. {CANARY} Chidi called."
-    said = tried(process, note)
-    assert said["kind"] == "note"
-    (page,) = said["pages"]
+    reply = tried(process, note)
+    assert reply["kind"] == "note"
+    (page,) = reply["pages"]
     assert whole(page, "before") == note
     after = whole(page, "after")
     assert CANARY in after and not any(old in after for old in ("Castellano", "03/04/2019", "4471902"))
@@ -66,31 +66,31 @@ def test_a_note_comes_back_before_and_after_with_causes(process: Process) -> Non
 
 
 @pytest.mark.parametrize("name", ["01-adt-a01.hl7", "02-oru-discharge.hl7", "04-document-reference.json"])
-def test_a_message_comes_back_whole(process: Process, name: str) -> None:
-    """As a text field gives it: each line end a line feed."""
+def test_a_message_is_returned_complete(process: Process, name: str) -> None:
+    """As a text field submits it: each line end is a line feed."""
     raw = (SAMPLES / name).read_bytes().decode()
-    said = tried(process, raw.replace("\r", "\n"))
-    assert said["kind"] == "message"
-    page = said["pages"][0]
+    reply = tried(process, raw.replace("\r", "\n"))
+    assert reply["kind"] == "message"
+    page = reply["pages"][0]
     assert whole(page, "before") == raw
     assert "Okafor" not in whole(page, "after") and "OKAFOR" not in whole(page, "after")
     kinds = {mark["kind"] for mark in page["marks"]}
     assert "field" in kinds and "derived" not in kinds
 
 
-def test_what_another_model_finds_is_said_to_be_found_by_a_model() -> None:
-    said = tried(PlaygroundFactory(parts(system="network"))(), "Seen by Ines Castellano in Chillicothe.")
+def test_findings_of_another_model_are_labelled_as_model_findings() -> None:
+    reply = tried(PlaygroundFactory(parts(system="network"))(), "Seen by Ines Castellano in Chillicothe.")
 
-    marks = [mark for page in said["pages"] for mark in page["marks"] if mark["source"] == "neural:token"]
+    marks = [mark for page in reply["pages"] for mark in page["marks"] if mark["source"] == "neural:token"]
     assert {(mark["kind"], mark["confidence"]) for mark in marks} == {("model", "likely")}
 
 
 def test_every_source_of_findings_has_a_kind() -> None:
-    """All but the sources of marks that people or other systems made."""
+    """All sources except annotations by people and findings of other systems."""
     assert set(playground._KINDS) == set(SourceKind) - {SourceKind.ANNOTATION, SourceKind.FOREIGN}
 
 
-def test_what_is_said_to_be_a_note_is_one(process: Process) -> None:
+def test_input_declared_as_a_note_is_read_as_a_note(process: Process) -> None:
     assert tried(process, "MSH|^~\\&|x", NOTE)["kind"] == "note"
 
 
@@ -122,13 +122,13 @@ async def ready(plain: Path, playground: PlaygroundProcess) -> AsyncIterator[Wor
         yield console
 
 
-async def test_a_text_that_never_ends_is_ended_and_the_next_one_is_tried(
+async def test_a_text_that_hangs_is_ended_and_the_next_one_is_processed(
     plain: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=0.3)) as console:
         for text, fault in (("hang", "DeadlineExceeded"), ("die", "WorkerDied")):
-            status, said = await console.post("api/playground", {"text": text})
-            assert (status, said["refused"], said["fault"]) == (200, "POISON", fault)
+            status, reply = await console.post("api/playground", {"text": text})
+            assert (status, reply["refused"], reply["fault"]) == (200, "POISON", fault)
             while (await console.get("api/playground"))[1]["state"] == "starting":
                 pass
         assert (await console.post("api/playground", {"text": "fine"}))[1]["kind"] == "note"
@@ -136,46 +136,46 @@ async def test_a_text_that_never_ends_is_ended_and_the_next_one_is_tried(
     assert "Okonkwo" not in caplog.text
 
 
-async def test_the_loop_turns_while_a_text_is_at_work_and_a_second_one_is_told_to_wait(plain: Path) -> None:
+async def test_the_loop_stays_free_and_a_second_text_is_refused_as_busy(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs, deadline_s=1.0)) as console:
         first = asyncio.create_task(console.post("api/playground", {"text": "hang"}))
-        while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - nobody tells
+        while console.sources.playground is not None and not console.sources.playground.busy:  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(0)
-        status, said = await console.post("api/playground", {"text": "fine"})
-        assert (status, said["error"]) == (503, "busy")
+        status, reply = await console.post("api/playground", {"text": "fine"})
+        assert (status, reply["error"]) == (503, "busy")
         async with console.client.get(f"{console.base}/healthz") as answer:
             assert answer.status == 200
         assert (await first)[1]["refused"] == "POISON"
 
 
-async def test_before_its_process_is_there_it_says_so(plain: Path) -> None:
+async def test_a_playground_reports_that_its_process_is_not_ready(plain: Path) -> None:
     async with world(plain, playground=PlaygroundProcess(never)) as console:
         assert (await console.get("api/playground"))[1]["state"] == "starting"
         assert (await console.post("api/playground", {"text": "x"}))[0] == 503
 
 
-async def test_a_process_that_cannot_be_built_is_told_without_its_text(plain: Path) -> None:
+async def test_a_process_that_fails_to_start_is_reported_without_its_text(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(cannot)) as console:
-        _, said = await console.get("api/playground")
-        assert said["state"] in {"failed", "starting"}
-        assert "Okonkwo" not in str(said)
+        _, reply = await console.get("api/playground")
+        assert reply["state"] in {"failed", "starting"}
+        assert "Okonkwo" not in str(reply)
 
 
-async def test_what_is_too_long_is_refused(plain: Path) -> None:
+async def test_an_overlong_text_is_refused(plain: Path) -> None:
     async with ready(plain, PlaygroundProcess(hangs)) as console:
-        status, said = await console.post("api/playground", {"text": "x" * (PLAYGROUND_BYTES + 1)})
-        assert (status, said["error"]) == (413, "size")
+        status, reply = await console.post("api/playground", {"text": "x" * (PLAYGROUND_BYTES + 1)})
+        assert (status, reply["error"]) == (413, "size")
         assert (await console.post("api/playground", {"text": '"\n' * (PLAYGROUND_BYTES // 2)}))[0] == 200, (
             "escapes fit too"
         )
 
 
-async def test_nothing_that_was_tried_is_logged_or_kept(plain: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_tried_text_is_logged_or_stored(plain: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = {path: path.stat().st_mtime_ns for path in plain.parent.rglob("*")}
     with caplog.at_level(logging.DEBUG):
         async with ready(plain, PlaygroundProcess(PlaygroundFactory(parts()))) as console:
-            status, said = await console.post("api/playground", {"text": "Mrs. Adaeze Okonkwo, MRN: 99120877."})
-            assert status == 200 and "Okonkwo" in str(said["pages"][0]["before"])
+            status, reply = await console.post("api/playground", {"text": "Mrs. Adaeze Okonkwo, MRN: 99120877."})
+            assert status == 200 and "Okonkwo" in str(reply["pages"][0]["before"])
             refused = await console.post("api/playground", {"text": "MSH|Okonkwo", "kind": "message"})
             assert refused[1]["refused"] == "MALFORMED" and "Okonkwo" not in str(refused)
             async with console.client.get(f"{console.base}/metrics") as answer:
@@ -184,8 +184,8 @@ async def test_nothing_that_was_tried_is_logged_or_kept(plain: Path, caplog: pyt
     assert {path: path.stat().st_mtime_ns for path in plain.parent.rglob("*")} == files
 
 
-async def test_the_playground_is_no_oracle_of_the_feed(plain: Path) -> None:
-    """With the agent's key whoever types a name in would read its surrogate, and could confirm a guess."""
+async def test_the_playground_reveals_no_surrogate_of_the_feed(plain: Path) -> None:
+    """With the agent's key a user could enter a name, read its surrogate and confirm a guess."""
     async with world(plain) as console:
         settings = load_settings(plain)
         made = [console_sources(settings.http, console.agent, console.telemetry, None).playground for _ in range(2)]
@@ -196,7 +196,7 @@ async def test_the_playground_is_no_oracle_of_the_feed(plain: Path) -> None:
 async def test_an_unused_process_ends(plain: Path) -> None:
     process = PlaygroundProcess(hangs, idle_s=0.01)
     process.start()
-    while process.running:  # noqa: ASYNC110 - nobody tells
+    while process.running:  # noqa: ASYNC110 - there is no notification
         await asyncio.sleep(0)
     with pytest.raises(BusyError):
         await process.process_text(b"x", b"auto")

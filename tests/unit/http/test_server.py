@@ -53,7 +53,7 @@ async def world() -> AsyncIterator[World]:
     await world.server.stop()
 
 
-async def test_health_says_why(world: World) -> None:
+async def test_health_names_the_reason(world: World) -> None:
     assert await answer(world, "/healthz") == (200, {"ok": True, "reasons": []})
     assert await answer(world, "/readyz") == (503, {"ok": False, "reasons": ["starting"]})
     world.health.started()
@@ -107,7 +107,7 @@ async def test_metrics_are_prometheus_text_with_types_and_escapes(world: World) 
         (b"\x16\x03\x01\x00\xee\x01\r\n\r\n", 400),
     ],
 )
-async def test_nothing_is_echoed_and_no_version_told(
+async def test_no_input_is_echoed_and_no_version_is_revealed(
     world: World, request_: str | bytes, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -119,8 +119,8 @@ async def test_nothing_is_echoed_and_no_version_told(
     assert not re.search(r"(?i)aiohttp|python", head + body)
 
 
-async def test_a_crowd_that_never_finishes_keeps_no_probe_out() -> None:
-    """More connections than there is room for, each with half a request; the loop turns as before."""
+async def test_many_unfinished_requests_do_not_block_a_probe() -> None:
+    """More connections than the limit, each with half a request; the loop stays free."""
     world = World(ServerLimits(lifetime_s=600))
     await world.server.start()
     loop, gaps, ended = asyncio.get_running_loop(), [0.0], asyncio.Event()
@@ -148,7 +148,7 @@ async def test_a_crowd_that_never_finishes_keeps_no_probe_out() -> None:
     await world.server.stop()
 
 
-async def test_a_request_that_never_ends_is_ended() -> None:
+async def test_an_endless_request_is_ended() -> None:
     world = World(ServerLimits(lifetime_s=0.05))
     await world.server.start()
     reader, writer = await world.open()
@@ -168,7 +168,7 @@ async def test_a_request_that_never_ends_is_ended() -> None:
     ],
     ids=["body", "headers", "path"],
 )
-async def test_what_has_no_end_is_ended(endless: bytes) -> None:
+async def test_a_request_without_an_end_is_ended(endless: bytes) -> None:
     world = World(ServerLimits(lifetime_s=600))
     await world.server.start()
     reader, writer = await world.open()
@@ -192,12 +192,12 @@ async def test_a_port_in_use_names_the_setting(world: World) -> None:
         await OperatorServer("127.0.0.1", world.server.port, (), Telemetry()).start()
 
 
-async def test_an_address_of_somebody_else_names_the_setting() -> None:
+async def test_an_address_of_another_host_names_the_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"http\.host: '192\.0\.2\.1' cannot be listened on"):
         await OperatorServer("192.0.2.1", 0, (), Telemetry()).start()
 
 
-async def test_it_ends_with_clients_on_it_and_frees_the_port() -> None:
+async def test_it_stops_with_connected_clients_and_frees_the_port() -> None:
     world = World()
     await world.server.start()
     port = world.server.port

@@ -27,26 +27,26 @@ async def console(plain: Path) -> AsyncIterator[World]:
         yield console
 
 
-async def test_the_overview_tells_state_build_and_numbers(console: World) -> None:
+async def test_the_overview_shows_state_build_and_numbers(console: World) -> None:
     console.telemetry.emit(events.BatchCommitted("adt", 0, 20, 18, 0, 2, 0.2))
-    status, said = await console.get("api/overview?minutes=60")
+    status, answer = await console.get("api/overview?minutes=60")
     assert status == 200
-    assert said["ready"] == {"ok": True, "reasons": []}
-    assert {"topic": "adt", "outcome": "published", "count": 18.0} in said["totals"]["messages"]
-    assert said["build"]["policy"].startswith("pseudonymised:")
+    assert answer["ready"] == {"ok": True, "reasons": []}
+    assert {"topic": "adt", "outcome": "published", "count": 18.0} in answer["totals"]["messages"]
+    assert answer["build"]["policy"].startswith("pseudonymised:")
     assert (await console.get("api/overview?minutes=7"))[0] == 400
 
 
-async def test_letters_are_told_by_place_and_reason_and_no_name_of_a_file(console: World) -> None:
-    said = await console.finished("api/dead-letters")
-    found = said["found"]
+async def test_dead_letters_are_listed_by_position_and_reason_without_file_names(console: World) -> None:
+    answer = await console.finished("api/dead-letters")
+    found = answer["found"]
     assert found["counts"] == {"UNSUPPORTED": 2}
     assert [dead_letter["record"] for dead_letter in found["dead_letters"]] == ["files/0/3", "files/0/2"]
-    assert said["replay"] == {"allowed": False, "running": False}
-    assert CANARY not in json.dumps(said) and "Okonkwo" not in json.dumps(said)
+    assert answer["replay"] == {"allowed": False, "running": False}
+    assert CANARY not in json.dumps(answer) and "Okonkwo" not in json.dumps(answer)
 
 
-async def test_a_letter_that_cannot_be_read_is_named_and_the_others_go_on(own: Path, tmp_path: Path) -> None:
+async def test_an_unreadable_dead_letter_is_named_and_the_others_are_listed(own: Path, tmp_path: Path) -> None:
     (tmp_path / "dead" / f"files-0-{CANARY.replace('/', '')}-1.json").write_text("none")
     async with world(own) as console:
         found = (await console.finished("api/dead-letters"))["found"]
@@ -54,30 +54,30 @@ async def test_a_letter_that_cannot_be_read_is_named_and_the_others_go_on(own: P
     assert [item["why"] for item in found["damaged"]] == ["its description cannot be read"]
 
 
-async def test_a_folder_that_is_gone_is_told(own: Path, tmp_path: Path) -> None:
+async def test_a_missing_folder_is_reported(own: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "dead")
     async with world(own) as console:
-        said = await console.finished("api/dead-letters")
-    assert (said["state"], said["found"]) == ("failed", None)
-    assert "does not exist" in said["problem"]
+        answer = await console.finished("api/dead-letters")
+    assert (answer["state"], answer["found"]) == ("failed", None)
+    assert "does not exist" in answer["problem"]
 
 
-async def test_a_sealed_letter_goes_back_with_its_key_which_is_kept_nowhere(
+async def test_a_sealed_dead_letter_is_replayed_with_its_key_which_is_not_stored(
     sealed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     private = (tmp_path / "dead-letters.key").read_text()
     async with world(sealed, WRITER) as console:
         body = {"records": ["files/0/2", "files/0/9"], "key": None}
         await console.post("api/replay", body, BEARER | ACT)
-        said = await replayed(console)
-        assert said["done"] == []
-        assert [item["record"] for item in said["failed"]] == ["files/0/2", "files/0/9"]
-        assert "choose its private key file" in said["failed"][0]["why"]
+        answer = await replayed(console)
+        assert answer["done"] == []
+        assert [item["record"] for item in answer["failed"]] == ["files/0/2", "files/0/9"]
+        assert "choose its private key file" in answer["failed"][0]["why"]
         status, wrong = await console.post("api/replay", body | {"key": "deid-letters-private-1:Okonkwo"}, BEARER | ACT)
         assert status == 400 and "Okonkwo" not in str(wrong)
         assert (await console.post("api/replay", body | {"key": private}, BEARER | ACT))[0] == 202
-        said = await replayed(console)
-        assert said["done"] == ["files/0/2"]
+        answer = await replayed(console)
+        assert answer["done"] == ["files/0/2"]
         back = list((tmp_path / "in" / "deid-replay").rglob("*.hl7"))
         assert [path.read_bytes() for path in back] == [b"nothing of Okonkwo"]
         await console.post("api/replay", body | {"key": private, "records": ["files/0/2"]}, BEARER | ACT)
@@ -93,23 +93,23 @@ def holding(folder: Path, data: bytes) -> list[Path]:
 
 
 async def replayed(console: World) -> Any:
-    while (said := (await console.get("api/replay", **BEARER))[1])["state"] == "running":
+    while (answer := (await console.get("api/replay", **BEARER))[1])["state"] == "running":
         pass
-    return said["found"]
+    return answer["found"]
 
 
 @pytest.mark.parametrize("body", [{}, {"records": []}, {"records": ["x"]}, {"records": ["a/0/1"], "again": 1}, [], "x"])
-async def test_a_replay_that_says_nothing_clear_does_nothing(plain: Path, body: object) -> None:
+async def test_an_ambiguous_replay_request_does_nothing(plain: Path, body: object) -> None:
     async with world(plain, WRITER) as console:
         assert (await console.post("api/replay", body, BEARER | ACT))[0] == 400
 
 
-async def test_the_audit_is_searched_from_the_newest_on(console: World) -> None:
-    _, said = await console.get("api/audit")
-    assert [entry["offset"] for entry in said["entries"]] == [3, 2, 1, 0]
-    assert said["more"] is None
-    _, said = await console.get("api/audit?outcome=published&topic=files&partition=0&offset=1")
-    (entry,) = said["entries"]
+async def test_the_audit_is_searched_newest_first(console: World) -> None:
+    _, answer = await console.get("api/audit")
+    assert [entry["offset"] for entry in answer["entries"]] == [3, 2, 1, 0]
+    assert answer["more"] is None
+    _, answer = await console.get("api/audit?outcome=published&topic=files&partition=0&offset=1")
+    (entry,) = answer["entries"]
     assert entry["replaced"] > 20 and entry["remarks"][0]["source"]
     assert entry["build"]["version"] and entry["segment"] == "00000001.jsonl"
     for wrong in ("outcome=lost", "reason=x", "partition=-1", "offset=1e3", "before=x", "topic=a%20b"):
@@ -130,7 +130,7 @@ def trail(folder: Path, segments: int, lines: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 1 << 30])
-def test_pages_of_a_search_leave_out_and_double_nothing(tmp_path: Path, most: int) -> None:
+def test_pages_of_a_search_skip_and_repeat_nothing(tmp_path: Path, most: int) -> None:
     trail(tmp_path, segments=3, lines=70)
     seen: list[object] = []
     more: AuditCursor | None = None
@@ -157,23 +157,23 @@ FORGED = (
 """Members that no agent writes. They duplicate earlier members, and the parser uses the last one."""
 
 
-async def test_an_entry_that_was_forged_hides_no_other(own: Path, tmp_path: Path) -> None:
+async def test_a_forged_entry_hides_no_other(own: Path, tmp_path: Path) -> None:
     path = tmp_path / "audit" / "00000001.jsonl"
     whole = path.read_bytes()
     line = b'{"kind":"entry","time":1.5,"topic":"files","partition":0,"offset":9,"outcome":"published",%s}\n'
     async with world(own) as console:
         for members in FORGED:
             path.write_bytes(whole + line % members)
-            status, said = await console.get("api/audit")
+            status, answer = await console.get("api/audit")
             assert status == 200, members
-            forged, *others = said["entries"]
+            forged, *others = answer["entries"]
             assert [entry["offset"] for entry in others] == [3, 2, 1, 0] and others[2]["replaced"] > 20
             assert (forged["offset"], type(forged["outcome"]), forged["replaced"]) == (9, str, 0)
             assert all(isinstance(remark, dict) and remark["count"] == 0 for remark in forged["remarks"])
-        assert not (await console.finished("api/audit/chain"))["found"]["whole"], "and the chain says so"
+        assert not (await console.finished("api/audit/chain"))["found"]["whole"], "and the chain reports it"
 
 
-async def test_the_chain_is_verified_and_a_change_found(own: Path, tmp_path: Path) -> None:
+async def test_the_chain_is_verified_and_a_change_is_detected(own: Path, tmp_path: Path) -> None:
     async with world(own) as console:
         found = (await console.finished("api/audit/chain"))["found"]
         assert found["whole"] and found["entries"] == 4
@@ -189,11 +189,11 @@ async def test_the_chain_is_verified_and_a_change_found(own: Path, tmp_path: Pat
 async def test_a_trail_that_is_too_large_names_the_command(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_view, "MAX_VERIFY_BYTES", 10)
     async with world(plain) as console:
-        said = await console.finished("api/audit/chain")
-    assert said["state"] == "failed" and "deid-agent audit verify" in said["problem"]
+        answer = await console.finished("api/audit/chain")
+    assert answer["state"] == "failed" and "deid-agent audit verify" in answer["problem"]
 
 
-async def test_what_runs_is_told_and_no_secret(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_running_configuration_is_shown_without_secrets(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_HTTP__CONSOLE_TOKEN", TOKEN)
     async with world(plain) as console:
         found = (await console.finished("api/inventory"))["found"]
@@ -209,13 +209,13 @@ async def test_what_runs_is_told_and_no_secret(plain: Path, monkeypatch: pytest.
     assert TOKEN not in json.dumps(found)
 
 
-async def test_rules_that_changed_since_the_start_are_told(other_rules: Path, tmp_path: Path) -> None:
+async def test_rules_changed_since_the_start_are_reported(other_rules: Path, tmp_path: Path) -> None:
     async with world(other_rules) as console:
         (tmp_path / "rules" / "README.md").write_text("another")
         assert (await console.finished("api/inventory"))["found"]["changed"] == ["rules"]
 
 
-async def test_a_report_is_shown_apart_from_everything_else(plain: Path, tmp_path: Path) -> None:
+async def test_a_report_is_isolated_from_the_console(plain: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(f"<p>{CANARY}</p>")
     async with world(plain, report=page) as console:

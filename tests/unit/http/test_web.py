@@ -21,7 +21,7 @@ def test_no_other_host_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
-def test_no_script_makes_markup_of_text_or_stores_anything(name: str) -> None:
+def test_no_script_builds_markup_from_text_or_stores_data(name: str) -> None:
     text = FILES[name]
     if name == "common.js":  # except the page key of a session, which is removed at logout
         text, used = re.subn(r"\blocalStorage\.(?:set|get|remove)Item\(STORAGE_KEY\b", "", text)

@@ -41,7 +41,7 @@ PIECES = st.lists(
 
 
 @given(PIECES, st.text("cd\n", max_size=5))
-def test_render_and_parse_undo_each_other(pieces: list[tuple[str, PhiType, str]], tail: str) -> None:
+def test_render_and_parse_are_inverse(pieces: list[tuple[str, PhiType, str]], tail: str) -> None:
     marked = "".join(f"{before}[[{kind}|{inside}]]" for before, kind, inside in pieces) + tail
     got = parse_annotated(marked)
     assert got.text == "".join(before + inside for before, _, inside in pieces) + tail

@@ -162,7 +162,7 @@ def test_different_persons_differ() -> None:
     ['""', "0", "000", "000-00-0000", "UNKNOWN", "unknown", "Unk", "N/A", "not available", "None", "NULL", "test",
      "TBD", "9999", "99999999", "1111111111", "XXXXXXXX", "?", "--", " ", "\\.br\\", "*", "urn:oid:0"],
 )  # fmt: skip
-def test_a_placeholder_names_nobody(value: str) -> None:
+def test_a_placeholder_is_not_a_patient(value: str) -> None:
     assert scope_of_payload(pid(f"{value}^^^HOSP^MR")) is None
     assert scope_of_payload(pid(f"{value}^^^HOSP^MR~V1^^^HOSP^VN")) == "VISIT|V1"
     if "\\" not in value and '"' not in value:
@@ -171,7 +171,7 @@ def test_a_placeholder_names_nobody(value: str) -> None:
         assert scope_of_payload(fhir({"value": value}, logical="p7")) == "P7"
 
 
-def test_a_contained_id_names_nobody_elsewhere() -> None:
+def test_a_contained_id_is_local_to_its_resource() -> None:
     contained = {"resourceType": "Patient", "id": "p", "name": [{"family": "Okafor"}]}
     resource = {"resourceType": "Observation", "subject": {"reference": "#p"}, "contained": [contained]}
     assert scope_of_payload(json.dumps(resource)) is None

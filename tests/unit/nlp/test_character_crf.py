@@ -54,7 +54,7 @@ def test_a_boundary_inside_a_token_is_found(model: CharacterCrf) -> None:
     assert (found.type, found.source) == (PhiType.HOSPITAL, CHARACTER_SOURCE)
 
 
-def test_whole_and_summed_by_token_agree(model: CharacterCrf) -> None:
+def test_whole_and_token_sums_agree(model: CharacterCrf) -> None:
     text = "seen at Orme HospitalProblems: none\n\n\tseen at Lee Hospital\nseen"
     doc = Document(text)
     view = TokenFeatures(doc, (), NO_LISTS)
@@ -99,23 +99,23 @@ def gated(model: CharacterCrf) -> GatedCrf:
     return GatedCrf(TokenCrf(CrfModel("token", Schema.IO, features, chain), NO_LISTS, 1.0), model)
 
 
-def said(found: Iterable[Span], text: str) -> set[tuple[str, str]]:
+def sourced(found: Iterable[Span], text: str) -> set[tuple[str, str]]:
     return {(str(s.source), text[s.start : s.end]) for s in found}
 
 
-def test_the_character_model_speaks_where_the_token_model_doubts(gated: GatedCrf) -> None:
+def test_the_character_model_decides_low_confidence_tokens(gated: GatedCrf) -> None:
     text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today"
-    assert (str(CHARACTER_SOURCE), "Orme Hospital") in said(gated.propose(Document(text), ()), text)
+    assert (str(CHARACTER_SOURCE), "Orme Hospital") in sourced(gated.propose(Document(text), ()), text)
 
 
-def test_sure_tokens_are_not_read_again(gated: GatedCrf) -> None:
+def test_high_confidence_tokens_are_not_read_again(gated: GatedCrf) -> None:
     text = "seen at Elm Hospital today"
     nowhere, everywhere = replace(gated, low=1.0), replace(gated, low=-1.0, high=2.0)
-    assert said(nowhere.propose(Document(text), ()), text) == {("crf:token", "Elm Hospital")}
-    assert (str(CHARACTER_SOURCE), "Elm Hospital") in said(everywhere.propose(Document(text), ()), text)
+    assert sourced(nowhere.propose(Document(text), ()), text) == {("crf:token", "Elm Hospital")}
+    assert (str(CHARACTER_SOURCE), "Elm Hospital") in sourced(everywhere.propose(Document(text), ()), text)
 
 
-def test_the_token_model_says_what_it_says_alone(gated: GatedCrf) -> None:
+def test_the_character_model_keeps_every_span_of_the_token_model(gated: GatedCrf) -> None:
     text = "seen at Orme HospitalProblems: none\nseen at Elm Hospital today\n"
     token = replace(gated.token, lean=8.0)
     alone = list(token.propose(Document(text), ()))
@@ -124,5 +124,5 @@ def test_the_token_model_says_what_it_says_alone(gated: GatedCrf) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "aB", "x" * 3000])
-def test_any_text_passes_the_gate(gated: GatedCrf, text: str) -> None:
+def test_any_text_passes_the_filter(gated: GatedCrf, text: str) -> None:
     assert all(0 <= s.start < s.end <= len(text) for s in gated.propose(Document(text), ()))

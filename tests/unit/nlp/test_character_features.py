@@ -1,4 +1,4 @@
-"""Characters: their features, the windows of a text, and what is trained on."""
+"""Characters: their features, the windows of a text, and the training examples."""
 
 from itertools import pairwise
 
@@ -36,7 +36,7 @@ def values(characters: CharacterFeatures, name: str) -> list[str]:
     return [column.values[at] for at in column.index.tolist()]
 
 
-def test_a_character_has_the_columns_of_its_token_and_a_blank_those_of_the_next() -> None:
+def test_a_character_has_the_features_of_its_token_and_a_blank_those_of_the_next() -> None:
     characters = seen("53RHM  ok ")
     assert values(characters, "word") == ["53"] * 2 + ["rhm"] * 3 + ["ok"] * 5
     assert values(characters, "word_b") == [""] * 2 + ["53"] * 3 + ["rhm"] * 5
@@ -49,16 +49,16 @@ def test_characters_by_themselves() -> None:
     assert values(characters, "class") == ["x", "X", "0", " ", "\n", ".", "x", " ", "\x00", "X"]
 
 
-def test_the_place_in_a_token_is_counted_from_both_ends() -> None:
+def test_the_position_in_a_token_is_counted_from_both_ends() -> None:
     assert values(seen("abcdefg h"), "spot") == ["0/4", "1/4", "2/4", "3/3", "4/2", "4/1", "4/0", "-", "0/0"]
 
 
-def test_what_the_first_pass_found_has_edges() -> None:
+def test_spans_of_the_token_model_have_edges() -> None:
     characters = seen("ab 7 c", Span(0, 2, PhiType.CITY, parse_source("x")), Span(3, 4, PhiType.AGE, parse_source("x")))
     assert values(characters, "rule") == ["B-CITY", "E-CITY", "O", "S-AGE", "O", "O"]
 
 
-def test_an_unknown_column_is_refused() -> None:
+def test_an_unknown_feature_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unknown feature nope"):
         seen("a").feature("nope")
 
@@ -99,9 +99,9 @@ def test_windows_end_at_blanks_and_merge() -> None:
 @given(
     st.text(alphabet="ab \n\r7", max_size=60), st.lists(st.tuples(st.integers(0, 59), st.integers(1, 9)), max_size=4)
 )
-def test_windows_are_disjoint_in_order_and_inside_lines(text: str, places: list[tuple[int, int]]) -> None:
+def test_windows_are_disjoint_in_order_and_inside_lines(text: str, windows: list[tuple[int, int]]) -> None:
     doc = Document(text)
-    ranges = sorted((a, min(a + size, len(text))) for a, size in places if a < len(text))
+    ranges = sorted((a, min(a + size, len(text))) for a, size in windows if a < len(text))
     found = find_windows(doc, ranges, 3)
     assert all(a < b for a, b in found)
     assert all(one[1] <= other[0] for one, other in pairwise(found))
@@ -111,7 +111,7 @@ def test_windows_are_disjoint_in_order_and_inside_lines(text: str, places: list[
             assert any(a <= start < b for a, b in found)
 
 
-def test_examples_are_windows_around_what_is_phi_and_a_share_of_the_rest() -> None:
+def test_examples_are_windows_around_phi_and_a_share_of_the_rest() -> None:
     text = "plain one\nDr. Ode " + "word " * 40 + "\nplain two\nplain three\n"
     doc = Document(text)
     gold = [Span(14, 17, PhiType.DOCTOR, ANNOTATION)]

@@ -1,4 +1,4 @@
-"""The chain as arrays says what the training library's own tagger says."""
+"""The chain on arrays gives the results of the training library's tagger."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def examples(seed: int, count: int) -> list[tuple[list[Ints], list[str]]]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crf, Path]:
-    """A chain, and the library's own file of the same training."""
+    """A chain, and the library's file of the same training."""
     path = tmp_path_factory.mktemp("chain") / "library"
     settings = CrfSettings(l1=0.05, l2=0.01, iterations=40, least=1)
     trainer = pycrfsuite.Trainer(verbose=False, algorithm="lbfgs")
@@ -61,22 +61,25 @@ def test_the_same_examples_give_the_same_chain() -> None:
     assert one.transitions.tobytes() == other.transitions.tobytes()
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported() -> None:
+    progress: list[tuple[int, int]] = []
     train_crf(
-        FEATURES, examples(3, 50), CrfSettings(iterations=5, least=1), lambda done, total: told.append((done, total))
+        FEATURES,
+        examples(3, 50),
+        CrfSettings(iterations=5, least=1),
+        lambda done, total: progress.append((done, total)),
     )
-    assert told[0] == (1, 5) and len(told) <= 5
+    assert progress[0] == (1, 5) and len(progress) <= 5
 
 
-def test_many_sequences_at_once_are_as_one_by_one(trained: tuple[Crf, Path]) -> None:
+def test_a_batch_of_sequences_gives_the_results_of_single_ones(trained: tuple[Crf, Path]) -> None:
     chain, _ = trained
     pieces = [chain.emissions(numbers) for numbers, _ in examples(4, 60)]
     together = chain.decode_sequences(np.concatenate(pieces), [len(piece) for piece in pieces])
     assert together == [label for piece in pieces for label in chain.decode(piece)]
 
 
-def test_the_parts_make_the_whole(trained: tuple[Crf, Path]) -> None:
+def test_partial_sums_add_up(trained: tuple[Crf, Path]) -> None:
     chain, _ = trained
     numbers, _ = examples(5, 1)[0]
     parts = sum(chain.template_scores(at, column) for at, column in enumerate(numbers)) + chain.bias
@@ -93,14 +96,14 @@ def test_a_long_text_is_read_in_pieces(trained: tuple[Crf, Path]) -> None:
     np.testing.assert_allclose(chain.marginals(emissions).sum(axis=1), 1, atol=1e-5)
 
 
-def test_nothing_has_no_labels(trained: tuple[Crf, Path]) -> None:
+def test_an_empty_sequence_has_no_labels(trained: tuple[Crf, Path]) -> None:
     chain, _ = trained
     nothing = np.zeros((0, len(chain.labels)), np.float32)
     assert chain.decode(nothing) == []
     assert chain.marginals(nothing).shape == nothing.shape
 
 
-def test_scores_far_apart_stay_numbers(trained: tuple[Crf, Path]) -> None:
+def test_extreme_scores_give_finite_numbers(trained: tuple[Crf, Path]) -> None:
     chain, _ = trained
     emissions = np.full((50, len(chain.labels)), -500, np.float32)
     emissions[:, 1] = 500

@@ -1,4 +1,4 @@
-"""Models on disk: what goes in comes out, and nothing is opened that does not match its manifest describes."""
+"""Models on disk: a saved model loads unchanged, and a file that does not match its manifest is not opened."""
 
 import hashlib
 import io
@@ -24,7 +24,7 @@ def bundle() -> CrfModel:
     return CrfModel("small", Schema.EDGES, FEATURES, made, {"seed": 7, "corpus": "sha256:0"})
 
 
-def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_model_loads_unchanged(tmp_path: Path) -> None:
     made = bundle()
     save_crf(made, tmp_path)
     back = load_crf(tmp_path, "small")
@@ -62,7 +62,7 @@ def test_arrays_that_differ_from_the_manifest_are_not_opened(
 
 
 def described(folder: Path, **changes: object) -> None:
-    """The manifest with other values, its digest that of the arrays."""
+    """The manifest with other values and the digest of the arrays."""
     path = folder / "small.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
 
@@ -111,7 +111,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["small.json", "small.npz"])
-def test_a_missing_file_says_what_to_do(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_reported_with_the_remedy(tmp_path: Path, name: str) -> None:
     save_crf(bundle(), tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ConfigurationError, match=f"{name}: .*train"):
@@ -119,7 +119,7 @@ def test_a_missing_file_says_what_to_do(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_manifest_is_refused(tmp_path: Path, text: str) -> None:
     save_crf(bundle(), tmp_path)
     (tmp_path / "small.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigurationError, match=r"small\.json"):

@@ -27,12 +27,12 @@ def span(start: int, end: int, kind: PhiType = PhiType.DOCTOR) -> Span:
         (Schema.BIOES, "B I E O S"),
     ],
 )
-def test_what_each_schema_says(schema: Schema, expected: str) -> None:
+def test_labels_of_each_schema(schema: Schema, expected: str) -> None:
     found = encode_labels([span(0, 7), span(13, 15)], TOKENS, schema)
     assert [label.removesuffix("-DOCTOR") for label in found] == expected.split()
 
 
-def test_edges_tell_the_category_alone_and_short_spans_have_none() -> None:
+def test_edges_have_the_category_only_and_short_spans_have_none() -> None:
     units = [(at, at + 1) for at in range(9)]
     spans = [span(0, 4, PhiType.CITY), span(5, 7, PhiType.STATE), span(8, 9, PhiType.AGE)]
     assert encode_labels(spans, units, Schema.EDGES) == [
@@ -49,7 +49,7 @@ def test_the_first_of_two_spans_in_one_unit_gives_its_label() -> None:
     assert found == ["O", "O", "O", "B-DOCTOR", "O"]
 
 
-def test_a_type_with_a_hyphen_comes_back() -> None:
+def test_a_type_with_a_hyphen_survives_encoding() -> None:
     labels = encode_labels([span(0, 3, PhiType.LOCATION_OTHER)], TOKENS, Schema.BIO)
     assert [s.type for s in decode_labels(labels, TOKENS, CHARACTER_SOURCE)] == [PhiType.LOCATION_OTHER]
 
@@ -70,8 +70,8 @@ def test_edges_in_any_order(labels: str, expected: list[tuple[int, int, str]]) -
     assert [(s.start, s.end, s.type.value) for s in found] == expected
 
 
-PLACES = st.sampled_from(["B", "I", "E", "S"])
-ANY = st.one_of(st.just("O"), st.builds("{}-{}".format, PLACES, st.sampled_from(list(PhiType))))
+SPAN_EDGES = st.sampled_from(["B", "I", "E", "S"])
+ANY = st.one_of(st.just("O"), st.builds("{}-{}".format, SPAN_EDGES, st.sampled_from(list(PhiType))))
 EDGED = st.one_of(
     st.just("O"),
     st.builds("I-{}".format, st.sampled_from(list(PhiType))),
@@ -80,7 +80,7 @@ EDGED = st.one_of(
 
 
 @given(st.lists(ANY, max_size=12))
-def test_no_labelled_unit_is_left_out_whatever_the_order(labels: list[str]) -> None:
+def test_no_labelled_unit_is_lost_in_any_order(labels: list[str]) -> None:
     units = [(at, at + 1) for at in range(len(labels))]
     found = list(decode_labels(labels, units, CHARACTER_SOURCE))
     assert {c for s in found for c in range(s.start, s.end)} == {i for i, label in enumerate(labels) if label != "O"}
@@ -88,7 +88,7 @@ def test_no_labelled_unit_is_left_out_whatever_the_order(labels: list[str]) -> N
 
 
 @given(st.lists(EDGED, max_size=12))
-def test_no_edge_is_left_out_whatever_the_order(labels: list[str]) -> None:
+def test_no_edge_is_lost_in_any_order(labels: list[str]) -> None:
     units = [(at, at + 1) for at in range(len(labels))]
     found = list(decode_edge_labels(labels, units, CHARACTER_SOURCE))
     assert {c for s in found for c in range(s.start, s.end)} == {i for i, label in enumerate(labels) if label != "O"}
@@ -99,7 +99,7 @@ LAID = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), st.sampled_from(
 
 
 @given(LAID, st.sampled_from(list(Schema)))
-def test_spans_with_a_gap_between_come_back(laid: list[tuple[int, int, PhiType]], schema: Schema) -> None:
+def test_spans_with_a_gap_survive_encoding(laid: list[tuple[int, int, PhiType]], schema: Schema) -> None:
     spans, at = [], 0
     for gap, size, kind in laid:
         spans.append(Span(at + gap, at + gap + size, kind, CHARACTER_SOURCE))
@@ -115,7 +115,7 @@ def test_spans_with_a_gap_between_come_back(laid: list[tuple[int, int, PhiType]]
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([Schema.BIO, Schema.BIOES]))
-def test_spans_of_one_type_that_touch_stay_two(a: int, b: int, schema: Schema) -> None:
+def test_adjacent_spans_of_one_type_remain_separate(a: int, b: int, schema: Schema) -> None:
     spans = [span(0, a), span(a, a + b)]
     units = [(c, c + 1) for c in range(a + b)]
     assert list(decode_labels(encode_labels(spans, units, schema), units, CHARACTER_SOURCE)) == spans

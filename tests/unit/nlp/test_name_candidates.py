@@ -1,4 +1,4 @@
-"""Candidates of names: what proposes one, where it begins and ends."""
+"""Candidates of names: their sources and their boundaries."""
 
 from pathlib import Path
 
@@ -47,16 +47,16 @@ def test_a_name_is_a_candidate(text: str, wanted: str, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["the patient will walk", "grace and mark", "WBC 7.2, hgb 13", ""])
-def test_ordinary_words_are_none(text: str) -> None:
+def test_ordinary_words_are_not_candidates(text: str) -> None:
     assert found(text) == {}
 
 
-def test_what_rules_say_is_a_candidate_whole() -> None:
+def test_a_name_found_by_rules_is_one_candidate() -> None:
     rule = Span(4, 15, PhiType.DOCTOR, parse_source("doctor-title"))
     assert found("the walk-in man; the rest", (rule,))["walk-in man"] == {"rule"}
 
 
-def test_other_types_are_no_candidates() -> None:
+def test_other_types_are_not_candidates() -> None:
     assert found("the walk-in", (Span(4, 11, PhiType.HOSPITAL, parse_source("x")),)) == {}
 
 

@@ -1,4 +1,4 @@
-"""The network on arrays: as the formulas say, whatever is read beside, and the same as where it was trained."""
+"""The network on arrays matches its formulas and the training framework, for single texts and batches."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def one_side(seen: Floats, w: Floats, u: Floats, b: Floats) -> Floats:
     return np.array(states)
 
 
-def test_a_layer_is_what_the_formulas_say() -> None:
+def test_a_layer_matches_its_formulas() -> None:
     weights = tiny.network().weights
     draw = np.random.default_rng(3)
     sizes = [3, 1, 7, 3]
@@ -61,7 +61,7 @@ def test_a_layer_is_what_the_formulas_say() -> None:
         Dimensions(character=3, spelling=4, token=0, feature=0, sequence=5, hidden=6),
     ],
 )
-def test_texts_together_are_read_as_each_alone(dimensions: Dimensions) -> None:
+def test_a_batch_of_texts_gives_the_results_of_single_texts(dimensions: Dimensions) -> None:
     known = tiny.made_vectors() if dimensions.token else None
     network = tiny.network(dimensions, vectors=known, features=tiny.FEATURES if dimensions.feature else ())
     views = [tiny.view(text) for text in (tiny.TEXT, "Oslo", "\x00 é \ud800", "x" * 900, "ab " * 700, tiny.TEXT * 100)]
@@ -97,18 +97,18 @@ def test_the_framework_gives_the_same_scores() -> None:
             row, start = row + 1, start + size
 
 
-def test_the_loss_is_that_of_all_sequences_of_labels() -> None:
+def test_the_loss_sums_over_all_label_sequences() -> None:
     network = tiny.network()
     view = tiny.view("Oslo was well")
     labels = np.array([0, 2, 1], np.int64)
     lessons = [EncodedNote(network.encoder.encode([view]), labels, tuple(split_paragraphs(view)))]
     batch = build_batch(lessons, 16, list_sequences(lessons), network.encoder, 0.0, np.random.default_rng(0))
-    told, moves = network.emissions(lessons[0].tokens, [3]), network.weights["transitions"]
+    scores, moves = network.emissions(lessons[0].tokens, [3]), network.weights["transitions"]
     ways = [
-        told[0, a] + told[1, b] + told[2, c] + moves[a, b] + moves[b, c]
+        scores[0, a] + scores[1, b] + scores[2, c] + moves[a, b] + moves[b, c]
         for a in range(3) for b in range(3) for c in range(3)
     ]  # fmt: skip
-    right = told[0, 0] + told[1, 2] + told[2, 1] + moves[0, 2] + moves[2, 1]
+    right = scores[0, 0] + scores[1, 2] + scores[2, 1] + moves[0, 2] + moves[2, 1]
     expected = (np.log(np.exp(ways).sum()) - right) / 3
     found = network_loss(dict(network.weights), batch, network.dimensions, 0.0, None)
     assert float(found) == pytest.approx(expected, abs=1e-4)
@@ -127,7 +127,7 @@ def test_long_paragraphs_are_read_in_pieces_that_end_with_a_line() -> None:
     assert split_paragraphs(tiny.view("")) == []
 
 
-def test_a_word_is_read_once_and_a_long_one_by_its_ends() -> None:
+def test_a_word_is_encoded_once_and_a_long_word_by_its_ends() -> None:
     network = tiny.network(vectors=tiny.made_vectors())
     reading = network.encoder.encode([tiny.view("Oslo in Oslo"), tiny.view("in " + "Zyblorq" * 40)])
     assert reading.word_index.tolist() == [0, 1, 0, 1, 2]
@@ -138,7 +138,7 @@ def test_a_word_is_read_once_and_a_long_one_by_its_ends() -> None:
     assert reading.select(slice(0, 5)) is reading
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     made = tiny.network(vectors=tiny.made_vectors())
     with pytest.raises(ValueError, match="weights"):
         Network.from_weights(

@@ -1,4 +1,4 @@
-"""Networks on disk: what goes in comes out, and nothing is opened that does not match its manifest describes."""
+"""Networks on disk: a saved network loads unchanged, and a file that does not match its manifest is not opened."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def stored(folder: Path) -> NetworkModel:
     return made
 
 
-def test_a_network_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_network_loads_unchanged(tmp_path: Path) -> None:
     made = stored(tmp_path)
     back = load_network(tmp_path, "small")
     assert (back.name, back.schema, back.network.crf.labels) == ("small", made.schema, tiny.LABELS)
@@ -29,10 +29,10 @@ def test_a_network_comes_back_as_it_was(tmp_path: Path) -> None:
     assert back.network.encoder.features == made.network.encoder.features
     assert (back.card["seed"], len(back.digest)) == (7, 64)
     view = tiny.view(tiny.TEXT)
-    told = [
+    marginals = [
         each.network.emissions(each.network.encoder.encode([view]), split_paragraphs(view)) for each in (made, back)
     ]
-    np.testing.assert_array_equal(told[0], told[1])
+    np.testing.assert_array_equal(marginals[0], marginals[1])
 
 
 def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_arrays_that_differ_from_the_manifest_are_not_opened(
         {"dimensions": {**{n: -1 for n in ("character", "spelling", "token", "column", "sequence", "hidden")}}},
     ],
 )
-def test_a_manifest_that_does_not_fit_is_told(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_mismatched_manifest_is_reported(tmp_path: Path, changes: dict[str, object]) -> None:
     stored(tmp_path)
     path = tmp_path / "small.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), "utf-8")
@@ -80,7 +80,7 @@ def test_a_manifest_that_does_not_fit_is_told(tmp_path: Path, changes: dict[str,
         load_network(tmp_path, "small")
 
 
-def test_other_vectors_than_those_of_its_training_are_refused(tmp_path: Path) -> None:
+def test_vectors_other_than_those_of_its_training_are_refused(tmp_path: Path) -> None:
     stored(tmp_path)
     save_vectors(tiny.made_vectors(), tmp_path, {"words": 3})
     assert load_network(tmp_path, "small").network.encoder.vectors is not None
@@ -90,7 +90,7 @@ def test_other_vectors_than_those_of_its_training_are_refused(tmp_path: Path) ->
         load_network(tmp_path, "small")
 
 
-def test_vectors_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_missing_vectors_are_named(tmp_path: Path) -> None:
     stored(tmp_path)
     (tmp_path / "vectors.npz").unlink()
     with pytest.raises(ConfigurationError, match=r"vectors\.npz: No such file"):
@@ -99,7 +99,7 @@ def test_vectors_that_are_not_there_are_named(tmp_path: Path) -> None:
         load_network(tmp_path, "other")
 
 
-def test_eight_bits_are_near_the_vector() -> None:
+def test_eight_bit_vectors_are_close_to_the_original() -> None:
     table = np.random.default_rng(0).normal(0, 2, (50, 100)).astype(np.float32)
     made = WordVectors.quantize([f"w{at}" for at in range(50)], table)
     rows = made.find_rows(["W3", "w49", "none"])

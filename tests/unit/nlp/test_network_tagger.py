@@ -1,4 +1,4 @@
-"""The network as a model of a tagger: alone, and as a second voice."""
+"""The network as a model of a tagger: alone, and averaged with another model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,18 +33,18 @@ TEXTS = ("Ada", "", tiny.TEXT, "Oslo", "welder for Tarrant Steel", tiny.TEXT * 4
 
 def test_probabilities_are_those_of_the_labels() -> None:
     views = [tiny.view(text) for text in TEXTS if text.strip()]
-    told = NETWORK.marginals(views)
-    assert told.shape == (sum(len(view.words) for view in views), 3)
-    np.testing.assert_allclose(told.sum(axis=1), 1, atol=1e-5)
+    probabilities = NETWORK.marginals(views)
+    assert probabilities.shape == (sum(len(view.words) for view in views), 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-def test_documents_together_are_read_as_each_alone() -> None:
+def test_a_batch_of_documents_gives_the_results_of_single_documents() -> None:
     asked = [(Document(text), ()) for text in TEXTS]
     for model in (NETWORK, TokenCrf(CRF, tiny.NO_LISTS, 4.0, (NETWORK,))):
         assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]
 
 
-def test_weak_findings_are_beside_the_sure_ones() -> None:
+def test_low_confidence_spans_are_returned_with_the_others() -> None:
     spans = list(NETWORK.propose(Document(tiny.TEXT), ()))
     assert {span.source for span in spans} <= {NETWORK_SOURCE, LOW_CONFIDENCE}
     assert is_disjoint(sorted(spans, key=lambda span: span.start))
@@ -54,7 +54,7 @@ def test_weak_findings_are_beside_the_sure_ones() -> None:
     }
 
 
-def test_the_mean_of_both_decides() -> None:
+def test_the_mean_of_both_models_decides() -> None:
     both = TokenCrf(CRF, tiny.NO_LISTS, 1.0, (NETWORK,))
     view = tiny.view(tiny.TEXT)
     emissions = CRF.crf.emissions(CRF.extractor.extract(view))
@@ -95,7 +95,7 @@ def test_models_of_other_labels_are_not_joined() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
-def test_spans_lie_inside_whatever_the_text(text: str) -> None:
+def test_spans_lie_inside_any_text(text: str) -> None:
     for span in NETWORK.propose(Document(text), ()):
         assert 0 <= span.start < span.end <= len(text)
 

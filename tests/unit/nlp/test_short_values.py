@@ -1,4 +1,4 @@
-"""What is a short value, and when a doubt about one has a witness."""
+"""Short values, and the lists that decide low-confidence ones."""
 
 from pathlib import Path
 
@@ -43,6 +43,6 @@ def test_a_value_is_short(text: str, value: bool) -> None:
         ("John Basophils", False),
     ],
 )
-def test_a_doubt_about_a_value_needs_the_lists(text: str, name: bool) -> None:
+def test_a_low_confidence_value_is_decided_by_the_lists(text: str, name: bool) -> None:
     doc = Document(text)
     assert has_listed_names_only(Span(0, len(text), PhiType.PATIENT, parse_source("weak:token")), doc, LISTS) is name

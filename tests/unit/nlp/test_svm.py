@@ -1,4 +1,4 @@
-"""Machines as arrays: the same decisions as the library's, from files whose digest is checked."""
+"""SVMs on arrays: the same decisions as the library's, from files with a checked digest."""
 
 from pathlib import Path
 
@@ -34,11 +34,11 @@ def test_decisions_are_those_of_the_library() -> None:
     np.testing.assert_allclose(ours.decide(ROWS), library.decision_function(BITS * SCALES), atol=1e-4)
 
 
-def test_nothing_to_decide() -> None:
+def test_an_empty_batch_has_no_decisions() -> None:
     assert machine()[0].decide([]).shape == (0,)
 
 
-def test_unknown_features_count_for_nothing() -> None:
+def test_unknown_features_are_ignored() -> None:
     (row,) = encode_rows([["b=2", "a=1", "c=3", "a=1"]], {"a=1": 0, "b=2": 1})
     assert row.tolist() == [0, 1]
 
@@ -48,7 +48,7 @@ def test_a_screen_adds_its_weights() -> None:
     assert screen.passes([np.array([0]), np.array([0, 1]), np.array([], np.int64)]).tolist() == [True, False, True]
 
 
-def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_saved_model_loads_unchanged(tmp_path: Path) -> None:
     model = machines()
     save_svm(model, tmp_path)
     again = load_svm(tmp_path, "names")
@@ -82,11 +82,11 @@ def test_another_manifest_is_refused(tmp_path: Path, text: str) -> None:
         load_svm(tmp_path, "names")
 
 
-def test_a_missing_model_is_told(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="train the model"):
         load_svm(tmp_path, "names")
 
 
-def test_a_missing_machine_is_told() -> None:
+def test_a_missing_svm_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="no classifier team"):
         machines().classifier("team")

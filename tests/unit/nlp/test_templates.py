@@ -1,4 +1,4 @@
-"""Features: templates over columns as numbers."""
+"""Templates turn features into numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from deid_agent.rules.dictionaries import Dictionaries
 
 @dataclass
 class Made:
-    """Columns as a test wants them."""
+    """Features chosen by a test."""
 
     columns: dict[str, Sequence[str] | IndexedFeature] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ def test_rare_values_are_not_numbered_and_the_order_is_fixed() -> None:
     assert FeatureExtractor.learn(("word[0]",), views[::-1]).vocabulary == {"word": {"a": 2, "b": 3}}
 
 
-def test_a_spread_column_is_as_the_column_written_out() -> None:
+def test_an_indexed_feature_equals_the_expanded_feature() -> None:
     plain = Made({"word": ["a", "a", "b", "a"]})
     spread = Made({"word": IndexedFeature(["a", "b"], np.array([0, 0, 1, 0]))})
     features = FeatureExtractor.learn(("word[0]", "word[-1] word[0]"), [plain], least=1)
@@ -89,32 +89,32 @@ def test_features_of_chosen_units_are_those_of_all(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["", "word", "[0]", "Word[0]", "word[x]"])
-def test_a_template_without_a_column_is_refused(template: str) -> None:
+def test_a_template_without_a_feature_is_refused(template: str) -> None:
     with pytest.raises(ConfigurationError, match="invalid feature template"):
         parse_template(template)
 
 
-def test_an_unknown_family_is_refused_and_told_what_there_is() -> None:
+def test_an_unknown_family_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="unknown feature family nope: one of basic"):
         select_templates(["basic", "nope"])
     with pytest.raises(ConfigurationError, match="one of character"):
         select_templates(["basic"], CHARACTER_FAMILIES)
 
 
-def test_every_family_is_made_of_columns_that_exist() -> None:
+def test_every_family_consists_of_existing_features() -> None:
     view = TokenFeatures(Document("Mr. Ode, 53RHM\n"), (), Dictionaries((), {}, {}, {}))
     features = FeatureExtractor.learn(select_templates(TOKEN_FAMILIES), [view], least=1)
     assert {len(numbers) for numbers in features.extract(view)} == {len(view.doc.tokens)}
 
 
-def test_a_column_that_is_none_is_refused() -> None:
+def test_an_invalid_feature_is_refused() -> None:
     view = TokenFeatures(Document("a"), (), Dictionaries((), {}, {}, {}))
     assert all(len(view.feature(name)) == 1 for name in TOKEN_FEATURES)
     with pytest.raises(ConfigurationError, match="unknown feature nope"):
         view.feature("nope")
 
 
-def test_columns_are_kept_only_where_asked() -> None:
+def test_features_are_kept_only_on_request() -> None:
     kept: dict[str, Sequence[str]] = {}
     view = TokenFeatures(Document("Mr. Ode"), (), Dictionaries((), {}, {}, {}), kept)
     assert view.feature("word") is view.feature("word")

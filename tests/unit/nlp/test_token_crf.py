@@ -1,4 +1,4 @@
-"""The shipped token model: what it finds in made notes, and what any text may expect of it."""
+"""The shipped token model: its findings in invented notes, and its guarantees for any text."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def _found(tagger: Tagger, text: str) -> dict[str, PhiType]:
     return {text[span.start : span.end]: span.type for span in tagger.find(Document(text))}
 
 
-def test_hybrid_finds_what_no_rule_has_a_cue_for() -> None:
+def test_hybrid_finds_names_without_a_cue() -> None:
     hybrid = load_tagger(RULES, ROOT / "models", "hybrid", Profile.BALANCED)
     rules = load_tagger(RULES, ROOT / "models", "rules", Profile.BALANCED)
     found = _found(hybrid, NOTE)
@@ -51,7 +51,7 @@ def test_recall_finds_no_less_than_balanced() -> None:
     assert few <= many
 
 
-def test_weak_findings_are_beside_the_sure_ones(model: TokenCrf) -> None:
+def test_low_confidence_spans_are_returned_with_the_others(model: TokenCrf) -> None:
     spans = list(model.propose(Document(NOTE), ()))
     assert {span.source for span in spans} <= {TOKEN_SOURCE, LOW_CONFIDENCE}
     assert is_disjoint(sorted(spans, key=lambda span: span.start))
@@ -63,19 +63,19 @@ def test_weak_findings_are_beside_the_sure_ones(model: TokenCrf) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
-def test_spans_lie_inside_whatever_the_text(text: str, model: TokenCrf) -> None:
+def test_spans_lie_inside_any_text(text: str, model: TokenCrf) -> None:
     for span in model.propose(Document(text), ()):
         assert 0 <= span.start < span.end <= len(text)
 
 
 def test_a_text_of_a_million_characters_is_read(model: TokenCrf) -> None:
-    """One word, and many: memory and time stay in proportion, since a chain is cut into pieces."""
+    """One word and many: memory and time are linear, because a chain is cut into pieces."""
     for text in ("x" * 1_000_000, "ab " * 100_000):
         assert all(span.end <= len(text) for span in model.propose(Document(text), ()))
 
 
-def test_documents_together_are_read_as_each_alone(model: TokenCrf) -> None:
-    """No document sees another, however short: between them stand edges, and long ones make batches."""
+def test_a_batch_of_documents_gives_the_results_of_single_documents(model: TokenCrf) -> None:
+    """Documents of a batch do not affect each other: edges separate them, and long ones make batches."""
     texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
     asked = [(Document(text), ()) for text in texts]
     assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]

@@ -1,4 +1,4 @@
-"""Columns of tokens in their two forms."""
+"""Features of tokens in their two forms."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from deid_agent.rules.dictionaries import Dictionaries
 RULES = Path(__file__).resolve().parents[3] / "rules"
 
 
-def test_what_is_made_once_for_each_word_or_list_is_the_column() -> None:
+def test_an_indexed_feature_equals_the_plain_feature() -> None:
     dictionaries = Dictionaries.load(RULES)
     view = TokenFeatures(
         Document("Dr. Okafor saw Ada Okafor in Iowa, seen 3/4/2019 in Iowa City by Okafor"), (), dictionaries

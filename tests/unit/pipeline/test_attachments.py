@@ -66,7 +66,7 @@ def document(payload: bytes) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize("content_type", READABLE)
-def test_readable_kinds_are_edited_inside_of_fhir(content_type: str) -> None:
+def test_readable_formats_are_edited_inside_fhir(content_type: str) -> None:
     raw = reference(READABLE[content_type], content_type)
     done = deidentifier().message(raw)
     data = data_of(done.payload)
@@ -78,7 +78,7 @@ def test_readable_kinds_are_edited_inside_of_fhir(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("content_type", READABLE)
-def test_readable_kinds_are_edited_inside_of_hl7(content_type: str) -> None:
+def test_readable_formats_are_edited_inside_hl7(content_type: str) -> None:
     main, _, sub = content_type.partition("/")
     done = deidentifier().message(oru(f"OBX|1|ED|1||{ed(READABLE[content_type], main, sub)}"))
     label, data = document(done.payload)
@@ -100,7 +100,7 @@ def test_rtf_keeps_its_form() -> None:
     assert {inside + "header", inside + "body", inside + "info", inside + "pict"} <= paths
 
 
-def test_a_pdf_leaves_as_its_text() -> None:
+def test_a_pdf_is_replaced_by_its_text() -> None:
     raw = pdf([pdf_text(NOTE), pdf_text("MRN: 00471882 is well.")], packed=True)
     done = deidentifier().message(reference(raw, "application/pdf"))
     data = data_of(done.payload)
@@ -124,7 +124,7 @@ def test_policy_removes_or_refuses_a_pdf() -> None:
 
 
 @pytest.mark.parametrize(("content_type", "data"), UNREADABLE)
-def test_what_cannot_be_read_is_removed_or_refused(content_type: str | None, data: bytes) -> None:
+def test_an_unreadable_attachment_is_removed_or_refused(content_type: str | None, data: bytes) -> None:
     raw = reference(data, content_type)
     done = deidentifier().message(raw)
     assert data_of(done.payload) == NOTICE
@@ -149,7 +149,7 @@ def test_a_pdf_under_a_false_label_is_a_pdf() -> None:
     assert not leaks(data_of(done.payload))
 
 
-def test_structured_documents_inside_are_one_with_the_message() -> None:
+def test_structured_attachments_share_the_surrogates_of_the_message() -> None:
     """One patient has one surrogate and one date shift, outside and inside."""
     inner = oru("OBX|1|TX|1||Zebulon Okafor seen on 2031-01-02.").replace(b"|77|", b"|78|")
     done = deidentifier().message(oru(f"OBX|1|ED|1||{ed(inner, 'TX', 'plain')}"))
@@ -229,7 +229,7 @@ def test_urlsafe_base64_is_read(padding: bool) -> None:
     assert not leaks(base64.urlsafe_b64decode(found + "=" * (-len(found) % 4)))
 
 
-def test_base64_that_is_none_is_refused() -> None:
+def test_invalid_base64_is_refused() -> None:
     raw = reference(b"", "text/plain").replace(b'"data": ""', b'"data": "QUJD*Okafor"')
     with pytest.raises(MessageError) as refused:
         deidentifier().message(raw)
@@ -270,7 +270,7 @@ def test_base64_with_line_breaks_in_the_segment_is_one(end: str) -> None:
     assert data.count(b"Patient: ") == 4
 
 
-def test_two_documents_of_one_observation_stay_two() -> None:
+def test_two_documents_of_one_observation_remain_two() -> None:
     first, second = NOTE.encode() * 3, b"Second note of Zebulon Okafor, who is well and home again."
     done = deidentifier().message(
         oru(f"OBX|1|ED|1|1|{ed(first, 'TX', 'plain')}", f"OBX|2|ED|1|2|{ed(second, 'TX', 'plain')}")
@@ -279,7 +279,7 @@ def test_two_documents_of_one_observation_stay_two() -> None:
     assert document(done.payload)[1].endswith(b" who is well and home again.")
 
 
-def test_three_documents_of_different_lengths_stay_three() -> None:
+def test_three_documents_of_different_lengths_remain_three() -> None:
     notes = [b"Patient: Zebulon Okafor, MRN: 00471882 " + b"is well. " * n for n in (9, 6, 3)]
     done = deidentifier().message(
         oru(*(f"OBX|{n}|ED|1|{n}|{ed(note, 'TX', 'plain')}" for n, note in enumerate(notes, start=1)))
@@ -290,13 +290,13 @@ def test_three_documents_of_different_lengths_stay_three() -> None:
     assert all(data.startswith(b"Patient: ") and not leaks(data) for data in found)
 
 
-def test_what_a_charset_cannot_hold_becomes_a_look_alike() -> None:
+def test_characters_outside_the_charset_become_similar_ones() -> None:
     decoded = decode_text("Größe".encode("latin-1"), "text/plain; charset=iso-8859-1")
     assert decoded is not None
     assert decoded.encode("Größe – Łódź") == "Größe - Lódz".encode("latin-1")
 
 
-def test_prose_genes_and_rules_of_dashes_stay() -> None:
+def test_prose_gene_sequences_and_dashed_lines_are_kept() -> None:
     lines = ["ACGTTGCA" * 9, "_" * 300, "-" * 300, "NEGATIVE", "Sequence ends."]
     raw = oru(*(f"OBX|{n}|TX|1||{line}" for n, line in enumerate(lines, start=1)))
     done = deidentifier().message(raw).payload

@@ -1,4 +1,4 @@
-"""The kinds of dates in messages and notes: what is known as a birth, and how technical times are written."""
+"""The kinds of dates in messages and notes: known dates of birth, and the form of technical times."""
 
 import re
 from datetime import date, datetime
@@ -70,7 +70,7 @@ def test_a_birth_of_the_context_is_a_birth_in_every_note(deidentifier: Deidentif
     assert all(f"{born:%B %Y}" in text for text in new)
 
 
-def test_a_labelled_birth_is_known_in_the_rest_of_its_note(deidentifier: Deidentifier) -> None:
+def test_a_labelled_birth_date_is_known_in_the_rest_of_its_note(deidentifier: Deidentifier) -> None:
     text = deidentifier.text(
         "DOB: 4/22/1957. Seen 3/4/2024. She gave 4/22/1957 again.", document="d", patient="P1"
     ).text
@@ -117,7 +117,7 @@ SCOPE = Scope("D1", "P1", today=date(2024, 3, 13), births=frozenset({date(1957, 
         ("drop", ""),
     ],
 )
-def test_technical_times_are_written_as_the_policy_says(technical: str, new: str) -> None:
+def test_technical_times_follow_the_policy(technical: str, new: str) -> None:
     made = replacer(technical=technical)
     assert made.replace_site(site(SENT, DateKind.TECHNICAL), Method.SURROGATE, SCOPE) == new
     event = made.replace_site(site(SENT, DateKind.EVENT), Method.SURROGATE, SCOPE)
@@ -126,7 +126,7 @@ def test_technical_times_are_written_as_the_policy_says(technical: str, new: str
     assert made.replace_site(site("not a time", DateKind.TECHNICAL), Method.SURROGATE, SCOPE) == ""
 
 
-def test_a_technical_instant_stays_an_instant() -> None:
+def test_a_technical_instant_remains_an_instant() -> None:
     value = "2024-03-13T00:40:09.500+01:00"
     instant = site(value, DateKind.TECHNICAL)._replace(kind=ValueKind.INSTANT)
     new = replacer(technical="week").replace_site(instant, Method.SURROGATE, SCOPE)

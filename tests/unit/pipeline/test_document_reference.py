@@ -1,4 +1,4 @@
-"""DocumentReference of three FHIR versions: all that names somebody is gone, all else is as it was."""
+"""DocumentReference of three FHIR versions: identifiers are removed, everything else is unchanged."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def cases() -> list[Case]:
 
 
 def readable(payload: bytes) -> str:
-    """The payload, the data of its attachments decoded behind it."""
+    """The payload, followed by the decoded data of its attachments."""
     text = payload.decode()
     data = re.findall(r'"data": "([^"]*)"', text)
     return "\n".join([text, *(base64.b64decode(each, validate=True).decode() for each in data)])
@@ -44,7 +44,7 @@ def test_a_document_reference_in_full(case: Case) -> None:
     assert list(json.loads(done.payload)) == list(json.loads(case["resource"]))
 
 
-def test_a_size_that_is_a_string_stays_one() -> None:
+def test_a_size_that_is_a_string_remains_a_string() -> None:
     """R5 writes integer64 as a string."""
     (case,) = (case for case in cases() if case["name"] == "R5")
     done = json.loads(deidentifier().message(case["resource"].encode()).payload)["content"][1]["attachment"]

@@ -50,7 +50,7 @@ def test_every_member_of_the_context_becomes_a_fact() -> None:
         ({"birth_date": 1957}, "context.birth_date"),
     ],
 )
-def test_what_is_not_understood_is_refused_without_its_value(context: dict[str, object], where: str) -> None:
+def test_an_invalid_context_is_refused_without_its_value(context: dict[str, object], where: str) -> None:
     with pytest.raises(MessageError) as caught:
         facts_from_context(context)
     assert caught.value.where == where
@@ -62,13 +62,13 @@ def test_a_birth_date_is_written_as_fhir_or_hl7_write_it(day: str) -> None:
     assert [f.value for f in facts_from_context({"birth_date": day})] == [day]
 
 
-def test_an_unknown_member_is_told_what_is_known() -> None:
+def test_an_unknown_member_is_refused_with_the_known_ones() -> None:
     with pytest.raises(MessageError, match="known: account, address, attending") as caught:
         facts_from_context({"Ada Okafor": "1"})
     assert "Okafor" not in str(caught.value)
 
 
-def test_contexts_of_one_patient_come_together_and_persons_stay_apart() -> None:
+def test_contexts_of_one_patient_are_merged_and_persons_are_not() -> None:
     def seen_by(family: str) -> tuple[Fact, ...]:
         return facts_from_context({"mrn": "447-1902", "attending": {"given": "Ines", "family": family}})
 
@@ -84,7 +84,7 @@ def test_sites_become_facts_once_and_redacted_ones_do_not() -> None:
     assert [f.value for f in collect_facts([site, site, gone, blank])] == ["123"]
 
 
-def test_a_person_of_many_places_is_one_and_two_of_one_family_stay_two() -> None:
+def test_a_person_named_in_many_fields_is_one_and_relatives_remain_separate() -> None:
     def name(group: str, given: str) -> list[Site]:
         kinds = ((ValueKind.GIVEN, given), (ValueKind.FAMILY, "Okafor"))
         return [Site(f"{group}.{k}", 0, 1, PhiType.PATIENT, kind=k, group=group, value=v) for k, v in kinds]
@@ -98,7 +98,7 @@ def test_a_person_of_many_places_is_one_and_two_of_one_family_stay_two() -> None
     assert len(both) == 2
 
 
-def test_days_of_results_are_no_facts_but_tell_the_time() -> None:
+def test_result_dates_are_not_facts_but_date_the_message() -> None:
     born = Site("PID-7", 0, 8, PhiType.DATE, subject=Subject.PATIENT, value="19570422")
     seen = Site("OBX-14", 9, 17, PhiType.DATE, value="20240311081500")
     assert [f.value for f in collect_facts([born, seen])] == ["19570422"]

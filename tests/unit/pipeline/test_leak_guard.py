@@ -74,20 +74,20 @@ def test_a_name_in_any_form_is_found(text: str) -> None:
     assert guard().search([leaf(text)], [], NAME)
 
 
-def test_what_a_surrogate_wrote_is_exempt_by_its_place_alone() -> None:
+def test_the_text_of_a_surrogate_is_exempt_only_at_its_position() -> None:
     text = "Abernathy and Abernathy"
     (hit,) = guard().search([leaf(text)], [(0, 9)], NAME)
     assert (hit.start, hit.end) == (14, 23)
     assert guard().search([leaf(text)], [(0, 9), (14, 23)], NAME) == []
 
 
-def test_a_refusal_says_no_value() -> None:
+def test_a_refusal_contains_no_value() -> None:
     with pytest.raises(MessageError) as refused:
         deidentifier().message(payload(["PID|1||88123456^^^NG^MR||A^B", "OBX|1|CWE|88123456^Text^LN||A"]))
     assert "88123456" not in str(refused.value)
 
 
-def test_what_survives_the_scrubbing_is_refused() -> None:
+def test_an_identifier_that_survives_scrubbing_is_refused() -> None:
     def unchanged(_: object) -> str:
         return "Abernathy"
 
@@ -99,7 +99,7 @@ def test_what_survives_the_scrubbing_is_refused() -> None:
     assert refused.value.reason is Reason.LEAK
 
 
-def test_words_and_keepers_are_not_searched() -> None:
+def test_ordinary_words_and_kept_values_are_not_searched() -> None:
     other = Fact(PhiType.IDNUM, ValueKind.VALUE, Subject.OTHER, "", "ORD-998877")
     word = Fact(PhiType.IDNUM, ValueKind.VALUE, Subject.PATIENT, "", "somebody")
     town = Fact(PhiType.ZIP, ValueKind.VALUE, Subject.PATIENT, "", "45601")
@@ -107,7 +107,7 @@ def test_words_and_keepers_are_not_searched() -> None:
 
 
 @pytest.mark.parametrize(("profile", "date_stays"), [("limited-dataset", True), ("safe-harbor", False)])
-def test_what_policy_keeps_is_no_leak(profile: str, date_stays: bool) -> None:
+def test_a_value_that_the_policy_keeps_is_not_a_leak(profile: str, date_stays: bool) -> None:
     lines = ["PID|1||88123456^^^NG^MR||Abernathy^Prudence||19570422|F", "PV1|1|I||||||||1957-04-22^Abernathy"]
     text = deidentifier(profile).message(payload(lines)).payload.decode()
     assert ("19570422" in text) is date_stays

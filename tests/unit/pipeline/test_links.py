@@ -1,4 +1,4 @@
-"""Under safe-harbor ids join within one record and never beyond it (docs/decisions/0006)."""
+"""Under safe-harbor, ids join only within one record (docs/decisions/0006)."""
 
 import json
 import re
@@ -107,13 +107,13 @@ def test_the_same_record_again_is_the_same() -> None:
     assert out(bundle()) == out(bundle())
 
 
-def test_a_control_id_is_there_and_differs() -> None:
+def test_a_control_id_is_present_and_differs() -> None:
     made = [field(hl7(control, second), 9) for control, second in (("A1", "2024"), ("A2", "2024"), ("A1", "2025"))]
     assert len(set(made)) == 3
     assert all(re.fullmatch(r"[0-9A-V]{20}", each) for each in made), "ST holds 20 characters up to 2.6"
 
 
-def test_a_code_knows_nothing_of_what_it_stands_for() -> None:
+def test_a_code_is_not_derived_from_its_original() -> None:
     made = Surrogates(b"a secret")
     assert [LinkCodes(made, b"record").code_for(value) for value in ("p1", "4471902")] == [
         LinkCodes(made, b"record").code_for("x")
@@ -122,7 +122,7 @@ def test_a_code_knows_nothing_of_what_it_stands_for() -> None:
     assert "4471902" not in repr(LinkCodes(made, b"4471902"))
 
 
-def test_an_oid_stays_one() -> None:
+def test_an_oid_remains_an_oid() -> None:
     assert re.fullmatch(r"2\.25\.[1-9][0-9]+", LinkCodes(Surrogates(b"a secret"), b"x").code_for("1.2.840.99.1"))
 
 
@@ -144,7 +144,7 @@ def test_the_last_part_of_a_path_may_be_named(type_: PhiType, path: str, method:
     assert compiled.method(type_, path) is method
 
 
-def test_in_text_a_link_is_a_mask() -> None:
+def test_a_link_in_text_is_masked() -> None:
     raw = bundle("MRN 4471902 of Ada Okafor")
     made = cast("list[Tree]", json.loads(out(raw))["entry"])[1]["resource"]
     assert cast(Tree, cast(Tree, made)["code"])["text"] == "MRN [**MEDICALRECORD**] of [**PATIENT**]"

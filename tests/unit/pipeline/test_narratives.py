@@ -1,4 +1,4 @@
-"""The texts of one message: read together, and dated in one order of day and month."""
+"""The texts of one message share one order of day and month."""
 
 from datetime import date, datetime
 
@@ -24,8 +24,8 @@ def days(deidentifier: Deidentifier, *texts: str) -> list[str]:
     lines = [r"MSH|^~\&|A|B|C|D|20190504||ORU^R01|1|P|2.5", "PID|1||4471902", f"OBX|1|TX|N^Note||{texts[0]}"]
     lines += [f"NTE|1||{text}" for text in texts[1:]]
     out = deidentifier.message("\r".join([*lines, ""]).encode()).payload.decode().split("\r")[2:-1]
-    told = [line.split("|")[5 if line.startswith("OBX") else 3] for line in out]
-    return [word.rstrip(".,") for text in told for word in text.split() if word[0].isdigit()]
+    fields = [line.split("|")[5 if line.startswith("OBX") else 3] for line in out]
+    return [word.rstrip(".,") for text in fields for word in text.split() if word[0].isdigit()]
 
 
 def read(form: str, words: list[str]) -> list[date]:
@@ -33,7 +33,7 @@ def read(form: str, words: list[str]) -> list[date]:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_text_that_leaves_day_and_month_open_is_read_as_the_others_of_its_message(
+def test_an_ambiguous_date_order_follows_the_other_texts_of_its_message(
     deidentifier: Deidentifier, turned: bool
 ) -> None:
     texts = ["Admitted 23/04/2019 and discharged 28/04/2019.", "Reviewed in clinic on 03/05/2019."]
@@ -42,7 +42,7 @@ def test_a_text_that_leaves_day_and_month_open_is_read_as_the_others_of_its_mess
     assert ((discharged - admitted).days, (reviewed - admitted).days) == (5, 10)
 
 
-def test_a_text_that_tells_its_own_order_is_read_in_that(deidentifier: Deidentifier) -> None:
+def test_a_text_with_its_own_date_order_is_read_in_that_order(deidentifier: Deidentifier) -> None:
     texts = ["Admitted 23/04/2019, 24/04/2019, 25/04/2019.", "Seen 03/05/2019 and 03/25/2019."]
     first, second = read("%m/%d/%Y", days(deidentifier, *texts)[3:])
     assert (second - first).days == 20

@@ -91,7 +91,7 @@ def test_kinship_and_titles_decide_the_sex_in_a_note(
     assert all(LISTS.has(sex, name.lower()) for name in names - {"Ashley"}) and len(names) > 1
 
 
-def test_two_doctors_of_one_surname_keep_apart_in_their_fields(deidentifier: Deidentifier) -> None:
+def test_two_doctors_of_one_surname_remain_separate_in_their_fields(deidentifier: Deidentifier) -> None:
     text = r"MSH|^~\&|A|B|C|D|20200101||ORU^R01|1|P|2.5" + "\rPID|1||44719\rPV1|1|I|||||1^Smith^Ann|2^Smith^Boris\r"
     out = deidentifier.message(text.encode()).payload.decode().split("\r")[2].split("|")
     ann, boris = (field.split("^")[1] for field in out[7:9])

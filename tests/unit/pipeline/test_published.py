@@ -109,13 +109,13 @@ def test_members_that_are_not_listed_are_removed() -> None:
     assert fhir(OBSERVATION, *RESULT) == PUBLISHED
 
 
-def test_bytes_of_what_stays_are_unchanged() -> None:
+def test_bytes_of_published_values_are_unchanged() -> None:
     raw = b'{ "id" : "x",\n "status" :"final" ,"resourceType": "Observation", "valueInteger": 1.50e1\n}\n'
     done = publishing("Observation.status", "Observation.valueInteger").message(raw).payload
     assert done == b'{ "status" :"final" ,"resourceType": "Observation", "valueInteger": 1.50e1\n}\n'
 
 
-def test_a_bundle_keeps_the_resources_of_which_something_is_listed() -> None:
+def test_a_bundle_keeps_resources_with_a_listed_element() -> None:
     patient = {"resourceType": "Patient", "name": [{"family": "Okafor"}], "gender": "female"}
     entries: list[object] = [
         {"fullUrl": "urn:a", "resource": patient},
@@ -186,7 +186,7 @@ def test_formats_without_paths_are_refused() -> None:
         everything.text("Adaeze Okafor came.")
 
 
-def test_remarks_count_what_was_dropped_without_its_value() -> None:
+def test_remarks_count_dropped_values_without_showing_them() -> None:
     done = publishing("PID-8").message((HEAD + PERSON + "ZPI|Okafor\rNK1|1|Okafor\rNK1|2|Okafor\r").encode())
     dropped = {remark.path: remark.count for remark in done.remarks if remark.method == "drop"}
     assert dropped["PID-5"] == 1 and dropped["NK1"] == 2 and dropped["?"] == 1
@@ -202,7 +202,7 @@ def test_dropped_values_do_not_count_as_replaced() -> None:
     assert "UNLISTED" not in dict(result.found) and dict(result.found)["PATIENT"] == 2
 
 
-def test_the_ledger_counts_only_what_is_published() -> None:
+def test_the_ledger_counts_only_published_values() -> None:
     raw = (HEAD + PERSON + "OBX|1|NM|12345^b||512\r").encode()
     paths = {path for _, path, _ in publishing("OBX(NM)-5").count_unexamined(raw)}
     assert "OBX-5.1" in paths and not any(path.startswith(("PID", "OBX-3")) for path in paths)
@@ -216,7 +216,7 @@ def test_an_edit_that_reaches_into_a_dropped_range_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "PID", "*.id", "pid-8", "PID-8[1]", "OBX(2)-5", "Observation", "a/b"])
-def test_a_path_that_lists_nothing_is_refused_by_name(path: str) -> None:
+def test_a_path_without_an_effect_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigurationError, match=r"own: publish\.paths"):
         publishing(path)
 

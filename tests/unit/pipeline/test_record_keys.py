@@ -32,7 +32,7 @@ def test_a_reference_joins_with_the_id_of_its_resource(type_: str) -> None:
     assert key_of(f"{type_}/90217") == f"{type_}/{identity('90217')}"
 
 
-def test_a_deidentifier_that_is_put_together_knows_the_types() -> None:
+def test_an_assembled_deidentifier_knows_the_types() -> None:
     whole = WorkerFactory(rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES)).deidentifier()
     done = whole.message(b'{"resourceType": "Patient", "id": "90217"}', key=b"Patient/90217")
 
@@ -42,7 +42,7 @@ def test_a_deidentifier_that_is_put_together_knows_the_types() -> None:
 @pytest.mark.parametrize(
     "text", ["OAH/90217", "Okafor/90217", "KBTH/2018-4471", "Patients/90217", "DomainResource/90217"]
 )
-def test_no_other_word_before_a_slash_stays(text: str) -> None:
+def test_other_words_before_a_slash_are_replaced(text: str) -> None:
     """A record number of two parts is one number, in its field and as a key."""
     assert key_of(text) == identity(text)
     assert key_of(text).partition("/")[0] != text.partition("/")[0]

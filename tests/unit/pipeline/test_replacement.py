@@ -1,4 +1,4 @@
-"""A generalized year is seen from the message's own time."""
+"""Replacement of dates and names; a generalized year depends on the time of the message."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ def born(value: str, kind: ValueKind = ValueKind.VALUE) -> Site:
     return Site("PID-7", 0, len(value), PhiType.DATE, kind=kind, subject=Subject.PATIENT, value=value)
 
 
-def test_a_birth_year_of_someone_over_89_is_no_longer_told() -> None:
+def test_a_birth_year_of_a_person_over_89_is_generalized() -> None:
     made = replacer()
     assert made.replace_site(born("19200719"), Method.GENERALIZE, OF_2024) == "1934"
     assert made.replace_site(born("19350719"), Method.GENERALIZE, OF_2024) == "1935"

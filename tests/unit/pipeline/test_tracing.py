@@ -33,7 +33,7 @@ def rebuilt(page: DocumentTrace) -> bytes:
 
 
 @pytest.mark.parametrize("path", MESSAGES, ids=lambda path: path.stem)
-def test_the_changes_are_all_that_happened(deidentifier: Deidentifier, path: Path) -> None:
+def test_the_changes_are_complete(deidentifier: Deidentifier, path: Path) -> None:
     seen = RecordingTracer()
     payload = path.read_bytes()
     done = deidentifier.message(payload, tracer=seen)
@@ -44,7 +44,7 @@ def test_the_changes_are_all_that_happened(deidentifier: Deidentifier, path: Pat
         assert all(change.cause.type for change in page.changes)
 
 
-def test_what_the_guard_scrubs_is_told_where_it_stood_before(deidentifier: Deidentifier) -> None:
+def test_a_scrubbed_value_is_reported_at_its_original_position(deidentifier: Deidentifier) -> None:
     seen = RecordingTracer()
     deidentifier.message(MESSAGES[0].read_bytes(), tracer=seen)
     (page,) = seen.documents
@@ -71,7 +71,7 @@ def test_a_note_is_counted_in_bytes(deidentifier: Deidentifier) -> None:
     assert [c.cause.source for c in page.changes] == ["doctor-title", "mrn-labelled"]
 
 
-def test_nothing_of_it_is_shown(deidentifier: Deidentifier) -> None:
+def test_no_repr_shows_a_trace(deidentifier: Deidentifier) -> None:
     seen = RecordingTracer()
     deidentifier.message(MESSAGES[1].read_bytes(), tracer=seen)
     assert "Okafor" not in repr(seen) and "Okafor" not in repr(seen.documents)

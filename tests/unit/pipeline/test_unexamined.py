@@ -37,7 +37,7 @@ def test_kept_values_are_counted_and_examined_ones_are_not() -> None:
     assert not paths & {"PID-3.1", "PID-5.1", "PID-5.2", "PID-7.1"}, "sites are examined"
 
 
-def test_what_the_policy_keeps_is_named_as_its_choice() -> None:
+def test_a_value_that_the_policy_keeps_is_attributed_to_it() -> None:
     assert ("PID-7.1", "policy") not in counts(HL7)
     assert counts(HL7, "limited-dataset")["PID-7.1", "policy"] == 1
 

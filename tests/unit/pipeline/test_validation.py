@@ -60,7 +60,7 @@ def patient(**members: object) -> bytes:
         (patient(), b"{", ("json: not JSON",)),
     ],
 )
-def test_what_is_new_is_named(validator: Validator, before: bytes, after: bytes, new: tuple[str, ...]) -> None:
+def test_new_errors_are_named(validator: Validator, before: bytes, after: bytes, new: tuple[str, ...]) -> None:
     found = [each for each in validator.added(before, after) if not each.startswith("message")]
     assert len(found) == len(new)
     for each, start in zip(found, new, strict=True):
@@ -76,7 +76,7 @@ def test_what_is_new_is_named(validator: Validator, before: bytes, after: bytes,
         ({"resourceType": "Transport", "intent": "order"}, "R5"),  # new in R5
     ],
 )
-def test_the_release_that_fits_judges(validator: Validator, resource: dict[str, object], release: str) -> None:
+def test_the_matching_release_validates(validator: Validator, resource: dict[str, object], release: str) -> None:
     raw = json.dumps(resource).encode()
     assert validator.problems(raw, release) <= validator.problems(raw)
     assert validator._release(raw) == release
@@ -98,7 +98,7 @@ class Breaks(Deidentifier):
         return Deidentified(plan.payload.replace(b"||12||", b"||||"), ())
 
 
-def test_a_job_whose_output_is_worse_is_refused(validator: Validator) -> None:
+def test_a_job_with_a_less_valid_output_is_refused(validator: Validator) -> None:
     job = Job(hl7("PID|1||12||A^B"), key=None, headers=())
     done = JobRunner(Breaks(), AuditDigester(DEMO_KEY), 10_000, validator)(job)
     assert isinstance(done, Refused)

@@ -73,7 +73,7 @@ def test_each_date_of_a_row_is_a_span(profile: Profile) -> None:
 
 
 @given(st.lists(st.sampled_from(["3/4/19", "Ada", "-", " ", "\n", "9" * 300, "é"]), max_size=200).map("".join))
-def test_pieces_cover_the_whole_and_end_where_tokens_do(text: str) -> None:
+def test_pieces_cover_the_span_and_end_at_token_ends(text: str) -> None:
     doc = Document(text)
     if not doc.tokens:
         return

@@ -58,7 +58,7 @@ def test_forms_of_a_name(form: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["Do", "Le", "Ma", "Pa", "Np"])
-def test_a_family_name_that_is_a_title_or_particle_is_one(family: str) -> None:
+def test_a_family_name_that_is_a_title_or_particle_is_found(family: str) -> None:
     text = f"{family}, Beatrix. Beatrix {family} came; Mr Quillon, {family} did not"
     assert found(text, *person(family, "Beatrix")) == [f"{family}, Beatrix. Beatrix {family}"]
 
@@ -99,7 +99,7 @@ def test_names_without_blanks(family: str, given: str, text: str, spans: list[st
 
 @pytest.mark.parametrize("id", ["chest", "body-height", "micro", "test", "TEST", "quixotic", "phase2", "patient-1"])
 @pytest.mark.parametrize("kind", ["IDNUM", "MEDICALRECORD"])
-def test_an_id_that_is_a_word_is_a_word(id: str, kind: str) -> None:
+def test_an_id_that_is_a_word_is_not_searched(id: str, kind: str) -> None:
     text = "chest pain, tested: Body height; Microbiology; quixotic; phase 2 of the test, Patient 1; phase2"
     assert found(text, fact(kind, id)) == []
 
@@ -124,7 +124,7 @@ def test_two_mentions_are_two_spans() -> None:
 
 
 @pytest.mark.parametrize("text", ["b q", "aquillon", "quills", "B.P. up", "A. B."])
-def test_other_words_are_not_the_name(text: str) -> None:
+def test_similar_words_are_not_the_name(text: str) -> None:
     assert found(text, *QUILLON) == []
 
 
@@ -135,7 +135,7 @@ MAY = person("May", "Will")
     "text",
     ["she may go", "May 5", "in May", "she will", "Will call", "I may", "I MAY CALL", "it may, will see", "M.W."],
 )
-def test_common_words_are_no_names(text: str) -> None:
+def test_common_words_are_not_names(text: str) -> None:
     assert found(text, *MAY) == []
 
 
@@ -175,7 +175,7 @@ def test_a_common_family_name_after_a_given_and_a_middle_name(text: str, spans: 
 
 
 @pytest.mark.parametrize("family", ["Brown", "Li", "Day", "Church", "Young", "Lung"])
-def test_a_common_family_name_alone_is_a_word(family: str) -> None:
+def test_a_common_family_name_alone_is_not_a_name(family: str) -> None:
     assert found(f"a {family.lower()} spot, {family} noted", *person(family, "Xanthe")) == []
     assert found(f"Ms. {family} came", *person(family, "Xanthe")) == [family]
 
@@ -251,7 +251,7 @@ def test_values(kind: str, value: str, text: str, spans: list[str] | None) -> No
         assert got == spans
 
 
-def test_without_facts_nothing_is_known() -> None:
+def test_without_facts_nothing_is_found() -> None:
     assert found("Quillon 4471902") == []
 
 

@@ -27,5 +27,5 @@ def test_initials_and_a_family_name(login: str) -> None:
         "apflugger alone",
     ],
 )
-def test_other_words_are_no_logins(text: str) -> None:
+def test_other_words_are_not_logins(text: str) -> None:
     assert list(LOGINS.recognize(Document(text))) == []

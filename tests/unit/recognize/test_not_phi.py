@@ -61,7 +61,7 @@ def found(text: str) -> list[str]:
         r"\T\#8805;6.5",
     ],
 )
-def test_left_alone(text: str) -> None:
+def test_clinical_text_is_not_found(text: str) -> None:
     assert found(text) == []
 
 
@@ -98,5 +98,5 @@ def test_left_alone(text: str) -> None:
         ("by Raymond Stolle, RN-BC", ["Raymond Stolle"]),
     ],
 )
-def test_still_found(text: str, spans: list[str] | None) -> None:
+def test_identifiers_beside_clinical_text_are_found(text: str, spans: list[str] | None) -> None:
     assert found(text) == (spans or [text.split(" ")[1]])

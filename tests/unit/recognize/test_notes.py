@@ -27,10 +27,10 @@ def faults(note: Note) -> set[str]:
     }
 
 
-def test_the_failures_are_the_listed_ones() -> None:
+def test_the_failures_equal_the_list() -> None:
     listed = {
         line for line in (CASES / "expected-failures.lst").read_text("utf-8").splitlines() if line and line[0] != "#"
     }
     got = set().union(*(faults(note) for note in read_corpus(CASES)))
     assert got - listed == set(), "new failures"
-    assert listed - got == set(), "failures that are gone: take them off the list"
+    assert listed - got == set(), "fixed failures: remove them from the list"

@@ -63,8 +63,8 @@ def known() -> KnownRecognizer:
 
 def agrees(codec: Codec, raw: bytes, decided: list[tuple[int, int]]) -> bool:
     """Assert that facts proved absent are not found. Returns true if absence was proved."""
-    said = read_without_parser(raw, decided)
-    if said is None or not known().proves_absence(said, FACTS):
+    reading = read_without_parser(raw, decided)
+    if reading is None or not known().proves_absence(reading, FACTS):
         return False
     assert LeakGuard(known().recognize).search(codec.parse_leaves(raw), decided, FACTS) == []
     return True
@@ -95,7 +95,7 @@ def test_facts_proved_absent_in_a_resource_are_not_found(texts: list[str], div: 
 @pytest.mark.parametrize(
     "fields", ["A\\T\\B", "seen at 5\\.br\\no change", "88^12^34^56", "Port^x^Mark", "Mayor Maya", "23 Wenn Street"]
 )
-def test_absence_is_proved(fields: str) -> None:
+def test_absence_is_proved_from_the_payload(fields: str) -> None:
     assert agrees(hl7_codec(), f"{MSH}\rPID|1||{fields}\r".encode(), [])
     assert agrees(fhir_codec(), json.dumps({"resourceType": "Patient", "a": fields.replace("\\", "")}).encode(), [])
 
@@ -120,6 +120,6 @@ def test_uncertain_payloads_are_not_read(raw: bytes) -> None:
 
 
 def test_hidden_bytes_are_blank() -> None:
-    said = read_without_parser(b"MSH|^~\\&|Ada\xc3\xa9 b\r", [(9, 14)])
-    assert said is not None
-    assert "Ada" not in said.texts[0]
+    reading = read_without_parser(b"MSH|^~\\&|Ada\xc3\xa9 b\r", [(9, 14)])
+    assert reading is not None
+    assert "Ada" not in reading.texts[0]

@@ -42,12 +42,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("system", PUBLISHED)
 @pytest.mark.parametrize("profile", Profile)
-def test_a_published_system_works_alone(system: str, profile: Profile, models: Path) -> None:
+def test_each_published_system_works_alone(system: str, profile: Profile, models: Path) -> None:
     spans = load_tagger(RULES, models, system, profile).find(Document(TEXT))
     found = {TEXT[span.start : span.end] for span in spans}
     assert is_disjoint(spans)
     assert "Zyblorq" in found
-    assert ("3/4/2019" in found) == (system != "ferrandez2012"), "that one finds persons and nothing else"
+    assert ("3/4/2019" in found) == (system != "ferrandez2012"), "that system finds only persons"
 
 
 @pytest.mark.parametrize("system", [*PUBLISHED, "thorough"])

@@ -74,7 +74,7 @@ def test_a_record_key_is_read_without_models() -> None:
 
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize("beside_models", BesideModels)
-def test_models_overrule_what_the_traits_of_a_source_permit(profile: Profile, beside_models: BesideModels) -> None:
+def test_models_overrule_a_span_only_if_its_source_permits_it(profile: Profile, beside_models: BesideModels) -> None:
     rules = Rules((ADA, DATE), beside_models)
     found = Tagger((rules,), Resolver(profile), (FixedModel((DOCTOR,)),), models_decide=True).find(DOC)
     kept = {BesideModels.ALWAYS, BesideModels.RECALL} if profile is Profile.RECALL else {BesideModels.ALWAYS}
@@ -97,7 +97,7 @@ def test_a_low_confidence_span_keeps_only_its_own_part() -> None:
     assert [(s.start, s.end, s.type) for s in found] == [(29, 31, PhiType.STREET), (32, 38, PhiType.CITY)]
 
 
-def test_the_token_model_ranks_before_a_rule_at_the_same_place() -> None:
+def test_the_token_model_ranks_before_a_rule_at_the_same_span() -> None:
     rule = Span(19, 28, PhiType.PATIENT, parse_source("patient-label"))
     assert Tagger((Rules((rule,)),), Resolver(), (FixedModel((DOCTOR,)),)).find(DOC) == [DOCTOR]
 

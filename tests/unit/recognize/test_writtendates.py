@@ -50,7 +50,7 @@ def test_a_time_may_follow() -> None:
 
 
 @pytest.mark.parametrize("text", ["13/32/1941", "lot 4-17-9-1941-2", "in 1941", "9/17", "30 Feb 1941"])
-def test_other_numbers_are_no_dates(text: str) -> None:
+def test_other_numbers_are_not_dates(text: str) -> None:
     assert not any(DAY in d.readings for d in find_dates(Document(text)))
 
 

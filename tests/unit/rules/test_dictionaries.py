@@ -76,7 +76,7 @@ def test_lists_of_a_term(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "expected"),
     [
         ("# head\nb\na\n", "x.txt:3: .*order"),
         ("a\n?a\n", "x.txt:2: .*twice"),
@@ -91,9 +91,9 @@ def test_lists_of_a_term(tmp_path: Path) -> None:
         (b"\xff", "x.txt: .*UTF-8"),
     ],
 )
-def test_faults_name_file_and_line(tmp_path: Path, text: str | bytes, place: str) -> None:
+def test_faults_name_file_and_line(tmp_path: Path, text: str | bytes, expected: str) -> None:
     write(tmp_path, "x.txt", text)
-    with pytest.raises(ConfigurationError, match=place):
+    with pytest.raises(ConfigurationError, match=expected):
         Dictionaries.load(tmp_path)
 
 

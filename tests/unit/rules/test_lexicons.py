@@ -19,10 +19,10 @@ def test_terms_in_lower_case_without_comments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "place"),
+    ("data", "expected"),
     [(b"a\nb\nA\n", "places.txt:3"), (b"# nothing\n", "places.txt"), (b"\xff\xfe", "places.txt")],
 )
-def test_faults_name_the_file(tmp_path: Path, data: bytes, place: str) -> None:
+def test_faults_name_the_file(tmp_path: Path, data: bytes, expected: str) -> None:
     write(tmp_path, "places.txt", data)
-    with pytest.raises(ConfigurationError, match=place):
+    with pytest.raises(ConfigurationError, match=expected):
         load_lexicons(tmp_path)

@@ -195,7 +195,7 @@ def test_a_stop_word_ends_the_span(tmp_path: Path) -> None:
     assert found(rule, "Dr Vane, M.D. Dr Oke MD Dr Was") == ["Vane", "Oke"]
 
 
-def test_an_initial_is_no_stop_word(tmp_path: Path) -> None:
+def test_an_initial_is_not_a_stop_word(tmp_path: Path) -> None:
     rule = loaded(tmp_path, "pattern = '''[A-Z][.]? [A-Z][a-z]{1,9}'''", "stop = 'stops'")
     assert found(rule, "I. Vane, I Vane, I. Was") == ["I. Vane"]
 

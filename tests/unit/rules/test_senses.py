@@ -23,7 +23,7 @@ def test_a_sense_has_one_group_and_one_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "expected"),
     [
         ("1/2/3 word\nword\n", "senses.txt:2: write field/group/sense and words"),
         ("1/2 word\n", "senses.txt:1: write"),
@@ -32,9 +32,9 @@ def test_a_sense_has_one_group_and_one_field() -> None:
         ("1/2/3 word word\n", "senses.txt:1: a word of this line occurs twice"),
     ],
 )
-def test_an_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, place: str) -> None:
+def test_an_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "senses.txt").write_text(text, "utf-8")
-    with pytest.raises(ConfigurationError, match=place):
+    with pytest.raises(ConfigurationError, match=expected):
         load_senses(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Dates of birth: found by label or by value, moved by an offset of their own, in every written form alike."""
+"""Dates of birth: found by label or by value, and shifted by a separate offset, equally in every form."""
 
 from dataclasses import replace as change
 from datetime import date, timedelta
@@ -83,7 +83,7 @@ def test_a_newborn_keeps_its_days_of_life(age: int) -> None:
 
 
 @pytest.mark.parametrize("age", [28, 60, 364, 365, 1_095, 1_096, 4_000, ADULT_DAYS - 1, ADULT_DAYS, 20_000])
-def test_nobody_is_born_after_the_message_and_a_child_keeps_its_age(age: int) -> None:
+def test_a_birth_is_never_after_the_message_and_a_child_keeps_its_age(age: int) -> None:
     born = TODAY - timedelta(age)
     for n in range(300):
         scope = Scope(f"D{n}", f"P{n}", reference=TODAY, today=TODAY, births=frozenset({born}))
@@ -94,7 +94,7 @@ def test_nobody_is_born_after_the_message_and_a_child_keeps_its_age(age: int) ->
         if age < ADULT_DAYS:
             assert abs(away) <= birth_window(age) + 3
             years = round((born - moved(born, scope)).days / 365.2425)
-            assert abs((born - moved(born, scope)).days - years * 365.2425) >= 2, "month and day of birth stay"
+            assert abs((born - moved(born, scope)).days - years * 365.2425) >= 2, "month and day of birth are kept"
 
 
 def test_the_longest_shift_leaves_an_adult_born_before_the_message() -> None:
@@ -114,7 +114,7 @@ def test_other_dates_are_events(value: str) -> None:
     assert new(value) == new(value, change(ADULT, births=frozenset()))
 
 
-def test_a_year_without_a_label_is_no_birth_of_a_child() -> None:
+def test_a_year_without_a_label_is_not_the_birth_of_a_child() -> None:
     child = change(ADULT, births=frozenset({date(2022, 2, 3)}))
     assert new("2022", child) == new("2022", change(child, births=frozenset()))
     assert new("February 2022", child, DateKind.BIRTH) == f"{moved(date(2022, 2, 3), child):%B %Y}"
@@ -124,13 +124,13 @@ def test_an_event_field_is_not_searched_for_births() -> None:
     assert new("19570422", ADULT, DateKind.EVENT) == new("19570422", change(ADULT, births=frozenset()))
 
 
-def test_two_figures_of_a_labelled_year_are_read_by_the_known_birth() -> None:
+def test_a_labelled_two_digit_year_is_read_by_the_known_birth() -> None:
     old = change(ADULT, births=frozenset({date(1912, 9, 8)}))
     assert new("9-8-12", old, DateKind.BIRTH)[-2:] == f"{moved(date(1912, 9, 8), old):%y}"
     assert new("9/8/12", old) == new("9/8/12", change(old, births=frozenset())), "without a label it is of 2012"
 
 
-def test_nobody_is_born_in_the_next_year() -> None:
+def test_a_birth_is_never_in_the_next_year() -> None:
     """A note of 2024: '25 is 1925, and '23 is 2023."""
     unknown = change(ADULT, births=frozenset())
     assert new("4/22/25", unknown, DateKind.BIRTH)[-2:] == f"{moved(date(1925, 4, 22), unknown):%y}"
@@ -138,7 +138,7 @@ def test_nobody_is_born_in_the_next_year() -> None:
     assert new("4/22/23", unknown, DateKind.BIRTH) == f"{born.month}/{born.day}/{born:%y}"
 
 
-def test_placeholders_stay() -> None:
+def test_placeholders_are_kept() -> None:
     assert new("19000101", ADULT, DateKind.BIRTH) == "19000101"
     assert new("00000000", ADULT, DateKind.BIRTH) == "00000000"
 
@@ -182,7 +182,7 @@ def test_a_label_of_birth_is_read(text: str) -> None:
         "{} birthday party",
     ],
 )
-def test_other_words_are_no_label_of_birth(text: str) -> None:
+def test_other_words_are_not_a_label_of_birth(text: str) -> None:
     start = text.index("{}")
     assert not MADE.is_birth(text.format("3/4/2024"), start, start + 8)
 
@@ -214,5 +214,5 @@ def test_a_coarse_time_keeps_its_form(value: str, day: str, week: str, year: str
 
 
 @pytest.mark.parametrize("value", ["", "soon", "20241313", "2024-02-30", "13:40", "20240313T", "202403131340099999x"])
-def test_what_is_no_time_is_not_coarsened(value: str) -> None:
+def test_an_invalid_time_is_not_coarsened(value: str) -> None:
     assert coarsen_date(value, Period.DAY) is None

@@ -20,7 +20,7 @@ DATES = tomllib.loads((CASES / "surrogate-dates.toml").read_text(encoding="utf-8
 CALENDAR = load_calendar(load_lists(data_folder("rules")))
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_cases() -> None:
     assert len(cases()) + sum(len(group["cases"]) for group in DATES["group"]) >= 400
     assert {case[0] for case in cases()} | {PhiType.DATE} == set(PhiType)
 
@@ -52,13 +52,13 @@ def test_surrogate_of_a_surrogate_has_the_same_form(number: int) -> None:
 @pytest.mark.parametrize(
     ("written", "expected"), [pair for group in DATES["group"] for pair in group["cases"]], ids=repr
 )
-def test_date_keeps_its_writing(written: str, expected: str) -> None:
+def test_date_keeps_its_format(written: str, expected: str) -> None:
     shift = Shift(DATES["days"], DATES["reference"])
     assert isinstance(shift.reference, date)
     assert (shift_date(written, shift, CALENDAR) or "") == expected
 
 
-def test_what_is_no_date_is_masked() -> None:
+def test_an_invalid_date_is_masked() -> None:
     for group in DATES["group"]:
         for written, expected in group["cases"]:
             if not expected:

@@ -8,14 +8,14 @@ MADE = surrogates()
 
 
 @pytest.mark.parametrize("form", [f for f in FORMATS if f.one_to_one], ids=lambda form: form.name)
-def test_no_two_of_a_format_share_a_surrogate(form: Format) -> None:
+def test_no_two_identifiers_of_a_format_share_a_surrogate(form: Format) -> None:
     total, again, own = meets(MADE, form, 2_000 if form.name == "SSN of one last four" else 300)
     assert total >= 300
     assert (again, own) == (0, 0)
 
 
-def test_the_formats_are_what_they_say() -> None:
-    """Distinct originals: else two that meet would be one."""
+def test_the_samples_of_a_format_are_distinct() -> None:
+    """Distinct originals: otherwise an equal surrogate would not be a collision."""
     for form in FORMATS:
         made = list(form.originals(1_000))
         assert len(set(made)) == len(made) == 1_000, form.name

@@ -61,7 +61,7 @@ def test_generalize(type_: str, value: str, expected: str) -> None:
         ("Tuesday", "[**DATE**]"),
     ],
 )
-def test_a_year_that_tells_an_age_over_89_joins_one_category(value: str, expected: str) -> None:
+def test_a_year_that_reveals_an_age_over_89_joins_one_category(value: str, expected: str) -> None:
     assert generalize(PhiType.DATE, value, now=2024) == expected
 
 

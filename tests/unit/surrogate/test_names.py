@@ -23,7 +23,7 @@ MADE = surrogates()
 LISTS = load_lists(data_folder("rules"))
 
 
-def test_patient_and_doctor_of_one_name_are_apart() -> None:
+def test_patient_and_doctor_of_one_name_have_different_surrogates() -> None:
     names = ["Okafor", "Smith", "Keller", "Haverty", "Castellano", "Lindqvist", "Ruiz", "Ito", "Novak", "Berg"] * 3
     pairs = [replace(MADE, t, name, scope=Scope("d")) for name in names for t in (PhiType.PATIENT, PhiType.DOCTOR)]
     assert sum(a != b for a, b in zip(pairs[::2], pairs[1::2], strict=True)) > 20
@@ -48,7 +48,7 @@ def test_an_elided_letter_is_one_name_in_all_its_forms(forms: str, people: tuple
         ]
 
 
-def test_an_initial_with_its_full_stop_is_no_elided_letter() -> None:
+def test_an_initial_with_a_full_stop_is_not_an_elided_letter() -> None:
     assert not replace(MADE, PhiType.PATIENT, "Ada O. Brien", kind=ValueKind.NAME).split()[1].startswith("O")
 
 
@@ -62,11 +62,11 @@ def test_gender_and_origin_are_kept() -> None:
 
 
 def test_a_frequent_american_name_does_not_reveal_its_origin() -> None:
-    """A Vietnamese surrogate would stand for Nguyen in four of ten cases."""
+    """Four of ten Vietnamese surrogates would come from Nguyen."""
     assert {LISTS.origin_of["family", name] for name in ("nguyen", "garcia", "hernandez", "smith")} == {"en"}
 
 
-def test_every_letter_has_names_enough_to_begin_with() -> None:
+def test_every_initial_letter_has_enough_names() -> None:
     for letter in _LETTERS:
         for part in PARTS:
             assert len(LISTS.pools["en", part].by_letter[letter]) >= _ENOUGH
@@ -93,7 +93,7 @@ def test_one_edit(a: str, b: str, near: bool) -> None:
     assert one_edit_apart(a, b) == near == one_edit_apart(b, a)
 
 
-def test_a_known_name_is_known_wherever_it_stands() -> None:
+def test_a_known_name_is_found_at_any_position() -> None:
     """The tagger joins names over a line end: the second line's family name follows the first line's comma."""
     scope = Scope("d", people=(NamedPerson("Ada", "Okafor"),))
     family, given = replace(MADE, PhiType.PATIENT, "Okafor, Ada", scope=scope).split(", ")
@@ -131,15 +131,15 @@ def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: s
     ("name", "stays"),
     [("van Berg", "van"), ("Baby Okafor", "Baby"), ("Okafor, MD", "MD"), ("Dr Okafor", "Dr"), ("Okafor MA", "MA")],
 )
-def test_a_word_that_names_nobody_stays_in_a_text_that_tells_no_people(name: str, stays: str) -> None:
+def test_a_word_that_is_not_a_name_is_kept_in_a_text_without_people(name: str, stays: str) -> None:
     made = Replacer(load_policy("pseudonymised", ROOT / "rules"), MADE)
     (new,) = made.replace_findings(name, [Span(0, len(name), PhiType.DOCTOR, RULE)], [Method.SURROGATE], Scope("d"))
     assert stays in re.findall(r"\w+", new)
-    told = Scope("d", people=(NamedPerson("Baby", "Okafor"), NamedPerson("Jr", "Okafor")))
-    assert replace(MADE, PhiType.PATIENT, "Baby Okafor Jr", scope=told).startswith("Baby ")
+    named_scope = Scope("d", people=(NamedPerson("Baby", "Okafor"), NamedPerson("Jr", "Okafor")))
+    assert replace(MADE, PhiType.PATIENT, "Baby Okafor Jr", scope=named_scope).startswith("Baby ")
 
 
-def test_an_irish_particle_stays_in_field_and_text() -> None:
+def test_an_irish_particle_is_kept_in_field_and_text() -> None:
     family = replace(MADE, PhiType.PATIENT, "Ó Súilleabháin", ValueKind.FAMILY)
     assert family.startswith("Ó ")
     assert replace(MADE, PhiType.PATIENT, "Súilleabháin", ValueKind.FAMILY) == family[2:]
@@ -157,12 +157,12 @@ def test_no_surrogate_name_is_an_ordinary_word() -> None:
     assert LISTS.has("family", "foley"), "it is still read as a name"
 
 
-def test_typists_initials_stay_initials() -> None:
+def test_initials_of_a_typist_remain_initials() -> None:
     assert re.fullmatch("[a-z]{3}", replace(MADE, PhiType.DOCTOR, "plk"))
     assert len(replace(MADE, PhiType.DOCTOR, "obi")) > 2
 
 
-def test_a_known_particle_in_capitals_is_no_given_name() -> None:
+def test_a_known_particle_in_capitals_is_not_a_given_name() -> None:
     scope = Scope("d", people=(NamedPerson("Pieter", "van der Berg"),))
     family = replace(MADE, PhiType.PATIENT, "van der Berg", ValueKind.FAMILY, scope=scope)
     assert replace(MADE, PhiType.PATIENT, "VAN DER BERG", scope=scope) == family.upper()

@@ -67,7 +67,7 @@ def test_a_number_with_other_dashes_and_blanks_is_the_same_number(
     assert replace(MADE, PhiType(type_), plain.translate(signs)) == expected
 
 
-def test_a_social_security_number_with_room_around_its_dashes_is_the_same_number() -> None:
+def test_a_social_security_number_with_spaces_around_its_dashes_is_the_same_number() -> None:
     expected = replace(MADE, PhiType.SSN, "219-09-9999")
     assert replace(MADE, PhiType.SSN, "219 - 09 - 9999") == expected.replace("-", " - ")
     assert replace(MADE, PhiType.SSN, "219-09-\r\n9999") == expected[:7] + "\r\n" + expected[7:]
@@ -92,7 +92,7 @@ def test_a_local_number_agrees_with_its_full_one() -> None:
         (PhiType.HEALTHPLAN, "1EG4-TE5-MK73", "[1-9]LL[0-9]-LL[0-9]-LL[0-9]{2}".replace("L", "[AC-HJKMNP-RT-Y]")),
     ],
 )
-def test_letters_are_those_that_the_form_allows(type_: PhiType, value: str, like: str) -> None:
+def test_surrogates_use_only_letters_that_the_form_allows(type_: PhiType, value: str, like: str) -> None:
     for number in range(40):
         new = replace(Surrogates(b"a secret of forms %d" % number), type_, value)
         assert re.fullmatch(like, new)

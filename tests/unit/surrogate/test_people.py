@@ -1,4 +1,4 @@
-"""One person, one surrogate: whom a written name names."""
+"""One person, one surrogate: the person of a written name."""
 
 import pytest
 from support.surrogates import replace, surrogates
@@ -101,7 +101,7 @@ def test_the_surrogate_has_the_sex_of_the_person(sex: str, given: str) -> None:
         assert LISTS.has(sex, fold(replace(MADE, PhiType.PATIENT, given, ValueKind.GIVEN, scope)))
 
 
-def test_a_name_of_two_people_belongs_to_the_one_whose_type_it_has() -> None:
+def test_a_name_of_two_people_belongs_to_the_person_of_its_type() -> None:
     scope = Scope("d", "p", people=(NamedPerson("Tom", "Adler"), NamedPerson("Jane", "Adler", staff=True)))
     assert new("Dr. Adler", PhiType.DOCTOR, scope).endswith(ADLER)
     assert new("Mr. Adler", PhiType.PATIENT, scope).split()[1] == new("Tom Adler", scope=scope).split()[1]

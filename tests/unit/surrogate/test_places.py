@@ -59,7 +59,7 @@ def test_streets_lose_name_and_every_number(value: str, like: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["Methodist", "Baptist", "Dialysis", "Retreat", "Assisted Living"])
-def test_the_kind_of_a_site_stays(word: str) -> None:
+def test_the_kind_of_a_site_is_kept(word: str) -> None:
     new = replace(MADE, PhiType.HOSPITAL, f"Whetstone {word}")
     assert new.endswith(f" {word}")
     assert "Whetstone" not in new
@@ -79,7 +79,7 @@ def test_a_payer_of_a_country_becomes_another_of_them(kind: str) -> None:
     assert replace(MADE, PhiType.ORGANIZATION, payers[0].upper()) == made[0].upper()
 
 
-def test_a_second_address_in_one_value_does_not_stay() -> None:
+def test_a_second_address_in_one_value_is_replaced() -> None:
     new = MADE.replace(PhiType.EMAIL, "ada.vane@x.org okafor@y.org", kind=ValueKind.VALUE, scope=SCOPE)
     assert "okafor" not in new
     assert "y.org" not in new
@@ -99,7 +99,7 @@ def test_initials_and_mount_agree_in_a_site_and_in_its_line_in_capitals() -> Non
 
 
 @pytest.mark.parametrize("kind", ["Road Surgery", "Street Surgery", "Base Hospital", "Polyclinic"])
-def test_what_a_site_is_called_by_stays_beside_its_name(kind: str) -> None:
+def test_the_kind_of_a_site_is_kept_beside_its_name(kind: str) -> None:
     """Picton Road Surgery and PICTON ROAD SURGERY are found again as a site, and name another road."""
     for written in (str, str.upper):
         new = replace(MADE, PhiType.HOSPITAL, written(f"Picton {kind}"))
@@ -107,6 +107,6 @@ def test_what_a_site_is_called_by_stays_beside_its_name(kind: str) -> None:
         assert "picton" not in new.lower()
 
 
-def test_a_kind_that_is_a_surname_too_does_not_stay() -> None:
+def test_a_kind_that_is_also_a_surname_is_replaced() -> None:
     assert "Chu" not in replace(MADE, PhiType.HOSPITAL, "Chu & Park Dental")
     assert "Lane" not in replace(MADE, PhiType.HOSPITAL, "Ada Lane Clinic")

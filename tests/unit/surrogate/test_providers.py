@@ -94,7 +94,7 @@ def test_a_provider_of_the_site_is_the_source_of_names(name: str) -> None:
         ('locales = ["../en_US"]', "Faker has no names of"),
         ('providers = ["nowhere.at.all:Provider"]', "No module named 'nowhere'; write package.module:Class"),
         ('providers = ["support.site_names:Nothing"]', "has no attribute 'Nothing'; write package.module:Class"),
-        ('providers = ["support.site_names"]', "is no class; write package.module:Class"),
+        ('providers = ["support.site_names"]', "is not a class; write package.module:Class"),
         (
             'providers = ["support.site_names:Few"]',
             "1 names of one word for female; give at least 20 in",

@@ -69,7 +69,7 @@ def test_a_year_is_taken_from_the_messages_own_time() -> None:
     "parts",
     [("3/4/2019", "-", "3/9/2019"), ("March 2019", " to ", "May 2019"), ("2016", "-", "2019"), ("4", "-", "9")],
 )
-def test_days_that_lean_on_none_are_left_to_themselves(parts: tuple[str, ...]) -> None:
+def test_days_without_a_related_date_are_not_linked(parts: tuple[str, ...]) -> None:
     assert shift_series(parts[::2], parts[1::2], Shift(-5), CALENDAR) == [None] * 2
 
 
@@ -92,7 +92,7 @@ def test_a_year_of_two_digits_ends_a_range_of_years(parts: tuple[str, ...], last
     length=st.integers(1, 60),
     days=st.integers(-365, -1),
 )
-def test_the_length_of_a_range_stays(first: date, length: int, days: int) -> None:
+def test_the_length_of_a_range_is_kept(first: date, length: int, days: int) -> None:
     last = date.fromordinal(first.toordinal() + length)
     new = [date.fromordinal(day.toordinal() + days) for day in (first, last)]
     written = shift_text(days, f"{first:%B} {first.day}", "-", f"{last:%B} {last.day}, {last.year}")
@@ -100,10 +100,10 @@ def test_the_length_of_a_range_stays(first: date, length: int, days: int) -> Non
 
 
 @pytest.mark.parametrize("gap", ["-", " – ", " to the ", " through ", ", ", ", and ", " & ", "/"])
-def test_what_connects(gap: str) -> None:
+def test_connected_dates(gap: str) -> None:
     assert connects_days(gap)
 
 
 @pytest.mark.parametrize("gap", [". ", " he went to ", "\n\n", "; ", ""])
-def test_what_does_not(gap: str) -> None:
+def test_unconnected_dates(gap: str) -> None:
     assert not connects_days(gap)

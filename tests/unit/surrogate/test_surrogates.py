@@ -39,7 +39,7 @@ def test_a_rules_folder_without_names_stops_the_start(tmp_path: Path) -> None:
         Surrogates(SECRET, rules=tmp_path)
 
 
-def test_nothing_of_scope_key_or_maker_shows_in_a_repr() -> None:
+def test_no_repr_shows_scope_key_or_secret() -> None:
     scope = Scope("the document", "the patient", people=(NamedPerson("Ada", "Okafor"),))
     shown = (
         repr(scope)
@@ -64,14 +64,14 @@ def test_names_of_patients_agree_within_the_patient_and_of_staff_in_the_feed() -
     assert replace(MADE, PhiType.PATIENT, "Okafor", scope=one) == replace(MADE, PhiType.PATIENT, "Okafor", scope=again)
 
 
-def test_the_place_scope_says_within_what_places_agree() -> None:
+def test_the_place_scope_sets_the_scope_of_consistent_places() -> None:
     scopes = [Scope(f"d{n}", f"p{n}") for n in range(20)]
     by_patient = Surrogates(SECRET, place_scope="patient")
     assert len({replace(MADE, PhiType.CITY, "Harlow", scope=scope) for scope in scopes}) == 1
     assert len({replace(by_patient, PhiType.CITY, "Harlow", scope=scope) for scope in scopes}) > 10
 
 
-def test_the_settings_of_dates_say_what_shares_a_shift() -> None:
+def test_the_date_settings_decide_which_dates_share_a_shift() -> None:
     scopes = [Scope(f"d{n}", "p") for n in range(60)]
 
     def shifts(dates: DateShifts) -> set[int]:
@@ -87,7 +87,7 @@ def test_the_settings_of_dates_say_what_shares_a_shift() -> None:
     assert any(joined.shift_days(Scope(name)) != joined.shift_days(Scope("", name)) for name in names)
 
 
-def test_a_patient_never_takes_the_scope_of_a_document() -> None:
+def test_a_patient_never_has_the_scope_of_a_document() -> None:
     scopes = (Scope("x"), Scope("y", "x"))
     assert len({replace(MADE, PhiType.PATIENT, "Ada Okafor", scope=scope) for scope in scopes}) == 2
 
@@ -104,7 +104,7 @@ def test_broken_lists_stop_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_", list(PhiType))
 @pytest.mark.parametrize("unit", ["a", "1", "-", "ab:", "x ", "1/", "('", "a@", "\n", "1:", "Mar "])
-def test_long_values_take_no_long_time(type_: PhiType, unit: str) -> None:
+def test_long_values_take_linear_time(type_: PhiType, unit: str) -> None:
     """A hostile message must not hold a worker: fifty thousand characters of anything stay under two seconds."""
     value = unit * (50_000 // len(unit))
     gc.disable()  # to collect the garbage of a process that ran all tests takes seconds, too
@@ -116,7 +116,7 @@ def test_long_values_take_no_long_time(type_: PhiType, unit: str) -> None:
     assert time.process_time() - begin < 2
 
 
-def test_a_document_that_comes_again_finds_its_values_in_the_cache() -> None:
+def test_a_repeated_document_finds_its_values_in_the_cache() -> None:
     made = surrogates()
     for name in ("a", "b", "a", "b"):
         made.replace(PhiType.CITY, "Harlow", kind=ValueKind.VALUE, scope=Scope(name))

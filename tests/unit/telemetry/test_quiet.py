@@ -87,14 +87,14 @@ def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_nothing_that_nobody_caught_shows_its_text() -> None:
+def test_an_uncaught_exception_does_not_show_its_text() -> None:
     done = run(STORM)
     assert done.returncode == 0, done.stderr
     assert CANARY not in done.stderr
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    uncaught = {(line["source"], line["error"].split(" ")[0]) for line in told if line["event"] == "Uncaught"}
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    uncaught = {(line["source"], line["error"].split(" ")[0]) for line in lines if line["event"] == "Uncaught"}
     assert uncaught == {("loop", "KeyError"), ("loop", "OSError"), ("thread", "KeyError"), ("finalizer", "ValueError")}
-    foreign = [line["logger"] for line in told if line["event"] == "Foreign"]
+    foreign = [line["logger"] for line in lines if line["event"] == "Foreign"]
     assert {"py.warnings", "aiokafka", "aiohttp.server", "asyncio", "any.other"} <= set(foreign)
     assert foreign.count("aiokafka") == 4
 
@@ -112,7 +112,7 @@ def test_a_fault_of_a_command_is_one_line_without_its_text(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_no_core_file_and_no_look_inside() -> None:
+def test_core_dumps_and_debuggers_are_disabled() -> None:
     done = run(
         "import ctypes, os, resource\n"
         "from deid_agent.telemetry.emit import no_core\n"

@@ -68,7 +68,7 @@ def test_every_event_is_frozen_counts_and_becomes_one_line(kind: type[events.Eve
     assert set(read) == {"time", "level", "event"} | {f.name for f in fields(kind)}
 
 
-def test_a_foreign_line_keeps_its_place_and_loses_its_message() -> None:
+def test_a_foreign_log_line_keeps_its_location_without_its_message() -> None:
     try:
         raise ValueError("Okonkwo")
     except ValueError as error:
@@ -150,7 +150,7 @@ def test_counters_of_codes_start_at_zero() -> None:
 
 
 def test_gauges_of_a_partition_are_removed_with_it() -> None:
-    """The last value of a partition that has another owner would alarm for ever."""
+    """The last value of a partition that has another owner would alert forever."""
     telemetry = Telemetry()
     for number in (0, 1):
         telemetry.emit(events.Gauged("adt", number, inflight=3, lag=9))

@@ -1,4 +1,4 @@
-"""The filter of names learns of made notes, and finds what it learned; the same notes give the same filter."""
+"""The filter of names learns from invented notes and finds their names; training is reproducible."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_offsets_are_characters_of_the_text(lists: Dictionaries, model: SvmModel
     assert [doc.text[s.start : s.end] for s in NameFilter(model, lists).propose(doc, ())] == ["Karen Nowak"]
 
 
-def test_nothing_in_nothing(lists: Dictionaries, model: SvmModel) -> None:
+def test_an_empty_text_has_no_names(lists: Dictionaries, model: SvmModel) -> None:
     assert NameFilter(model, lists).propose(Document(""), ()) == []
 
 
@@ -109,7 +109,7 @@ def test_a_stored_filter_decides_alike(lists: Dictionaries, model: SvmModel, tmp
     )
 
 
-def test_too_few_names_are_told(lists: Dictionaries) -> None:
+def test_too_few_names_are_reported(lists: Dictionaries) -> None:
     with pytest.raises(ConfigurationError, match="give more annotated notes"):
         train_filter(examples(lists)[:1], settings=SMALL)
 

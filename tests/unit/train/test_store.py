@@ -36,7 +36,7 @@ def test_a_full_disk_leaves_the_old_model_whole(tmp_path: Path, monkeypatch: pyt
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_what_is_stored_is_what_is_loaded(tmp_path: Path) -> None:
+def test_a_stored_model_is_loaded_unchanged(tmp_path: Path) -> None:
     with open_store(tmp_path / "new") as shelf:
         assert shelf.save([model(2.0)], {"about": "new"}) == [tmp_path / "new" / "tiny.json"]
     loaded = load_crf(tmp_path / "new", "tiny")

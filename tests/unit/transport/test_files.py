@@ -21,7 +21,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-async def test_regular_files_come_in_order_of_their_names(tmp_path: Path, make: Make) -> None:
+async def test_regular_files_are_delivered_in_order_of_their_names(tmp_path: Path, make: Make) -> None:
     for name in ("b.hl7", "a/z.hl7", "a.hl7", ".hidden", "c/.git/x", "ä.hl7"):
         put(tmp_path, name)
     (tmp_path / "in" / "link.hl7").symlink_to(tmp_path / "in" / "a.hl7")
@@ -33,7 +33,7 @@ async def test_regular_files_come_in_order_of_their_names(tmp_path: Path, make: 
     assert all(r.timestamp_ms for r in records)
 
 
-async def test_outputs_stand_under_the_sanitized_name(tmp_path: Path, make: Make) -> None:
+async def test_outputs_have_the_sanitized_name(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "ward/x.hl7", b"1")
     transport = make()
     (record,) = await taken(transport)
@@ -58,7 +58,7 @@ async def test_outputs_stand_under_the_sanitized_name(tmp_path: Path, make: Make
         b"folder",
     ],
 )
-async def test_no_key_leads_out_of_the_output(tmp_path: Path, make: Make, key: bytes | None) -> None:
+async def test_no_key_escapes_the_output(tmp_path: Path, make: Make, key: bytes | None) -> None:
     put(tmp_path, "x")
     (tmp_path / "elsewhere").mkdir()
     transport = make()
@@ -71,7 +71,7 @@ async def test_no_key_leads_out_of_the_output(tmp_path: Path, make: Make, key: b
     assert names(tmp_path) == {"in", "out", "letters", "state", "elsewhere"}
 
 
-async def test_two_inputs_with_one_sanitized_name_stay_two(tmp_path: Path, make: Make) -> None:
+async def test_two_inputs_with_one_sanitized_name_have_two_outputs(tmp_path: Path, make: Make) -> None:
     for number, name in enumerate(("a.hl7", "b.hl7", "c", "d")):
         put(tmp_path, name, b"%d" % number)
     first = make()
@@ -144,7 +144,7 @@ async def test_new_files_after_a_restart_get_new_offsets(tmp_path: Path, make: M
     assert [(r.key, r.coordinates.offset) for r in await taken(second)] == [(b"d", 1), (b"a", 2), (b"c", 3)]
 
 
-async def test_a_letter_has_its_payload_beside_it_for_the_owner_only(tmp_path: Path, make: Make) -> None:
+async def test_the_payload_beside_a_dead_letter_is_readable_by_the_owner_only(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "Okonkwo.hl7", b"PID|Okonkwo")
     transport = make()
     (record,) = await taken(transport)
@@ -163,7 +163,7 @@ async def test_a_letter_has_its_payload_beside_it_for_the_owner_only(tmp_path: P
     assert b"Okonkwo" not in (tmp_path / "state").read_bytes()
 
 
-async def test_a_file_that_cannot_be_read_is_told_by_offset_and_comes_again(tmp_path: Path, make: Make) -> None:
+async def test_an_unreadable_file_is_reported_by_offset_and_delivered_again(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "a", b"small")
     put(tmp_path, "b", b"too large")
     put(tmp_path, "c", b"small")
@@ -189,7 +189,7 @@ async def test_a_damaged_journal_stops_the_start(tmp_path: Path, make: Make) -> 
         await make().start(Member())
 
 
-async def test_a_torn_journal_goes_on(tmp_path: Path, make: Make) -> None:
+async def test_a_truncated_journal_is_continued(tmp_path: Path, make: Make) -> None:
     for name in ("a", "b"):
         put(tmp_path, name)
     first = make()
@@ -202,7 +202,7 @@ async def test_a_torn_journal_goes_on(tmp_path: Path, make: Make) -> None:
     assert [r.key for r in await taken(make())] == [b"b"]
 
 
-async def test_folders_must_exist_and_lie_apart(tmp_path: Path, make: Make) -> None:
+async def test_folders_must_exist_and_be_separate(tmp_path: Path, make: Make) -> None:
     (tmp_path / "in").rmdir()
     with pytest.raises(ConfigurationError, match="is not a folder"):
         await make().start(Member())
@@ -230,7 +230,7 @@ async def test_folders_must_exist_and_lie_apart(tmp_path: Path, make: Make) -> N
         await transport.stop()
 
 
-async def test_a_batch_that_was_not_taken_is_refused(tmp_path: Path, make: Make) -> None:
+async def test_a_batch_that_was_not_polled_is_refused(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "a")
     transport = make()
     (record,) = await taken(transport)

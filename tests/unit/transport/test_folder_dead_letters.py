@@ -59,7 +59,7 @@ class Folder:
 
     async def replay(self, work: Work | None = None) -> Work:
         work = work or Work()
-        await self.box().replay(work.pick, work.told)
+        await self.box().replay(work.pick, work.report)
         return work
 
     async def state(self) -> list[FoundDeadLetter | DamagedDeadLetter]:
@@ -85,7 +85,7 @@ def sealed(tmp_path: Path) -> Folder:
     return Folder(tmp_path, KEEPERS["sealed"])
 
 
-async def test_a_sealed_letter_shows_neither_content_nor_name(sealed: Folder) -> None:
+async def test_a_sealed_dead_letter_reveals_neither_content_nor_name(sealed: Folder) -> None:
     sealed.put("Okonkwo.hl7", b"bad Okonkwo")
     (record,) = await sealed.run()
     assert sealed.dead_letters() == ["files-0-0000000000.json", "files-0-0000000000.sealed"]
@@ -98,7 +98,7 @@ async def test_a_sealed_letter_shows_neither_content_nor_name(sealed: Folder) ->
     assert found.open_record(PRIVATE) == record
 
 
-async def test_a_file_is_put_back_and_taken_once_under_its_own_name(folder: Folder) -> None:
+async def test_a_file_is_replayed_once_under_its_own_name(folder: Folder) -> None:
     folder.put("ward/Okonkwo.hl7", b"bad")
     folder.put("fine.hl7", b"fine")
     await folder.run()
@@ -115,7 +115,7 @@ async def test_a_file_is_put_back_and_taken_once_under_its_own_name(folder: Fold
     assert stat.S_IMODE(put.stat().st_mode) == 0o600
 
 
-async def test_a_file_that_is_gone_from_the_input_is_put_back_from_its_letter(folder: Folder) -> None:
+async def test_a_file_missing_from_the_input_is_restored_from_its_dead_letter(folder: Folder) -> None:
     path = folder.put("a.hl7", b"bad")
     await folder.run()
     path.unlink()
@@ -123,7 +123,7 @@ async def test_a_file_that_is_gone_from_the_input_is_put_back_from_its_letter(fo
     assert [r.payload for r in await folder.run(fixed=True)] == [b"bad"]
 
 
-async def test_attempts_count_on_and_the_first_place_stays(folder: Folder) -> None:
+async def test_attempts_accumulate_and_the_first_position_is_kept(folder: Folder) -> None:
     folder.put("a.hl7", b"bad")
     await folder.run()
     for offset, attempts in ((1, 4), (2, 6)):
@@ -134,12 +134,12 @@ async def test_attempts_count_on_and_the_first_place_stays(folder: Folder) -> No
         assert isinstance(last, FoundDeadLetter)
         assert (last.head.first, last.head.attempts) == (Coordinates("files", 0, 0), attempts)
     assert [found.replayed for found in await folder.state() if isinstance(found, FoundDeadLetter)] == [1, 1, 0]
-    # Put back again, all three are records of their own.
+    # Replayed again, all three are separate records.
     assert (await folder.replay(Work(again=True))).done == [0, 1, 2]
     assert len(await folder.run(fixed=True)) == 3
 
 
-async def test_a_replay_that_is_cut_off_before_its_mark_makes_no_second_record(
+async def test_a_replay_interrupted_before_its_mark_creates_no_second_record(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.put("a.hl7", b"bad")
@@ -161,7 +161,7 @@ async def test_a_replay_that_is_cut_off_before_its_mark_makes_no_second_record(
     assert folder.outputs() == {"a.hl7": b"clean bad"}
 
 
-async def test_a_mark_never_stands_without_its_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mark_never_exists_without_its_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.put("a.hl7", b"bad")
     await folder.run()
 
@@ -191,7 +191,7 @@ def spoil(path: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
-async def test_what_cannot_be_opened_is_named_and_the_others_go_on(sealed: Folder) -> None:
+async def test_a_dead_letter_that_does_not_open_is_named_and_the_others_continue(sealed: Folder) -> None:
     for number in range(7):
         sealed.put(f"Okonkwo-{number}.hl7", b"bad %d" % number)
     await sealed.run()
@@ -204,7 +204,7 @@ async def test_what_cannot_be_opened_is_named_and_the_others_go_on(sealed: Folde
     stem[5].with_suffix(".replayed").write_bytes(b"{}")
     work = await sealed.replay()
     assert work.done == [6]
-    assert [place for place, _ in work.failed] == [
+    assert [coordinates for coordinates, _ in work.failed] == [
         "files/0/0",
         "files/0/1",
         "files-0-0000000002",
@@ -213,13 +213,13 @@ async def test_what_cannot_be_opened_is_named_and_the_others_go_on(sealed: Folde
         "files-0-0000000005",
     ]
     reasons = ("damaged", "No such file", "description", "not written by", "another record", "repair it")
-    for (_, why), told in zip(work.failed, reasons, strict=True):
-        assert told in why
+    for (_, why), expected in zip(work.failed, reasons, strict=True):
+        assert expected in why
     assert "Okonkwo" not in str(work.failed)
 
 
 @pytest.mark.parametrize("name", [b"../out/x", b"/etc/x", b"", b"a/../../x", b".hidden"])
-async def test_no_name_leads_out_of_the_input(sealed: Folder, name: bytes) -> None:
+async def test_no_file_name_escapes_the_input(sealed: Folder, name: bytes) -> None:
     """A person who may write dead letters also has the public key, and can seal anything."""
     sealed.put("a.hl7", b"bad")
     await sealed.run()
@@ -232,7 +232,7 @@ async def test_no_name_leads_out_of_the_input(sealed: Folder, name: bytes) -> No
     assert sorted(sealed.root.rglob("*")) == before
 
 
-async def test_a_name_that_is_no_text_comes_through(folder: Folder) -> None:
+async def test_a_name_with_invalid_utf8_is_replayed(folder: Folder) -> None:
     folder.put(os.fsdecode(b"\xff\xe9.hl7"), b"bad")
     await folder.run()
     assert (await folder.replay()).done == [0]
@@ -240,7 +240,7 @@ async def test_a_name_that_is_no_text_comes_through(folder: Folder) -> None:
     assert record.key == b"\xff\xe9.hl7"
 
 
-def test_a_folder_that_only_looks_like_a_replay_is_a_folder() -> None:
+def test_a_folder_named_like_a_replay_is_an_ordinary_folder() -> None:
     at = Coordinates("files", 0, 9)
     for name in (b"deid-replay/x.hl7", b"deid-replay/1.2.3/x", b"deid-replay/1.2.3.4/", b"x/deid-replay/1.1.1.0/x"):
         assert record_from_file(at, name, b"", 0).key == name
@@ -251,15 +251,15 @@ def test_a_folder_that_only_looks_like_a_replay_is_a_folder() -> None:
     assert (back.key, read_lineage(back).first, read_lineage(back).attempts) == (b"a/b", record.coordinates, 2)
 
 
-async def test_letters_that_are_not_there_are_told(tmp_path: Path) -> None:
+async def test_missing_dead_letters_are_reported(tmp_path: Path) -> None:
     box = FolderDeadLetters(tmp_path / "in", tmp_path / "letters", 1000)
     with pytest.raises(ConfigurationError, match="does not exist: the agent makes it"):
         [found async for found in box.dead_letters()]
 
 
-def test_headers_of_a_letter_name_the_build_and_no_value() -> None:
+def test_headers_of_a_dead_letter_name_the_build_and_no_value() -> None:
     sealer = DeadLetterSealer(PRIVATE.public, (("rules", "ab12"),))
     dead_letter = DeadLetter(Reason.POISON, "worker")
-    said = dict(sealer.headers(Record(Coordinates("files", 0, 3), b"Okonkwo", b"Okonkwo.hl7"), dead_letter))
-    assert said["deid.build.rules"] == b"ab12"
-    assert "Okonkwo" not in json.dumps({name: value.decode() for name, value in said.items()})
+    headers = dict(sealer.headers(Record(Coordinates("files", 0, 3), b"Okonkwo", b"Okonkwo.hl7"), dead_letter))
+    assert headers["deid.build.rules"] == b"ab12"
+    assert "Okonkwo" not in json.dumps({name: value.decode() for name, value in headers.items()})

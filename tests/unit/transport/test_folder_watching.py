@@ -1,4 +1,4 @@
-"""The folder transport that watches: files that are complete, that change, that are no files."""
+"""The folder transport that watches: complete files, files that change, and entries that are not files."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def watched(make: Make, **more: object) -> tuple[FolderTransport, Later]:
     return transport, later
 
 
-async def test_watching_takes_a_file_once_it_stood_still_for_the_quiet_time(tmp_path: Path, make: Make) -> None:
+async def test_a_watched_file_is_read_once_unchanged_for_the_quiet_time(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "still")
     growing = put(tmp_path, "growing", b"head")
     transport, later = await watched(make)
@@ -72,7 +72,7 @@ async def test_the_quiet_time_can_be_set(tmp_path: Path, make: Make) -> None:
     assert await later(2) == [(b"a", b"x", 0)]
 
 
-async def test_a_writer_that_pauses_longer_gives_a_second_whole_record(tmp_path: Path, make: Make) -> None:
+async def test_a_writer_that_pauses_longer_gives_a_second_complete_record(tmp_path: Path, make: Make) -> None:
     path = put(tmp_path, "slow.hl7", b"head")
     _, later = await watched(make)
     assert await later(6) == [(b"slow.hl7", b"head", 0)]
@@ -100,7 +100,7 @@ async def test_a_new_message_under_a_used_name_is_a_new_record(tmp_path: Path, m
     assert await later(6) == [(b"feed.hl7", b"third", 2)]
 
 
-async def test_the_same_bytes_again_are_no_new_record(tmp_path: Path, make: Make) -> None:
+async def test_the_same_bytes_are_not_a_new_record(tmp_path: Path, make: Make) -> None:
     path = put(tmp_path, "a", b"same")
     first, later = await watched(make)
     assert await later(6) == [(b"a", b"same", 0)]
@@ -112,7 +112,7 @@ async def test_the_same_bytes_again_are_no_new_record(tmp_path: Path, make: Make
     assert await taken(second) == []
 
 
-async def test_a_settled_file_that_changed_while_nobody_looked_is_a_new_record(tmp_path: Path, make: Make) -> None:
+async def test_a_committed_file_that_changed_while_stopped_is_a_new_record(tmp_path: Path, make: Make) -> None:
     path = put(tmp_path, "a", b"1")
     put(tmp_path, "b", b"stays")
     first = make()
@@ -129,7 +129,7 @@ async def test_a_settled_file_that_changed_while_nobody_looked_is_a_new_record(t
     assert await taken(make()) == []
 
 
-async def test_a_file_that_changes_between_look_and_reading_must_stand_still_again(tmp_path: Path, make: Make) -> None:
+async def test_a_file_that_changes_before_it_is_read_waits_the_quiet_time_again(tmp_path: Path, make: Make) -> None:
     path = put(tmp_path, "a", b"1")
     transport, later = await watched(make)
     transport.pause(STREAM)
@@ -141,7 +141,7 @@ async def test_a_file_that_changes_between_look_and_reading_must_stand_still_aga
     assert await later(6) == [(b"a", b"12", 1)]
 
 
-async def test_what_is_no_file_is_counted_in_the_log_and_named_beside_the_letters(
+async def test_an_entry_that_is_not_a_file_is_counted_in_the_log_and_named_beside_the_dead_letters(
     tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, ".hidden")
@@ -169,7 +169,7 @@ async def test_what_is_no_file_is_counted_in_the_log_and_named_beside_the_letter
     assert not named.exists()
 
 
-def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shut").mkdir()
     (tmp_path / "a").touch()
     listed = os.scandir
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pyt
     assert skipped == {b"shut": Skipped.FOLDER}
 
 
-async def test_offsets_rise_even_where_an_old_file_stands_still_last(tmp_path: Path, make: Make) -> None:
+async def test_offsets_rise_even_if_an_older_file_is_ready_last(tmp_path: Path, make: Make) -> None:
     put(tmp_path, "old")
     first = make()
     await taken(first)

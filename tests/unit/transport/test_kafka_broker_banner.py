@@ -23,7 +23,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("required", "code"), [("0", 0), ("1", 1)])
-def test_a_skipped_broker_test_is_announced_and_fails_where_required(tmp_path: Path, required: str, code: int) -> None:
+def test_a_skipped_broker_test_is_announced_and_fails_if_required(tmp_path: Path, required: str, code: int) -> None:
     done = run(tmp_path, DEID_REQUIRE_BROKER=required)
     assert "NOT TESTED AGAINST KAFKA" in done.stdout
     assert "no java here" in done.stdout

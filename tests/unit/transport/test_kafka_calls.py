@@ -1,4 +1,4 @@
-"""Calls that are cut off end, also those that overhear it."""
+"""Cancelled calls end, even if they ignore the first cancellation."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from deid_agent.transport.kafka.client import cancel_and_wait, run_briefly, run_
 
 
 async def deaf(times: int) -> str:
-    """Overhears so many cancellations, as aiokafka does one that meets the end of a client."""
+    """Ignores so many cancellations, as aiokafka ignores one during the end of a client."""
     forever = asyncio.Event()
     while times:
         try:
@@ -21,7 +21,7 @@ async def deaf(times: int) -> str:
 
 
 @virtual
-async def test_a_call_that_is_cut_off_may_end_by_itself() -> None:
+async def test_a_cancelled_call_may_finish() -> None:
     ended = []
 
     async def call() -> None:
@@ -36,7 +36,7 @@ async def test_a_call_that_is_cut_off_may_end_by_itself() -> None:
 
 
 @virtual
-async def test_a_call_that_overhears_its_end_is_told_again() -> None:
+async def test_a_call_that_ignores_cancellation_is_cancelled_again() -> None:
     for times in (1, 3):
         task = asyncio.create_task(run_to_completion(deaf(times)))
         await pass_time(0.1)
@@ -46,7 +46,7 @@ async def test_a_call_that_overhears_its_end_is_told_again() -> None:
 
 
 @virtual
-async def test_a_call_has_ended_also_where_its_caller_is_cancelled_twice() -> None:
+async def test_a_call_ends_even_if_its_caller_is_cancelled_twice() -> None:
     """A time-out, then a stop."""
     inner = asyncio.Event()
 
@@ -67,7 +67,7 @@ async def test_a_call_has_ended_also_where_its_caller_is_cancelled_twice() -> No
 
 
 @virtual
-async def test_what_is_let_end_briefly_ends() -> None:
+async def test_run_briefly_lets_a_call_end() -> None:
     for times in (0, 2):
         ended = asyncio.create_task(run_briefly(deaf(times)))
         async with asyncio.timeout(3):
@@ -75,7 +75,7 @@ async def test_what_is_let_end_briefly_ends() -> None:
 
 
 @virtual
-async def test_a_call_that_nobody_cuts_off_gives_its_result_or_its_error() -> None:
+async def test_an_uncancelled_call_returns_its_result_or_error() -> None:
     async def fails() -> None:
         raise ValueError("of the call")
 
@@ -85,7 +85,7 @@ async def test_a_call_that_nobody_cuts_off_gives_its_result_or_its_error() -> No
 
 
 @virtual
-async def test_a_task_is_cut_until_it_has_ended() -> None:
+async def test_a_task_is_cancelled_until_it_has_ended() -> None:
     async def fails() -> None:
         raise ValueError("nobody asks for it")
 

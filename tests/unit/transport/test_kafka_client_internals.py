@@ -82,7 +82,7 @@ async def consumer() -> AsyncIterator[Consumer]:
     made._closed = True
 
 
-async def test_a_producer_that_was_not_started_has_no_sender_task(producer: AIOKafkaProducer) -> None:
+async def test_an_unstarted_producer_has_no_sender_task(producer: AIOKafkaProducer) -> None:
     assert client_internals.sender_task(producer) is None
     await client_internals.close_sender(producer)
 
@@ -111,7 +111,7 @@ async def test_pending_futures_are_those_of_unsent_batches(producer: AIOKafkaPro
     assert isinstance(drained, asyncio.Future) and not drained.done()
 
 
-async def test_a_consumer_that_was_not_started_is_no_member_and_has_no_dead_task(consumer: Consumer) -> None:
+async def test_an_unstarted_consumer_is_not_a_member_and_has_no_dead_task(consumer: Consumer) -> None:
     assert not client_internals.is_group_member(consumer)
     assert client_internals.find_dead_task(consumer) is None
     assert isinstance(client_internals.client_of(consumer), AIOKafkaClient)

@@ -85,28 +85,28 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
     return dealt
 
 
-def test_a_writer_that_is_slow_to_open_does_not_outlive_a_deal_that_failed(deal: Callable[..., KafkaTransport]) -> None:
-    """It would take the place of its heir, fence it, and set the consumer back."""
-    slow, heir = Writer(takes_s=0.4, position=50), Writer()
-    transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), heir)
+def test_a_slow_writer_does_not_outlive_a_failed_assignment(deal: Callable[..., KafkaTransport]) -> None:
+    """It would replace and fence its successor, and move the consumer back."""
+    slow, successor = Writer(takes_s=0.4, position=50), Writer()
+    transport = deal(Writer(error=errors.KafkaConnectionError()), slow, Writer(), successor)
 
     @virtual
     async def ask() -> None:
         await transport._assigned([A, B])
         assert slow.cancelled
         with pytest.raises(TransientError):
-            await transport.poll(1)  # has the group deal out anew
+            await transport.poll(1)  # triggers a rebalance
         await transport._revoked([A, B])
         await transport._assigned([A, B])
         await asyncio.sleep(1.0)
-        assert transport._writers[B] is heir  # type: ignore[comparison-overlap]
+        assert transport._writers[B] is successor  # type: ignore[comparison-overlap]
         assert transport._consumer.seeks == [(0, 100), (1, 100)]  # type: ignore[union-attr]
 
     ask()
 
 
-def test_lag_is_known_before_the_first_record_is_settled(deal: Callable[..., KafkaTransport]) -> None:
-    """Else a new group whose transactions never go through looks well for ever."""
+def test_lag_is_known_before_the_first_commit(deal: Callable[..., KafkaTransport]) -> None:
+    """Otherwise a new group whose transactions never succeed would always look healthy."""
     transport = deal(Writer(position=None))
 
     @virtual
@@ -118,7 +118,7 @@ def test_lag_is_known_before_the_first_record_is_settled(deal: Callable[..., Kaf
     ask()
 
 
-def test_a_header_that_cannot_be_read_is_told_with_its_place(deal: Callable[..., KafkaTransport]) -> None:
+def test_an_unreadable_header_is_reported_with_its_position(deal: Callable[..., KafkaTransport]) -> None:
     """Other clients send names in any bytes; the library reads UTF-8 alone and would meet the record at every start."""
     transport = deal(Writer(), Writer())
 
@@ -126,9 +126,9 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place(deal: Callable[...,
     async def ask() -> None:
         await transport._assigned([A, B])
         transport._consumer.error = UnicodeDecodeError("utf-8", b"Gr\xfc\xdfe", 2, 3, "invalid start byte")  # type: ignore[union-attr]
-        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: find it") as told:
+        with pytest.raises(UnsafeError, match=r"adt/0 from offset 7 on or adt/1 from offset 8 on: find it") as caught:
             await transport.poll(1)
-        assert "Gr" not in str(told.value)
+        assert "Gr" not in str(caught.value)
 
     ask()
 

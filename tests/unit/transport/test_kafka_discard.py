@@ -1,4 +1,4 @@
-"""A producer that is thrown away while its broker takes nothing more."""
+"""A producer is discarded while its broker accepts no more bytes."""
 
 import asyncio
 import struct
@@ -12,14 +12,14 @@ from deid_agent.transport.kafka.producer import discard_producer, make_producer
 SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
 
 
-async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -> None:
-    """To close the connection would send it first, until TCP gives up; no deadline above would cut that off."""
+async def test_unsent_bytes_for_a_dead_broker_are_dropped() -> None:
+    """Closing the connection would first send the buffer until TCP gives up; no deadline would end that."""
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (length,) = struct.unpack(">i", await reader.readexactly(4))
         asked = await reader.readexactly(length)
-        told = asked[4:8] + struct.pack(">hi", 0, 0)  # knows no API, by its correlation id
-        writer.write(struct.pack(">i", len(told)) + told)
+        response = asked[4:8] + struct.pack(">hi", 0, 0)  # knows no API, by its correlation id
+        writer.write(struct.pack(">i", len(response)) + response)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         connected.append(writer)
 
@@ -28,7 +28,7 @@ async def test_what_stands_in_the_socket_of_a_broker_that_is_gone_is_dropped() -
         connection = await create_conn("127.0.0.1", server.sockets[0].getsockname()[1])
         producer = make_producer(SETTINGS)
         transport = fill_socket(producer, connection, b"x" * (16 << 20))
-        assert transport.get_write_buffer_size() > 0, "the kernel took all of it"
+        assert transport.get_write_buffer_size() > 0, "the kernel accepted all bytes"
         async with asyncio.timeout(10):
             await discard_producer(producer)
         assert transport.get_write_buffer_size() == 0

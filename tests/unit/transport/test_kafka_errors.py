@@ -1,4 +1,4 @@
-"""Every error of the client library has a meaning for the agent, and its text goes no further."""
+"""Every error of the client library maps to an error of the agent, and its text is not passed on."""
 
 import inspect
 
@@ -30,13 +30,13 @@ LOST = """
 """
 
 
-def test_the_walk_finds_the_library_s_errors() -> None:
+def test_the_error_classes_of_the_library_are_found() -> None:
     assert len(ALL) > 100
     assert {kafka_errors.KafkaError, kafka_errors.ProducerFenced, kafka_errors.IllegalOperation} <= set(ALL)
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_every_error_has_a_place_in_our_tree(kind: type[Exception]) -> None:
+def test_every_library_error_is_translated(kind: type[Exception]) -> None:
     assert issubclass(kind, CLIENT_ERRORS), "an error that no handler of the transport would catch"
     for starting in (False, True):
         ours = translate_error(kind("Okonkwo"), "commit adt/0", starting=starting)
@@ -47,22 +47,22 @@ def test_every_error_has_a_place_in_our_tree(kind: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
-def test_what_the_library_calls_retriable_never_stops_a_running_agent(kind: type[Exception]) -> None:
+def test_retriable_library_errors_never_stop_a_running_agent(kind: type[Exception]) -> None:
     if getattr(kind, "retriable", False):
         assert isinstance(translate_error(kind(), "x"), TransientError)
 
 
-def test_going_on_is_refused_for_exactly_these() -> None:
+def test_the_exact_set_of_fatal_errors() -> None:
     assert [kind.__name__ for kind in ALL if classify_error(kind) is ErrorClass.UNSAFE] == UNSAFE.split()
 
 
-def test_another_owner_is_suspected_for_exactly_these() -> None:
+def test_the_exact_set_of_errors_that_suspect_another_owner() -> None:
     assert [kind.__name__ for kind in ALL if classify_error(kind) is ErrorClass.LOST] == LOST.split()
     assert isinstance(translate_error(kafka_errors.ProducerFenced(), "x"), AssignmentLostError)
 
 
 @pytest.mark.parametrize("code", [82, 88, 90])
-def test_codes_the_library_does_not_know_stop_the_agent(code: int) -> None:
+def test_unknown_error_codes_stop_the_agent(code: int) -> None:
     kind = kafka_errors.for_code(code)
     assert kind is kafka_errors.UnknownError
     assert isinstance(translate_error(kind(), "x"), UnsafeError)
@@ -85,11 +85,11 @@ def test_codes_the_library_does_not_know_stop_the_agent(code: int) -> None:
         (AssertionError, False, TransientError),
     ],
 )
-def test_some_verdicts(kind: type[Exception], starting: bool, wanted: type[DeidError]) -> None:
+def test_errors_are_translated(kind: type[Exception], starting: bool, wanted: type[DeidError]) -> None:
     assert type(translate_error(kind(), "x", starting=starting)) is wanted
 
 
-def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
+def test_a_wrapped_error_counts_as_its_cause() -> None:
     wrapper = kafka_errors.KafkaError("Unexpected error during batch delivery")
     wrapper.__cause__ = kafka_errors.InvalidTxnState()
     assert root_cause(wrapper) is wrapper.__cause__
@@ -98,6 +98,6 @@ def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
     assert isinstance(translate_error(wrapper, "x"), UnsafeError)
 
 
-def test_advice_says_what_to_do() -> None:
+def test_advice_names_the_remedy() -> None:
     text = str(translate_error(kafka_errors.OffsetOutOfRangeError(), "read records"))
     assert "kafka-consumer-groups" in text

@@ -16,7 +16,7 @@ from deid_agent.transport.kafka.source import KafkaTransport
 
 SETTINGS = KafkaOptions(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
 RECORD = Record(Coordinates("adt", 2, 7), b"raw", b"MRN1", (("trace", b"1"),), 1_700_000_000_000)
-LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
+DEAD_LETTER = DeadLetter(Reason.MALFORMED, "parse", "MSH-2", 3)
 
 
 @pytest.mark.parametrize("time_ms", [1_699_920_000_000, NO_TIME])
@@ -33,8 +33,8 @@ def test_an_output_never_has_the_time_of_its_record_by_default() -> None:
     assert (message.timestamp_ms, message.headers) == (NO_TIME, ())
 
 
-def test_a_dead_letter_has_no_key_and_nothing_of_the_record_but_its_body() -> None:
-    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER, id="aa")
+def test_a_dead_letter_has_only_the_body_of_its_record_and_no_key() -> None:
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER, id="aa")
     (message,) = to_messages([finished], SETTINGS, UNSEALED)
     assert (message.topic, message.key, message.timestamp_ms) == ("adt.dlq", None, None)
     assert unpack_envelope(message.value or b"", RECORD.coordinates) == RECORD
@@ -44,10 +44,10 @@ def test_a_dead_letter_has_no_key_and_nothing_of_the_record_but_its_body() -> No
     assert "trace" not in headers
 
 
-def test_a_suppressed_record_leaves_nothing_and_order_is_kept() -> None:
+def test_a_suppressed_record_publishes_nothing_and_order_is_kept() -> None:
     batch = [
         FinishedRecord(RECORD, Outcome.SUPPRESSED),
-        FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER),
+        FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER),
         FinishedRecord(RECORD, Outcome.PUBLISHED, Output(b"clean")),
     ]
     assert [m.topic for m in to_messages(batch, SETTINGS, UNSEALED)] == ["adt.dlq", "adt.out"]
@@ -70,7 +70,7 @@ def test_every_record_has_a_line_on_the_topic_of_the_audit() -> None:
     assert "line" not in repr(batch)
 
 
-def test_a_tombstone_stays_one_whatever_the_output_holds() -> None:
+def test_a_tombstone_remains_a_tombstone() -> None:
     grave = Record(Coordinates("adt", 0, 1), b"", b"MRN1", tombstone=True)
     (message,) = to_messages([FinishedRecord(grave, Outcome.PUBLISHED, Output(b"", b"MRN9"))], SETTINGS, UNSEALED)
     assert (message.key, message.value) == (b"MRN9", None)
@@ -83,11 +83,11 @@ def test_an_outcome_without_its_content_is_refused(outcome: Outcome) -> None:
 
 
 def test_no_message_shows_its_content() -> None:
-    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)
+    finished = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER)
     assert "raw" not in repr(to_messages([finished], SETTINGS, UNSEALED))
 
 
-async def test_letters_are_sealed_away_from_the_loop() -> None:
+async def test_dead_letters_are_sealed_off_the_loop() -> None:
     """50 MB take a second, in which the loop must answer for the group."""
     threads: list[threading.Thread] = []
 
@@ -104,7 +104,7 @@ async def test_letters_are_sealed_away_from_the_loop() -> None:
     transport = KafkaTransport(SETTINGS, sealer=Slow())
     transport._writers[RECORD.coordinates.stream] = Writer()  # type: ignore[assignment]
     await transport.commit(
-        RECORD.coordinates.stream, [FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=LETTER)], 8
+        RECORD.coordinates.stream, [FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER)], 8
     )
     assert len(threads) == 1
     assert threading.current_thread() not in threads
@@ -151,7 +151,7 @@ SAFE = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "ret
         ({"retention.ms": "x"}, RecordTime.YEAR, ()),
     ],
 )
-def test_settings_of_a_topic_that_defeat_coarse_times(
+def test_topic_settings_that_defeat_coarse_times_are_reported(
     changed: dict[str, str], time: RecordTime, named: Sequence[str]
 ) -> None:
     warnings = time_warnings("adt.out", SAFE | changed, time)

@@ -93,22 +93,22 @@ def test_password_files_are_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("servers", ["a:9092", "a:1, b:2", "10.0.0.1:9092", "[::1]:9092"])
-def test_addresses_that_work(servers: str) -> None:
+def test_valid_addresses_are_accepted(servers: str) -> None:
     assert settings(bootstrap_servers=servers).bootstrap_servers == servers
 
 
-def test_defaults_promise_exactly_once_and_take_plain_words() -> None:
+def test_defaults_are_exactly_once_and_accept_plain_names() -> None:
     assert settings().delivery is Delivery.EXACTLY_ONCE
     assert settings(delivery="at_least_once").delivery is Delivery.AT_LEAST_ONCE
 
 
-def test_the_transactional_id_is_stable_and_tells_partitions_apart() -> None:
-    """Another id after an upgrade would fence nobody: a member of the old version could still write."""
+def test_the_transactional_id_is_stable_and_distinct_per_partition() -> None:
+    """Another id after an upgrade would not fence a member of the old version, which could still write."""
     assert settings().transactional_id("adt", 3) == "deid-g-/adt/3"
 
 
 def test_no_two_groups_share_a_transactional_id() -> None:
-    """Each would fence the other for ever."""
+    """They would fence each other repeatedly."""
     ids = [
         settings(group_id="deid", routes={"test-adt": "out"}).transactional_id("test-adt", 0),
         settings(group_id="deid-test", routes={"adt": "out"}).transactional_id("adt", 0),
@@ -123,7 +123,7 @@ def test_passwords_are_in_no_repr() -> None:
     assert "s3cret" not in shown
 
 
-def test_routes_cannot_be_changed_from_outside() -> None:
+def test_routes_are_immutable() -> None:
     routes = {"adt": "adt.out"}
     made = settings(routes=routes)
     routes["adt"] = "elsewhere"

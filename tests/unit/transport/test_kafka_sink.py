@@ -35,7 +35,7 @@ def _mute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_sink, "discard_producer", none)
 
 
-def test_a_message_waits_no_longer_for_those_before_it_than_one_takes() -> None:
+def test_a_message_waits_for_earlier_messages_at_most_one_timeout() -> None:
     """All senders wait for an answer, and a commit that takes too long stops the agent."""
 
     @virtual
@@ -44,8 +44,8 @@ def test_a_message_waits_no_longer_for_those_before_it_than_one_takes() -> None:
         now = asyncio.get_running_loop().time
         begin = now()
         waiting = [sink.deliver(_record(number), Output(b"MSH|")) for number in range(12)]
-        told = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(type(error) is TransientError for error in told), told
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(type(error) is TransientError for error in outcomes), outcomes
         assert now() - begin <= SETTINGS.longest_s + SETTINGS.request_timeout_ms / 1000
 
     ask()

@@ -17,7 +17,7 @@ from deid_agent.transport.mllp.protocol import AckResult, FramingFault, RefusalC
 from deid_agent.transport.mllp.sender import MllpSink
 
 
-async def test_a_message_is_accepted_once_it_stands_elsewhere_and_not_before(start: Start, sink: ScriptedSink) -> None:
+async def test_a_message_is_acknowledged_only_after_its_commit(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     sink.open.clear()
     peer = await agent.peer()
@@ -30,7 +30,7 @@ async def test_a_message_is_accepted_once_it_stands_elsewhere_and_not_before(sta
     assert sink.got == [b"clean one"]
 
 
-async def test_many_messages_at_once_are_settled_and_answered_in_order(start: Start, sink: ScriptedSink) -> None:
+async def test_many_concurrent_messages_are_committed_and_answered_in_order(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(*(message(b"m%d" % n, b"%d" % n) for n in range(500)))
@@ -38,7 +38,7 @@ async def test_many_messages_at_once_are_settled_and_answered_in_order(start: St
     assert sink.got == [b"clean %d" % n for n in range(500)]
 
 
-async def test_one_connection_waits_for_no_other(start: Start, sink: ScriptedSink) -> None:
+async def test_connections_do_not_wait_for_each_other(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     slow, quick = await agent.peer(), await agent.peer()
     slow.send(message(b"s", b"hold"))
@@ -49,7 +49,7 @@ async def test_one_connection_waits_for_no_other(start: Start, sink: ScriptedSin
     assert await slow.answer() == ("AA", "s", "")
 
 
-async def test_a_refused_message_is_accepted_once_its_letter_stands(start: Start, tmp_path: Path) -> None:
+async def test_a_refused_message_is_acknowledged_after_its_dead_letter_is_stored(start: Start, tmp_path: Path) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(message(b"b", b"bad " + CANARY), message(b"l", b"leave"))
@@ -65,7 +65,7 @@ async def test_a_refused_message_may_be_answered_with_its_reason(start: Start, t
     assert dead_letters(tmp_path) == ["MALFORMED"]
 
 
-async def test_a_message_that_asks_for_no_answer_gets_none(start: Start, sink: ScriptedSink) -> None:
+async def test_a_message_that_requests_no_answer_gets_no_answer(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(message(b"m1", b"one", b"|||NE|NE"), message(b"m2", b"two", b"|||AL|NE"))
@@ -73,7 +73,7 @@ async def test_a_message_that_asks_for_no_answer_gets_none(start: Start, sink: S
     assert sink.got == [b"clean one", b"clean two"]
 
 
-async def test_a_sender_hears_when_messages_cannot_go_on_and_they_do_not(start: Start, sink: ScriptedSink) -> None:
+async def test_a_sender_gets_an_error_if_messages_cannot_be_committed(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(answer_s=0.1))
     sink.error = TransientError("away")
     peer = await agent.peer()
@@ -87,7 +87,7 @@ async def test_a_sender_hears_when_messages_cannot_go_on_and_they_do_not(start: 
     assert sink.got == [b"clean one"]
 
 
-async def test_nothing_is_claimed_of_a_message_that_may_have_been_taken(start: Start, sink: ScriptedSink) -> None:
+async def test_a_message_with_an_unknown_outcome_gets_no_answer(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(answer_s=0.1))
     sink.error = UncertainCommitError("no answer")
     peer = await agent.peer()
@@ -95,7 +95,7 @@ async def test_nothing_is_claimed_of_a_message_that_may_have_been_taken(start: S
     assert await peer.ended() == b""
 
 
-async def test_a_sender_that_minds_errors_is_told_nothing_at_all(start: Start, sink: ScriptedSink) -> None:
+async def test_no_answer_is_sent_if_errors_are_suppressed(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(answer_s=0.1, trouble=FailureReply.CLOSE))
     sink.error = TransientError("away")
     peer = await agent.peer()
@@ -103,13 +103,13 @@ async def test_a_sender_that_minds_errors_is_told_nothing_at_all(start: Start, s
     assert await peer.ended() == b""
 
 
-async def test_a_port_in_use_is_told_with_its_setting(start: Start) -> None:
+async def test_a_port_in_use_is_reported_with_its_setting(start: Start) -> None:
     agent = await start()
     with pytest.raises(ConfigurationError, match=r"mllp\.port: \d+ is in use on 127\.0\.0\.1: set mllp\.port"):
         await start(changed(port=agent.transport.port))
 
 
-async def test_nothing_of_a_message_is_logged_or_told(
+async def test_no_content_of_a_message_is_logged_or_answered(
     start: Start, sink: ScriptedSink, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -128,7 +128,7 @@ async def test_nothing_of_a_message_is_logged_or_told(
     assert len(dead_letters(tmp_path)) == 1
 
 
-def test_every_fault_and_answer_has_its_place_among_the_metrics() -> None:
+def test_every_fault_and_answer_is_counted_in_the_metrics() -> None:
     assert {*FramingFault, RefusalCode.NOT_HL7, RefusalCode.SEVERAL, RefusalCode.CHARSET, "FULL"} == set(
         MLLP_FAULT_CODES
     )

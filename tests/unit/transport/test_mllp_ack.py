@@ -30,33 +30,37 @@ def answer(message: bytes, verdict: AckResult, why: str = "") -> bytes:
     return WRITER.answer(head, verdict, why)
 
 
-def test_an_acceptance() -> None:
+def test_an_acknowledgement_has_the_standard_form() -> None:
     assert answer(MSH + b"\rPID|1\r", AckResult.ACCEPT) == (
         rb"MSH|^~\&|EHR|DEID|LAB|MERCY|20240318143012+0000||ACK^R01^ACK|token|P|2.5.1" + b"\rMSA|AA|MSG-7\r"
     )
 
 
-def test_a_rejection_says_why_by_a_code() -> None:
+def test_a_rejection_has_a_reason_code() -> None:
     assert answer(MSH, AckResult.REJECT, RefusalCode.TOO_LARGE).endswith(
         b"\rMSA|AR|MSG-7|TOO_LARGE\rERR|||207^Application internal error^HL70357|E||||TOO_LARGE\r"
     )
 
 
-def test_before_2_5_there_is_no_err_that_could_say_it() -> None:
-    told = answer(MSH.replace(b"2.5.1", b"2.3"), AckResult.ERROR, "X")
-    assert told.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
+def test_before_version_2_5_a_rejection_has_no_err_segment() -> None:
+    answered = answer(MSH.replace(b"2.5.1", b"2.3"), AckResult.ERROR, "X")
+    assert answered.endswith(b"||ACK^R01|token|P|2.3\rMSA|AE|MSG-7|X\r")
 
 
 def test_separators_and_character_set_are_those_of_the_message() -> None:
-    told = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", AckResult.ACCEPT)
-    assert told.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
-    assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in told
+    answered = answer(b"MSH#*~!@#L\xe4b#b#c#d#t##ADT*A01#\xff-9#P#2.4######8859/1\rPID#", AckResult.ACCEPT)
+    assert answered.startswith(b"MSH#*~!@#c#d#L\xe4b#b#")
+    assert b"#ACK*A01*ACK#token#P#2.4######8859/1\rMSA#AA#\xff-9\r" in answered
 
 
 def test_another_program_reads_it() -> None:
-    told = hl7.parse(answer(MSH + b"\rPID|1\r", AckResult.ERROR, RefusalCode.SINK).decode())
-    assert (str(told["MSA"][0][1]), str(told["MSA"][0][2]), str(told["MSA"][0][3])) == ("AE", "MSG-7", "OUTLET")
-    assert str(told["MSH"][0][3]) == "EHR"
+    answered = hl7.parse(answer(MSH + b"\rPID|1\r", AckResult.ERROR, RefusalCode.SINK).decode())
+    assert (str(answered["MSA"][0][1]), str(answered["MSA"][0][2]), str(answered["MSA"][0][3])) == (
+        "AE",
+        "MSG-7",
+        "OUTLET",
+    )
+    assert str(answered["MSH"][0][3]) == "EHR"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_another_program_reads_it() -> None:
         ("??", "", "AA AE AR"),
     ],
 )
-def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str) -> None:
+def test_the_requested_acknowledgements_are_sent(accept: str, application: str, codes: str) -> None:
     head = read_head(MSH + f"|||{accept}|{application}\r".encode())
     assert head is not None
     assert " ".join(acknowledgment_code(head, verdict) or "-" for verdict in AckResult) == codes
@@ -98,13 +102,13 @@ def test_what_is_asked_for_is_answered(accept: str, application: str, codes: str
         (b"PID|1\rMSH|", False),
     ],
 )
-def test_more_than_one_message_in_a_row_is_seen(data: bytes, more: bool) -> None:
+def test_several_messages_in_one_block_are_detected(data: bytes, more: bool) -> None:
     assert holds_several_messages(data) is more
 
 
 def test_an_answer_is_not_answered() -> None:
-    told = answer(MSH, AckResult.ACCEPT)
-    head = read_head(told)
+    answered = answer(MSH, AckResult.ACCEPT)
+    head = read_head(answered)
     assert head is not None
     assert WRITER.answer(head, AckResult.REJECT) == b""
 
@@ -124,19 +128,19 @@ def test_an_answer_is_not_answered() -> None:
         b'{"resourceType": "Patient"}',
     ],
 )
-def test_what_is_no_head(message: bytes) -> None:
+def test_invalid_headers_are_refused(message: bytes) -> None:
     assert read_head(message) is None
     assert explain_unreadable(message) is RefusalCode.NOT_HL7
 
 
 @pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_wide_characters_are_told_apart(charset: str) -> None:
+def test_wide_characters_are_distinguished(charset: str) -> None:
     message = "MSH|^~\\&|LAB\r".encode(charset)
     assert read_head(message) is None
     assert explain_unreadable(message) is RefusalCode.CHARSET
 
 
-def test_a_mark_or_a_line_end_before_the_head_does_no_harm() -> None:
+def test_a_byte_order_mark_or_a_line_end_before_the_header_is_accepted() -> None:
     head = read_head(b"\r\n\xef\xbb\xbf" + MSH)
     assert head is not None
     assert head.control_id == b"MSG-7"
@@ -146,16 +150,16 @@ HEADS = st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").
 
 
 @given(HEADS, st.sampled_from(list(AckResult)), st.sampled_from(["", *RefusalCode]))
-def test_whatever_the_head_says_an_answer_is_one_block_that_names_the_message(
+def test_an_answer_to_any_header_is_one_block_that_names_the_message(
     fields: list[bytes], verdict: AckResult, why: str
 ) -> None:
     head = read_head(b"MSH|^~\\&|" + b"|".join(fields))
     if head is None or not acknowledgment_code(head, verdict):
         return
-    told = WRITER.answer(head, verdict, why)
-    assert b"\x1c" not in told
-    assert b"\x0b" not in told
-    found = read_acknowledgment(told)
+    answered = WRITER.answer(head, verdict, why)
+    assert b"\x1c" not in answered
+    assert b"\x0b" not in answered
+    found = read_acknowledgment(answered)
     assert found is not None
     assert (found.verdict, found.control_id) == (verdict, head.control_id)
 
@@ -171,7 +175,7 @@ def test_whatever_the_head_says_an_answer_is_one_block_that_names_the_message(
         (b"nothing", None),
     ],
 )
-def test_answers_of_others(message: bytes, wanted: tuple[AckResult, bytes] | None) -> None:
+def test_answers_of_other_products_are_read(message: bytes, wanted: tuple[AckResult, bytes] | None) -> None:
     found = read_acknowledgment(message)
     assert (None if found is None else (found.verdict, found.control_id)) == wanted
 

@@ -15,15 +15,17 @@ from deid_agent.transport.mllp.connection import ConnectionSlot
 from deid_agent.transport.mllp.protocol import FramingFault, RefusalCode
 
 
-async def test_what_is_no_hl7_is_rejected_and_the_connection_goes_on(start: Start, sink: ScriptedSink) -> None:
+async def test_a_block_that_is_not_hl7_is_rejected_and_the_connection_continues(
+    start: Start, sink: ScriptedSink
+) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(b"hello", "MSH|^~\\&|".encode("utf-16"), b"", message(b"m", b"x"))
-    told = [await peer.answer() for _ in range(4)]
-    assert told == [("AR", "", "NOT_HL7"), ("AR", "", "CHARSET"), ("AR", "", "NOT_HL7"), ("AA", "m", "")]
+    answers = [await peer.answer() for _ in range(4)]
+    assert answers == [("AR", "", "NOT_HL7"), ("AR", "", "CHARSET"), ("AR", "", "NOT_HL7"), ("AA", "m", "")]
 
 
-async def test_a_message_that_is_too_long_is_rejected_by_its_id_behind_those_before_it(
+async def test_an_overlong_message_is_rejected_by_its_id_after_earlier_messages(
     start: Start, sink: ScriptedSink
 ) -> None:
     agent = await start(changed(max_message_bytes=2000))
@@ -55,7 +57,7 @@ async def test_two_messages_in_one_block_are_rejected_by_the_id_of_the_first(sta
         (b"\x0bMSH|^~\\&|slow", FramingFault.SLOW),
     ],
 )
-async def test_what_is_no_mllp_ends_its_connection_without_an_answer(
+async def test_invalid_mllp_ends_the_connection_without_an_answer(
     start: Start, sink: ScriptedSink, data: bytes, fault: FramingFault
 ) -> None:
     agent = await start(changed(read_timeout_s=0.1))
@@ -68,8 +70,8 @@ async def test_what_is_no_mllp_ends_its_connection_without_an_answer(
     assert sink.got == [b"clean before"]
 
 
-async def test_a_message_in_drops_ends_too(start: Start) -> None:
-    """A byte now and then does not keep a place."""
+async def test_a_message_sent_slowly_in_pieces_times_out(start: Start) -> None:
+    """An occasional byte does not keep a slot."""
     agent = await start(changed(read_timeout_s=0.2))
     peer = await agent.peer()
     begin = asyncio.get_running_loop().time()
@@ -94,7 +96,7 @@ async def highest(slot: ConnectionSlot) -> int:
     return max(seen)
 
 
-async def test_a_flood_is_held_back_and_comes_through(start: Start, sink: ScriptedSink) -> None:
+async def test_many_messages_are_throttled_and_processed(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_pending=8))
     peer = await agent.peer()
     peer.send(message(b"first", b"hold"), *(message(b"m%d" % n, b"x" * 1000) for n in range(2000)))
@@ -106,7 +108,7 @@ async def test_a_flood_is_held_back_and_comes_through(start: Start, sink: Script
         assert await peer.answer() == ("AA", f"m{number}", "")
 
 
-async def test_large_messages_are_held_back_by_their_bytes(start: Start, sink: ScriptedSink) -> None:
+async def test_large_messages_are_throttled_by_their_bytes(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_message_bytes=100_000))
     peer = await agent.peer()
     peer.send(*(message(b"m%d" % n, b"hold" + b"x" * 60_000) for n in range(10)))
@@ -114,7 +116,7 @@ async def test_large_messages_are_held_back_by_their_bytes(start: Start, sink: S
     assert await highest(slot) == 2
 
 
-async def test_a_client_that_reads_no_answer_is_cut_off(start: Start) -> None:
+async def test_a_client_that_reads_no_answer_is_disconnected(start: Start) -> None:
     agent = await start(changed(read_timeout_s=0.3))
     small = socket.socket()
     small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -133,7 +135,7 @@ async def test_a_client_that_reads_no_answer_is_cut_off(start: Start) -> None:
     await peer.close()
 
 
-async def test_one_more_takes_the_place_of_the_one_idle_for_longest(start: Start, sink: ScriptedSink) -> None:
+async def test_a_new_connection_replaces_the_one_idle_for_longest(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_connections=2))
     old, young = await agent.peer(), await agent.peer()
     for number, peer in enumerate((old, young)):
@@ -147,7 +149,7 @@ async def test_one_more_takes_the_place_of_the_one_idle_for_longest(start: Start
     assert await young.answer() == ("AA", "y", "")
 
 
-async def test_where_all_are_at_work_one_more_is_turned_away(start: Start) -> None:
+async def test_a_new_connection_is_refused_if_all_are_busy(start: Start) -> None:
     agent = await start(changed(max_connections=1))
     busy = await agent.peer()
     busy.send(message(b"b", b"hold"))
@@ -165,7 +167,7 @@ async def test_a_silent_connection_is_closed(start: Start) -> None:
     assert await peer.ended() == b""
 
 
-async def test_a_crowd_that_comes_and_goes_leaves_nothing(start: Start, sink: ScriptedSink) -> None:
+async def test_many_short_connections_leave_no_state(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     for number in range(100):
         peer = await agent.peer()

@@ -17,7 +17,7 @@ from deid_agent.transport.mllp.protocol import FramingFault, RefusalCode
 from deid_agent.transport.mllp.source import MllpTransport
 
 
-async def test_a_client_that_sends_nothing_more_is_answered_still(start: Start, sink: ScriptedSink) -> None:
+async def test_a_client_that_closed_its_sending_side_is_answered(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.send(message(b"m", b"hold"))
@@ -28,8 +28,8 @@ async def test_a_client_that_sends_nothing_more_is_answered_still(start: Start, 
     assert await peer.ended() == b""
 
 
-async def test_a_sender_that_says_goodbye_is_waited_for_no_longer(start: Start, sink: ScriptedSink) -> None:
-    """Most that end their half have gone altogether, and send again over another connection."""
+async def test_a_sender_that_closed_is_not_waited_for(start: Start, sink: ScriptedSink) -> None:
+    """Most clients that close their sending side are gone, and send again over another connection."""
     agent = await start()
     sink.error = TransientError("away")
     peer = await agent.peer()
@@ -42,7 +42,7 @@ async def test_a_sender_that_says_goodbye_is_waited_for_no_longer(start: Start, 
     assert sink.got == []
 
 
-async def test_half_a_message_is_never_a_message(start: Start, sink: ScriptedSink) -> None:
+async def test_a_partial_message_is_never_delivered(start: Start, sink: ScriptedSink) -> None:
     agent = await start()
     peer = await agent.peer()
     peer.writer.write(block(message(b"m", b"half"))[:-1])
@@ -52,7 +52,7 @@ async def test_half_a_message_is_never_a_message(start: Start, sink: ScriptedSin
     assert agent.telemetry.names(MllpFault, "code") == [FramingFault.TORN]
 
 
-async def test_what_a_lost_connection_left_is_not_delivered_behind_what_comes_after(
+async def test_messages_of_a_lost_connection_are_not_delivered_after_newer_ones(
     start: Start, sink: ScriptedSink
 ) -> None:
     """The sender sends it again. Delivered late, the first copy would undo messages after the second."""
@@ -70,7 +70,9 @@ async def test_what_a_lost_connection_left_is_not_delivered_behind_what_comes_af
     assert sink.got == [b"clean admit", b"clean discharge"]
 
 
-async def test_a_lost_connection_frees_its_place_while_its_message_is_at_work(start: Start, sink: ScriptedSink) -> None:
+async def test_a_lost_connection_frees_its_slot_while_its_message_is_processed(
+    start: Start, sink: ScriptedSink
+) -> None:
     agent = await start(changed(max_connections=1), drain_s=0.2)
     first = await agent.peer()
     first.send(message(b"a", b"hold"))
@@ -84,7 +86,7 @@ async def test_a_lost_connection_frees_its_place_while_its_message_is_at_work(st
     assert sink.got == [b"clean two"]
 
 
-async def test_what_was_read_of_a_lost_connection_and_not_begun_is_forgotten(start: Start, sink: ScriptedSink) -> None:
+async def test_unstarted_messages_of_a_lost_connection_are_forgotten(start: Start, sink: ScriptedSink) -> None:
     agent = await start(changed(max_connections=1), poll_limit=1, max_in_flight=2, drain_s=0.2)
     first = await agent.peer()
     first.send(message(b"a", b"hold"), *(message(b"b%d" % n, b"old") for n in range(5)))
@@ -98,7 +100,7 @@ async def test_what_was_read_of_a_lost_connection_and_not_begun_is_forgotten(sta
     assert sink.got == [b"clean new"]
 
 
-async def test_nothing_is_delivered_for_a_connection_that_is_over(tmp_path: Path, sink: ScriptedSink) -> None:
+async def test_no_message_of_a_closed_connection_is_delivered(tmp_path: Path, sink: ScriptedSink) -> None:
     """The sender may have received an error, and its end may not be noticed yet."""
     transport = MllpTransport(make_settings(tmp_path / "letters"), sink)
     await transport.start(Member())
@@ -120,7 +122,7 @@ async def test_nothing_is_delivered_for_a_connection_that_is_over(tmp_path: Path
     await peer.close()
 
 
-async def test_a_stop_answers_for_what_was_done_and_for_what_was_not(start: Start, sink: ScriptedSink) -> None:
+async def test_a_stop_answers_finished_and_unfinished_messages(start: Start, sink: ScriptedSink) -> None:
     agent = await start(drain_s=0.3)
     done, waits = await agent.peer(), await agent.peer()
     done.send(message(b"d", b"done"))
@@ -134,7 +136,7 @@ async def test_a_stop_answers_for_what_was_done_and_for_what_was_not(start: Star
     assert sink.got == [b"clean done"]
 
 
-async def test_a_stop_finishes_what_it_can(start: Start, sink: ScriptedSink) -> None:
+async def test_a_stop_finishes_messages_in_time(start: Start, sink: ScriptedSink) -> None:
     agent = await start(drain_s=5.0)
     peer = await agent.peer()
     peer.send(message(b"m", b"hold"))
@@ -146,7 +148,7 @@ async def test_a_stop_finishes_what_it_can(start: Start, sink: ScriptedSink) -> 
     await stopping
 
 
-async def test_a_stop_says_nothing_of_a_message_that_may_have_been_taken(start: Start, sink: ScriptedSink) -> None:
+async def test_a_stop_does_not_answer_a_message_with_an_unknown_outcome(start: Start, sink: ScriptedSink) -> None:
     agent = await start(drain_s=0.3)
     sink.open.clear()
     peer = await agent.peer()

@@ -1,4 +1,4 @@
-"""Blocks of MLLP: whatever the cuts, the same messages; whatever the bytes, no more memory than allowed."""
+"""MLLP blocks: any chunking gives the same messages, and no input exceeds the memory limit."""
 
 from itertools import pairwise
 
@@ -25,24 +25,24 @@ def read(reader: FrameReader, chunks: list[bytes]) -> tuple[list[bytes], Framing
     return found, None
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(position % (len(data) + 1) for position in cuts), len(data)]
     return [data[a:b] for a, b in pairwise(edges)]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.lists(st.integers(0, 10_000), max_size=12))
-def test_any_cuts_give_the_same_messages_and_the_same_fault(pieces: list[bytes], places: list[int]) -> None:
+def test_any_chunking_gives_the_same_messages_and_fault(pieces: list[bytes], cuts: list[int]) -> None:
     data = b"".join(pieces)
     whole = read(FrameReader(MOST), [data])
-    assert read(FrameReader(MOST), cut(data, places)) == whole
+    assert read(FrameReader(MOST), cut(data, cuts)) == whole
     assert read(FrameReader(MOST), [bytes([byte]) for byte in data]) == whole
 
 
 @given(st.lists(st.binary(max_size=MOST), max_size=8), st.lists(st.integers(0, 10_000), max_size=12))
-def test_what_is_framed_comes_back(messages: list[bytes], places: list[int]) -> None:
+def test_a_framed_message_is_read_back(messages: list[bytes], cuts: list[int]) -> None:
     sent = [message for message in messages if b"\x1c\r" not in message and b"\x0bMSH" not in message]
     data = b"\r\n".join(frame(message) for message in sent)
-    assert read(FrameReader(MOST), cut(data, places)) == (sent, None)
+    assert read(FrameReader(MOST), cut(data, cuts)) == (sent, None)
 
 
 def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
@@ -60,17 +60,17 @@ def test_a_message_that_holds_the_end_of_a_block_is_not_framed() -> None:
         (b"\x0bMSH|torn\x0bMSH|whole\x1c\r", FramingFault.RESTARTED),
     ],
 )
-def test_what_is_no_block_ends_it(data: bytes, fault: FramingFault) -> None:
+def test_an_invalid_block_ends_the_reader(data: bytes, fault: FramingFault) -> None:
     reader = FrameReader(MOST)
-    found, told = read(reader, [data])
-    assert told is fault
+    found, reported = read(reader, [data])
+    assert reported is fault
     assert found == ([b"MSH|one"] if b"one" in data else [])
     reader.feed(b"\x0bMSH|late\x1c\r")
     with pytest.raises(FrameError, match=fault):
         reader.next()
 
 
-def test_one_of_exactly_the_length_passes() -> None:
+def test_a_message_of_exactly_the_maximum_length_passes() -> None:
     assert read(FrameReader(MOST), [b"\x0b", b"x" * MOST, b"\x1c", b"\r"]) == ([b"x" * MOST], None)
 
 
@@ -88,7 +88,7 @@ def test_a_message_in_small_pieces_is_searched_once() -> None:
     assert reader._searched >= 20_000
 
 
-def test_a_block_can_be_taken_off_again() -> None:
+def test_a_block_can_be_unframed() -> None:
     assert unframe(b"\x0bMSH|\r\x1c\r") == unframe(b"MSH|\r") == b"MSH|\r"
 
 

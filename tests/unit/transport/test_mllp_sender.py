@@ -36,13 +36,13 @@ def settings(receiver: Receiver, **more: float) -> MllpOutSettings:
 
 
 @pytest.mark.parametrize("mode", ["A", "C"])
-async def test_what_the_receiver_says_is_told(receiver: Receiver, sender: Sender, mode: str) -> None:
+async def test_the_answer_of_the_receiver_decides_the_outcome(receiver: Receiver, sender: Sender, mode: str) -> None:
     receiver.verdicts.extend(mode + verdict.value for verdict in AckResult)
     assert [await sender.send(message(b"m%d" % n, b"")) for n in range(3)] == list(AckResult)
     assert receiver.connections == 1
 
 
-async def test_one_message_at_a_time_is_under_way(receiver: Receiver, sender: Sender) -> None:
+async def test_one_message_at_a_time_is_sent(receiver: Receiver, sender: Sender) -> None:
     sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(50)))
     assert set(sent) == {AckResult.ACCEPT}
     assert receiver.most_at_once == 1
@@ -50,7 +50,7 @@ async def test_one_message_at_a_time_is_under_way(receiver: Receiver, sender: Se
 
 
 @pytest.mark.parametrize("how", ["", "cut"])
-async def test_without_an_answer_nobody_knows_and_the_next_try_has_a_new_connection(
+async def test_without_an_answer_the_outcome_is_unknown_and_the_next_attempt_reconnects(
     receiver: Receiver, sender: Sender, how: str
 ) -> None:
     receiver.verdicts.append(how)
@@ -62,16 +62,20 @@ async def test_without_an_answer_nobody_knows_and_the_next_try_has_a_new_connect
     assert receiver.connections == 2
 
 
-async def test_a_receiver_that_is_away_was_sent_nothing(receiver: Receiver, sender: Sender) -> None:
+async def test_nothing_is_sent_to_an_unreachable_receiver(receiver: Receiver, sender: Sender) -> None:
     await receiver.stop()
-    with pytest.raises(TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port") as told:
+    with pytest.raises(
+        TransientError, match=r"cannot be reached .*: check mllp_out\.host and mllp_out\.port"
+    ) as caught:
         await sender.send(message(b"m1", b""))
-    assert not isinstance(told.value, UncertainCommitError)
+    assert not isinstance(caught.value, UncertainCommitError)
     await receiver.start(receiver.port)
     assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
 
 
-async def test_a_connection_that_the_receiver_closed_meanwhile_is_no_doubt(receiver: Receiver, sender: Sender) -> None:
+async def test_a_connection_closed_by_the_receiver_before_sending_leaves_no_unknown_outcome(
+    receiver: Receiver, sender: Sender
+) -> None:
     assert await sender.send(message(b"m1", b"")) is AckResult.ACCEPT
     for writer in list(receiver._writers):
         writer.close()
@@ -89,14 +93,14 @@ def ack(code: str, known: str) -> bytes:
     "answer",
     [ack("AA", "other"), block(b"MSH|^~\\&|\rPID|1\r"), b"HTTP/1.1 400\r\n", b"\x0b" + b"x" * (1 << 21), block(b"")],
 )
-async def test_an_answer_to_something_else_is_none(receiver: Receiver, sender: Sender, answer: bytes) -> None:
+async def test_an_answer_to_another_message_is_ignored(receiver: Receiver, sender: Sender, answer: bytes) -> None:
     receiver.verdicts.append(answer)
-    with pytest.raises(UncertainCommitError) as told:
+    with pytest.raises(UncertainCommitError) as caught:
         await sender.send(message(b"m1", b""))
-    assert CANARY not in str(told.value)
+    assert CANARY not in str(caught.value)
 
 
-async def test_a_second_answer_of_the_application_is_passed_over(receiver: Receiver, sender: Sender) -> None:
+async def test_a_second_answer_of_the_application_is_ignored(receiver: Receiver, sender: Sender) -> None:
     """In enhanced mode CA means that the message is stored; AA may follow much later."""
     receiver.verdicts.extend([ack("CA", "m1"), ack("AA", "m1") + ack("CA", "m2")])
     assert [await sender.send(message(name, b"")) for name in (b"m1", b"m2")] == [AckResult.ACCEPT] * 2
@@ -110,7 +114,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_message(receiver:
     assert await sender.send(message(b"m2", b"")) is AckResult.REJECT
 
 
-async def test_silence_is_agreement_where_the_message_asks_for_it(receiver: Receiver, sender: Sender) -> None:
+async def test_no_answer_is_an_acceptance_if_the_message_requests_none(receiver: Receiver, sender: Sender) -> None:
     receiver.verdicts.extend(["", "AE"])
     quiet = message(b"m1", b"", b"|||NE|NE")
     other = message(b"m2", b"", b"|||NE|NE")
@@ -118,8 +122,8 @@ async def test_silence_is_agreement_where_the_message_asks_for_it(receiver: Rece
     assert receiver.connections == 1
 
 
-async def test_silence_is_no_agreement_where_nothing_was_sent() -> None:
-    """The receiver takes the connection and reads nothing: most of the message has not left this process."""
+async def test_no_answer_is_not_an_acceptance_if_nothing_was_sent() -> None:
+    """The receiver accepts the connection and reads nothing: most of the message is still in this process."""
     connected: list[asyncio.StreamWriter] = []
 
     def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,14 +150,14 @@ async def test_a_late_answer_is_not_taken_for_that_of_another_message_of_the_sam
     assert receiver.connections == 2
 
 
-async def test_a_message_waits_no_longer_for_those_before_it_than_one_takes(receiver: Receiver) -> None:
-    """Its own sender waits for an answer; many others before it would make that minutes."""
+async def test_a_message_waits_for_earlier_messages_at_most_one_timeout(receiver: Receiver) -> None:
+    """Its sender waits for an answer; many earlier messages would add up to minutes."""
     receiver.verdicts.extend([""] * 9)
     sender = Sender(settings(receiver, connect_timeout_s=0.1, ack_timeout_s=0.2), None)
     async with asyncio.timeout(5):
         sent = await asyncio.gather(*(sender.send(message(b"m%d" % n, b"")) for n in range(9)), return_exceptions=True)
     kinds = [type(error).__name__ for error in sent]
-    assert kinds.count("UncertainCommitError") in (1, 2), "who had a turn"
+    assert kinds.count("UncertainCommitError") in (1, 2), "the senders that were served"
     assert all("other messages are still waiting" in str(error) for error in sent if type(error) is TransientError)
     await sender.close()
 
@@ -161,7 +165,9 @@ async def test_a_message_waits_no_longer_for_those_before_it_than_one_takes(rece
 @pytest.mark.parametrize(
     "data", [b'{"resourceType": "Patient"}', b"", message(b"m", b"two\x1c\rmessages"), message(b"m", b"") * 2]
 )
-async def test_what_no_receiver_could_read_is_rejected_here(receiver: Receiver, sender: Sender, data: bytes) -> None:
+async def test_an_unreadable_message_is_rejected_before_sending(
+    receiver: Receiver, sender: Sender, data: bytes
+) -> None:
     assert await sender.send(data) is AckResult.REJECT
     assert receiver.connections == 0
 
@@ -183,7 +189,7 @@ def record(offset: int, worker: int = 0) -> Record:
     return Record(Coordinates("adt", worker, offset), b"")
 
 
-async def test_errors_are_tried_again_for_ever_unless_told_otherwise(receiver: Receiver) -> None:
+async def test_errors_are_retried_without_limit_by_default(receiver: Receiver) -> None:
     sink = MllpSink(settings(receiver))
     await sink.start()
     receiver.verdicts.extend(["AE"] * 20)
@@ -203,14 +209,14 @@ async def test_errors_count_for_one_message_of_one_partition(receiver: Receiver)
         with pytest.raises(TransientError):
             await sink.deliver(at, Output(message(b"m", b"")))
     for at in (record(6), record(5, worker=1)):
-        with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as told:
+        with pytest.raises(RejectedError, match="an error 2 times; look at the receiver's log") as caught:
             await sink.deliver(at, Output(message(b"m", b"")))
-        assert told.value.offset == at.coordinates.offset
+        assert caught.value.offset == at.coordinates.offset
     await sink.stop()
     assert receiver.connections == 2
 
 
-async def test_a_record_with_its_block_around_it_is_sent_in_one(receiver: Receiver) -> None:
+async def test_a_framed_record_is_sent_in_one_block(receiver: Receiver) -> None:
     sink = MllpSink(settings(receiver))
     await sink.start()
     await sink.deliver(record(1), Output(block(message(b"m", b"x"))))
