@@ -18,6 +18,7 @@ from deid_agent.cli.common import Exit, echo_error, handle_errors
 from deid_agent.config import Settings, shown_settings
 from deid_agent.model import counted
 from deid_agent.pipeline import Policy
+from deid_agent.measure import check_forms, load_grammar
 from deid_agent.recognize import SYSTEMS, load_rules
 from deid_agent.rules import check_samples, data_folder, digest_folder
 
@@ -142,7 +143,7 @@ def rules() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per rule.")
 @handle_errors
 def list_(folder: str | None, as_json: bool) -> Exit:
-    """List every rule with its types and the reason for it."""
+    """List every rule and every form of a measurement, with its types and the reason for it."""
     loaded = load_rules(data_folder("rules", folder))
     for kind, group in (("pattern", loaded.patterns), ("veto", loaded.vetoes)):
         for rule in group:
@@ -150,7 +151,14 @@ def list_(folder: str | None, as_json: bool) -> Exit:
             if as_json:
                 click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
             else:
-                click.echo(f"{kind:8} {rule.id:28} {', '.join(types) or 'every type':24} {rule.why}")
+                click.echo(f"{kind:8} {rule.id:28} {', '.join(types):24} {rule.why}")
+    for form in load_grammar(loaded.folder).forms:
+        measured = f"{form.kind}, {form.veto}"
+        if as_json:
+            row = {"id": form.rule.id, "kind": "form", "measure": form.kind, "veto": form.veto, "why": form.rule.why}
+            click.echo(orjson.dumps(row).decode())
+        else:
+            click.echo(f"{'form':8} {form.rule.id:28} {measured:24} {form.rule.why}")
     return Exit.DONE
 
 
@@ -163,13 +171,15 @@ def test(folder: str | None) -> Exit:
     The exit code is 2 if a sample fails.
     """
     loaded = load_rules(data_folder("rules", folder))
-    faults = check_samples(loaded)
+    grammar = load_grammar(loaded.folder)
+    faults = [*check_samples(loaded), *check_forms(grammar)]
     for fault in faults:
         echo_error(fault)
-    samples = sum(len(rule.hit) + len(rule.miss) for rule in (*loaded.patterns, *loaded.vetoes))
+    tested = (*loaded.patterns, *loaded.vetoes, *(form.rule for form in grammar.forms))
+    samples = sum(len(rule.hit) + len(rule.miss) for rule in tested)
     right = samples - len(faults)
     echo_error(
-        f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}: "
-        f"{right} of {counted(samples, 'sample')} pass"
+        f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(grammar.forms), 'form')}: {right} of {counted(samples, 'sample')} pass"
     )
     return Exit.CONFIGURATION if faults else Exit.DONE
