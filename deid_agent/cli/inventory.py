@@ -16,9 +16,9 @@ import orjson
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.common import Exit, echo_error, handle_errors
 from deid_agent.config import Settings, shown_settings
+from deid_agent.measure import check_forms, load_grammar
 from deid_agent.model import counted
 from deid_agent.pipeline import Policy
-from deid_agent.measure import check_forms, load_grammar
 from deid_agent.recognize import SYSTEMS, load_rules
 from deid_agent.rules import check_samples, data_folder, digest_folder
 

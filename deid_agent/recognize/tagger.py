@@ -117,12 +117,17 @@ class Tagger:
     def _beside_models(self, doc: Document, spans: list[Span]) -> list[Span]:
         """The recognizers' spans without those that models overrule.
 
-        In a short value models overrule ages only: "Braden 14" and "Rockall 4" look like persons with their ages.
+        In a short value models overrule two kinds only: ages, since "Braden 14" looks like a person with an age, and
+        what the grammar reads as a measurement.
         """
         if not self.models_decide:
             return spans
-        only_ages = self.resolver.profile is Profile.RECALL and is_short_value(doc)
-        return [s for s in spans if s.source not in self._overruled or (only_ages and s.type is not PhiType.AGE)]
+        kept = [span for span in spans if span.source not in self._overruled]
+        if self.resolver.profile is Profile.RECALL and is_short_value(doc):
+            marks = self.resolver.grammar.find(doc)
+            others = (s for s in spans if s.source in self._overruled and s.type is not PhiType.AGE)
+            kept += (s for s in others if not any(m.start <= s.start and s.end <= m.end for m in marks))
+        return kept
 
     def _with_further_mentions(self, doc: Document, found: list[Span], others: Iterable[TaggedDocument]) -> list[Span]:
         if self.consistency is not None and (more := self.consistency.find_mentions(doc, found, others)):

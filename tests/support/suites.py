@@ -1,7 +1,7 @@
 """Two suites of invented lines by authors who have not seen the rules: clinical facts, and names in hard places.
 
-``PYTHONPATH=.:tests python -m support.suites`` prints the tables. Lines with an odd number were looked at when rules
-were written; those with an even number were not, and the figures of the documentation are theirs.
+``PYTHONPATH=.:tests python -m support.suites`` prints the tables. The files ``-seen`` were looked at when rules were
+written. The files ``-unseen`` were not; the figures of the documentation are theirs.
 """
 
 import json
@@ -28,10 +28,6 @@ class Line:
     text: str
     marked: tuple[str, ...]
     context: Mapping[str, object] | None = None
-
-    @property
-    def unseen(self) -> bool:
-        return int(self.id[1:]) % 2 == 0
 
 
 @dataclass(slots=True)
@@ -126,8 +122,7 @@ def load_default(profile: Profile = Profile.RECALL) -> Tagger:
 if __name__ == "__main__":
     tagger = load_default(Profile(sys.argv[1] if len(sys.argv) > 1 else "recall"))
     for name, check in (("integrity", check_facts), ("hard-names", check_names)):
-        for unseen in (False, True):
-            lines = [line for line in read_lines(name) if line.unseen is unseen]
-            print(name, "unseen" if unseen else "seen", check(lines, tagger).table(), sep="\n")  # noqa: T201
-    known = [line for line in read_lines("hard-names") if line.context]
+        for part in ("seen", "unseen"):
+            print(name, part, check(read_lines(f"{name}-{part}"), tagger).table(), sep="\n")  # noqa: T201
+    known = [line for part in ("seen", "unseen") for line in read_lines(f"hard-names-{part}") if line.context]
     print("names of the context", check_names(known, tagger).table(), sep="\n")  # noqa: T201
