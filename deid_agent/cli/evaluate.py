@@ -14,6 +14,7 @@ from deid_agent.cli.text import INTRODUCED
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.eval import (
     ABLATED_LIST_PREFIX,
+    Convention,
     Corpus,
     CorpusFormat,
     CorpusPart,
@@ -24,9 +25,13 @@ from deid_agent.eval import (
     Note,
     Pair,
     TaggingRun,
+    apply_convention,
+    bound_leaks,
+    count_altered,
     count_false_alarms,
     facts_from_profile,
     gather_patient_facts,
+    load_convention,
     load_system,
     map_to_2006_types,
     no_facts,
@@ -80,6 +85,20 @@ from deid_agent.rules import data_folder
 @click.option(
     "--benign", "clean", metavar="DIR", type=click.Path(path_type=Path), help="Text without PHI, to count false alarms."
 )
+@click.option(
+    "--convention",
+    "convention_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Also score by the convention of another corpus: titles, labels, sites, years.",
+)
+@click.option(
+    "--bound",
+    "alpha",
+    metavar="ALPHA",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Whether at most this share of a further note's annotations leaks, on average. Exit code 1 if not.",
+)
 @click.option("--ablate", is_flag=True, help="Score the system without each of its recognizers.")
 @click.option("--json", "json_file", metavar="FILE", help="Write everything as JSON; - is standard output.")
 @click.option(
@@ -100,6 +119,8 @@ def evaluate(
     context: str,
     by_patient: bool,
     clean: Path | None,
+    convention_file: Path | None,
+    alpha: float | None,
     ablate: bool,
     json_file: str | None,
     html_file: str | None,
@@ -118,17 +139,16 @@ def evaluate(
     refuse_existing("--html", html_file)
     chosen = CorpusFormat(format_name) if format_name else None
     about: dict[str, object] = {"split": split, "authors": authors}
+    convention = load_convention(convention_file) if convention_file else None
     if gold is not None and pred is not None:
         if clean or ablate or by_patient or context != "none":
             raise ConfigurationError("--benign, --ablate, --by-patient and --context run a tagger: give CORPUS")
         notes = _notes(gold, chosen, split, authors)
         pairs, complete = _paired(notes, pred)
         about |= {"gold": str(gold), "pred": str(pred), "form": notes.format.value}
-        report = EvaluationReport(
-            about, score_notes(_match_types(pairs, notes.format)), authors=notes.format is CorpusFormat.MARKUP
-        )
-        _write(report, json_file, html_file)
-        return Exit.DONE if complete else Exit.REFUSED
+        matched = _match_types(pairs, notes.format)
+        report = EvaluationReport(about, score_notes(matched), authors=notes.format is CorpusFormat.MARKUP)
+        return _finish(report, matched, convention, alpha, json_file, html_file, complete=complete)
     refuse_unknown_variables()
     tagger = load_system(data_folder("rules", rules), data_folder("models", models), system, profile)
     notes = _notes(corpus or Path(), chosen, split, authors)
@@ -140,15 +160,38 @@ def evaluate(
         "by_patient": by_patient,
         "parts": [part for part in tagger.without if not part.startswith(ABLATED_LIST_PREFIX)],
     }
+    matched = _match_types(done.pairs, notes.format)
     report = EvaluationReport(
         about,
-        score_notes(_match_types(done.pairs, notes.format)),
+        score_notes(matched),
         {name: score_notes(_match_types(pairs, notes.format)) for name, pairs in done.without.items()},
         alarms,
         authors=notes.format is CorpusFormat.MARKUP,
     )
+    return _finish(report, matched, convention, alpha, json_file, html_file, complete=True)
+
+
+def _finish(
+    report: EvaluationReport,
+    pairs: Sequence[Pair],
+    convention: Convention | None,
+    alpha: float | None,
+    json_file: str | None,
+    html_file: str | None,
+    *,
+    complete: bool,
+) -> Exit:
+    """Write the report with its claims, and the scores by another convention."""
+    bound = bound_leaks(pairs, alpha) if alpha is not None else None
+    if report.scores.with_text:
+        report = replace(report, altered=count_altered(pairs), bound=bound)
+    elif bound is not None:
+        raise ConfigurationError("--bound needs the text of the notes")
     _write(report, json_file, html_file)
-    return Exit.DONE
+    if convention is not None:
+        click.echo("\nby the convention of the file:")
+        click.echo(score_table(EvaluationReport({}, score_notes(apply_convention(pairs, convention)))), nl=False)
+    return Exit.REFUSED if not complete or (bound is not None and not bound.holds) else Exit.DONE
 
 
 def _notes(path: Path, corpus_format: CorpusFormat | None, split: str, authors: str | None) -> Corpus:

@@ -1,5 +1,7 @@
 """Reads annotated corpora and scores a system over them. Only the command line, training and tests import this."""
 
+from deid_agent.eval.claims import Altered, LeakBound, bound_leaks, count_altered
+from deid_agent.eval.convention import Convention, apply_convention, load_convention
 from deid_agent.eval.counts import Criterion
 from deid_agent.eval.markup import CorpusPart, Note, map_to_2006_types, select_part
 from deid_agent.eval.page import render_page
@@ -20,6 +22,8 @@ from deid_agent.eval.tagging import (
 
 __all__ = [
     "ABLATED_LIST_PREFIX",
+    "Altered",
+    "Convention",
     "Corpus",
     "CorpusFormat",
     "CorpusPart",
@@ -29,14 +33,19 @@ __all__ = [
     "FactLookup",
     "FalseAlarms",
     "Figure",
+    "LeakBound",
     "Note",
     "Pair",
     "Prf",
     "Scores",
     "TaggingRun",
+    "apply_convention",
+    "bound_leaks",
+    "count_altered",
     "count_false_alarms",
     "facts_from_profile",
     "gather_patient_facts",
+    "load_convention",
     "load_system",
     "map_to_2006_types",
     "no_facts",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deid_agent.eval.claims import Altered, LeakBound
 from deid_agent.eval.counts import Criterion
 from deid_agent.eval.mistakes import Mistake, SourceCounts, count_by_source, count_confusions, find_mistakes
 from deid_agent.eval.score import Figure, Pair, Prf, Scores, TypeScore
@@ -42,6 +43,8 @@ class EvaluationReport:
     scores: Scores = field(repr=False)
     without: Mapping[str, Scores] = field(default_factory=dict, repr=False)
     false_alarms: FalseAlarms | None = None
+    altered: Altered | None = None
+    bound: LeakBound | None = None
     authors: bool = False
 
     @property
@@ -108,6 +111,12 @@ def report_as_json(report: EvaluationReport) -> Json:
             "per_thousand_words": one.per_thousand,
             "sources": dict(one.sources),
         }
+    if report.altered is not None:
+        altered = report.altered
+        out["altered"] = {"tokens": altered.tokens, "words": altered.words, "numbers": altered.numbers}
+    if report.bound is not None:
+        bound = report.bound
+        out["bound"] = {"notes": bound.notes, "mean": bound.mean, "bound": bound.bound, "alpha": bound.alpha}
     if report.without:
         out["ablation"] = {part: _ablated(scores, less) for part, less in report.without.items()}
     return out
@@ -140,6 +149,14 @@ def _lines(report: EvaluationReport) -> Iterator[str]:
         leaked = scores.leaked()
         spans = sum(t.leaks for t in scores.by_type().values())
         yield f"leaked spans: {spans}, {100 * leaked.value:.1f} % ({100 * leaked.low:.1f} to {100 * leaked.high:.1f})"
+    if report.altered is not None:
+        altered = report.altered
+        yield (
+            f"altered text that is no PHI: {altered.words_per_thousand:.2f} words and "
+            f"{altered.numbers_per_thousand:.2f} numbers of 1,000 tokens"
+        )
+    if report.bound is not None:
+        yield report.bound.sentence
     if report.false_alarms is not None:
         clean = report.false_alarms
         yield (

@@ -159,3 +159,16 @@ def test_scores_of_an_earlier_run_are_not_overwritten(option: str, corpus: Path,
     done = run(corpus, option, earlier)
     assert (done.exit_code, earlier.read_text()) == (2, "of an earlier run")
     assert f"{option} {earlier}: exists" in done.stderr
+
+
+def test_a_bound_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.jsonl"
+    notes.write_text(
+        '{"id": "a", "text": "Dr. Okafor came.", "spans": [{"start": 4, "end": 10, "type": "DOCTOR"}]}\n', "utf-8"
+    )
+    (tmp_path / "convention.toml").write_text("title = true\n", "utf-8")
+    done = run(notes, *RULES, "--bound", "0.01", "--convention", tmp_path / "convention.toml")
+    assert done.exit_code == 1
+    assert "no claim of 1.00 % may be made: with these notes the least bound is 50.00 %" in done.stdout
+    assert "by the convention of the file:" in done.stdout
+    assert run(notes, *RULES, "--bound", "0.6").exit_code == 0
