@@ -48,7 +48,18 @@ NAMED = frozenset({"drug", "device", "organism", "gene", "shorthand", "eponym"})
 POSSESSED = frozenset(
     {
         *("anemia", "angina", "angle", "ataxia", "carcinoma", "chorea", "contracture", "cyst", "disease", "dystrophy"),
-        *("esophagus", "fascia", "formula", "fracture", "gangrene", "hernia", "law", "ligament", "lymphoma", "maneuver"),
+        *(
+            "esophagus",
+            "fascia",
+            "formula",
+            "fracture",
+            "gangrene",
+            "hernia",
+            "law",
+            "ligament",
+            "lymphoma",
+            "maneuver",
+        ),
         *("nodes", "oesophagus", "palsy", "paralysis", "point", "pouch", "purpura", "reflex", "sarcoma", "sign"),
         *("syndrome", "test", "thyroiditis", "triad", "triangle", "tumor", "tumour", "ulcer"),
     }
