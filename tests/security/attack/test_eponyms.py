@@ -1,5 +1,7 @@
 """The attacker looks for names that pass as part of a medical term: "Mr. Abara's disease progressed"."""
 
+import re
+
 import pytest
 from support.surrogates import ROOT
 
@@ -77,4 +79,8 @@ def test_the_list_contains_no_common_surname_alone() -> None:
     }
     frequent = {*FREQUENT.split()}
     assert not veto().within & (given | frequent)
-    assert len(veto().within) > 1_000
+    assert len(veto().within) > 2_500
+
+
+def test_every_term_has_the_form_that_the_veto_compares() -> None:
+    assert {term for term in veto().within if not re.fullmatch(r"[a-z]+(?: [a-z]+)*", term)} == set()

@@ -118,6 +118,20 @@ def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
         ("Lizzie", "nickname:U"),
         ("Maricopa County", "county:B"),
         ("the", "common-word:U"),
+        ("Xeljanz", "drug:U"),
+        ("Yasmin", "drug?:U"),
+        ("Magic mouthwash", "drug:B"),
+        ("Dexcom G7", "device:B"),
+        ("Watchman", "device?:U"),
+        ("E. coli", "organism:B"),
+        ("C. diff", "organism:B"),
+        ("Staphylococcus", "organism:U"),
+        ("Wilson's disease", "eponym:B"),
+        ("MLH1", "gene:B"),
+        ("KIT", "gene?:U"),
+        ("PERRLA", "shorthand:U"),
+        ("L&D", "shorthand:B"),
+        ("MAE", "shorthand?:U"),
     ],
 )
 def test_our_lists(text: str, tag: str) -> None:
@@ -169,3 +183,17 @@ def test_an_excluded_list_is_missing_everywhere(tmp_path: Path) -> None:
     assert [entry.lists for entry in blind.find_entries(Document("New York, York"))] == [frozenset({"state"})]
     assert (blind.lists_of("York"), blind.lists_of("new york")) == (frozenset(), frozenset({"state"}))
     assert small(tmp_path).lists_of("york") == frozenset({"city"})
+
+
+PEOPLE = ("given-female", "given-male", "nickname", "family", "family-rare", "profession")
+PLACES = ("city", "city-world", "county", "state", "state-abbrev", "country", "organization", "hospital")
+
+
+@pytest.mark.parametrize("name", ["drug", "device", "organism", "gene", "shorthand"])
+def test_a_term_that_is_also_a_name_is_marked(name: str) -> None:
+    """Also a place, an organization or a job: a model takes a term without a mark for no name."""
+    rows = (RULES / "dictionary" / f"{name}.txt").read_text("utf-8").splitlines()
+    plain = [row for row in rows if not row.startswith(("#", "?"))]
+    assert len(plain) > 500
+    found = {row: OURS.lists_of(row) for row in plain}
+    assert {row for row, lists in found.items() if {n.rstrip("?") for n in lists} & {*PEOPLE, *PLACES}} == set()
