@@ -6,7 +6,7 @@ from functools import lru_cache
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, inner_separator_pattern, split_text
-from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout, Stranger
 from deid_agent.codec.hl7v2.texts import TextCollector
 from deid_agent.codec.hl7v2.values import (
     DATE_KINDS,
@@ -18,6 +18,7 @@ from deid_agent.codec.hl7v2.values import (
     free_text_of_coded,
     hint_components,
     hinted_type,
+    is_address_shape,
     is_coded_value,
     is_kept,
     is_person_shape,
@@ -34,6 +35,7 @@ from deid_agent.model import DateKind, LeafRole, PhiType, Site, Subject, ValueKi
 LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
 _CLOSED: frozenset[Layout] = frozenset({Hl7Kind.CODED, (Hl7Kind.CODE,)})
+_NESTED = frozenset({Stranger.CODED, Stranger.WRITTEN})
 _SHORT = 8
 """No identifier with a cue is shorter."""
 _LONG = 64
@@ -72,21 +74,19 @@ _ATTACHMENT, _CODED, _LABEL, _ID, _KEEP = (
 _RANGE, _TEXT, _UNIT, _VERBATIM = Hl7Kind.RANGE, Hl7Kind.TEXT, Hl7Kind.UNIT, Hl7Kind.VERBATIM
 _VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE, PhiType.IDNUM
 _EVENT = DateKind.EVENT
-_NO_PERSON: frozenset[Layout] = frozenset(
-    {
-        (Hl7Kind.CODE,),
-        (Hl7Kind.NUMBER,),
-        (Hl7Kind.DATE,),
-        (Hl7Kind.DATE, Hl7Kind.KEEP),
-        (Hl7Kind.STAMP, Hl7Kind.KEEP),
-        (Hl7Kind.PUBLIC, Hl7Kind.KEEP),
-        (Hl7Kind.KEEP,),
-        Hl7Kind.KEEP,
-    }
-)
-"""Layouts of codes, numbers and dates, in which senders with fields out of place write a person."""
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
 _NESTED_PERSON: Composite = (_PERSON,)
+_ADDRESS: tuple[Hl7Kind, ...] = (
+    *(Hl7Kind.STREET,) * 2,
+    Hl7Kind.CITY,
+    Hl7Kind.STATE,
+    Hl7Kind.ZIP,
+    Hl7Kind.COUNTRY,
+    Hl7Kind.FLAG,
+    Hl7Kind.STREET,
+    Hl7Kind.CITY,
+    Hl7Kind.PLACE,
+)
 _MISPLACED = Hl7Rule(_PERSON, Subject.PROVIDER, person=True)
 _OPEN = frozenset(Hl7Kind) - _KEPT - UNEXPECTED - _SCRUBBED - _CONTACT
 """Kinds of which every value is a site."""
@@ -214,7 +214,9 @@ class FieldReader:
 
     def _read_single(self, rule: Hl7Rule, kind: Hl7Kind, text: str, at: int, path: str) -> None:
         """A field that holds one value."""
-        if kind is _CODED or kind is _UNIT or kind is _LABEL:
+        if isinstance(rule.alternative, tuple) and is_staff_number((text,), self._codes):
+            self._read_components(rule.alternative, (text,), at, rule, path, path)
+        elif kind is _CODED or kind is _UNIT or kind is _LABEL:
             self._pending += free_text_of_coded((text,), at, path, self._codes, units=kind is _UNIT)
         elif kind is _VERBATIM or (kind is _RANGE and not is_range(text)):
             self._pending.append((path, (at, at + len(text))))
@@ -223,11 +225,13 @@ class FieldReader:
 
     def _read_repetition(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
         layout, words = rule.layout, split_text(text, self._marks.component)
-        if layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
-            self._read_components(rule.alternative, words, at, rule, path, path)
-        elif self._is_misplaced_person(layout, words):
+        if rule.stranger is not None and self._is_person(rule.stranger, words):
             self._read_components(_PERSON, words, at, _MISPLACED, path, path)
-        elif layout is _CODED and self._is_misplaced_person(layout, split_text(text, self._marks.subcomponent)):
+        elif layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
+            self._read_components(rule.alternative, words, at, rule, path, path)
+        elif rule.stranger is not None and len(words) > 2 and is_address_shape(words):
+            self._read_components(_ADDRESS, words, at, rule, path, path)
+        elif rule.stranger in _NESTED and self._is_person(rule.stranger, split_text(text, self._marks.subcomponent)):
             self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
         elif isinstance(layout, tuple) and len(layout) > 1:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
@@ -243,11 +247,19 @@ class FieldReader:
         else:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
 
-    def _is_misplaced_person(self, layout: Layout, words: Sequence[str]) -> bool:
-        """True if a field for a code, a number or a date holds a person: ``4471^Okafor^Ada``."""
-        if layout is not _CODED and layout not in _NO_PERSON:
+    def _is_person(self, stranger: Stranger, words: Sequence[str]) -> bool:
+        """True if a field that holds no person has one: ``4471^Okafor^Ada``."""
+        if len(words) < 3:
             return False
-        return is_person_shape(words, self._codes, coded=layout is _CODED)
+        if stranger is Stranger.NUMBERED:
+            return is_person_shape(words, self._codes, coded=False)
+        if stranger is Stranger.CODED:
+            return is_person_shape(words, self._codes, coded=True)
+        if not words[0].strip(BLANK).isalnum():
+            return False
+        if stranger is Stranger.WRITTEN and is_person_shape(words, self._codes, coded=True):
+            return True
+        return self._labels.lists_name(words[2]) and is_person_shape(words, self._codes, coded=False)
 
     def _read_components(
         self, layout: Composite, words: Sequence[str], at: int, rule: Hl7Rule, path: str, group: str

@@ -67,6 +67,31 @@ Layout = Hl7Kind | Composite
 """A single value or a composite one."""
 
 _KINDS = frozenset(kind.value for kind in Hl7Kind)
+
+
+class Stranger(StrEnum):
+    """How a field that keeps a part of its value tells a person or an address that a sender wrote one field off."""
+
+    NUMBERED = "numbered"  # codes, numbers, dates: a number and two words are a person
+    CODED = "coded"  # a code, its text, its system: the words must be in mixed case
+    WRITTEN = "written"  # free text, which is read in any case: the person must have a number
+    LISTED = "listed"  # places, numbers, units: one of the words must be a listed name
+
+    __hash__ = str.__hash__
+
+
+_STRANGERS: Mapping[str, Stranger] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("CODE", "NUMBER", "TIME", "TS", "STAMP", "PUBLIC", "FC", "code", "number", "date", "keep"),
+            Stranger.NUMBERED,
+        ),
+        **dict.fromkeys(("coded", "XON", "EI", "EIP"), Stranger.CODED),
+        **dict.fromkeys(("XTN", "TN", "PL", "TQ"), Stranger.LISTED),
+        "text": Stranger.WRITTEN,
+    }
+)
+"""By layout. In a layout that is not listed, every part of a value is replaced or read."""
 _SUBJECTS = frozenset(subject.value for subject in Subject)
 _PHI_TYPES = frozenset(type_.value for type_ in PhiType)
 
@@ -79,7 +104,7 @@ class Hl7Rule:
     of staff in place of a code.
     ``person`` is true if the layout has a family name. ``single`` is the kind of a field that holds one value without
     separators (None if the kind depends on the value); ``usually_kept`` equals it if such a value is mostly kept.
-    A ``required`` field must not become empty.
+    A ``required`` field must not become empty. ``stranger`` is how readily a value out of place is recognized in it.
     """
 
     layout: Layout
@@ -90,6 +115,7 @@ class Hl7Rule:
     single: Hl7Kind | None = None
     usually_kept: Hl7Kind | None = None
     required: bool = False
+    stranger: Stranger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +227,7 @@ def _compile(
         rules = [
             compiler.rule(str(numbers[i]), f"{where}.{i}", role)
             if i in numbers
-            else default or (compiler.default(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
+            else default or (compiler.field(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
             for i in range(1, max([len(words), *numbers]) + 1)
         ]
         for word in required.get(name, "").split():
@@ -253,6 +279,12 @@ class _Compiler:
                 raise ConfigurationError(f"{self._origin}: default.{name} is missing; {where} has this datatype")
         return self.rule(*self._defaults[max(word.split("/"), key=self._order.__getitem__)], role)
 
+    def field(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
+        """The rule of a field. The codes of user-defined tables (IS) are short: a long number is that of a record."""
+        rule = self.default(word, role, where)
+        tabled = "IS" in word.split("/") and rule.layout is Hl7Kind.CODED
+        return replace(rule, alternative=self._composites["RESOURCE"]) if tabled else rule
+
     def observation(self) -> Mapping[str, Hl7Rule]:
         own = {
             name: self.rule(text, f"{self._origin}: observation.{name}")
@@ -294,7 +326,8 @@ class _Compiler:
         fallback = Subject.PATIENT if person or layout is Hl7Kind.NAME else Subject.OTHER
         single = _single_kind(layout, alternative)
         usually_kept = single if single in _USUALLY_KEPT else None
-        return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept)
+        stranger = _STRANGERS.get(first)
+        return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept, stranger=stranger)
 
     def _layout(self, name: str, where: str) -> Layout:
         if name in self._composites:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, split_text
 from deid_agent.codec.hl7v2.table import CodeTable, Composite, Hl7Kind, Hl7Rule
-from deid_agent.codec.labels import SHORTEST_CUE, Labels, has_identity_cue
+from deid_agent.codec.labels import SHORTEST_CUE, Labels, has_identity_cue, is_reading
 from deid_agent.model import (
     CATEGORY,
     DateKind,
@@ -61,7 +61,7 @@ _DAY, _DOCTOR, _PATIENT, _PROVIDER, _VALUE = (
 _STATE, _FLAG = Hl7Kind.STATE, Hl7Kind.FLAG
 _LIKE_CONTACT = frozenset({Hl7Kind.DIAL, Hl7Kind.USE, Hl7Kind.EQUIPMENT})
 _LIKE_FLAG = frozenset({Hl7Kind.FLAG, Hl7Kind.IDTYPE, Hl7Kind.AUTHORITY})
-UNEXPECTED = _LIKE_CONTACT | _LIKE_FLAG | {_STATE}
+UNEXPECTED = _LIKE_CONTACT | _LIKE_FLAG | {_STATE, _CODE}
 """Kinds whose values may have another form than the component expects."""
 _PROVIDER_TYPES = frozenset({PhiType.LICENSE, PhiType.SSN})
 _GENERIC_TYPES = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
@@ -90,10 +90,13 @@ _KEPT_FORMS = MappingProxyType(
         ),
     }
 )
+_STATES = (
+    r"A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|W[AVIY]"
+)
+_STATE_CODE = re.compile(rf"{_STATES}|MD|PA|PR")
 TOWN_AND_STATE = re.compile(
     r"(?P<town>[A-Z](?:[A-Z]{2,}|[a-z]{2,})(?:[ .'-]{1,2}[A-Z][A-Za-z]+){0,3}), ?"
-    r"(?P<state>A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|"
-    r"W[AVIY])(?: +(?P<zip>[0-9]{5}(?:-[0-9]{4})?))?"
+    rf"(?P<state>{_STATES})(?: +(?P<zip>[0-9]{{5}}(?:-[0-9]{{4}})?))?"
 )
 """A town and a state of the USA as a whole value. MD and PA are excluded: more often they are titles of a person."""
 LONGEST_ROOM = 6
@@ -140,13 +143,21 @@ def _is_personal_number(text: str) -> bool:
     return len(text) > _SHORTEST_PERSONAL_NUMBER and _PERSONAL_NUMBER.fullmatch(text.strip(BLANK)) is not None
 
 
+def _is_record_number(text: str) -> bool:
+    """True for a number of a person or a visit in a field for a code of a table, which are short."""
+    return len(text) >= SHORTEST_STAFF_NUMBER and _RECORD_NUMBER.fullmatch(text.strip(BLANK)) is not None
+
+
+_RECORD_NUMBER = re.compile(r"(?!(?:19|20)[0-9]{6}(?:[0-9]{4}){0,2}$)[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
+
+
 def is_kept(kind: Hl7Kind, text: str) -> bool:
     """True if ``text`` has the form of its kind (a short room, a code, a number), so that it may be kept."""
     if (form := _KEPT_FORMS.get(kind)) is not None:
         fits = form.fullmatch(text.strip(BLANK)) is not None
         fits = fits and not (kind is _NUMBER and _is_personal_number(text))
     elif kind is _CODE:
-        fits = not is_prose(text) and not _is_personal_number(text)
+        fits = not is_prose(text) and not _is_personal_number(text) and not _is_record_number(text)
     else:
         fits = len(text) <= (LONGEST_ROOM if kind is _ROOM else LONGEST_CODE)
     return fits and (len(text) < SHORTEST_CUE or not has_identity_cue(text))
@@ -160,6 +171,8 @@ def unexpected_kind(kind: Hl7Kind, value: str, labels: Labels) -> Hl7Kind:
     """The kind of a value that does not have the form of its component: a number, a name, a town or text."""
     if value.isalpha():  # one word is neither a number nor a full name
         return kind
+    if kind is _CODE:
+        return _ID if _is_record_number(value) else kind
     digits = sum(map(str.isdigit, value))
     if kind is _STATE:
         return Hl7Kind.CITY if digits or "@" in value or (" " in value and not labels.is_state(value)) else kind
@@ -177,6 +190,8 @@ def is_surely_kept(kind: Hl7Kind, text: str) -> bool:
         return False
     if kind is _FLAG:
         return len(text) <= 3
+    if kind is _CODE and _is_record_number(text):
+        return False
     return kind is not _NUMBER or (text.isdigit() and len(text) <= 32)
 
 
@@ -302,7 +317,7 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     """
     if len(words) < 3:
         return False
-    number, family, given = (word.strip(BLANK) for word in words[:3])
+    number, family, given = (read_utf8(word).strip(BLANK) for word in words[:3])
     if not (_FAMILY_WORD.fullmatch(family) and _FAMILY_WORD.fullmatch(given)) or codes.is_public_system(given):
         return False
     if number and (len(number) > LONGEST_STAFF_NUMBER or not number.isalnum() or not any(map(str.isdigit, number))):
@@ -318,7 +333,35 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     return mixed or len(given) >= _FEW
 
 
-LONGEST_STAFF_NUMBER = 12
+def is_address_shape(words: Sequence[str]) -> bool:
+    """True for a street with a number, a town, and a postal code or nothing more: an address in a field for another."""
+    street, town = words[0].strip(BLANK), words[2].strip(BLANK)
+    if not (_STREET.search(street) and _TOWN.fullmatch(read_utf8(town))):
+        return False
+    postcode = _component(words, 5)
+    if postcode:
+        return _POSTCODE.fullmatch(postcode) is not None
+    return words[1].strip(BLANK) == "" and not any(word.strip(BLANK) for word in words[5:])
+
+
+def kind_in_address(fields: Sequence[str], at: int) -> Hl7Kind | None:
+    """The kind of field ``at`` of a local segment, if it is a town or a postal code around a state of the USA."""
+    for state, kind in ((at + 1, Hl7Kind.CITY), (at - 1, Hl7Kind.ZIP)):
+        if 1 < state < len(fields) - 1 and _STATE_CODE.fullmatch(fields[state].strip()):
+            town, postcode = fields[state - 1].strip(), fields[state + 1].strip()
+            if _TOWN.fullmatch(town) and _ZIP.fullmatch(postcode):
+                return kind
+    return None
+
+
+_ZIP = re.compile(r"[0-9]{5}(?:-?[0-9]{4})?")
+_STREET = re.compile(r"^[0-9]{1,5}[A-Za-z]?[ ,/-][^0-9]{3}|[^\W\d_]{3}[^0-9]{0,30} [0-9]{1,5}[A-Za-z]?\b")
+_TOWN = re.compile(r"[^\W\d_](?:[^\W\d_]|[ .'’-]){1,39}")
+_POSTCODE = re.compile(
+    r"[0-9]{4,6}(?:-[0-9]{3,4})?|[0-9]{3,4} ?[0-9A-Z]{2}|"
+    r"[A-Z]{1,2}[0-9][A-Z0-9]? ?[0-9][A-Z]{2}|[A-Z][0-9][A-Z] ?[0-9][A-Z][0-9]"
+)
+SHORTEST_STAFF_NUMBER, LONGEST_STAFF_NUMBER = 6, 12
 _FAMILY_WORD = re.compile(r"[^\W\d_a-z](?:[^\W\d_]|['’\-](?=[^\W\d_])|[ ](?=[^\W\d_a-z])){1,39}")
 _NO_GIVEN = frozenset({"local", "other", "unknown", "internal", "custom", "none", "final", "active", "test", "user"})
 """Words in the place of a code system that name a local one."""
@@ -327,9 +370,12 @@ _NO_GIVEN = frozenset({"local", "other", "unknown", "internal", "custom", "none"
 def is_staff_number(words: Sequence[str], codes: CodeTable) -> bool:
     """True if the code of a coded value is the number of a person or a thing: six digits, of no public code system."""
     code = words[0].strip(BLANK)
-    named = _component(words, 3)
     digits = sum(map(str.isdigit, code))
-    return digits >= 6 and len(code) <= 12 and code.isalnum() and not (named and codes.is_public_system(named))
+    if digits < SHORTEST_STAFF_NUMBER or _CALENDAR.match(code):
+        return False
+    named = _component(words, 3)
+    fits = (len(code) <= LONGEST_STAFF_NUMBER and code.isalnum()) or _RECORD_NUMBER.fullmatch(code) is not None
+    return fits and not (named and codes.is_public_system(named))
 
 
 def free_text_of_coded(
@@ -404,6 +450,7 @@ def _free_components(
             free
             and (word := text.strip(BLANK)) != NULL
             and not (units and is_unit(word) and not has_identity_cue(word))
+            and not is_reading(word)
         ):
             found.append(number)
     return tuple(found)
