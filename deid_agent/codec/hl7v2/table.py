@@ -260,6 +260,7 @@ class _Compiler:
         default = _strings(data, "default", origin)
         self._order = {name: rank for rank, name in enumerate(default)}
         self._defaults = {name: (text, f"{origin}: default.{name}") for name, text in default.items()}
+        self._tabled = (self._composites["CODE"], self._composites["FC"])
         self.rule = lru_cache(maxsize=4096)(self._rule)
         for name in default:
             self.rule(*self._defaults[name])
@@ -280,9 +281,10 @@ class _Compiler:
         return self.rule(*self._defaults[max(word.split("/"), key=self._order.__getitem__)], role)
 
     def field(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
-        """The rule of a field. The codes of user-defined tables (IS) are short: a long number is that of a record."""
-        rule = self.default(word, role, where)
-        tabled = "IS" in word.split("/") and rule.layout is Hl7Kind.CODED
+        """The rule of a field. The codes of tables (ID, IS) are short: a long number is that of a record."""
+        rule, types = self.default(word, role, where), set(word.split("/"))
+        coded = rule.layout is Hl7Kind.CODED and "IS" in types
+        tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
         return replace(rule, alternative=self._composites["RESOURCE"]) if tabled else rule
 
     def observation(self) -> Mapping[str, Hl7Rule]:

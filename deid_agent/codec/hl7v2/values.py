@@ -61,7 +61,7 @@ _DAY, _DOCTOR, _PATIENT, _PROVIDER, _VALUE = (
 _STATE, _FLAG = Hl7Kind.STATE, Hl7Kind.FLAG
 _LIKE_CONTACT = frozenset({Hl7Kind.DIAL, Hl7Kind.USE, Hl7Kind.EQUIPMENT})
 _LIKE_FLAG = frozenset({Hl7Kind.FLAG, Hl7Kind.IDTYPE, Hl7Kind.AUTHORITY})
-UNEXPECTED = _LIKE_CONTACT | _LIKE_FLAG | {_STATE, _CODE}
+UNEXPECTED = _LIKE_CONTACT | _LIKE_FLAG | {_STATE}
 """Kinds whose values may have another form than the component expects."""
 _PROVIDER_TYPES = frozenset({PhiType.LICENSE, PhiType.SSN})
 _GENERIC_TYPES = frozenset({PhiType.IDNUM, PhiType.MEDICALRECORD})
@@ -143,12 +143,7 @@ def _is_personal_number(text: str) -> bool:
     return len(text) > _SHORTEST_PERSONAL_NUMBER and _PERSONAL_NUMBER.fullmatch(text.strip(BLANK)) is not None
 
 
-def _is_record_number(text: str) -> bool:
-    """True for a number of a person or a visit in a field for a code of a table, which are short."""
-    return len(text) >= SHORTEST_STAFF_NUMBER and _RECORD_NUMBER.fullmatch(text.strip(BLANK)) is not None
-
-
-_RECORD_NUMBER = re.compile(r"(?!(?:19|20)[0-9]{6}(?:[0-9]{4}){0,2}$)[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
+_RECORD_NUMBER = re.compile(r"[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
 
 
 def is_kept(kind: Hl7Kind, text: str) -> bool:
@@ -157,7 +152,7 @@ def is_kept(kind: Hl7Kind, text: str) -> bool:
         fits = form.fullmatch(text.strip(BLANK)) is not None
         fits = fits and not (kind is _NUMBER and _is_personal_number(text))
     elif kind is _CODE:
-        fits = not is_prose(text) and not _is_personal_number(text) and not _is_record_number(text)
+        fits = not is_prose(text) and not _is_personal_number(text)
     else:
         fits = len(text) <= (LONGEST_ROOM if kind is _ROOM else LONGEST_CODE)
     return fits and (len(text) < SHORTEST_CUE or not has_identity_cue(text))
@@ -171,8 +166,6 @@ def unexpected_kind(kind: Hl7Kind, value: str, labels: Labels) -> Hl7Kind:
     """The kind of a value that does not have the form of its component: a number, a name, a town or text."""
     if value.isalpha():  # one word is neither a number nor a full name
         return kind
-    if kind is _CODE:
-        return _ID if _is_record_number(value) else kind
     digits = sum(map(str.isdigit, value))
     if kind is _STATE:
         return Hl7Kind.CITY if digits or "@" in value or (" " in value and not labels.is_state(value)) else kind
@@ -190,8 +183,6 @@ def is_surely_kept(kind: Hl7Kind, text: str) -> bool:
         return False
     if kind is _FLAG:
         return len(text) <= 3
-    if kind is _CODE and _is_record_number(text):
-        return False
     return kind is not _NUMBER or (text.isdigit() and len(text) <= 32)
 
 
