@@ -215,7 +215,7 @@ class FieldReader:
     def _read_single(self, rule: Hl7Rule, kind: Hl7Kind, text: str, at: int, path: str) -> None:
         """A field that holds one value."""
         if isinstance(rule.alternative, tuple) and is_staff_number((text,), self._codes):
-            self._read_components(rule.alternative, (text,), at, rule, path, path)
+            self._read_value(_ID, text, at, rule, f"{path}.1", path, None)
         elif kind is _CODED or kind is _UNIT or kind is _LABEL:
             self._pending += free_text_of_coded((text,), at, path, self._codes, units=kind is _UNIT)
         elif kind is _VERBATIM or (kind is _RANGE and not is_range(text)):

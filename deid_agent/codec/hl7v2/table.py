@@ -285,7 +285,9 @@ class _Compiler:
         rule, types = self.default(word, role, where), set(word.split("/"))
         coded = rule.layout is Hl7Kind.CODED and "IS" in types
         tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
-        return replace(rule, alternative=self._composites["RESOURCE"]) if tabled else rule
+        # A class whose date has no digit is a name: Okafor^Ada.
+        other = "PN" if rule.layout is self._composites["FC"] else "RESOURCE"
+        return replace(rule, alternative=self._composites[other]) if tabled else rule
 
     def observation(self) -> Mapping[str, Hl7Rule]:
         own = {

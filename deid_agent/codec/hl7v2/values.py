@@ -143,6 +143,7 @@ def _is_personal_number(text: str) -> bool:
     return len(text) > _SHORTEST_PERSONAL_NUMBER and _PERSONAL_NUMBER.fullmatch(text.strip(BLANK)) is not None
 
 
+_TIMESTAMP = re.compile(r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[0-9]{4}){0,2}(?![0-9])")
 _RECORD_NUMBER = re.compile(r"[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
 
 
@@ -311,7 +312,7 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     number, family, given = (read_utf8(word).strip(BLANK) for word in words[:3])
     if not (_FAMILY_WORD.fullmatch(family) and _FAMILY_WORD.fullmatch(given)) or codes.is_public_system(given):
         return False
-    if number and (len(number) > LONGEST_STAFF_NUMBER or not number.isalnum() or not any(map(str.isdigit, number))):
+    if number and not (len(number) <= LONGEST_STAFF_NUMBER and _STAFF_NUMBER.fullmatch(number)):
         return False
     mixed = given[1:] != given[1:].upper() and family[1:] != family[1:].upper()
     if coded:
@@ -353,6 +354,7 @@ _POSTCODE = re.compile(
     r"[A-Z]{1,2}[0-9][A-Z0-9]? ?[0-9][A-Z]{2}|[A-Z][0-9][A-Z] ?[0-9][A-Z][0-9]"
 )
 SHORTEST_STAFF_NUMBER, LONGEST_STAFF_NUMBER = 6, 12
+_STAFF_NUMBER = re.compile(r"(?=[^0-9]{0,11}[0-9])[^\W_]+(?:-[^\W_]+){0,3}")
 _FAMILY_WORD = re.compile(r"[^\W\d_a-z](?:[^\W\d_]|['’\-](?=[^\W\d_])|[ ](?=[^\W\d_a-z])){1,39}")
 _NO_GIVEN = frozenset({"local", "other", "unknown", "internal", "custom", "none", "final", "active", "test", "user"})
 """Words in the place of a code system that name a local one."""
@@ -362,7 +364,7 @@ def is_staff_number(words: Sequence[str], codes: CodeTable) -> bool:
     """True if the code of a coded value is the number of a person or a thing: six digits, of no public code system."""
     code = words[0].strip(BLANK)
     digits = sum(map(str.isdigit, code))
-    if digits < SHORTEST_STAFF_NUMBER or _CALENDAR.match(code):
+    if digits < SHORTEST_STAFF_NUMBER or _TIMESTAMP.match(code):
         return False
     named = _component(words, 3)
     fits = (len(code) <= LONGEST_STAFF_NUMBER and code.isalnum()) or _RECORD_NUMBER.fullmatch(code) is not None
