@@ -18,7 +18,6 @@ from deid_agent.codec.hl7v2.values import (
     free_text_of_coded,
     hint_components,
     hinted_type,
-    is_address_shape,
     is_coded_value,
     is_kept,
     is_person_shape,
@@ -27,6 +26,7 @@ from deid_agent.codec.hl7v2.values import (
     is_staff_number,
     placeholder_for,
     reads_as_contact,
+    shape_of_stranger,
     unexpected_kind,
 )
 from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels
@@ -76,17 +76,6 @@ _VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE,
 _EVENT = DateKind.EVENT
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
 _NESTED_PERSON: Composite = (_PERSON,)
-_ADDRESS: tuple[Hl7Kind, ...] = (
-    *(Hl7Kind.STREET,) * 2,
-    Hl7Kind.CITY,
-    Hl7Kind.STATE,
-    Hl7Kind.ZIP,
-    Hl7Kind.COUNTRY,
-    Hl7Kind.FLAG,
-    Hl7Kind.STREET,
-    Hl7Kind.CITY,
-    Hl7Kind.PLACE,
-)
 _MISPLACED = Hl7Rule(_PERSON, Subject.PROVIDER, person=True)
 _OPEN = frozenset(Hl7Kind) - _KEPT - UNEXPECTED - _SCRUBBED - _CONTACT
 """Kinds of which every value is a site."""
@@ -107,6 +96,7 @@ class FieldReader:
         self.sites: list[Site] = []
         self._labels = labels
         self._codes = table.codes
+        self._layouts = table.layouts
         self._view = view
         self._texts = texts
         self._pending: list[Fragment] = []
@@ -225,14 +215,10 @@ class FieldReader:
 
     def _read_repetition(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
         layout, words = rule.layout, split_text(text, self._marks.component)
-        if rule.stranger is not None and self._is_person(rule.stranger, words):
-            self._read_components(_PERSON, words, at, _MISPLACED, path, path)
-        elif layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
+        if rule.stranger is not None and self._read_stranger(rule.stranger, rule, text, words, at, path):
+            return
+        if layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
             self._read_components(rule.alternative, words, at, rule, path, path)
-        elif rule.stranger is not None and len(words) > 2 and is_address_shape(words):
-            self._read_components(_ADDRESS, words, at, rule, path, path)
-        elif rule.stranger in _NESTED and self._is_person(rule.stranger, split_text(text, self._marks.subcomponent)):
-            self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
         elif isinstance(layout, tuple) and len(layout) > 1:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
         elif layout is _CODED or layout is _UNIT or layout is _LABEL:
@@ -246,6 +232,22 @@ class FieldReader:
             self._pending += self._texts.add_ed(words, at, path)
         else:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
+
+    def _read_stranger(
+        self, stranger: Stranger, rule: Hl7Rule, text: str, words: Sequence[str], at: int, path: str
+    ) -> bool:
+        """Read a person, an address or a number that a sender wrote in a field of another type; False if it is none."""
+        if self._is_person(stranger, words):
+            self._read_components(_PERSON, words, at, _MISPLACED, path, path)
+            return True
+        if len(words) > 2 and (name := shape_of_stranger(words, self._codes)):
+            self._read_components(self._layouts[name], words, at, rule, path, path)
+            return True
+        mark = self._marks.subcomponent
+        if stranger in _NESTED and mark and mark in text and self._is_person(stranger, text.split(mark)):
+            self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
+            return True
+        return False
 
     def _is_person(self, stranger: Stranger, words: Sequence[str]) -> bool:
         """True if a field that holds no person has one: ``4471^Okafor^Ada``."""

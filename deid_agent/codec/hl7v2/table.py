@@ -80,13 +80,17 @@ class Stranger(StrEnum):
     __hash__ = str.__hash__
 
 
+_KEEPING = (
+    *("coded", "unit", "XON", "EI", "EIP", "CM_PAIR", "CX", "CK", "CM_PAT_ID", "PLN", "DLN", "AUI", "HD", "HDF"),
+    *("MO", "CP", "CQ", "PAIRS", "DIN", "DLD", "ICD", "CCD", "OCD", "NR", "DR"),
+)
 _STRANGERS: Mapping[str, Stranger] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("CODE", "NUMBER", "TIME", "TS", "STAMP", "PUBLIC", "FC", "code", "number", "date", "keep"),
+            ("CODE", "NUMBER", "TIME", "TS", "BIRTH", "STAMP", "PUBLIC", "FC", "code", "number", "date", "keep"),
             Stranger.NUMBERED,
         ),
-        **dict.fromkeys(("coded", "XON", "EI", "EIP"), Stranger.CODED),
+        **dict.fromkeys(_KEEPING, Stranger.CODED),
         **dict.fromkeys(("XTN", "TN", "PL", "TQ"), Stranger.LISTED),
         "text": Stranger.WRITTEN,
     }
@@ -158,12 +162,14 @@ class Hl7Table:
         observation: Mapping[str, Hl7Rule],
         codes: CodeTable,
         unknown: Hl7Rule,
+        layouts: Mapping[str, Composite],
     ) -> None:
         self._segments = segments
         self._rest = rest
         self._unknown = unknown
         self.joins = joins
         self.codes = codes
+        self.layouts = layouts
         self._observation = observation
         self.names = frozenset(segments)
         """The segment names for which ``knows`` is true."""
@@ -242,6 +248,7 @@ def _compile(
         compiler.observation(),
         compiler.codes(),
         compiler.rule(unknown["segment"], f"{origin}: unknown.segment"),
+        compiler.layouts,
     )
 
 
@@ -254,13 +261,13 @@ class _Compiler:
         for unknown in set(data) - {"layout", "default", "observation", "idtype", "authority", "equipment", "system"}:
             raise ConfigurationError(f"{origin}: unknown table [{unknown}]")
         self._layouts = {name: text.split() for name, text in _strings(data, "layout", origin).items()}
-        self._composites = {
+        self.layouts = {
             name: self._composite(words, f"{origin}: layout.{name}") for name, words in self._layouts.items()
         }
         default = _strings(data, "default", origin)
         self._order = {name: rank for rank, name in enumerate(default)}
         self._defaults = {name: (text, f"{origin}: default.{name}") for name, text in default.items()}
-        self._tabled = (self._composites["CODE"], self._composites["FC"])
+        self._tabled = (self.layouts["CODE"], self.layouts["FC"])
         self.rule = lru_cache(maxsize=4096)(self._rule)
         for name in default:
             self.rule(*self._defaults[name])
@@ -286,8 +293,8 @@ class _Compiler:
         coded = rule.layout is Hl7Kind.CODED and "IS" in types
         tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
         # A class whose date has no digit is a name: Okafor^Ada.
-        other = "PN" if rule.layout is self._composites["FC"] else "RESOURCE"
-        return replace(rule, alternative=self._composites[other]) if tabled else rule
+        other = "PN" if rule.layout is self.layouts["FC"] else "RESOURCE"
+        return replace(rule, alternative=self.layouts[other]) if tabled else rule
 
     def observation(self) -> Mapping[str, Hl7Rule]:
         own = {
@@ -334,8 +341,8 @@ class _Compiler:
         return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept, stranger=stranger)
 
     def _layout(self, name: str, where: str) -> Layout:
-        if name in self._composites:
-            return self._composites[name]
+        if name in self.layouts:
+            return self.layouts[name]
         if name in _KINDS:
             return Hl7Kind(name)
         raise ConfigurationError(f"{where}: {name!r} is neither a layout nor one of {', '.join(Hl7Kind)}")

@@ -325,8 +325,24 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     return mixed or len(given) >= _FEW
 
 
-def is_address_shape(words: Sequence[str]) -> bool:
-    """True for a street with a number, a town, and a postal code or nothing more: an address in a field for another."""
+def shape_of_stranger(words: Sequence[str], codes: CodeTable) -> str:
+    """The layout of an address, a telephone number, an identifier or a name in a field for another; else empty."""
+    if _is_address_shape(words):
+        return "XAD"
+    count = len(words)
+    if words[1].strip().upper() in _USES or (count > 5 and words[2].strip().upper() in codes.equipment):
+        parts = (words[0], *(_component(words, number) for number in (4, 7, 12)))
+        if any("@" in part or sum(map(str.isdigit, part)) >= _MANY for part in parts):
+            return "XTN"
+    if count > 4 and words[3] and words[4].strip().upper() in codes.idtype and any(map(str.isdigit, words[0])):
+        return "CX" if not words[1].strip() or len(words[1].strip()) == 1 else ""
+    if count > 6 and words[6].strip() in _NAME_TYPES and not any(map(str.isdigit, "".join(words[:7]))):
+        return "XPN" if all(_FAMILY_WORD.fullmatch(read_utf8(word).strip(BLANK)) for word in words[:2]) else ""
+    return ""
+
+
+def _is_address_shape(words: Sequence[str]) -> bool:
+    """True for a street with a number, a town, and a postal code or nothing more."""
     street, town = words[0].strip(BLANK), words[2].strip(BLANK)
     if not (_STREET.search(street) and _TOWN.fullmatch(read_utf8(town))):
         return False
@@ -334,6 +350,12 @@ def is_address_shape(words: Sequence[str]) -> bool:
     if postcode:
         return _POSTCODE.fullmatch(postcode) is not None
     return words[1].strip(BLANK) == "" and not any(word.strip(BLANK) for word in words[5:])
+
+
+_USES = frozenset({"PRN", "ORN", "WPN", "VHN", "ASN", "EMR", "NET", "BPN", "PRS"})
+"""HL7 table 0201."""
+_NAME_TYPES = frozenset({"L", "D", "M", "N", "A", "B", "C", "P", "S", "T", "I"})
+"""HL7 table 0200."""
 
 
 def kind_in_address(fields: Sequence[str], at: int) -> Hl7Kind | None:
