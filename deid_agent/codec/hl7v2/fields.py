@@ -217,7 +217,8 @@ class FieldReader:
         layout, words = rule.layout, split_text(text, self._marks.component)
         if rule.stranger is not None and self._read_stranger(rule.stranger, rule, text, words, at, path):
             return
-        if layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
+        single = layout is _CODED or len(layout) == 1
+        if single and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
             self._read_components(rule.alternative, words, at, rule, path, path)
         elif isinstance(layout, tuple) and len(layout) > 1:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
@@ -361,11 +362,15 @@ def _layout_for(rule: Hl7Rule, words: Sequence[str]) -> Composite:
     layout = rule.layout
     if isinstance(layout, Hl7Kind):
         return (layout,) * len(words)
-    if isinstance(rule.alternative, tuple) and (
-        len(words) > len(layout)
-        or any(
-            kind in DATE_KINDS and word and not any(map(str.isdigit, word))
-            for kind, word in zip(layout, words, strict=False)
+    if (
+        isinstance(rule.alternative, tuple)
+        and len(layout) > 1
+        and (
+            len(words) > len(layout)
+            or any(
+                kind in DATE_KINDS and word and not any(map(str.isdigit, word))
+                for kind, word in zip(layout, words, strict=False)
+            )
         )
     ):
         return rule.alternative
