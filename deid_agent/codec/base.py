@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from deid_agent.codec.charsets import encode_text
-from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels, load_labels
+from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels, is_reading, load_labels
 from deid_agent.model import (
     Attachment,
     Dropped,
@@ -161,16 +161,21 @@ class LabelledCell(NamedTuple):
 def find_labelled_cells(labels: Labels, rows: Sequence[Sequence[TableCell]]) -> Iterator[LabelledCell]:
     """The cells of a table that hold an identifier, by their column or by the cell to the left, in order.
 
-    Among them are the numbers of the other columns, which are neither identifiers nor text. Empty if there is no
-    identifier.
+    Among them are the readings of the other columns (8/9), and beside an identifier their numbers: they are neither
+    identifiers nor text.
     """
     found = list(_labelled_cells(labels, rows))
-    return iter(found if any(each.type is not None for each in found) else ())
+    identifies = any(each.type is not None for each in found)
+    return (each for each in found if identifies or is_reading(each.cell.text))
 
 
 def _labelled_cells(labels: Labels, rows: Sequence[Sequence[TableCell]]) -> Iterator[LabelledCell]:
     columns: list[LabelMeaning | None] = []
+    dated: list[bool] = []
     for row in rows:
+        times = [labels.names_time(cell.text) for cell in row]
+        if not dated or all(cell.header for cell in row):
+            dated = times
         meanings = [labels.of_text(cell.text) if cell.text else None for cell in row]
         if len(row) > 1 and any(meanings) and _is_header(row, meanings, labels):
             columns = _read_header(row, meanings, labels)
@@ -179,8 +184,10 @@ def _labelled_cells(labels: Labels, rows: Sequence[Sequence[TableCell]]) -> Iter
         for at, cell in enumerate(row):
             before = meanings[at - 1] if at and meanings[at - 1] is not None else None
             meaning = columns[at] if fits and columns[at] is not None else before
-            if meaning is None and _FIGURE.fullmatch(cell.text) and (fits or at):
-                yield LabelledCell(cell, None)
+            if meaning is None:
+                timed = at > 0 and (times[at - 1] or dated[at : at + 1] == [True])
+                if (fits or at) and (_FIGURE.fullmatch(cell.text) or (is_reading(cell.text) and not timed)):
+                    yield LabelledCell(cell, None)
             if meaning is None or (meanings[at] is not None and not fits):
                 continue
             if cell.text and (judged := labels.judge(meaning, cell.text)) is not None:

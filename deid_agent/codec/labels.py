@@ -55,6 +55,12 @@ _CUE = re.compile(
     r"|\b(?i:call|contact|named?|aka|alias|lives with|seen by|reported by|signed|per|ask)\b:? "
     r"[A-Z\u00c0-\u00de][a-z\u00df-\u00ff]+ [A-Z\u00c0-\u00de]"
 )
+_PART = r"(?:0|[1-9][0-9]{0,2})(?:\.[0-9]{1,3})?"
+_READING = re.compile(
+    rf"[<>]?=? ?{_PART} ?(?:/|-|–|to) ?{_PART}"  # 8/9, 20/40, 120/80; 11-20
+    r"|[acmpruy]{0,3}T(?:[0-4][a-d]?|is|X) ?N(?:[0-3][a-d]?|X) ?M(?:[01][a-d]?|X)"  # the stage of a tumor
+)
+_LONGEST_READING = 20
 _SHORT = frozenset({"ssn", "dob", "mrn", "zip", "fax", "name", "addr"})
 _OLDEST_BELOW = 89
 _PEOPLE = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
@@ -101,6 +107,7 @@ class Labels:
     answers: frozenset[str]
     groups: frozenset[str]
     things: frozenset[str]
+    times: frozenset[str]
     states: frozenset[str]
     names: frozenset[str]
 
@@ -203,6 +210,14 @@ class Labels:
         """True for the name of a state or province of ``rules/dictionary/state.txt``."""
         return text.strip().casefold() in self.states
 
+    def names_time(self, text: str) -> bool:
+        """True for a label of a point in time, beside which ``8/9`` is a day of a month."""
+        return not self.times.isdisjoint(split_label(text))
+
+    def lists_name(self, word: str) -> bool:
+        """True if ``word`` is in the lists of given and family names."""
+        return word.strip().casefold() in self.names
+
     def reads_as_person(self, text: str) -> bool:
         """True for two to four capitalized words, none an acronym or a word of a group, religion, language or label.
 
@@ -221,6 +236,14 @@ class Labels:
             return False  # acronyms: NIST MPI, Maven EDSS
         known = (self.groups, self.answers, self.filler)
         return not any(part in each for word in words for part in split_label(word) for each in known)
+
+
+def is_reading(text: str) -> bool:
+    """True for a whole value that is a score, a ratio, a range or a stage: ``8/9``, ``11-20``, ``T2N1M0``.
+
+    A bare day of a month has the same form, so a label may have to tell (``Labels.names_time``).
+    """
+    return 3 <= len(text) <= _LONGEST_READING and _READING.fullmatch(text) is not None
 
 
 def has_identity_cue(text: str) -> bool:
@@ -338,6 +361,7 @@ def load_labels(rules: Path) -> Labels:
         | _read_terms(rules / "dictionary" / "language.txt")
         | _read_terms(rules / "dictionary" / "nationality.txt"),
         things=frozenset(listed.get("things", "").split()),
+        times=frozenset(listed.get("times", "").split()),
         states=_read_terms(rules / "dictionary" / "state.txt"),
         names=frozenset().union(*(_read_terms(rules / "dictionary" / f"{name}.txt") for name in _NAMES)),
     )

@@ -23,12 +23,14 @@ from deid_agent.model import (
     Timings,
     ValueKind,
     apply_edits,
+    splice,
 )
 from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_siblings, write_attachment
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
 from deid_agent.pipeline.planning import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy
+from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
 from deid_agent.surrogate import NamedPerson, Scope
@@ -121,8 +123,10 @@ class Applier:
         with self.timings.measure("surrogate"):
             dropped = plan.dropped if plan.dropped.ranges else None
             for site in part.message.sites:
-                if dropped is None or not dropped.cover(site.start, site.end):
-                    edits += self._edit_site(site, part)
+                if dropped is not None and dropped.cover(site.start, site.end):
+                    continue
+                text = plan.kept.get(site.start)
+                edits += self._edit_site(site, part) if text is None else self._edit_kept(site, text, part)
         for attachment in plan.attachments:
             edits += self._edit_attachment(attachment, part)
         with self.timings.measure("surrogate"):
@@ -158,6 +162,16 @@ class Applier:
             self._count(part, site.path, site.type, method, site.source)
             part.trace.explain(site.start, site.end, Cause(site.path, site.type, method, site.source))
             yield Edit(site.start, site.end, part.message.encode(new))
+
+    def _edit_kept(self, site: Site, text: PlannedText, part: _Part) -> Iterable[Edit]:
+        """A value that the policy keeps, without the persons and numbers that are found in it."""
+        changes = self.replacer.replace_spans(text.text, site.path, self.found[text.index], part.scope)
+        replacements = []
+        for change, cause in self._count_changes(part, site.path, text.text, changes):
+            part.trace.explain(site.start, site.end, cause)
+            replacements.append(change.replacement)
+        new = part.message.encode(splice(text.text, replacements)) if replacements else None
+        yield Edit(site.start, site.end, part.message.raw[site.start : site.end] if new is None else new)
 
     def _edit_narratives(self, plan: PartPlan, part: _Part) -> Iterable[Edit]:
         """The edits of all narratives of a message. They agree on the order of day and month."""

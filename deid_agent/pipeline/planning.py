@@ -5,7 +5,7 @@ raises all errors that the form of a message causes: an unknown format, a malfor
 limit, an attachment that the policy refuses.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -26,7 +26,7 @@ from deid_agent.model import (
 )
 from deid_agent.pipeline.attachments import DecodedText, decode_text, is_readable_text, prefix_error
 from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
-from deid_agent.pipeline.policy import Pdf, Policy, Unreadable
+from deid_agent.pipeline.policy import Method, Pdf, Policy, Unreadable
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.surrogate import NamedPerson, Scope
 
@@ -52,6 +52,7 @@ class MessagePlan:
 class PartPlan:
     """One parsed message: of the payload, or inside an attachment. ``texts`` belong to ``message.narratives``.
 
+    ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
     ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
     """
 
@@ -62,10 +63,12 @@ class PartPlan:
     attachments: tuple["AttachmentPlan", ...] = ()
     texts: tuple[PlannedText, ...] = ()
     dropped: DroppedRanges = field(default_factory=DroppedRanges)
+    kept: Mapping[int, PlannedText] = field(default_factory=dict)
 
     def all_texts(self) -> Iterable[PlannedText]:
         """The texts of the message and of its attachments."""
         yield from self.texts
+        yield from self.kept.values()
         for attachment in self.attachments:
             if isinstance(attachment.content, TextContent):
                 yield attachment.content.text
@@ -160,7 +163,22 @@ class Planner:
             )
             for each in message.narratives
         ]
-        return PartPlan(part.codec, message, part.facts, part.scope, tuple(attachments), tuple(texts), dropped)
+        kept = self._plan_professions(part, dropped)
+        return PartPlan(part.codec, message, part.facts, part.scope, tuple(attachments), tuple(texts), dropped, kept)
+
+    def _plan_professions(self, part: PartPlan, dropped: DroppedRanges) -> Mapping[int, PlannedText]:
+        """The texts of the professions that the policy keeps. A profession is no evidence for itself."""
+        kept = [
+            site
+            for site in part.message.sites
+            if site.type is PhiType.PROFESSION
+            and self.policy.method(site.type, site.path) is Method.KEEP
+            and not dropped.cover(site.start, site.end)
+        ]
+        if not kept:
+            return {}
+        facts = tuple(fact for fact in part.facts if fact.type is not PhiType.PROFESSION)
+        return {site.start: self._plan_text(site.path, site.value, facts) for site in kept}
 
     def _find_dropped(self, part: PartPlan) -> DroppedRanges:
         published = self.policy.published

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from deid_agent.codec.cda.sink import CdaFrame, CdaValue, is_uuid
 from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment
 from deid_agent.codec.dates import is_typed_date, is_whole_date
+from deid_agent.codec.labels import is_reading
 from deid_agent.model import ATTACHMENT_URL_SOURCE, PhiType, Subject, ValueKind
 
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9]\d*))+")
@@ -41,7 +42,8 @@ _LONG = 6
 
 
 def _text(item: CdaValue, _: CdaTreatment) -> None:
-    item.narrative()
+    if item.frame.name != "value" or not is_reading(item.text.strip()):
+        item.narrative()
 
 
 def _keep(item: CdaValue, _: CdaTreatment) -> None:

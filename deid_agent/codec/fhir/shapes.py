@@ -223,6 +223,12 @@ class FhirTable:
             _collect_labels(found, texts, codes)
         return self.labels.of_observation(texts, codes)
 
+    def names_time(self, concept: object) -> bool:
+        """True if the texts of a CodeableConcept name a point in time."""
+        texts: list[str] = []
+        _collect_labels(concept, texts, [])
+        return any(map(self.labels.names_time, texts))
+
     def extension(self, url: object, shape: Shape) -> Shape:
         """The shape of an extension with this ``url``; ``shape`` if it is not in the list."""
         return self.extensions.get(url, shape) if isinstance(url, str) else shape

@@ -12,6 +12,7 @@ from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
 from deid_agent.codec.fhir.tokens import character_ranges
 from deid_agent.codec.fhir.uris import AddressReader
+from deid_agent.codec.labels import is_reading
 from deid_agent.model import (
     HOST_SOURCE,
     Attachment,
@@ -267,9 +268,17 @@ def _handle_site(
 
 
 def _handle_text(
-    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, _frame: FhirFrame
+    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
-    sink.text(path, start, end, value)
+    if not (is_reading(value) and _is_result(sink.table, path, frame.owner)):
+        sink.text(path, start, end, value)
+
+
+def _is_result(table: FhirTable, path: str, owner: Object) -> bool:
+    """True for the value or the reference range of an observation that is not a point in time."""
+    if path.endswith(".valueString"):
+        return isinstance(owner.get("code"), dict) and not table.names_time(owner["code"])
+    return path.endswith(".text") and (".referenceRange[" in path or path.endswith(".valueCodeableConcept.text"))
 
 
 def _text_unless(pattern: re.Pattern[str]) -> Handler:
@@ -303,7 +312,7 @@ def _handle_system(
 def _handle_display_of_code(
     sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
-    if not sink.table.keeps_coding(frame.owner.get("system"), value):
+    if not (sink.table.keeps_coding(frame.owner.get("system"), value) or is_reading(value)):
         sink.text(path, start, end, value)
 
 

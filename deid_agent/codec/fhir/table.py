@@ -46,6 +46,7 @@ _TREATMENT_TYPES: Mapping[str, PhiType] = {
     "family": PhiType.PATIENT,
     "given": PhiType.PATIENT,
     "name": PhiType.PATIENT,
+    "person": PhiType.DOCTOR,
     "age": PhiType.AGE,
     "display-of-code": PhiType.IDNUM,
     "word": PhiType.IDNUM,

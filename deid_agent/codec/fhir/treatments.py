@@ -31,6 +31,7 @@ _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _ADDRESS = re.compile(r"[/:#?]")  # an address of a resource contains one of these
 _LAST = re.compile(r"(?:[^\s?#|]*/)?([^\s/?#|]+)/?")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
+_HANDLE = re.compile(r"(?=[^\s]*[0-9_@:.])[^\s]{3,64}")  # an account of a messenger: skype:ada.okafor
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
 _CONTACTS = {
     "phone": PhiType.PHONE,
@@ -238,10 +239,19 @@ def _handle_contact(scalar: Scalar) -> None:
         type_ = PhiType.URL
     elif type_ is None and sum(c.isdigit() for c in value) >= 5:
         type_ = PhiType.PHONE
+    elif type_ is None and system is not None and _HANDLE.fullmatch(value):
+        type_ = PhiType.USERNAME
     if type_ is None:
         scalar.text()
     else:
         scalar.site(type_)
+
+
+def _handle_person(scalar: Scalar) -> None:
+    if scalar.table.labels.reads_as_person(scalar.value):
+        scalar.site(PhiType.DOCTOR, kind=ValueKind.NAME, subject=PEOPLE[PhiType.DOCTOR])
+    else:
+        scalar.text()
 
 
 def _handle_link(scalar: Scalar) -> None:
@@ -345,6 +355,7 @@ HANDLERS: Mapping[str, Handler] = {
     "identifier": _on_scalar(_handle_identifier),
     "labelled": _on_scalar(_handle_labelled),
     "contact": _on_scalar(_handle_contact),
+    "person": _on_scalar(_handle_person),
     "link": _on_scalar(_handle_link),
     "xhtml": _on_scalar(_handle_xhtml),
     "data": _on_scalar(_handle_data),

@@ -149,7 +149,8 @@ def _rule_for_unlisted(  # noqa: PLR0911 - one arm for each form of a name
             return rule
     if shape.rest is not None and key != _COMMENTS:
         return shape.rest
-    return table.unknown
+    meaning = None if table.labels.may_name_things(key) else table.labels.of_text(key)
+    return table.unknown if meaning is None else labelled_rule(table.unknown, meaning, "")
 
 
 def count_scalars(tree: Object, max_depth: int) -> int:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, inner_separator_pattern, split_text
-from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout, Stranger
 from deid_agent.codec.hl7v2.texts import TextCollector
 from deid_agent.codec.hl7v2.values import (
     DATE_KINDS,
@@ -26,6 +26,7 @@ from deid_agent.codec.hl7v2.values import (
     is_staff_number,
     placeholder_for,
     reads_as_contact,
+    shape_of_stranger,
     unexpected_kind,
 )
 from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels
@@ -34,6 +35,7 @@ from deid_agent.model import DateKind, LeafRole, PhiType, Site, Subject, ValueKi
 LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
 _CLOSED: frozenset[Layout] = frozenset({Hl7Kind.CODED, (Hl7Kind.CODE,)})
+_NESTED = frozenset({Stranger.CODED, Stranger.WRITTEN})
 _SHORT = 8
 """No identifier with a cue is shorter."""
 _LONG = 64
@@ -72,19 +74,6 @@ _ATTACHMENT, _CODED, _LABEL, _ID, _KEEP = (
 _RANGE, _TEXT, _UNIT, _VERBATIM = Hl7Kind.RANGE, Hl7Kind.TEXT, Hl7Kind.UNIT, Hl7Kind.VERBATIM
 _VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE, PhiType.IDNUM
 _EVENT = DateKind.EVENT
-_NO_PERSON: frozenset[Layout] = frozenset(
-    {
-        (Hl7Kind.CODE,),
-        (Hl7Kind.NUMBER,),
-        (Hl7Kind.DATE,),
-        (Hl7Kind.DATE, Hl7Kind.KEEP),
-        (Hl7Kind.STAMP, Hl7Kind.KEEP),
-        (Hl7Kind.PUBLIC, Hl7Kind.KEEP),
-        (Hl7Kind.KEEP,),
-        Hl7Kind.KEEP,
-    }
-)
-"""Layouts of codes, numbers and dates, in which senders with fields out of place write a person."""
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
 _NESTED_PERSON: Composite = (_PERSON,)
 _MISPLACED = Hl7Rule(_PERSON, Subject.PROVIDER, person=True)
@@ -107,6 +96,7 @@ class FieldReader:
         self.sites: list[Site] = []
         self._labels = labels
         self._codes = table.codes
+        self._layouts = table.layouts
         self._view = view
         self._texts = texts
         self._pending: list[Fragment] = []
@@ -214,7 +204,9 @@ class FieldReader:
 
     def _read_single(self, rule: Hl7Rule, kind: Hl7Kind, text: str, at: int, path: str) -> None:
         """A field that holds one value."""
-        if kind is _CODED or kind is _UNIT or kind is _LABEL:
+        if isinstance(rule.alternative, tuple) and is_staff_number((text,), self._codes):
+            self._read_value(_ID, text, at, rule, f"{path}.1", path, None)
+        elif kind is _CODED or kind is _UNIT or kind is _LABEL:
             self._pending += free_text_of_coded((text,), at, path, self._codes, units=kind is _UNIT)
         elif kind is _VERBATIM or (kind is _RANGE and not is_range(text)):
             self._pending.append((path, (at, at + len(text))))
@@ -223,12 +215,11 @@ class FieldReader:
 
     def _read_repetition(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
         layout, words = rule.layout, split_text(text, self._marks.component)
-        if layout is _CODED and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
+        if rule.stranger is not None and self._read_stranger(rule.stranger, rule, text, words, at, path):
+            return
+        single = layout is _CODED or len(layout) == 1
+        if single and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
             self._read_components(rule.alternative, words, at, rule, path, path)
-        elif self._is_misplaced_person(layout, words):
-            self._read_components(_PERSON, words, at, _MISPLACED, path, path)
-        elif layout is _CODED and self._is_misplaced_person(layout, split_text(text, self._marks.subcomponent)):
-            self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
         elif isinstance(layout, tuple) and len(layout) > 1:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
         elif layout is _CODED or layout is _UNIT or layout is _LABEL:
@@ -243,11 +234,35 @@ class FieldReader:
         else:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
 
-    def _is_misplaced_person(self, layout: Layout, words: Sequence[str]) -> bool:
-        """True if a field for a code, a number or a date holds a person: ``4471^Okafor^Ada``."""
-        if layout is not _CODED and layout not in _NO_PERSON:
+    def _read_stranger(
+        self, stranger: Stranger, rule: Hl7Rule, text: str, words: Sequence[str], at: int, path: str
+    ) -> bool:
+        """Read a person, an address or a number that a sender wrote in a field of another type; False if it is none."""
+        if self._is_person(stranger, words):
+            self._read_components(_PERSON, words, at, _MISPLACED, path, path)
+            return True
+        if len(words) > 2 and (name := shape_of_stranger(words, self._codes)):
+            self._read_components(self._layouts[name], words, at, rule, path, path)
+            return True
+        mark = self._marks.subcomponent
+        if stranger in _NESTED and mark and mark in text and self._is_person(stranger, text.split(mark)):
+            self._read_components(_NESTED_PERSON, words, at, _MISPLACED, path, path)
+            return True
+        return False
+
+    def _is_person(self, stranger: Stranger, words: Sequence[str]) -> bool:
+        """True if a field that holds no person has one: ``4471^Okafor^Ada``."""
+        if len(words) < 3:
             return False
-        return is_person_shape(words, self._codes, coded=layout is _CODED)
+        if stranger is Stranger.NUMBERED:
+            return is_person_shape(words, self._codes, coded=False)
+        if stranger is Stranger.CODED:
+            return is_person_shape(words, self._codes, coded=True)
+        if not words[0].strip(BLANK).isalnum():
+            return False
+        if stranger is Stranger.WRITTEN and is_person_shape(words, self._codes, coded=True):
+            return True
+        return self._labels.lists_name(words[2]) and is_person_shape(words, self._codes, coded=False)
 
     def _read_components(
         self, layout: Composite, words: Sequence[str], at: int, rule: Hl7Rule, path: str, group: str
@@ -347,11 +362,15 @@ def _layout_for(rule: Hl7Rule, words: Sequence[str]) -> Composite:
     layout = rule.layout
     if isinstance(layout, Hl7Kind):
         return (layout,) * len(words)
-    if isinstance(rule.alternative, tuple) and (
-        len(words) > len(layout)
-        or any(
-            kind in DATE_KINDS and word and not any(map(str.isdigit, word))
-            for kind, word in zip(layout, words, strict=False)
+    if (
+        isinstance(rule.alternative, tuple)
+        and len(layout) > 1
+        and (
+            len(words) > len(layout)
+            or any(
+                kind in DATE_KINDS and word and not any(map(str.isdigit, word))
+                for kind, word in zip(layout, words, strict=False)
+            )
         )
     ):
         return rule.alternative

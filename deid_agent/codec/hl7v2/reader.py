@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, repeat
 from operator import attrgetter
 from types import MappingProxyType
@@ -20,9 +20,9 @@ from deid_agent.codec.hl7v2.structure import (
     parse_separators,
     split_text,
 )
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout
 from deid_agent.codec.hl7v2.texts import TextCollector, is_measured_value, rule_for_observation
-from deid_agent.codec.hl7v2.values import is_surely_kept
+from deid_agent.codec.hl7v2.values import SHORTEST_STAFF_NUMBER, is_surely_kept, kind_in_address
 from deid_agent.codec.labels import Labels
 from deid_agent.model import (
     Attachment,
@@ -95,6 +95,7 @@ class Hl7Reader:
 
     def __init__(self, table: Hl7Table, labels: Labels, view: Hl7View) -> None:
         self._table = table
+        self._labels = labels
         self._view = view
         self._text = view.text
         self._marks = DEFAULT_SEPARATORS
@@ -193,22 +194,22 @@ class Hl7Reader:
             start, at = at, at + len(text) + 1
             rule = listed if listed.layout is not _VARIES else rule_for_observation(self._table, fields, self._marks)
             layout, usually_kept = rule.layout, rule.usually_kept
-            if unknown and text:  # the field before may label this one
-                before = fields[number - offset - 1] if number - offset > 1 else ""
-                read = self._fields.read_labelled(before, layout, text, start, f"{path}-{number}")
-                if read or self._fields.read_pair(text, start, f"{path}-{number}"):
-                    continue
+            if unknown and text and self._read_local(rule, fields, number - offset, start, f"{path}-{number}"):
+                continue
             if (
                 number == join_at
                 and label
                 and self._fields.read_labelled(label, layout, text, start, f"{path}-{number}")
             ):
                 continue
-            if layout is _KEEP or (usually_kept is not None and text.isalnum() and is_surely_kept(usually_kept, text)):
+            plain = rule.alternative is None or len(text) < SHORTEST_STAFF_NUMBER or text.isalpha()
+            if layout is _KEEP or (
+                usually_kept is not None and plain and text.isalnum() and is_surely_kept(usually_kept, text)
+            ):
                 continue
             if number == join_at and layout is _VERBATIM:
                 continues = True
-                if name == "OBX" and is_measured_value(fields, text, self._marks):
+                if name == "OBX" and is_measured_value(fields, text, self._marks, self._labels):
                     self._texts.skip_number()
                 else:
                     self._texts.continue_text(text, start, f"{path}-{number}")
@@ -216,8 +217,8 @@ class Hl7Reader:
                 layout in _CODED
                 and name != "PID"
                 and len(text) < _LONG
+                and plain
                 and has_no_text(text, layout is _UNIT)
-                and rule.alternative is None
             ):
                 continue
             elif text and not (offset and number == 2):
@@ -247,6 +248,19 @@ class Hl7Reader:
         sites = self._fields.sites
         groups = {site.group for site in sites if (kind := site.kind) is _FAMILY or kind is _GIVEN or kind is _NAME}
         return {group: sex for group in groups if (sex := self._sexes.get(group.partition("[")[0]))}
+
+    def _read_local(self, rule: Hl7Rule, fields: Sequence[str], at: int, start: int, path: str) -> bool:
+        """Read field ``at`` of a local segment if it or its neighbors tell what it holds; else False."""
+        text, before = fields[at], fields[at - 1] if at > 1 else ""
+        if self._fields.read_labelled(before, rule.layout, text, start, path):
+            return True
+        if self._fields.read_pair(text, start, path):
+            return True
+        kind = kind_in_address(fields, at)
+        if kind is None:
+            return False
+        self._fields.read(replace(rule, layout=kind, single=kind), text, start, path)
+        return True
 
     def _note_identity(self, fields: Sequence[str], start: int) -> None:
         """Remember the first value of each field that identifies the message."""

@@ -67,6 +67,35 @@ Layout = Hl7Kind | Composite
 """A single value or a composite one."""
 
 _KINDS = frozenset(kind.value for kind in Hl7Kind)
+
+
+class Stranger(StrEnum):
+    """How a field that keeps a part of its value tells a person or an address that a sender wrote one field off."""
+
+    NUMBERED = "numbered"  # codes, numbers, dates: a number and two words are a person
+    CODED = "coded"  # a code, its text, its system: the words must be in mixed case
+    WRITTEN = "written"  # free text, which is read in any case: the person must have a number
+    LISTED = "listed"  # places, numbers, units: one of the words must be a listed name
+
+    __hash__ = str.__hash__
+
+
+_KEEPING = (
+    *("coded", "unit", "XON", "EI", "EIP", "CM_PAIR", "CX", "CK", "CM_PAT_ID", "PLN", "DLN", "AUI", "HD", "HDF"),
+    *("MO", "CP", "CQ", "PAIRS", "DIN", "DLD", "ICD", "CCD", "OCD", "NR", "DR"),
+)
+_STRANGERS: Mapping[str, Stranger] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("CODE", "NUMBER", "TIME", "TS", "BIRTH", "STAMP", "PUBLIC", "FC", "code", "number", "date", "keep"),
+            Stranger.NUMBERED,
+        ),
+        **dict.fromkeys(_KEEPING, Stranger.CODED),
+        **dict.fromkeys(("XTN", "TN", "PL", "TQ"), Stranger.LISTED),
+        "text": Stranger.WRITTEN,
+    }
+)
+"""By layout. In a layout that is not listed, every part of a value is replaced or read."""
 _SUBJECTS = frozenset(subject.value for subject in Subject)
 _PHI_TYPES = frozenset(type_.value for type_ in PhiType)
 
@@ -79,7 +108,7 @@ class Hl7Rule:
     of staff in place of a code.
     ``person`` is true if the layout has a family name. ``single`` is the kind of a field that holds one value without
     separators (None if the kind depends on the value); ``usually_kept`` equals it if such a value is mostly kept.
-    A ``required`` field must not become empty.
+    A ``required`` field must not become empty. ``stranger`` is how readily a value out of place is recognized in it.
     """
 
     layout: Layout
@@ -90,6 +119,7 @@ class Hl7Rule:
     single: Hl7Kind | None = None
     usually_kept: Hl7Kind | None = None
     required: bool = False
+    stranger: Stranger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +162,14 @@ class Hl7Table:
         observation: Mapping[str, Hl7Rule],
         codes: CodeTable,
         unknown: Hl7Rule,
+        layouts: Mapping[str, Composite],
     ) -> None:
         self._segments = segments
         self._rest = rest
         self._unknown = unknown
         self.joins = joins
         self.codes = codes
+        self.layouts = layouts
         self._observation = observation
         self.names = frozenset(segments)
         """The segment names for which ``knows`` is true."""
@@ -201,7 +233,7 @@ def _compile(
         rules = [
             compiler.rule(str(numbers[i]), f"{where}.{i}", role)
             if i in numbers
-            else default or (compiler.default(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
+            else default or (compiler.field(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
             for i in range(1, max([len(words), *numbers]) + 1)
         ]
         for word in required.get(name, "").split():
@@ -216,6 +248,7 @@ def _compile(
         compiler.observation(),
         compiler.codes(),
         compiler.rule(unknown["segment"], f"{origin}: unknown.segment"),
+        compiler.layouts,
     )
 
 
@@ -228,12 +261,13 @@ class _Compiler:
         for unknown in set(data) - {"layout", "default", "observation", "idtype", "authority", "equipment", "system"}:
             raise ConfigurationError(f"{origin}: unknown table [{unknown}]")
         self._layouts = {name: text.split() for name, text in _strings(data, "layout", origin).items()}
-        self._composites = {
+        self.layouts = {
             name: self._composite(words, f"{origin}: layout.{name}") for name, words in self._layouts.items()
         }
         default = _strings(data, "default", origin)
         self._order = {name: rank for rank, name in enumerate(default)}
         self._defaults = {name: (text, f"{origin}: default.{name}") for name, text in default.items()}
+        self._tabled = (self.layouts["CODE"], self.layouts["FC"])
         self.rule = lru_cache(maxsize=4096)(self._rule)
         for name in default:
             self.rule(*self._defaults[name])
@@ -252,6 +286,15 @@ class _Compiler:
             if name not in self._order:
                 raise ConfigurationError(f"{self._origin}: default.{name} is missing; {where} has this datatype")
         return self.rule(*self._defaults[max(word.split("/"), key=self._order.__getitem__)], role)
+
+    def field(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
+        """The rule of a field. The codes of tables (ID, IS) are short: a long number is that of a record."""
+        rule, types = self.default(word, role, where), set(word.split("/"))
+        coded = rule.layout is Hl7Kind.CODED and "IS" in types
+        tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
+        # A class whose date has no digit is a name: Okafor^Ada.
+        other = "PN" if rule.layout is self.layouts["FC"] else "RESOURCE"
+        return replace(rule, alternative=self.layouts[other]) if tabled else rule
 
     def observation(self) -> Mapping[str, Hl7Rule]:
         own = {
@@ -294,11 +337,12 @@ class _Compiler:
         fallback = Subject.PATIENT if person or layout is Hl7Kind.NAME else Subject.OTHER
         single = _single_kind(layout, alternative)
         usually_kept = single if single in _USUALLY_KEPT else None
-        return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept)
+        stranger = _STRANGERS.get(first)
+        return Hl7Rule(layout, role or fallback, type_, alternative, person, single, usually_kept, stranger=stranger)
 
     def _layout(self, name: str, where: str) -> Layout:
-        if name in self._composites:
-            return self._composites[name]
+        if name in self.layouts:
+            return self.layouts[name]
         if name in _KINDS:
             return Hl7Kind(name)
         raise ConfigurationError(f"{where}: {name!r} is neither a layout nor one of {', '.join(Hl7Kind)}")

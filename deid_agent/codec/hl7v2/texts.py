@@ -38,10 +38,10 @@ from deid_agent.codec.hl7v2.values import (
     is_range,
     is_unit,
 )
-from deid_agent.codec.labels import has_identity_cue
+from deid_agent.codec.labels import Labels, has_identity_cue, is_reading
 from deid_agent.model import Attachment, LeafRole, MappedText, Narrative
 
-_DATATYPE, _UNITS, _RANGE = 2, 6, 7
+_DATATYPE, _LABEL, _UNITS, _RANGE = 2, 3, 6, 7
 _ED = 5
 """Components of an ED; the last holds the data."""
 
@@ -51,11 +51,13 @@ def rule_for_observation(table: Hl7Table, fields: Sequence[str], marks: Separato
     return table.observation(first_component(fields, _DATATYPE, marks).strip(BLANK).upper())
 
 
-def is_measured_value(fields: Sequence[str], text: str, marks: Separators) -> bool:
-    """True if OBX-5 (``text``) is a number that is a measurement by its form, its units or its reference range."""
+def is_measured_value(fields: Sequence[str], text: str, marks: Separators, labels: Labels) -> bool:
+    """True if OBX-5 (``text``) is a measurement: by its form, its units, its reference range or its label."""
     if not text or len(text) > LONGEST_CODE:
         return False
     pieces = split_text(text, marks.repetition)
+    if all(is_reading(piece.strip(BLANK)) for piece in pieces):
+        return len(fields) <= _LABEL or not labels.names_time(fields[_LABEL])
     if not all(is_measure(piece, measured=True) for piece in pieces):
         return False
     units, range_ = (first_component(fields, number, marks).strip(BLANK) for number in (_UNITS, _RANGE))

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, split_text
 from deid_agent.codec.hl7v2.table import CodeTable, Composite, Hl7Kind, Hl7Rule
-from deid_agent.codec.labels import SHORTEST_CUE, Labels, has_identity_cue
+from deid_agent.codec.labels import SHORTEST_CUE, Labels, has_identity_cue, is_reading
 from deid_agent.model import (
     CATEGORY,
     DateKind,
@@ -90,10 +90,13 @@ _KEPT_FORMS = MappingProxyType(
         ),
     }
 )
+_STATES = (
+    r"A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|W[AVIY]"
+)
+_STATE_CODE = re.compile(rf"{_STATES}|MD|PA|PR")
 TOWN_AND_STATE = re.compile(
     r"(?P<town>[A-Z](?:[A-Z]{2,}|[a-z]{2,})(?:[ .'-]{1,2}[A-Z][A-Za-z]+){0,3}), ?"
-    r"(?P<state>A[LKZR]|C[AOT]|D[EC]|FL|GA|HI|I[DLNA]|K[SY]|LA|M[EAINSOT]|N[EVHJMYCD]|O[HKR]|RI|S[CD]|T[NX]|UT|V[TA]|"
-    r"W[AVIY])(?: +(?P<zip>[0-9]{5}(?:-[0-9]{4})?))?"
+    rf"(?P<state>{_STATES})(?: +(?P<zip>[0-9]{{5}}(?:-[0-9]{{4}})?))?"
 )
 """A town and a state of the USA as a whole value. MD and PA are excluded: more often they are titles of a person."""
 LONGEST_ROOM = 6
@@ -138,6 +141,10 @@ _PERSONAL_NUMBER = re.compile(
 
 def _is_personal_number(text: str) -> bool:
     return len(text) > _SHORTEST_PERSONAL_NUMBER and _PERSONAL_NUMBER.fullmatch(text.strip(BLANK)) is not None
+
+
+_TIMESTAMP = re.compile(r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[0-9]{4}){0,2}(?![0-9])")
+_RECORD_NUMBER = re.compile(r"[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
 
 
 def is_kept(kind: Hl7Kind, text: str) -> bool:
@@ -302,10 +309,10 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     """
     if len(words) < 3:
         return False
-    number, family, given = (word.strip(BLANK) for word in words[:3])
+    number, family, given = (read_utf8(word).strip(BLANK) for word in words[:3])
     if not (_FAMILY_WORD.fullmatch(family) and _FAMILY_WORD.fullmatch(given)) or codes.is_public_system(given):
         return False
-    if number and (len(number) > LONGEST_STAFF_NUMBER or not number.isalnum() or not any(map(str.isdigit, number))):
+    if number and not (len(number) <= LONGEST_STAFF_NUMBER and _STAFF_NUMBER.fullmatch(number)):
         return False
     mixed = given[1:] != given[1:].upper() and family[1:] != family[1:].upper()
     if coded:
@@ -318,7 +325,58 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
     return mixed or len(given) >= _FEW
 
 
-LONGEST_STAFF_NUMBER = 12
+def shape_of_stranger(words: Sequence[str], codes: CodeTable) -> str:
+    """The layout of an address, a telephone number, an identifier or a name in a field for another; else empty."""
+    if _is_address_shape(words):
+        return "XAD"
+    count = len(words)
+    if words[1].strip().upper() in _USES or (count > 5 and words[2].strip().upper() in codes.equipment):
+        parts = (words[0], *(_component(words, number) for number in (4, 7, 12)))
+        if any("@" in part or sum(map(str.isdigit, part)) >= _MANY for part in parts):
+            return "XTN"
+    if count > 4 and words[3] and words[4].strip().upper() in codes.idtype and any(map(str.isdigit, words[0])):
+        return "CX" if not words[1].strip() or len(words[1].strip()) == 1 else ""
+    if count > 6 and words[6].strip() in _NAME_TYPES and not any(map(str.isdigit, "".join(words[:7]))):
+        return "XPN" if all(_FAMILY_WORD.fullmatch(read_utf8(word).strip(BLANK)) for word in words[:2]) else ""
+    return ""
+
+
+def _is_address_shape(words: Sequence[str]) -> bool:
+    """True for a street with a number, a town, and a postal code or nothing more."""
+    street, town = words[0].strip(BLANK), words[2].strip(BLANK)
+    if not (_STREET.search(street) and _TOWN.fullmatch(read_utf8(town))):
+        return False
+    postcode = _component(words, 5)
+    if postcode:
+        return _POSTCODE.fullmatch(postcode) is not None
+    return words[1].strip(BLANK) == "" and not any(word.strip(BLANK) for word in words[5:])
+
+
+_USES = frozenset({"PRN", "ORN", "WPN", "VHN", "ASN", "EMR", "NET", "BPN", "PRS"})
+"""HL7 table 0201."""
+_NAME_TYPES = frozenset({"L", "D", "M", "N", "A", "B", "C", "P", "S", "T", "I"})
+"""HL7 table 0200."""
+
+
+def kind_in_address(fields: Sequence[str], at: int) -> Hl7Kind | None:
+    """The kind of field ``at`` of a local segment, if it is a town or a postal code around a state of the USA."""
+    for state, kind in ((at + 1, Hl7Kind.CITY), (at - 1, Hl7Kind.ZIP)):
+        if 1 < state < len(fields) - 1 and _STATE_CODE.fullmatch(fields[state].strip()):
+            town, postcode = fields[state - 1].strip(), fields[state + 1].strip()
+            if _TOWN.fullmatch(town) and _ZIP.fullmatch(postcode):
+                return kind
+    return None
+
+
+_ZIP = re.compile(r"[0-9]{5}(?:-?[0-9]{4})?")
+_STREET = re.compile(r"^[0-9]{1,5}[A-Za-z]?[ ,/-][^0-9]{3}|[^\W\d_]{3}[^0-9]{0,30} [0-9]{1,5}[A-Za-z]?\b")
+_TOWN = re.compile(r"[^\W\d_](?:[^\W\d_]|[ .'’-]){1,39}")
+_POSTCODE = re.compile(
+    r"[0-9]{4,6}(?:-[0-9]{3,4})?|[0-9]{3,4} ?[0-9A-Z]{2}|"
+    r"[A-Z]{1,2}[0-9][A-Z0-9]? ?[0-9][A-Z]{2}|[A-Z][0-9][A-Z] ?[0-9][A-Z][0-9]"
+)
+SHORTEST_STAFF_NUMBER, LONGEST_STAFF_NUMBER = 6, 12
+_STAFF_NUMBER = re.compile(r"(?=[^0-9]{0,11}[0-9])[^\W_]+(?:-[^\W_]+){0,3}")
 _FAMILY_WORD = re.compile(r"[^\W\d_a-z](?:[^\W\d_]|['’\-](?=[^\W\d_])|[ ](?=[^\W\d_a-z])){1,39}")
 _NO_GIVEN = frozenset({"local", "other", "unknown", "internal", "custom", "none", "final", "active", "test", "user"})
 """Words in the place of a code system that name a local one."""
@@ -327,9 +385,12 @@ _NO_GIVEN = frozenset({"local", "other", "unknown", "internal", "custom", "none"
 def is_staff_number(words: Sequence[str], codes: CodeTable) -> bool:
     """True if the code of a coded value is the number of a person or a thing: six digits, of no public code system."""
     code = words[0].strip(BLANK)
-    named = _component(words, 3)
     digits = sum(map(str.isdigit, code))
-    return digits >= 6 and len(code) <= 12 and code.isalnum() and not (named and codes.is_public_system(named))
+    if digits < SHORTEST_STAFF_NUMBER or _TIMESTAMP.match(code):
+        return False
+    named = _component(words, 3)
+    fits = (len(code) <= LONGEST_STAFF_NUMBER and code.isalnum()) or _RECORD_NUMBER.fullmatch(code) is not None
+    return fits and not (named and codes.is_public_system(named))
 
 
 def free_text_of_coded(
@@ -404,6 +465,7 @@ def _free_components(
             free
             and (word := text.strip(BLANK)) != NULL
             and not (units and is_unit(word) and not has_identity_cue(word))
+            and not is_reading(word)
         ):
             found.append(number)
     return tuple(found)

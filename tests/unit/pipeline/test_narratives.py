@@ -28,6 +28,17 @@ def days(deidentifier: Deidentifier, *texts: str) -> list[str]:
     return [word.rstrip(".,") for text in fields for word in text.split() if word[0].isdigit()]
 
 
+def test_a_profession_that_the_policy_keeps_is_read_like_a_text() -> None:
+    policy = load_policy("safe-harbor", RULES)
+    worker = WorkerFactory(rules=RULES, key=DEMO_KEY, policy=policy, system="rules").deidentifier()
+    person, job = "PID|1||4471902||Okafor^Ada", "OBX|1|ST|1^Occupation^L||"
+    lines = [r"MSH|^~\&|A|B|C|D|20190504||ORU^R01|1|P|2.5", person, f"{job}nurse", f"{job}aide of Ada Okafor"]
+    out = worker.message("\r".join([*lines, ""]).encode()).payload.decode().split("\r")
+    assert out[2] == f"{job}nurse"
+    assert out[3].startswith(f"{job}aide of ")
+    assert "Okafor" not in out[3]
+
+
 def read(form: str, words: list[str]) -> list[date]:
     return [datetime.strptime(word, form).date() for word in words]
 
