@@ -64,7 +64,12 @@ def fold_accents(word: str) -> str:
     return "".join(c for c in plain if not unicodedata.combining(c))
 
 
-_STROKED = str.maketrans({"ø": "o", "Ø": "o", "ł": "l", "Ł": "l", "đ": "d", "Đ": "d", "ð": "d", "ı": "i", "æ": "ae"})
+_STROKED = str.maketrans(
+    {
+        **{"ø": "o", "Ø": "o", "ł": "l", "Ł": "l", "đ": "d", "Đ": "d", "ð": "d", "Ð": "d", "ı": "i"},
+        **{"æ": "ae", "Æ": "ae", "œ": "oe", "Œ": "oe", "þ": "th", "Þ": "th"},
+    }
+)
 
 
 def joins_word(char: str) -> bool:
@@ -171,6 +176,7 @@ _ANOTHER_WRITING = re.compile(
     r"|(?P<entity>[&\n](?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}[0-9]{0,2});)"
     r"|(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
     r"|(?P<base64>(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{11,}={0,2})"
+    rf"|(?P<mark>(?<=[^\W_]|[{_MARKS}])(?:\*{{1,3}}|~~|__)(?=[^\W_]))"
     r"|(?P<wide>[A-Za-z]?[^\x00-\x7f]+)"
 )
 _CLUSTER = re.compile(rf"[\u1100-\u11ff\uffa1-\uffdc]+|.[{_MARKS}\uff9e\uff9f{_IGNORABLE}]*", re.DOTALL)
@@ -207,8 +213,9 @@ class NormalText:
 def normalize_writing(text: str) -> NormalText | None:
     """The normal form of ``text``; None if ``text`` is its own normal form.
 
-    Unicode NFKC, digits of any script as ASCII, without default-ignorable characters and tags; a tag that ends a line
-    becomes a line end. Character references, percent-encoding, and base64 of a text are decoded.
+    Unicode NFKC, digits of any script as ASCII, without default-ignorable characters, tags, and the marks of emphasis
+    inside a word; a tag that ends a line becomes a line end. Character references, percent-encoding, and base64 of a
+    text are decoded.
     """
     found: NormalText | None = None
     for _ in range(_DEEPEST_WRITING):
@@ -259,11 +266,13 @@ def _normalize_wide(text: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _decode(found: re.Match[str]) -> str:
-    """The text that a tag, a reference, percent-encoding or base64 represents; the writing itself if it has none."""
+    """The text that a tag, a mark, a reference, percent-encoding or base64 stands for; the writing if it has none."""
     old = found[0]
     match found.lastgroup:
         case "tag":
             return "\n" if _LINE_TAG.match(old.lower()) else ""
+        case "mark":
+            return ""
         case "entity":  # a separator of HL7 v2 may have replaced the ampersand
             new = html.unescape(f"&{old[1:]}")
             return old if new == f"&{old[1:]}" or "\x00" in new else new
@@ -274,7 +283,7 @@ def _decode(found: re.Match[str]) -> str:
 
 def decode_base64_text(word: str) -> str:
     """The printable text that ``word`` is base64 of; ``word`` if it is none."""
-    if word.islower() or word.isupper() or word.isdigit():
+    if word.islower() or word.isupper() or not any(c.isalpha() for c in word):
         return word
     dense = word.rstrip("=").translate(_URL_SAFE)
     try:
@@ -293,4 +302,9 @@ def _as_text(data: bytes, otherwise: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return otherwise
-    return text if all(c.isprintable() or c in "\r\n\t" or _UNSEEN.match(c) for c in text) else otherwise
+    return text if all(c.isprintable() or c in "\r\n\t" or _is_unseen(c) for c in text) else otherwise
+
+
+def _is_unseen(char: str) -> bool:
+    """True for a blank of any width and for a character that is ignored."""
+    return unicodedata.category(char) == "Zs" or _UNSEEN.match(char) is not None

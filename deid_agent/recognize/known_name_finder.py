@@ -37,6 +37,8 @@ _CUE = re.compile(
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
 _LONGEST = 64
+_LONG_REST = 7
+"""A name without its first letter is still the name if so many letters remain."""
 _LETTERS = re.compile(r"[a-z]+")
 _MIXED = re.compile(r"[A-Z]?[a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -194,7 +196,8 @@ def _without_each_letter(word: str) -> set[str]:
 
 
 def _is_misspelling(word: str, part: str) -> bool:
-    return (word[0] == part[0] or word[:2] == part[1::-1]) and is_one_edit_apart(word, part)
+    begins_alike = word[0] == part[0] or word[:2] == part[1::-1] or (word == part[1:] and len(word) >= _LONG_REST)
+    return begins_alike and is_one_edit_apart(word, part)
 
 
 @dataclass(frozen=True, slots=True)

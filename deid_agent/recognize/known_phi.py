@@ -16,6 +16,7 @@ from deid_agent.model import (
     Document,
     Fact,
     NormalText,
+    PhiType,
     Source,
     SourceTraits,
     Span,
@@ -26,7 +27,7 @@ from deid_agent.recognize.glued_names import GluedNameFinder
 from deid_agent.recognize.known_name_finder import NameFinder
 from deid_agent.recognize.known_people import KNOWN_SOURCES, EastAsianNameFinder, NameLexicons, build_people
 from deid_agent.recognize.known_values import ValueFinder
-from deid_agent.recognize.written_values import join_cut_words, separate_glued_words
+from deid_agent.recognize.written_values import join_cut_values, join_cut_words, separate_glued_words
 
 # Reading a payload without a parser.
 #
@@ -51,6 +52,9 @@ _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#160|#39);")
 _PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
 _MARKUP = re.compile(rb"<[A-Za-z/!]|(?:&|\\T\\)#?[0-9A-Za-z]{2,8};")
 _WRITTEN_OTHERWISE = re.compile(r"[&<%]")
+_LONG_VALUE = 6
+"""A value cut by a line end counts if it has so many letters and digits: columns of short numbers are no value."""
+_NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{11,}={0,2}")
 
 
@@ -164,6 +168,7 @@ class KnownRecognizer:
             covered[span.start : span.end] = b"1" * (span.end - span.start)
         for span in self._find_in_other_writings(doc, finders):
             if 0 in covered[span.start : span.end]:
+                covered[span.start : span.end] = b"1" * (span.end - span.start)
                 yield span
 
     def _find_in_other_writings(self, doc: Document, finders: tuple[_Finder, ...]) -> Iterator[Span]:
@@ -174,6 +179,12 @@ class KnownRecognizer:
         yield from self._glued(doc.facts).find_in(text, plain)
         if (joined := join_cut_words(text)) is not None:
             yield from _find_in(joined.over(plain), doc, finders)
+        if (joined := join_cut_values(text)) is not None:
+            cut = joined.over(plain)
+            yield from self._glued(doc.facts).find_in(joined.text, cut)
+            for span in _find_in(cut, doc, finders):
+                if span.type in _NAMES or sum(c.isalnum() for c in doc.text[span.start : span.end]) >= _LONG_VALUE:
+                    yield span
         if (apart := separate_glued_words(text)) is not None:
             yield from _find_in(apart.over(plain), doc, finders)
 
