@@ -176,9 +176,12 @@ _ANOTHER_WRITING = re.compile(
     r"|(?P<entity>[&\n](?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}[0-9]{0,2});)"
     r"|(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
     r"|(?P<base64>(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{11,}={0,2})"
-    rf"|(?P<mark>(?<=[^\W_]|[{_MARKS}])(?:\*{{1,3}}|~~|__)(?=[^\W_]))"
+    r"|(?P<mark>[*~_]{1,3}(?=[^\W_]))"
     r"|(?P<wide>[A-Za-z]?[^\x00-\x7f]+)"
 )
+_EMPHASIS = re.compile(r"\*{1,3}|~~|__")
+_ENDS_WORD = re.compile(rf"[^\W_]|[{_MARKS}]")
+_MISREAD = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u2122]")
 _CLUSTER = re.compile(rf"[\u1100-\u11ff\uffa1-\uffdc]+|.[{_MARKS}\uff9e\uff9f{_IGNORABLE}]*", re.DOTALL)
 _LINE_TAG = re.compile(
     r"</?(?:address|blockquote|body|br|caption|center|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|t[dhr]|table)\b"
@@ -233,9 +236,15 @@ def _normalize_once(text: str) -> NormalText | None:
     starts, ends, at = array("Q"), array("Q"), 0
     for found in _ANOTHER_WRITING.finditer(text):
         whole, written, (a, b) = found.lastgroup == "wide", found[0], found.span()
-        if whole and unicodedata.is_normalized("NFKC", written) and not _has_odd_character(written):
+        if found.lastgroup == "mark" and not (_EMPHASIS.fullmatch(written) and _ENDS_WORD.match(text[a - 1 : a])):
             continue
-        pieces = list(_normalize_wide(written, a)) if whole else [(_decode(found), a, b)]
+        again = _read_again(written) if whole else None
+        if whole and again is None and unicodedata.is_normalized("NFKC", written) and not _has_odd_character(written):
+            continue
+        if again is not None:
+            pieces = [(again, a, b)]
+        else:
+            pieces = list(_normalize_wide(written, a)) if whole else [(_decode(found), a, b)]
         if not whole and pieces[0][0] == written:
             continue
         parts.append(text[at:a])
@@ -252,6 +261,16 @@ def _normalize_once(text: str) -> NormalText | None:
     starts.extend(range(at, len(text)))
     ends.extend(range(at + 1, len(text) + 1))
     return NormalText("".join(parts), starts, ends)
+
+
+def _read_again(text: str) -> str | None:
+    """The text whose UTF-8 was read as Windows-1252 (``Ã¼`` for ``ü``); None if ``text`` is none of that."""
+    if not _MISREAD.search(text):
+        return None
+    try:
+        return text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return None
 
 
 def _has_odd_character(text: str) -> bool:
@@ -283,8 +302,8 @@ def _decode(found: re.Match[str]) -> str:
 
 def decode_base64_text(word: str) -> str:
     """The printable text that ``word`` is base64 of; ``word`` if it is none."""
-    if word.islower() or word.isupper() or not any(c.isalpha() for c in word):
-        return word
+    if word[1:].islower() or word.isupper() or not any(c.isalpha() for c in word):
+        return word  # a word or a number, even if it decodes to something
     dense = word.rstrip("=").translate(_URL_SAFE)
     try:
         data = base64.b64decode(dense + "=" * (-len(dense) % 4), validate=True)

@@ -35,12 +35,11 @@ _MARKS = (
     "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0981-\u0983"
     "\u09bc-\u09cd\u0a3c-\u0dcf"
 )
-_LINE_START = re.compile(r"\n[ \t]{0,4}(?=[^\W\d_])")
-_LINE_END = re.compile(rf"(?<=[^\W\d_]|[{_MARKS}])[ \t]{{0,4}}-?[ \t]{{0,4}}\r?\Z")
-"""What may precede a line end inside a word."""
-_LONGEST_LINE_END = 11
-_BLANK = re.compile(rf"(?<=[^\W\d_]|[{_MARKS}])(?:-?[ \t\n\r]{{1,4}}|[ \t]{{1,2}}-[ \t]{{1,2}})(?=[^\W\d_])")
-"""What may stand inside a word that a blank cuts, with a hyphen before it."""
+_CUT = re.compile(
+    rf"(?=[ \t\r\n-])(?<=[^\W\d_]|[{_MARKS}])"
+    r"(?:[ \t]{0,4}-?[ \t]{0,4}\r?\n[ \t\r\n]{0,4}|-?[ \t]{1,4}|[ \t]{1,2}-[ \t]{1,2})(?=[^\W\d_])"
+)
+"""What may stand inside a word that a line end or a blank cuts, with a hyphen before it."""
 _LONGEST_COMMENT = 80
 _NO_WORD = re.compile(rf"(?:[^\w{_MARKS}]|_)+")
 _SEPARATORS = (*" ._-", *(a + b + c for a in " \t" for b in " \t" for c in ("", " ", "\t")))
@@ -66,9 +65,12 @@ _LABELS = (
         "ms",
         "miss",
     ),
+    *("baby", "boy", "girl", "infant", "newborn", "twin", "jr", "iii"),
     *("md", "rn", "nurse", "provider", "attending", "referring", "mother", "father", "spouse", "wife", "husband"),
 )
 _LABELLED = re.compile(rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})+")
+_DERIVED = frozenset({"ism", "isms", "ian", "ians", "oid", "ist", "ists"})
+"""The ends of words that a name has become part of: ``parkinsonism``, ``Freudian``."""
 _PREFIXES = (
     (re.compile("[\u05d0-\u05ea]"), re.compile("[\u05d5\u05d4\u05d1\u05dc\u05de\u05e9\u05db]{1,3}")),
     (re.compile("[\u0620-\u064a]"), re.compile("[\u0648\u0641]?[\u0628\u0644\u0643]?(?:\u0627\u0644)?")),
@@ -88,6 +90,8 @@ class GluedNameFinder:
 
     people: tuple[Person, ...] = field(repr=False)
     lists: NameLexicons = field(repr=False)
+    with_comments: bool = True
+    """A comment may cut a name: it is a line of the text."""
 
     def find_in(self, text: str, writing: NormalText | None) -> Iterator[Span]:
         """The spans in ``text``, as ranges of the text that ``writing`` is a form of."""
@@ -135,17 +139,20 @@ class GluedNameFinder:
             return
         folded = _fold_letters(text)
         places = _Places(text, folded)
-        for first, last, form in self._around_lines(folded):
+        for first, last, form in self._around_lines(folded) if self.with_comments else ():
             yield *places.source(first, last), self._forms[form]
         compact = _NO_WORD.sub("", folded) if not text.isascii() else Document(text).compact
         if not self._may_occur(compact):
             return
         taken = bytearray(len(folded))
-        whole, close = _WithoutCuts.of_lines(folded), _WithoutCuts.of_blanks(folded)
+        uncut, whole = _WithoutCuts(folded, (), ()), None
         for form, person in self._forms.items():
             if form not in compact:
                 continue
-            for start, end in _find_form(form, folded, whole, close):
+            may_be_cut = compact.count(form) > folded.count(form)
+            if may_be_cut and whole is None:
+                whole = _WithoutCuts.of(folded)
+            for start, end in _find_form(form, folded, whole if may_be_cut and whole else uncut):
                 if 0 in taken[start:end] and self._counts(folded, start, end, form):
                     taken[start:end] = b"1" * (end - start)
                     yield *places.source(start, end), person
@@ -154,7 +161,7 @@ class GluedNameFinder:
         """Forms whose two pieces end one line and begin the next but one: a comment cuts the name."""
         ends = [found.start() for found in _LINE.finditer(folded)]
         for before, after in pairwise(ends):
-            if not 1 < after - before <= _LONGEST_COMMENT:
+            if not 1 < after - before <= _LONGEST_COMMENT or not _continues(folded[before - 1 : before] or " "):
                 continue
             left, right = _letters_before(folded, before), _letters_after(folded, after + 1)
             if left + right in self._forms and left and right and not {left, right} <= self.lists.common:
@@ -163,19 +170,22 @@ class GluedNameFinder:
     def _counts(self, folded: str, start: int, end: int, form: str) -> bool:
         left, right = _letters_before(folded, start), _letters_after(folded, end)
         pieces = _PIECE.findall(folded, start, end)
-        if len(pieces) == len(form) >= _SHORTEST:
-            return not left and not right
         if len(pieces) > 1 and len(form) >= _SHORTEST:
-            if all(piece in self.lists.common for piece in pieces):
-                return False
-            return (not left + right or "\n" in folded[start:end]) and all(
-                self._may_touch(rest, form) for rest in (left, right) if rest
+            if len(pieces) == len(form):
+                return not left and not right
+            return (
+                not all(piece in self.lists.common for piece in pieces)
+                and (not left + right or "\n" in folded[start:end])
+                and all(self._may_touch(rest, form) for rest in (left, right) if rest)
             )
         if left and not right and _is_prefixed(form, left):
             return True
-        if len(form) < _SHORTEST or not (left or right) or left + form + right in self.lists.common:
-            return False  # a whole word: the other finders know its context
-        return all(self._may_touch(rest, form) for rest in (left, right) if rest)
+        whole = not left and not right  # the other finders know its context
+        if len(form) < _SHORTEST or whole or (not left and right in _DERIVED):
+            return False
+        return left + form + right not in self.lists.common and all(
+            self._may_touch(rest, form) for rest in (left, right) if rest
+        )
 
     def _may_touch(self, rest: str, form: str) -> bool:
         if len(form) >= _LONG and len(rest) >= 3:
@@ -269,26 +279,19 @@ class _WithoutCuts:
     gains: Sequence[int] = field(repr=False)
 
     @classmethod
-    def of_lines(cls, text: str) -> "_WithoutCuts":
-        return cls._without(text, _find_line_ends(text))
-
-    @classmethod
-    def of_blanks(cls, text: str) -> "_WithoutCuts":
-        return cls._without(text, (found.span() for found in _BLANK.finditer(text)))
-
-    @classmethod
-    def _without(cls, text: str, ranges: Iterator[Range]) -> "_WithoutCuts":
+    def of(cls, text: str) -> "_WithoutCuts":
         parts: list[str] = []
         cuts: list[int] = []
         gains: list[int] = []
         at = gain = 0
-        for start, end in ranges:
+        for found in _CUT.finditer(text):
+            start, end = found.span()
             parts.append(text[at:start])
             at = end
             gain += end - start
             cuts.append(end - gain)
             gains.append(gain)
-        return cls("".join((*parts, text[at:])), cuts, gains) if at else cls(text, (), ())
+        return cls("".join((*parts, text[at:])), cuts, gains)
 
     def source(self, at: int) -> int:
         """The place of character ``at`` in the text with the line ends."""
@@ -296,24 +299,13 @@ class _WithoutCuts:
         return at + self.gains[cut - 1] if cut else at
 
 
-def _find_line_ends(text: str) -> Iterator[Range]:
-    for found in _LINE_START.finditer(text):
-        start, end = found.span()
-        if before := _LINE_END.search(text, max(0, start - _LONGEST_LINE_END), start):
-            yield before.start(), end
-
-
-def _find_form(form: str, text: str, *without_cuts: _WithoutCuts) -> Iterator[Range]:
+def _find_form(form: str, text: str, whole: _WithoutCuts) -> Iterator[Range]:
     """Where ``form`` is in ``text``, cut or with its letters apart; disjoint, the first of two that overlap.
 
     A pattern for each name would take longer to compile than to search for.
     """
-    found = [
-        (whole.source(at), whole.source(at + len(form) - 1) + 1)
-        for whole in without_cuts
-        for at in _find_all(form, whole.text)
-    ]
-    for separator in _SEPARATORS:
+    found = [(whole.source(at), whole.source(at + len(form) - 1) + 1) for at in _find_all(form, whole.text)]
+    for separator in _SEPARATORS if whole.text is not text else ():
         apart = separator.join(form)
         found += ((at, at + len(apart)) for at in _find_all(apart, text))
     last = 0

@@ -188,14 +188,18 @@ _GLUED_RUN = re.compile(
 _LINE_END = re.compile(
     r"[ \t\u3000]{0,4}\r?\n[ \t\u3000]{0,4}|(?<=[\u30a1-\u30fa\u30fc])[ \u3000](?=[\u30a1-\u30fa\u30fc])"
 )
-_BEFORE_CUT = r"(?:(?<=[0-9])|(?<=[0-9][-/.)])|(?<=[A-Z]{2}))[ \t]{0,4}"
-_COMMENT = r"\r?\n[^\n]{1,80}\r?\n[ \t]{0,4}"
-_CUT_VALUE = re.compile(rf"{_BEFORE_CUT}(?=(\r?\n[ \t]{{0,4}})[0-9(])|(?<=[^\s@]@)(?=([ \t\r\n]{{1,8}})[0-9A-Za-z])")
-_CUT_BY_COMMENT = re.compile(
-    rf"{_BEFORE_CUT}(?=({_COMMENT})[0-9(])|(?<={_NO_BLANKS.pattern})[ \t]{{0,4}}(?=({_COMMENT}){_NO_BLANKS.pattern})"
+_AFTER_CUT = re.compile(r"\n[ \t]{0,4}(?=[0-9(])")
+_BEFORE_CUT = re.compile(r"(?:[0-9]|[0-9][-/.)]|[A-Z]{2})\Z")
+_AFTER_COMMENT = re.compile(rf"\n[ \t]{{0,4}}(?=[0-9(]|{_NO_BLANKS.pattern})")
+_BEFORE_COMMENT = re.compile(rf"(?:[0-9]|[0-9][-/.)]|[A-Z]{{2}}|{_NO_BLANKS.pattern})\Z")
+_LONGEST_COMMENT = 80
+_CUT_MAIL = re.compile(r"@[ \t\r\n]{1,8}(?=[0-9A-Za-z])")
+_MOST_BESIDE_CUT = 32
+_WITH_DIGITS = re.compile(
+    r"(?<![^\W_])(?:[01][A-Za-z]{4,24}|[A-Za-z]{1,24}[01][A-Za-z]{1,24}[01]?[A-Za-z]{0,8})(?![^\W_])"
 )
-"""The first group is a line of another text, which stands in the middle of a value or of a word without blanks."""
-_MOST_BESIDE_CUT = 48
+_FEWEST_LETTERS = 4
+_MEANT = str.maketrans("01", "ol")
 
 
 def is_written_without_blanks(char: str) -> bool:
@@ -259,14 +263,15 @@ def join_cut_words(text: str) -> NormalText | None:
     return NormalText("".join(parts), places, array("Q", (place + 1 for place in places)))
 
 
-def join_cut_values(text: str) -> NormalText | None:
+def join_cut_values(text: str, *, with_comments: bool = True) -> NormalText | None:
     """The numbers, dates and addresses of mail that line ends in ``text`` cut, each joined; None if there is none.
 
-    A comment may stand between the two parts, as a line; so it may in a word of a script without blanks.
+    With ``with_comments`` a comment may stand between the two parts, as a line, also in a word of a script without
+    blanks.
     """
     parts: list[str] = []
     starts, ends = array("Q"), array("Q")
-    for start, end in _find_cuts(text):
+    for start, end in _find_cuts(text, with_comments):
         first, last = max(0, start - _MOST_BESIDE_CUT), min(len(text), end + _MOST_BESIDE_CUT)
         first = text.rfind("\n", first, start) + 1 or first
         line_end = text.find("\n", end, last)
@@ -275,12 +280,35 @@ def join_cut_values(text: str) -> NormalText | None:
     return NormalText("".join(parts), starts, ends) if parts else None
 
 
-def _find_cuts(text: str) -> Iterator[Range]:
-    if "\n" not in text and "@" not in text:
-        return
-    for pattern in (_CUT_VALUE, _CUT_BY_COMMENT):
-        for cut in pattern.finditer(text):
-            yield cut.start(), max(cut.end(1), cut.end(2))
+def read_digits_as_letters(text: str) -> NormalText | None:
+    """The words of ``text`` in which a digit stands for a letter (``Okaf0r``), with it; None if there is none."""
+    parts: list[str] = []
+    starts, ends = array("Q"), array("Q")
+    for word in _WITH_DIGITS.finditer(text):
+        if sum(map(str.isalpha, word[0])) >= _FEWEST_LETTERS:
+            _append(parts, starts, ends, text, word.start(), word.end(), "\n\x1f\n")
+    return NormalText("".join(parts).translate(_MEANT), starts, ends) if parts else None
+
+
+def _find_cuts(text: str, with_comments: bool) -> Iterator[Range]:
+    for found in _CUT_MAIL.finditer(text):
+        yield found.start() + 1, found.end()
+    for found in _AFTER_CUT.finditer(text):
+        start = _end_of_line(text, found.start())
+        if _BEFORE_CUT.search(text, max(0, start - 2), start):
+            yield start, found.end()
+    for found in _AFTER_COMMENT.finditer(text) if with_comments else ():
+        comment = text.rfind("\n", max(0, found.start() - _LONGEST_COMMENT), found.start())
+        start = _end_of_line(text, comment)
+        if comment >= 0 and _BEFORE_COMMENT.search(text, max(0, start - 2), start):
+            yield start, found.end()
+
+
+def _end_of_line(text: str, line_end: int) -> int:
+    """Where the line that ends at ``line_end`` ends without the blanks after it."""
+    while line_end > 0 and text[line_end - 1] in " \t\r":
+        line_end -= 1
+    return line_end
 
 
 def _find_glue(text: str) -> list[int]:

@@ -224,6 +224,49 @@ def test_a_name_that_is_cut_or_touches_other_words(family: str, text: str, spans
 
 
 @pytest.mark.parametrize(
+    ("family", "given", "text", "spans"),
+    [
+        ("Okonkwo", "Adaeze Nkem", "AO seen; pt ANO; AO's husband; Pt: AO", ["AO", "ANO", "AO", "AO"]),
+        ("Okonkwo", "Adaeze Nkem", "pt AO x3, AOx3, AO valve, AXO seen, pt an, NO reports, AO/4", []),
+        ("de la Cruz", "Marisol", "MDLC seen, M.d.l.C. seen", ["MDLC", "M.d.l.C."]),
+        ("van der Berg", "Willem", "WvdB seen", ["WvdB"]),
+        ("O'Quilty", "Siobhan", "SO'Q seen, S.O'Q. seen", ["SO'Q", "S.O'Q."]),
+        ("Quillon", "Paul Thomas", "PT seen, pt PT, P.T. eval", []),
+        ("Quille", "Bea", "the Quilles; Quilles' home", ["Quilles", "Quilles"]),
+        ("Tran", "Bao", "trans fat, transfer", []),
+        ("Oduya", "Femi", "Odyua and Odduya; Oduxa; Odua", ["Odyua", "Odduya"]),
+        ("Smith", "Jon", "Jon Smiht; Jon Smth; Smiht", ["Jon Smiht", "Jon Smth", "Smiht"]),
+        ("Quillon", "Bea", "Ouillon", ["Ouillon"]),
+        ("King", "Bill", "Bill denies pain. bill denies, the Bill", ["Bill"]),
+        ("Quille", "Will", "Will: no pain\nWill: so. Will: a\nhe Will: a", ["Will", "Will"]),
+        ("Brown", "Xanthe", "Brown: stool", []),
+        ("Müllerström", "Åsa", "Muellerstroem; MULLERSTROM; Åsa; ASA 81 mg", ["Muellerstroem", "MULLERSTROM", "Åsa"]),
+        ("Müllerström", "Jo", "MÃ¼llerstrÃ¶m, M?llerstr?m", ["MÃ¼llerstrÃ¶m", "M?llerstr?m"]),
+        ("Quillon", "Mei Ling", "Meiling or MeiLing", ["Meiling", "MeiLing"]),
+        ("Tran", "Bao", "TRANBAO", ["TRANBAO"]),
+        ("Quillon", "Bea", "BABYBOYQUILLON, Quillonjr", ["QUILLON", "Quillon"]),
+        ("Parkinson", "Bea", "parkinsonism", []),
+        ("Long", "Xanthe", "Long/Xanthe; Long_Xanthe.pdf; Xanthe (Long)", ["Long", "Xanthe"] * 2 + ["Xanthe", "Long"]),
+        ("Long", "Xanthe", "Long Term/Xanthe; Long, the / Xanthe; long/Xanthe", ["Xanthe"] * 3),
+        ("Long", "Xanthe", "Long's wound; Baby Girl Long; twin A Long; née Long; Long III", ["Long"] * 5),
+        ("Long", "Xanthe", "long's; Long R hip; Long 3; Long-term; LONG'S", []),
+        ("Bell", "Xanthe", "Bell's palsy; Bell's wound", ["Bell"]),
+        ("Quillon", "Bea", "Qu1ll0n; Quill0n; T10quixons", ["Qu1ll0n", "Quill0n"]),
+    ],
+)
+def test_unusual_writings_of_a_person(family: str, given: str, text: str, spans: list[str]) -> None:
+    assert found(text, *person(family, given)) == spans
+
+
+def test_a_clinician_signs_with_initials() -> None:
+    clinician = [
+        fact("DOCTOR", "Brandvold", ValueKind.FAMILY, Subject.PROVIDER),
+        fact("DOCTOR", "Sigrid", ValueKind.GIVEN, Subject.PROVIDER),
+    ]
+    assert found("dict: SB, D: SB, signed by SB; SB seen, SB", *clinician) == ["SB", "SB", "SB"]
+
+
+@pytest.mark.parametrize(
     ("kind", "value", "text", "spans"),
     [
         ("MEDICALRECORD", "8822769", "- 882\n2769 -", ["882\n2769"]),
@@ -239,6 +282,7 @@ def test_a_name_that_is_cut_or_touches_other_words(family: str, text: str, spans
         ("SSN", "466-64-8377", "४६६-६४-८३७७", ["४६६-६४-८३७७"]),
         ("DATE", "19330826", "see 1933-\n08-26 and 1933- 08-26", ["1933-\n08-26", "1933- 08-26"]),
         ("EMAIL", "ada@jeiken.net", "to ada@ jeiken.net", ["ada@ jeiken.net"]),
+        ("CITY", "Veigikrourt", "[Veigi\xadkrourt]", ["Veigi\xadkrourt"]),
         ("CITY", "Zwolle Oord", "bm90ZTogWndvbGxlwqBPb3JkLg==", ["bm90ZTogWndvbGxlwqBPb3JkLg=="]),
     ],
 )
