@@ -66,7 +66,12 @@ def fold_accents(word: str) -> str:
     return "".join(c for c in plain if not unicodedata.combining(c))
 
 
-_STROKED = str.maketrans({"ø": "o", "Ø": "o", "ł": "l", "Ł": "l", "đ": "d", "Đ": "d", "ð": "d", "ı": "i", "æ": "ae"})
+_STROKED = str.maketrans(
+    {
+        **{"ø": "o", "Ø": "o", "ł": "l", "Ł": "l", "đ": "d", "Đ": "d", "ð": "d", "Ð": "d", "ı": "i"},
+        **{"æ": "ae", "Æ": "ae", "œ": "oe", "Œ": "oe", "þ": "th", "Þ": "th"},
+    }
+)
 
 
 def joins_word(char: str) -> bool:
@@ -183,8 +188,12 @@ _ANOTHER_WRITING = re.compile(
     r"|(?P<entity>[&\n](?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8}[0-9]{0,2});)"
     r"|(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
     r"|(?P<base64>(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{11,}={0,2})"
+    r"|(?P<mark>[*~_]{1,3}(?=[^\W_]))"
     r"|(?P<wide>[A-Za-z]?[^\x00-\x7f]+)"
 )
+_EMPHASIS = re.compile(r"\*{1,3}|~~|__")
+_ENDS_WORD = re.compile(rf"[^\W_]|[{_MARKS}]")
+_MISREAD = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u2122]")
 _CLUSTER = re.compile(rf"[\u1100-\u11ff\uffa1-\uffdc]+|.[{_MARKS}\uff9e\uff9f{_IGNORABLE}]*", re.DOTALL)
 _LINE_TAG = re.compile(
     r"</?(?:address|blockquote|body|br|caption|center|d[dlt]|div|h[1-6r]|li|[ou]l|p|pre|t[dhr]|table)\b"
@@ -219,8 +228,9 @@ class NormalText:
 def normalize_writing(text: str) -> NormalText | None:
     """The normal form of ``text``; None if ``text`` is its own normal form.
 
-    Unicode NFKC, digits of any script as ASCII, without default-ignorable characters and tags; a tag that ends a line
-    becomes a line end. Character references, percent-encoding, and base64 of a text are decoded.
+    Unicode NFKC, digits of any script as ASCII, without default-ignorable characters, tags, and the marks of emphasis
+    inside a word; a tag that ends a line becomes a line end. Character references, percent-encoding, and base64 of a
+    text are decoded.
     """
     found: NormalText | None = None
     for _ in range(_DEEPEST_WRITING):
@@ -238,9 +248,15 @@ def _normalize_once(text: str) -> NormalText | None:
     starts, ends, at = array("Q"), array("Q"), 0
     for found in _ANOTHER_WRITING.finditer(text):
         whole, written, (a, b) = found.lastgroup == "wide", found[0], found.span()
-        if whole and unicodedata.is_normalized("NFKC", written) and not _has_odd_character(written):
+        if found.lastgroup == "mark" and not (_EMPHASIS.fullmatch(written) and _ENDS_WORD.match(text[a - 1 : a])):
             continue
-        pieces = list(_normalize_wide(written, a)) if whole else [(_decode(found), a, b)]
+        again = _read_again(written) if whole else None
+        if whole and again is None and unicodedata.is_normalized("NFKC", written) and not _has_odd_character(written):
+            continue
+        if again is not None:
+            pieces = [(again, a, b)]
+        else:
+            pieces = list(_normalize_wide(written, a)) if whole else [(_decode(found), a, b)]
         if not whole and pieces[0][0] == written:
             continue
         parts.append(text[at:a])
@@ -259,6 +275,16 @@ def _normalize_once(text: str) -> NormalText | None:
     return NormalText("".join(parts), starts, ends)
 
 
+def _read_again(text: str) -> str | None:
+    """The text whose UTF-8 was read as Windows-1252 (``Ã¼`` for ``ü``); None if ``text`` is none of that."""
+    if not _MISREAD.search(text):
+        return None
+    try:
+        return text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return None
+
+
 def _has_odd_character(text: str) -> bool:
     return _UNSEEN.search(text) is not None or any(c.isdecimal() for c in text)
 
@@ -271,11 +297,13 @@ def _normalize_wide(text: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _decode(found: re.Match[str]) -> str:
-    """The text that a tag, a reference, percent-encoding or base64 represents; the writing itself if it has none."""
+    """The text that a tag, a mark, a reference, percent-encoding or base64 stands for; the writing if it has none."""
     old = found[0]
     match found.lastgroup:
         case "tag":
             return "\n" if _LINE_TAG.match(old.lower()) else ""
+        case "mark":
+            return ""
         case "entity":  # a separator of HL7 v2 may have replaced the ampersand
             new = html.unescape(f"&{old[1:]}")
             return old if new == f"&{old[1:]}" or "\x00" in new else new
@@ -286,8 +314,8 @@ def _decode(found: re.Match[str]) -> str:
 
 def decode_base64_text(word: str) -> str:
     """The printable text that ``word`` is base64 of; ``word`` if it is none."""
-    if word.islower() or word.isupper() or word.isdigit():
-        return word
+    if word[1:].islower() or word.isupper() or not any(c.isalpha() for c in word):
+        return word  # a word or a number, even if it decodes to something
     dense = word.rstrip("=").translate(_URL_SAFE)
     try:
         data = base64.b64decode(dense + "=" * (-len(dense) % 4), validate=True)
@@ -305,4 +333,9 @@ def _as_text(data: bytes, otherwise: str) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return otherwise
-    return text if all(c.isprintable() or c in "\r\n\t" or _UNSEEN.match(c) for c in text) else otherwise
+    return text if all(c.isprintable() or c in "\r\n\t" or _is_unseen(c) for c in text) else otherwise
+
+
+def _is_unseen(char: str) -> bool:
+    """True for a blank of any width and for a character that is ignored."""
+    return unicodedata.category(char) == "Zs" or _UNSEEN.match(char) is not None

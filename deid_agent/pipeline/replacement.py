@@ -21,7 +21,7 @@ from deid_agent.model import (
     normalize_writing,
     splice,
 )
-from deid_agent.pipeline.facts import parse_day
+from deid_agent.pipeline.facts import NAME_TYPES, parse_day
 from deid_agent.pipeline.policy import KeyMode, Method, Policy
 from deid_agent.pipeline.policy_dates import Technical
 from deid_agent.surrogate import (
@@ -38,6 +38,7 @@ from deid_agent.surrogate import (
 )
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CODED = re.compile(r"\d|%[0-9A-Fa-f]{2}")
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]*)){2,}")
 
 
@@ -120,7 +121,7 @@ class Replacer:
                     return self._replace_technical(site, scope)
                 kind = _date_kind(site, scope)
                 new = self.surrogates.replace(
-                    site.type, site.value, kind=site.kind, scope=scope, date_kind=kind, person=person
+                    site.type, _decode_name(site), kind=site.kind, scope=scope, date_kind=kind, person=person
                 )
                 if site.type is PhiType.DATE and new.strip() == mask(site.type):
                     return site.blank  # a typed date field may not hold the words of a mask
@@ -244,6 +245,14 @@ class Replacer:
 
     def _current_year(self, scope: Scope) -> int:
         return scope.reference.year if scope.reference else self.year
+
+
+def _decode_name(site: Site) -> str:
+    """The value of a site; of a name with digits or codes of characters in its normal form: ``&#1488;`` is a letter."""
+    if site.type not in NAME_TYPES or not _CODED.search(site.value):
+        return site.value
+    plain = normalize_writing(site.value)
+    return site.value if plain is None or not plain.text.strip() else plain.text
 
 
 def _date_kind(site: Site, scope: Scope) -> DateKind:

@@ -3,22 +3,26 @@
 A *form* is a name part of at least six letters that is distinctive (``NameLexicons.is_distinctive``), or two parts of
 one person side by side. A form counts in these cases, whatever its case:
 
-* Line ends, hyphens before them, or component separators cut it, and one of its pieces is no common word.
+* Line ends, blanks, hyphens before them, or component separators cut it, and one of its pieces is no common word.
+* A line of another text (a comment) stands between its two pieces.
 * A single blank or full stop separates each two of its letters.
 * It touches other letters on one side or on both, and they are labels (``patientname``, ``dob``), other names of the
   message, or at least three letters if the form has at least eight.
+* It follows prepositions and conjunctions that Hebrew and Arabic write as one word with it. There three letters do.
 
 A name in Thai, Lao, Khmer or Burmese, which have no blanks between words, counts anywhere if it has at least four
 characters or is a whole name; a shorter one after a title or alone.
 """
 
 import re
-from bisect import bisect_right
+import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 
-from deid_agent.model import Document, NormalText, Span, fold_accents
+from deid_agent.model import Document, NormalText, Range, Span, fold_accents
 from deid_agent.recognize.known_people import NameLexicons, Person
 from deid_agent.recognize.written_values import is_written_without_blanks
 from deid_agent.rules import Regexp, compile_pattern
@@ -27,13 +31,21 @@ _SHORTEST = 6
 _LONG = 8
 _LONGEST = 48
 _FEW_FORMS = 40
-_LINE_START = re.compile(r"\n[ \t]{0,4}(?=[^\W\d_])")
-_LINE_END = re.compile(r"(?<=[^\W\d_])[ \t]{0,4}-?[ \t]{0,4}\r?\Z")
-"""What may precede a line end inside a word."""
-_LONGEST_LINE_END = 11
+_MARKS = (
+    "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0981-\u0983"
+    "\u09bc-\u09cd\u0a3c-\u0dcf"
+)
+_CUT = re.compile(
+    rf"(?=[ \t\r\n-])(?<=[^\W\d_]|[{_MARKS}])"
+    r"(?:[ \t]{0,4}-?[ \t]{0,4}\r?\n[ \t\r\n]{0,4}|-?[ \t]{1,4}|[ \t]{1,2}-[ \t]{1,2})(?=[^\W\d_])"
+)
+"""What may stand inside a word that a line end or a blank cuts, with a hyphen before it."""
+_LONGEST_COMMENT = 80
+_NO_WORD = re.compile(rf"(?:[^\w{_MARKS}]|_)+")
 _SEPARATORS = (*" ._-", *(a + b + c for a in " \t" for b in " \t" for c in ("", " ", "\t")))
 """What may separate each two letters of a name."""
-_WORD = re.compile(r"[^\W\d_]+")
+_PIECE = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
+_LINE = re.compile("\n")
 _LABELS = (
     *("patient", "patients", "pt", "name", "lastname", "firstname", "surname", "family", "middle", "last", "first"),
     *("dob", "born", "birth", "birthdate", "date", "mrn", "id", "number", "ssn", "sex", "gender", "male", "female"),
@@ -53,9 +65,18 @@ _LABELS = (
         "ms",
         "miss",
     ),
+    *("baby", "boy", "girl", "infant", "newborn", "twin", "jr", "iii"),
     *("md", "rn", "nurse", "provider", "attending", "referring", "mother", "father", "spouse", "wife", "husband"),
 )
 _LABELLED = re.compile(rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})+")
+_DERIVED = frozenset({"ism", "isms", "ian", "ians", "oid", "ist", "ists"})
+"""The ends of words that a name has become part of: ``parkinsonism``, ``Freudian``."""
+_PREFIXES = (
+    (re.compile("[\u05d0-\u05ea]"), re.compile("[\u05d5\u05d4\u05d1\u05dc\u05de\u05e9\u05db]{1,3}")),
+    (re.compile("[\u0620-\u064a]"), re.compile("[\u0648\u0641]?[\u0628\u0644\u0643]?(?:\u0627\u0644)?")),
+)
+"""Hebrew and Arabic: a letter, and the particles that are written as one word with a name after them."""
+_SHORTEST_PREFIXED = 3
 _SOUTHERN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _BLANKS = re.compile(rf"(?<={_SOUTHERN.pattern})[ \t\r\n]{{1,8}}(?={_SOUTHERN.pattern})")
 _THAI_TITLE = re.compile(
@@ -69,6 +90,8 @@ class GluedNameFinder:
 
     people: tuple[Person, ...] = field(repr=False)
     lists: NameLexicons = field(repr=False)
+    with_comments: bool = True
+    """A comment may cut a name: it is a line of the text."""
 
     def find_in(self, text: str, writing: NormalText | None) -> Iterator[Span]:
         """The spans in ``text``, as ranges of the text that ``writing`` is a form of."""
@@ -93,10 +116,11 @@ class GluedNameFinder:
         forms: dict[str, Person] = {}
         for person in self.people:
             for part in person.family | person.given:
-                if _SHORTEST <= len(part) <= _LONGEST and part.isalpha() and self.lists.is_distinctive(part):
+                least = _SHORTEST if part.isascii() or _prefixes_of(part) is None else _SHORTEST_PREFIXED
+                if least <= len(part) <= _LONGEST and _is_word(part) and self.lists.is_distinctive(part):
                     forms.setdefault(part, person)
             for name in person.joined:
-                if _SHORTEST <= len(name) <= _LONGEST and name.isalpha():
+                if _SHORTEST <= len(name) <= _LONGEST and _is_word(name):
                     forms.setdefault(name, person)
         return {form: forms[form] for form in sorted(forms, key=lambda form: (-len(form), form))}
 
@@ -113,32 +137,55 @@ class GluedNameFinder:
     def _cut_or_glued(self, text: str) -> Iterator[tuple[int, int, Person]]:
         if not self._forms:
             return
-        folded = _fold_keeping_length(text)
-        compact = "".join(c for c in folded if c.isalnum()) if not text.isascii() else Document(text).compact
+        folded = _fold_letters(text)
+        places = _Places(text, folded)
+        for first, last, form in self._around_lines(folded) if self.with_comments else ():
+            yield *places.source(first, last), self._forms[form]
+        compact = _NO_WORD.sub("", folded) if not text.isascii() else Document(text).compact
         if not self._may_occur(compact):
             return
-        taken = bytearray(len(text))
-        whole = _WithoutCuts.of(folded)
+        taken = bytearray(len(folded))
+        uncut, whole = _WithoutCuts(folded, (), ()), None
         for form, person in self._forms.items():
             if form not in compact:
                 continue
-            for start, end in _find_form(form, folded, whole):
+            may_be_cut = compact.count(form) > folded.count(form)
+            if may_be_cut and whole is None:
+                whole = _WithoutCuts.of(folded)
+            for start, end in _find_form(form, folded, whole if may_be_cut and whole else uncut):
                 if 0 in taken[start:end] and self._counts(folded, start, end, form):
                     taken[start:end] = b"1" * (end - start)
-                    yield start, end, person
+                    yield *places.source(start, end), person
+
+    def _around_lines(self, folded: str) -> Iterator[tuple[int, int, str]]:
+        """Forms whose two pieces end one line and begin the next but one: a comment cuts the name."""
+        ends = [found.start() for found in _LINE.finditer(folded)]
+        for before, after in pairwise(ends):
+            if not 1 < after - before <= _LONGEST_COMMENT or not _continues(folded[before - 1 : before] or " "):
+                continue
+            left, right = _letters_before(folded, before), _letters_after(folded, after + 1)
+            if left + right in self._forms and left and right and not {left, right} <= self.lists.common:
+                yield before - len(left), after + 1 + len(right), left + right
 
     def _counts(self, folded: str, start: int, end: int, form: str) -> bool:
         left, right = _letters_before(folded, start), _letters_after(folded, end)
-        pieces = _WORD.findall(folded, start, end)
-        if len(pieces) == len(form):
-            return not left and not right
-        if len(pieces) > 1 and all(piece in self.lists.common for piece in pieces):
+        pieces = _PIECE.findall(folded, start, end)
+        if len(pieces) > 1 and len(form) >= _SHORTEST:
+            if len(pieces) == len(form):
+                return not left and not right
+            return (
+                not all(piece in self.lists.common for piece in pieces)
+                and (not left + right or "\n" in folded[start:end])
+                and all(self._may_touch(rest, form) for rest in (left, right) if rest)
+            )
+        if left and not right and _is_prefixed(form, left):
+            return True
+        whole = not left and not right  # the other finders know its context
+        if len(form) < _SHORTEST or whole or (not left and right in _DERIVED):
             return False
-        if len(pieces) == 1 and not left and not right:
-            return False  # a whole word: the other finders know its context
-        if left + form + right in self.lists.common:
-            return False
-        return all(self._may_touch(rest, form) for rest in (left, right) if rest)
+        return left + form + right not in self.lists.common and all(
+            self._may_touch(rest, form) for rest in (left, right) if rest
+        )
 
     def _may_touch(self, rest: str, form: str) -> bool:
         if len(form) >= _LONG and len(rest) >= 3:
@@ -184,23 +231,44 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
     return not text[start - 1 : start].isalpha() and not text[end : end + 1].isalpha()
 
 
+def _is_prefixed(form: str, left: str) -> bool:
+    """True if ``left`` is written as one word with a name after it."""
+    prefixes = None if left.isascii() else _prefixes_of(form)
+    return prefixes is not None and prefixes.fullmatch(left) is not None
+
+
+def _prefixes_of(word: str) -> re.Pattern[str] | None:
+    return next((prefixes for letter, prefixes in _PREFIXES if letter.match(word)), None)
+
+
+def _is_word(part: str) -> bool:
+    return part.isalpha() or all(c.isalpha() or unicodedata.category(c)[0] == "M" for c in part)
+
+
+def _continues(char: str) -> bool:
+    """True for a letter or mark of a script with blanks between words."""
+    if char.isascii():
+        return char.isalpha()
+    return _PIECE.match(char) is not None and not is_written_without_blanks(char)
+
+
 def _letters_before(text: str, start: int) -> str:
     at = start
-    while at > 0 and start - at < _LONGEST and text[at - 1].isalpha() and not is_written_without_blanks(text[at - 1]):
+    while at > 0 and start - at < _LONGEST and _continues(text[at - 1]):
         at -= 1
     return text[at:start]
 
 
 def _letters_after(text: str, end: int) -> str:
     at = end
-    while at < len(text) and at - end < _LONGEST and text[at].isalpha() and not is_written_without_blanks(text[at]):
+    while at < len(text) and at - end < _LONGEST and _continues(text[at]):
         at += 1
     return text[end:at]
 
 
 @dataclass(frozen=True, slots=True)
 class _WithoutCuts:
-    """A text without the line ends between two letters, and the hyphens and blanks around them.
+    """A text without the cuts between two letters: line ends with hyphens and blanks around them, or blanks.
 
     ``cuts[i]`` is the character of ``text`` before which a range is missing; ``gains[i]`` are all missing characters up
     to there.
@@ -216,16 +284,14 @@ class _WithoutCuts:
         cuts: list[int] = []
         gains: list[int] = []
         at = gain = 0
-        for found in _LINE_START.finditer(text):
+        for found in _CUT.finditer(text):
             start, end = found.span()
-            before = _LINE_END.search(text, max(0, start - _LONGEST_LINE_END), start)
-            if before is not None:
-                parts.append(text[at : before.start()])
-                at = end
-                gain += end - before.start()
-                cuts.append(end - gain)
-                gains.append(gain)
-        return cls("".join((*parts, text[at:])), cuts, gains) if at else cls(text, (), ())
+            parts.append(text[at:start])
+            at = end
+            gain += end - start
+            cuts.append(end - gain)
+            gains.append(gain)
+        return cls("".join((*parts, text[at:])), cuts, gains)
 
     def source(self, at: int) -> int:
         """The place of character ``at`` in the text with the line ends."""
@@ -233,13 +299,13 @@ class _WithoutCuts:
         return at + self.gains[cut - 1] if cut else at
 
 
-def _find_form(form: str, text: str, whole: _WithoutCuts) -> Iterator[tuple[int, int]]:
+def _find_form(form: str, text: str, whole: _WithoutCuts) -> Iterator[Range]:
     """Where ``form`` is in ``text``, cut or with its letters apart; disjoint, the first of two that overlap.
 
     A pattern for each name would take longer to compile than to search for.
     """
     found = [(whole.source(at), whole.source(at + len(form) - 1) + 1) for at in _find_all(form, whole.text)]
-    for separator in _SEPARATORS:
+    for separator in _SEPARATORS if whole.text is not text else ():
         apart = separator.join(form)
         found += ((at, at + len(apart)) for at in _find_all(apart, text))
     last = 0
@@ -257,16 +323,35 @@ def _find_all(words: str, text: str) -> Iterator[int]:
 
 
 class _Folded(dict[int, str]):
-    """The letter without case and accents of each character; itself if that would be longer."""
+    """The letters without case and accents of each character: none for an accent, two for a ligature."""
 
     def __missing__(self, code: int) -> str:
-        plain = fold_accents(chr(code))
-        self[code] = plain if len(plain) == 1 else chr(code).lower() if len(chr(code).lower()) == 1 else chr(code)
+        self[code] = fold_accents(chr(code))
         return self[code]
 
 
 _FOLDED = _Folded()
 
 
-def _fold_keeping_length(text: str) -> str:
+def _fold_letters(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_FOLDED)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the characters of ``folded`` are in ``text``."""
+
+    text: str = field(repr=False)
+    folded: str = field(repr=False)
+
+    def source(self, start: int, end: int) -> Range:
+        if self.text.isascii():
+            return start, end
+        last = bisect_left(self._ends, end)
+        while last + 1 < len(self._ends) and self._ends[last + 1] == self._ends[last]:
+            last += 1  # the accents of the last letter
+        return bisect_right(self._ends, start), last + 1
+
+    @cached_property
+    def _ends(self) -> Sequence[int]:
+        return list(accumulate(len(_FOLDED[ord(each)]) for each in self.text))

@@ -7,11 +7,19 @@ name in these cases:
   (``rules/lexicon/common.txt``) nor a particle. The case does not matter.
 * It has two different parts, or a part and an initial with a comma or full stop, all of them capitalized (``Hope
   Young``, ``W. May``, ``May, W``).
-* It is one capitalized part directly after a name cue (``Mr. May``, ``wife Hope``, ``Name: BROWN``).
+* It is one capitalized part directly after a name cue (``Mr. May``, ``wife Hope``, ``Name: BROWN``), or before a verb
+  of speech (``Bill denies pain``), or with a possessive (``Long's wound``) unless a sign or a disease follows, or a
+  given name that begins a line and a speech (``Bill: no pain``), or beside its other half (``Long/Grace``).
+* It has a letter that is not ASCII, as the name has (``Åsa``).
 * It follows a distinctive given name and one other word, all three in title case (``Henry Level Eighth``).
 
 ``Will``, ``May``, ``Brown`` and ``Li`` alone are therefore words. A distinctive part of at least six letters is also
-found with one letter wrong, missing or doubled, or with two letters transposed, unless that is a common word.
+found with one letter wrong, missing or doubled, or with two letters transposed, unless that is a common word. One of
+five letters is found with one more letter or with two transposed, and any name of at least four letters beside another
+part of its person. A part of at least four letters is also found in the plural (``the Okafors``).
+
+Initials count with full stops (``A.O.``), and without them beside a word that a person goes with: ``pt AO``, ``AO
+reports pain``. Those of clinicians need a cue: ``dict: SB``.
 
 One index from name parts to people is built for each message, and each narrative looks up its own words in it. The cost
 is linear in the words of all narratives and independent of the number of people: one person represents all who share a
@@ -32,17 +40,46 @@ _CUE = re.compile(
     r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|"
     r"mother|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|"
     r"grandmother|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|"
-    r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
+    r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by|"
+    r"(?:baby|infant|newborn)(?: (?:boy|girl))?|twin [ab12]|n[ée]e|formerly|"
+    r"maiden name)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
     re.IGNORECASE,
 )
-_CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d)\b", re.IGNORECASE)
+_CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d|(?<=[ ,])(?:jr|sr|iii))\b", re.IGNORECASE)
+_OWNS = re.compile(
+    r"['’]s\b(?![ \t]{1,2}(?:disease|syndrome|palsy|sign|signs|murmur|area|ligament|zones?|lamp|canal|phenomenon|law"
+    r"|test|maneuver|manoeuvre|reflex|criteria|fracture|edema|muscle|lobe|triad|nodes?|body|bodies|membrane)\b)"
+)
+_BETWEEN_PARTS = re.compile(r"[ \t,.:/|_()\"*'’\-]{1,4}")
 _LONGEST = 64
+_SHORTEST_MISSPELT, _EASILY_MISSPELT = 5, 6
+_SHORTEST_BESIDE = 4
+_LONG_REST = 5
+"""A name without its first letter is still the name if so many letters remain."""
 _LETTERS = re.compile(r"[a-z]+")
 _MIXED = re.compile(r"[A-Z]?[a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DAY = re.compile(r"[ \t]{0,3}\d")
-_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?)?[^\W\d_]\.(?!\w)")
+_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)")
+_BARE = re.compile(
+    r"(?<![\w.'’/-])[A-Z](?:O['’]|[a-z]{1,3}(?=[A-Z](?![^\W_])))?[A-Z]{1,3}(?![\w/-]|['’](?!s\b)| ?x ?\d)"
+)
+_ACTS = re.compile(
+    r"[ \t]{1,2}(?:(?:said|says|reports|reported|states|stated|denies|denied|feels|complains|complained|wants|lives"
+    r"|asked|told|agrees|refuses|refused|came)\b|c/o\b|at (?:the )?bedside\b)"
+)
+_SEEN = re.compile(
+    r"[ \t]{1,2}(?:seen|resting|called|tolerated|felt|is a|was seen)\b"
+    r"|['’]s (?:husband|wife|mother|father|mom|dad|son|daughter|brother|sister|family|partner|spouse|parents?)\b"
+)
+_WHO = re.compile(r"\b(?:pt|patient|mr|mrs|ms|miss|client|resident)\.?:?[ \t]{1,2}\Z", re.IGNORECASE)
+_WHO_SIGNS = re.compile(
+    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
+)
+_SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
 _DIGITS = re.compile(r"\d{1,6}")
+_REACH = 24
+_MANY_PARTS = 40
 _MANY_PEOPLE = 12
 """A part that more people than this share is searched for once for all of them."""
 _FEW_PARTS = 40
@@ -68,6 +105,7 @@ class NameFinder:
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalpha()]
         folded = [fold_accents(doc.text[a:b]) for a, b in words]
         for person, hits in self._hits(folded).items():
+            hits |= set(self._misspelt_beside(doc, words, folded, person, hits))
             yield from _PersonSearch(person, doc, self.lists, words, folded, self.exact).runs(sorted(hits))
         if not self.exact:
             yield from self._initials(doc)
@@ -106,17 +144,17 @@ class NameFinder:
         """The parts that may be misspelled, indexed by the part and by the part without one of its letters."""
         near: dict[str, list[str]] = {}
         for part in {part for person in self.people for part in person.family | person.given}:
-            if len(part) >= 6 and self.lists.is_distinctive(part):
+            if len(part) >= _SHORTEST_MISSPELT and self.lists.is_distinctive(part):
                 for key in _without_each_letter(part):
                     near.setdefault(key, []).append(part)
         return {key: tuple(parts) for key, parts in near.items()}
 
     @cached_property
     def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
-        """Patients by the initials of their first given name and of a family name, one for each type and subject."""
+        """Patients and clinicians by the first letters of a given and a family name, one for each type and subject."""
         signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
         for person in self.people:
-            if person.subject is Subject.PATIENT and person.initials:
+            if person.subject in (Subject.PATIENT, Subject.PROVIDER) and person.initials:
                 for last in {word[0] for word in person.family}:
                     of = signed.setdefault((person.initials[0], last), {})
                     of.setdefault((person.type, person.subject), person)
@@ -158,21 +196,57 @@ class NameFinder:
 
     def _parts_of(self, word: str) -> tuple[str, ...]:
         """The name parts that ``word`` spells, correctly or not."""
-        exact = (word,) if word in self._index else ()
+        exact: tuple[str, ...] = (word,) if word in self._index else ()
+        if len(word) > _SHORTEST_BESIDE and word[-1] == "s" and word not in self.lists.common:
+            exact += tuple(part for part in (word[:-1], word[:-2]) if part in self._index and self._has_plural(part))
         if self.exact or len(word) < 5 or word in self.lists.common:
             return exact
         near = {part for key in _without_each_letter(word) for part in self._misspellable.get(key, ())}
-        return (*exact, *sorted(part for part in near if _is_misspelling(word, part)))
+        return (*exact, *sorted(part for part in near if part not in exact and _is_misspelling(word, part)))
+
+    def _has_plural(self, part: str) -> bool:
+        return len(part) >= _SHORTEST_BESIDE and self.lists.is_distinctive(part)
+
+    def _misspelt_beside(
+        self, doc: Document, words: Sequence[Range], folded: Sequence[str], person: Person, hits: set[int]
+    ) -> Iterator[int]:
+        """The indexes of words that misspell a part of the person directly beside another part."""
+        parts = person.family | person.given
+        if len(parts) > _MANY_PARTS:
+            return
+        for at, other in ((hit + step, hit) for hit in hits for step in (-1, 1) if 0 <= hit + step < len(words)):
+            word = folded[at]
+            if at in hits or len(word) < _SHORTEST_BESIDE - 1 or word in self.lists.common:
+                continue
+            near = (part for part in parts if len(part) >= _SHORTEST_BESIDE and is_one_edit_apart(word, part))
+            if any(part != folded[other] for part in near):
+                first, second = sorted((at, other))
+                if _GAP.fullmatch(doc.text, words[first][1], words[second][0]):
+                    yield at
 
     def _initials(self, doc: Document) -> Iterator[Span]:
-        """Spans of initials with full stops, the given name first and the family name last (``A.O.``, ``A. M. O.``)."""
+        """Spans of initials, the given name first and the family name last (``A.O.``, ``A. M. O.``, ``pt AO``)."""
         if not self._by_initials:
             return
         for found in _DOTTED.finditer(doc.text):
-            letters = [fold_accents(c) for c in found.group() if c.isalpha()]
-            if "".join(letters) not in self.lists.not_initials:
-                for person in self._by_initials.get((letters[0], letters[-1]), ()):
-                    yield Span(found.start(), found.end(), person.type, KNOWN_SOURCES[person.subject, "initials"])
+            yield from self._people_with(found, Subject.PATIENT)
+        for found in _BARE.finditer(doc.text):
+            if found[0].lower() in self.lists.common:
+                continue
+            start, end = max(0, found.start() - _REACH), found.end()
+            if _ACTS.match(doc.text, end) or _SEEN.match(doc.text, end) or _WHO.search(doc.text, start, found.start()):
+                yield from self._people_with(found, Subject.PATIENT)
+            if _WHO_SIGNS.search(doc.text, start, found.start()):
+                yield from self._people_with(found, Subject.PROVIDER)
+
+    def _people_with(self, found: re.Match[str], subject: Subject) -> Iterator[Span]:
+        letters = [fold_accents(c) for c in found[0] if c.isalpha()]
+        if "".join(letters) in self.lists.not_initials:
+            return
+        for person in self._by_initials.get((letters[0], letters[-1]), ()):
+            inner = {*person.initials, *(word[0] for word in person.family)}
+            if person.subject is subject and ("." in found[0] or inner.issuperset(letters)):
+                yield Span(found.start(), found.end(), person.type, KNOWN_SOURCES[person.subject, "initials"])
 
 
 def _merge_people(part: str, named: Iterable[Person]) -> Iterator[Person]:
@@ -194,7 +268,12 @@ def _without_each_letter(word: str) -> set[str]:
 
 
 def _is_misspelling(word: str, part: str) -> bool:
-    return (word[0] == part[0] or word[:2] == part[1::-1]) and is_one_edit_apart(word, part)
+    if len(part) < _EASILY_MISSPELT and len(word) <= len(part) and sorted(word) != sorted(part):
+        return False
+    if len(part) > _EASILY_MISSPELT and len(word) == len(part) and word[1:] == part[1:]:
+        return True
+    begins_alike = word[0] == part[0] or word[:2] == part[1::-1] or (word == part[1:] and len(word) >= _LONG_REST)
+    return begins_alike and is_one_edit_apart(word, part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +297,9 @@ class _PersonSearch:
             while (at := at + 1) < len(hits) and self._continues(run[-1], hits[at]):
                 run += range(run[-1] + 1, hits[at] + 1)
             run = self._with_initials(run)
-            if self._counts_as_name(run, {self.folded[place] for place in run if place in named}):
+            if self._counts_as_name(run, {self.folded[place] for place in run if place in named}) or (
+                self._is_beside_part(run, named)
+            ):
                 start, end = words[run[0]][0], words[run[-1]][1]
                 login = len(run) == 1 and self.folded[run[0]] in person.joined and text[start:end].islower()
                 digits = _DIGITS.match(text, end) if login else None
@@ -253,15 +334,47 @@ class _PersonSearch:
         text, particles = self.doc.text, self.lists.particles
         if not all(text[self.words[at][0]].isupper() for at in run if self.folded[at] not in particles):
             return False
-        start, end = self.words[run[0]][0], self.words[run[-1]][1]
         named = full - particles
-        if len(named) > 1:
-            return True
-        if not named:
+        if len(named) != 1:
+            return len(named) > 1
+        start, end = self.words[run[0]][0], self.words[run[-1]][1]
+        initials = len(run) > len(full) and re.search(r"[.,]", text[start : end + 1]) is not None
+        marked = any(not text[slice(*self.words[at])].isascii() for at in run)
+        return initials or marked or self._is_in_context(start, end, named)
+
+    def _is_beside_part(self, run: Sequence[int], hits: frozenset[int]) -> bool:
+        """Return true if the capitalized run is one half of ``Long/Grace``, ``Park (Ji-woo)``, ``Vo_Hien``."""
+        text, person = self.doc.text, self.person
+        if not text[self.words[run[0]][0]].isupper():
             return False
-        if len(run) > len(full) and re.search(r"[.,]", text[start : end + 1]):
+        for first, second in ((run[0] - 1, run[0]), (run[-1], run[-1] + 1)):
+            if {first, second} <= hits and _BETWEEN_PARTS.fullmatch(text, self.words[first][1], self.words[second][0]):
+                halves = self.folded[first], self.folded[second]
+                other = halves[0] if second == run[0] else halves[1]
+                if other not in self.lists.common and any(
+                    a in person.given and b in person.family for a, b in (halves, halves[::-1])
+                ):
+                    return True
+        return False
+
+    def _is_in_context(self, start: int, end: int, named: set[str]) -> bool:
+        """Return true if the words around a capitalized name are those around a person."""
+        text = self.doc.text
+        if self._acts(start, end, named):
             return True
-        return _CUE.search(text, max(0, start - 24), start) is not None or _CREDENTIAL.match(text, end) is not None
+        return _CUE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
+
+    def _acts(self, start: int, end: int, named: set[str]) -> bool:
+        """Return true if the words around a capitalized name say that it does something, or it begins a speech."""
+        text = self.doc.text
+        if self.exact or (end - start > 2 and text[start:end].isupper()):
+            return False
+        if _OWNS.match(text, end):
+            return True
+        begins = start == 0 or text[start - 1] == "\n"
+        return _ACTS.match(text, end) is not None or (
+            begins and named <= self.person.given and _SPEAKS.match(text, end) is not None
+        )
 
     def _is_initial(self, at: int) -> bool:
         a, b = self.words[at]

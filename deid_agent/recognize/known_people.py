@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from deid_agent.model import (
     ConfigurationError,
@@ -107,6 +108,7 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
     letters = tuple(w[0] for w in given if w[0].isalpha())
     nicks = {nick for word in given if nicknames and len(word) > 2 for nick in find_nicknames(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
+    full |= frozenset(a + b for a, b in pairwise(given) if min(len(a), len(b)) > 2 and len(a + b) >= _SHORTEST_DOUBLE)
     joined = frozenset(_join_names(family, given, words))
     return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters, joined)
 
@@ -115,15 +117,23 @@ def _join_names(family: Sequence[str], given: Sequence[str], words: NameLexicons
     """The joined forms of a name in addresses and user names (``quixwellzoriana``, ``zquixwell``)."""
     for last in family:
         for first in given:
-            pair = len(first) > 2 and len(last) > 2 and len(first) + len(last) > _SHORTEST_JOINED
-            if pair and (words.is_distinctive(first) or words.is_distinctive(last)):
+            apart = words.is_distinctive(first), words.is_distinctive(last)
+            if len(first) > 2 < len(last) and any(apart) and len(first + last) + all(apart) > _SHORTEST_JOINED:
                 yield from (first + last, last + first)
         if given and len(last) > 4 and words.is_distinctive(last):
             yield given[0][0] + last
 
 
 _SHORTEST_JOINED = 7
-"""Two joined names must have more letters than this."""
+"""Two joined names must have more letters than this, or as many if neither is a word."""
+_SHORTEST_DOUBLE = 6
+"""Two given names without a blank (``Meiling``) are one name if it has so many letters."""
+_WITHOUT_UMLAUTS = str.maketrans(
+    {
+        **{"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"},
+        **{"Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Å": "Aa", "Ø": "Oe"},
+    }
+)
 
 
 def _split(name: str, lists: NameLexicons) -> tuple[str, str]:
@@ -136,7 +146,9 @@ def _split(name: str, lists: NameLexicons) -> tuple[str, str]:
 
 
 def _parts(name: str, lists: NameLexicons) -> Iterator[str]:
-    """The folded words of a name; for ``O'Leary`` and ``Al-Rashid`` also the joined form."""
+    """The folded words of a name; for ``O'Leary`` and ``Al-Rashid`` also the joined form; ``mueller`` for Müller."""
+    if not name.isascii() and (spelt := unicodedata.normalize("NFC", name).translate(_WITHOUT_UMLAUTS)) != name:
+        yield from _parts(spelt, lists)
     for chunk in name.split():
         words = [fold_accents(chunk[a:b]) for a, b in Document(chunk).tokens if chunk[a].isalpha()]
         # Do, Ma and Pa are Asian family names: a complete field of two letters is no title

@@ -16,6 +16,7 @@ from deid_agent.model import (
     Document,
     Fact,
     NormalText,
+    PhiType,
     Source,
     SourceTraits,
     Span,
@@ -26,7 +27,12 @@ from deid_agent.recognize.glued_names import GluedNameFinder
 from deid_agent.recognize.known_name_finder import NameFinder
 from deid_agent.recognize.known_people import KNOWN_SOURCES, EastAsianNameFinder, NameLexicons, build_people
 from deid_agent.recognize.known_values import ValueFinder
-from deid_agent.recognize.written_values import join_cut_words, separate_glued_words
+from deid_agent.recognize.written_values import (
+    join_cut_values,
+    join_cut_words,
+    read_digits_as_letters,
+    separate_glued_words,
+)
 
 # Reading a payload without a parser.
 #
@@ -51,6 +57,9 @@ _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#160|#39);")
 _PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
 _MARKUP = re.compile(rb"<[A-Za-z/!]|(?:&|\\T\\)#?[0-9A-Za-z]{2,8};")
 _WRITTEN_OTHERWISE = re.compile(r"[&<%]")
+_LONG_VALUE = 6
+"""A value cut by a line end counts if it has so many letters and digits: columns of short numbers are no value."""
+_NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{11,}={0,2}")
 
 
@@ -164,6 +173,7 @@ class KnownRecognizer:
             covered[span.start : span.end] = b"1" * (span.end - span.start)
         for span in self._find_in_other_writings(doc, finders):
             if 0 in covered[span.start : span.end]:
+                covered[span.start : span.end] = b"1" * (span.end - span.start)
                 yield span
 
     def _find_in_other_writings(self, doc: Document, finders: tuple[_Finder, ...]) -> Iterator[Span]:
@@ -174,6 +184,15 @@ class KnownRecognizer:
         yield from self._glued(doc.facts).find_in(text, plain)
         if (joined := join_cut_words(text)) is not None:
             yield from _find_in(joined.over(plain), doc, finders)
+        if (joined := join_cut_values(text, with_comments=not self._exact)) is not None:
+            cut = joined.over(plain)
+            if not text.isascii():
+                yield from self._glued(doc.facts).find_in(joined.text, cut)
+            for span in _find_in(cut, doc, finders[1:]):  # names in scripts without blanks, and values
+                if span.type in _NAMES or sum(c.isalnum() for c in doc.text[span.start : span.end]) >= _LONG_VALUE:
+                    yield span
+        if not self._exact and (read := read_digits_as_letters(text)) is not None:
+            yield from _find_in(read.over(plain), doc, finders)
         if (apart := separate_glued_words(text)) is not None:
             yield from _find_in(apart.over(plain), doc, finders)
 
@@ -203,7 +222,7 @@ class KnownRecognizer:
             persons = build_people(facts, self._lexicons, nicknames=not self._exact)
             names = NameFinder(persons, self._lexicons, self._exact)
             values = ValueFinder.from_facts(facts, self._lexicons, self._exact)
-            glued = GluedNameFinder(persons, self._lexicons)
+            glued = GluedNameFinder(persons, self._lexicons, not self._exact)
             last = self._last = (known, (names, EastAsianNameFinder.from_facts(facts), values), glued)
         return last
 

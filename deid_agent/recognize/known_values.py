@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TypeVar
 
-from deid_agent.model import CATEGORY, Document, Fact, PhiCategory, PhiType, Span, Subject, fold_accents
+from deid_agent.model import CATEGORY, Document, Fact, PhiCategory, PhiType, Span, Subject, ValueKind, fold_accents
 from deid_agent.recognize.known_people import KNOWN_SOURCES, NameLexicons
 from deid_agent.recognize.written_values import CompactText, find_dates, parse_fact_date, separate_glued_words
 
@@ -48,6 +48,7 @@ _IDENTITY_START = re.compile(
     r"|h(?=ospital no)|r(?=ecord n)|f(?=in)"
 )
 """Each label of identity, in lower case, begins so. A pattern that begins with a character is searched for faster."""
+_FEWEST_ASCII = 3
 _LONG_WORD = 5
 """An id of at least so many capitals counts without a label, in capitals."""
 _PHRASE_WORD = re.compile(r"[^\W\d_]+|\d+")
@@ -111,6 +112,7 @@ class ValueFinder:
             (_compact_number(value), of) for value, of in typed if of.type in _NUMBERS and not _is_word(value, lists)
         ]
         literals = [(value.strip().lower(), of) for value, of in typed if of.type in _LITERAL or _is_odd(value, of)]
+        literals += ((name, of) for fact, (_, of) in zip(facts, typed, strict=True) for name in _lossy_names(fact))
         forms = ((form, of) for value, of in typed if of.type in _PHRASES for form in _variants(value, of.type, lists))
         return cls(
             lists,
@@ -270,6 +272,16 @@ class ValueFinder:
             if not inside <= taken.setdefault(of, set()):
                 taken[of] |= inside
                 yield of.span(words[at][0], words[last][1], "place")
+
+
+def _lossy_names(fact: Fact) -> Iterator[str]:
+    """A name in Latin script as a system writes it that has no letters with accents: ``M?ller``."""
+    if fact.kind not in (ValueKind.FAMILY, ValueKind.GIVEN) or fact.value.isascii():
+        return
+    name = fact.value.strip().lower()
+    if sum(map(str.isascii, name)) >= _FEWEST_ASCII:
+        for sign in ("?", "\ufffd"):
+            yield "".join(c if c.isascii() else sign for c in name)
 
 
 def _labelled_forms(value: str, of: _FactType, lists: NameLexicons) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import compress
 
-from deid_agent.model import Document, NormalText
+from deid_agent.model import Document, NormalText, Range
 from deid_agent.rules import compile_pattern
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -23,7 +23,7 @@ _MONTH = (
 _WRITTEN = compile_pattern(
     r"(?:\A|[^0-9])(?P<phi>"
     r"[0-9]{1,2} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?(?:[0-9]{4}|[0-9]{2})"
-    r"|[0-9]{4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,2}"
+    r"|[0-9]{4} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?[0-9]{1,2}"
     r"|[0-9]{8}|[0-9]{6}"
     rf"|[0-9]{{1,2}}(?:st|nd|rd|th)?[-/. ]{{0,2}}(?:of )?{_MONTH}[-/, ]{{0,2}}['’]?(?:[0-9]{{4}}|[0-9]{{2}})"
     rf"|{_MONTH}[-/. ]{{0,2}}[0-9]{{1,2}}(?:st|nd|rd|th)?[-/., ]{{0,2}}['’]?(?:[0-9]{{4}}|[0-9]{{2}})"
@@ -36,6 +36,10 @@ _JOINED_AFTER = re.compile(r"[-/.][0-9]")
 _FACT = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 _ASCII_ALNUM = re.compile(r"[0-9A-Za-z]")
 _SEPARATORS = re.compile(r"[ \-./()+_]{0,3}")
+_LABEL_BEFORE = re.compile(
+    r"(?<![A-Za-z])(?:MRN?|ID|NO|PID|ACCT|CSN|FIN|SSN|NUM|REF|VISIT|CHART|CASE)\Z", re.IGNORECASE
+)
+"""What touches an identifier that begins with a letter: ``MRNAC28995``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,10 @@ class CompactText:
                 ):
                     first -= 1
                 start, end = self.at[first], self.at[last] + 1
-                alone = not (_continues_number(text, start - 1, core[0]) or _continues_number(text, end, core[-1]))
+                before = _continues_number(text, start - 1, core[0]) and not _LABEL_BEFORE.search(
+                    text, max(0, start - 8), start
+                )
+                alone = not (before or _continues_number(text, end, core[-1]))
                 alone = alone and not _is_part_of_decimal(text, start, end)
                 if alone or partial:
                     yield start, end
@@ -178,7 +185,21 @@ _GLUED_RUN = re.compile(
     r"(?:[^\W_]|[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0903\u093a-\u094f"
     r"\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b4-\u17d3]){2,}"
 )
-_LINE_END = re.compile(r"[ \t\u3000]{0,4}\r?\n[ \t\u3000]{0,4}")
+_LINE_END = re.compile(
+    r"[ \t\u3000]{0,4}\r?\n[ \t\u3000]{0,4}|(?<=[\u30a1-\u30fa\u30fc])[ \u3000](?=[\u30a1-\u30fa\u30fc])"
+)
+_AFTER_CUT = re.compile(r"\n[ \t]{0,4}(?=[0-9(])")
+_BEFORE_CUT = re.compile(r"(?:[0-9]|[0-9][-/.)]|[A-Z]{2})\Z")
+_AFTER_COMMENT = re.compile(rf"\n[ \t]{{0,4}}(?=[0-9(]|{_NO_BLANKS.pattern})")
+_BEFORE_COMMENT = re.compile(rf"(?:[0-9]|[0-9][-/.)]|[A-Z]{{2}}|{_NO_BLANKS.pattern})\Z")
+_LONGEST_COMMENT = 80
+_CUT_MAIL = re.compile(r"@[ \t\r\n]{1,8}(?=[0-9A-Za-z])")
+_MOST_BESIDE_CUT = 32
+_WITH_DIGITS = re.compile(
+    r"(?<![^\W_])(?:[01][A-Za-z]{4,24}|[A-Za-z]{1,24}[01][A-Za-z]{1,24}[01]?[A-Za-z]{0,8})(?![^\W_])"
+)
+_FEWEST_LETTERS = 4
+_MEANT = str.maketrans("01", "ol")
 
 
 def is_written_without_blanks(char: str) -> bool:
@@ -220,8 +241,11 @@ def _append(
 
 
 def join_cut_words(text: str) -> NormalText | None:
-    """``text`` without the line ends between two letters of scripts without blanks; None if there is none."""
-    if text.isascii() or "\n" not in text:
+    """``text`` without the line ends between two letters of scripts without blanks; None if there is none.
+
+    In katakana a blank may stand between two letters of a word, too.
+    """
+    if text.isascii():
         return None
     parts: list[str] = []
     places, at = array("Q"), 0
@@ -237,6 +261,54 @@ def join_cut_words(text: str) -> NormalText | None:
     parts.append(text[at:])
     places.extend(range(at, len(text)))
     return NormalText("".join(parts), places, array("Q", (place + 1 for place in places)))
+
+
+def join_cut_values(text: str, *, with_comments: bool = True) -> NormalText | None:
+    """The numbers, dates and addresses of mail that line ends in ``text`` cut, each joined; None if there is none.
+
+    With ``with_comments`` a comment may stand between the two parts, as a line, also in a word of a script without
+    blanks.
+    """
+    parts: list[str] = []
+    starts, ends = array("Q"), array("Q")
+    for start, end in _find_cuts(text, with_comments):
+        first, last = max(0, start - _MOST_BESIDE_CUT), min(len(text), end + _MOST_BESIDE_CUT)
+        first = text.rfind("\n", first, start) + 1 or first
+        line_end = text.find("\n", end, last)
+        _append(parts, starts, ends, text, first, start, "")
+        _append(parts, starts, ends, text, end, line_end if line_end >= 0 else last, "\n\x1f\n")
+    return NormalText("".join(parts), starts, ends) if parts else None
+
+
+def read_digits_as_letters(text: str) -> NormalText | None:
+    """The words of ``text`` in which a digit stands for a letter (``Okaf0r``), with it; None if there is none."""
+    parts: list[str] = []
+    starts, ends = array("Q"), array("Q")
+    for word in _WITH_DIGITS.finditer(text):
+        if sum(map(str.isalpha, word[0])) >= _FEWEST_LETTERS:
+            _append(parts, starts, ends, text, word.start(), word.end(), "\n\x1f\n")
+    return NormalText("".join(parts).translate(_MEANT), starts, ends) if parts else None
+
+
+def _find_cuts(text: str, with_comments: bool) -> Iterator[Range]:
+    for found in _CUT_MAIL.finditer(text):
+        yield found.start() + 1, found.end()
+    for found in _AFTER_CUT.finditer(text):
+        start = _end_of_line(text, found.start())
+        if _BEFORE_CUT.search(text, max(0, start - 2), start):
+            yield start, found.end()
+    for found in _AFTER_COMMENT.finditer(text) if with_comments else ():
+        comment = text.rfind("\n", max(0, found.start() - _LONGEST_COMMENT), found.start())
+        start = _end_of_line(text, comment)
+        if comment >= 0 and _BEFORE_COMMENT.search(text, max(0, start - 2), start):
+            yield start, found.end()
+
+
+def _end_of_line(text: str, line_end: int) -> int:
+    """Where the line that ends at ``line_end`` ends without the blanks after it."""
+    while line_end > 0 and text[line_end - 1] in " \t\r":
+        line_end -= 1
+    return line_end
 
 
 def _find_glue(text: str) -> list[int]:

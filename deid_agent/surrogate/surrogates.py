@@ -1,5 +1,6 @@
 """``Surrogates`` maps a value of a type in a scope to its surrogate."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -51,6 +52,8 @@ _FEW = 16  # a scope of more people is not cached: all of them would be hashed a
 _FEW_BIRTHS = 100  # in a bundle of more patients, part of a date is no known birth
 _SIGNED = frozenset({PhiType.SSN, PhiType.PHONE, PhiType.FAX})  # their dashes and blanks are read as one kind
 _MAY_STAY = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY, PhiType.DATE})
+_LONG_NUMBER = re.compile(r"\d(?:[ \-./()]{0,2}\d){3,}")
+"""A number in a field of a name is no part of the name: somebody wrote an identifier there."""
 _LATE, _EARLIER = date(2030, 7, 2), date(2029, 7, 2)  # two references: they agree on a date that has its year
 
 PlaceScope = Literal["feed", "patient"]
@@ -258,7 +261,8 @@ class Surrogates:
     ) -> str:
         if type_ is PhiType.USERNAME:
             return replace_identifier(self._key, value, "username")
-        return self._get_namer(cached, clinician=type_ is PhiType.DOCTOR).replace_name(value, kind, person)
+        new = self._get_namer(cached, clinician=type_ is PhiType.DOCTOR).replace_name(value, kind, person)
+        return _LONG_NUMBER.sub(lambda found: replace_identifier(self._key, found[0]), new)
 
     def _replace_location(self, type_: PhiType, value: str, scope: str) -> str:
         readers = {

@@ -27,6 +27,19 @@ def born(value: str, kind: ValueKind = ValueKind.VALUE) -> Site:
     return Site("PID-7", 0, len(value), PhiType.DATE, kind=kind, subject=Subject.PATIENT, value=value)
 
 
+@pytest.mark.parametrize("value", ["&#1488;&#1500;&#1497;&#1513;&#1506;", "Ada%20Okafor", "&#x41;da Okafor"])
+def test_a_name_in_codes_of_characters_is_replaced(value: str) -> None:
+    made = Replacer(load_policy("pseudonymised", RULES), surrogates())
+    plain = (
+        {"&": "Ada Okafor", "A": "Ada Okafor"}[value[0]] if "#1488" not in value else "\u05d0\u05dc\u05d9\u05e9\u05e2"
+    )
+    sites = [
+        Site("x", 0, 9, PhiType.PATIENT, kind=ValueKind.NAME, subject=Subject.PATIENT, value=v) for v in (value, plain)
+    ]
+    coded, expected = (made.replace_site(site, Method.SURROGATE, Scope("d")) for site in sites)
+    assert coded == expected
+
+
 def test_a_birth_year_of_a_person_over_89_is_generalized() -> None:
     made = replacer()
     assert made.replace_site(born("19200719"), Method.GENERALIZE, OF_2024) == "1934"

@@ -195,6 +195,101 @@ def test_compound_and_accented_names(family: str, text: str, spans: list[str]) -
     assert found(text, fact("PATIENT", family, ValueKind.FAMILY)) == spans
 
 
+@pytest.mark.parametrize(
+    ("family", "text", "spans"),
+    [
+        ("Quillon", "then **Quil**lon came", ["Quil**lon"]),
+        ("Quillon", "then Qui llon came", ["Qui llon"]),
+        ("Quillon", "then Qui- llon came", ["Qui- llon"]),
+        ("Quillon", "then Qui\n a remark \nllon came", ["Qui\n a remark \nllon"]),
+        ("Goodman", "a good man\nwas\nhere, good\nno\nman", []),
+        ("Quillon", "aqui llon, qui llons", []),
+        ("Sædénsson", "SÆDÉNSSON came", ["SÆDÉNSSON"]),
+        ("Sædénsson", "PatientNameSædénssonDOB", ["Sædénsson"]),
+        ("Þorvaldsdóttir", "Thorvaldsdottir", ["Thorvaldsdottir"]),
+        ("Brânzeanu", "Br\n x \nânzeanu today", ["Br\n x \nânzeanu"]),
+        ("देशपाण्डेय", "after देश\nपाण्डेय and", ["देश\nपाण्डेय"]),
+        ("יהושפטון", "see ליהושפטון now", ["יהושפטון"]),
+        ("סימן", "see ולסימן now", ["סימן"]),
+        ("סימן", "see אסימן now", []),
+        ("سليمانو", "with وسليمانو today", ["سليمانو"]),
+        ("イシカワムラ", "[イシカワ\n x \nムラ]", ["イシカワ\n x \nムラ"]),
+        ("イシカワムラ", "[イシカワ ムラ]", ["イシカワ ムラ"]),
+        ("ทองประดิษฐ์วงศ์", "ทองป\n x \nระดิษฐ์วงศ์", ["ทองป\n x \nระดิษฐ์วงศ์"]),
+        ("Orvaldsen", "then Rvaldsen came", ["Rvaldsen"]),
+    ],
+)
+def test_a_name_that_is_cut_or_touches_other_words(family: str, text: str, spans: list[str]) -> None:
+    assert found(text, fact("PATIENT", family, ValueKind.FAMILY)) == spans
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "text", "spans"),
+    [
+        ("Okonkwo", "Adaeze Nkem", "AO seen; pt ANO; AO's husband; Pt: AO", ["AO", "ANO", "AO", "AO"]),
+        ("Okonkwo", "Adaeze Nkem", "pt AO x3, AOx3, AO valve, AXO seen, pt an, NO reports, AO/4", []),
+        ("de la Cruz", "Marisol", "MDLC seen, M.d.l.C. seen", ["MDLC", "M.d.l.C."]),
+        ("van der Berg", "Willem", "WvdB seen", ["WvdB"]),
+        ("O'Quilty", "Siobhan", "SO'Q seen, S.O'Q. seen", ["SO'Q", "S.O'Q."]),
+        ("Quillon", "Paul Thomas", "PT seen, pt PT, P.T. eval", []),
+        ("Quille", "Bea", "the Quilles; Quilles' home", ["Quilles", "Quilles"]),
+        ("Tran", "Bao", "trans fat, transfer", []),
+        ("Oduya", "Femi", "Odyua and Odduya; Oduxa; Odua", ["Odyua", "Odduya"]),
+        ("Smith", "Jon", "Jon Smiht; Jon Smth; Smiht", ["Jon Smiht", "Jon Smth", "Smiht"]),
+        ("Quillon", "Bea", "Ouillon", ["Ouillon"]),
+        ("King", "Bill", "Bill denies pain. bill denies, the Bill", ["Bill"]),
+        ("Quille", "Will", "Will: no pain\nWill: so. Will: a\nhe Will: a", ["Will", "Will"]),
+        ("Brown", "Xanthe", "Brown: stool", []),
+        ("Müllerström", "Åsa", "Muellerstroem; MULLERSTROM; Åsa; ASA 81 mg", ["Muellerstroem", "MULLERSTROM", "Åsa"]),
+        ("Müllerström", "Jo", "MÃ¼llerstrÃ¶m, M?llerstr?m", ["MÃ¼llerstrÃ¶m", "M?llerstr?m"]),
+        ("Quillon", "Mei Ling", "Meiling or MeiLing", ["Meiling", "MeiLing"]),
+        ("Tran", "Bao", "TRANBAO", ["TRANBAO"]),
+        ("Quillon", "Bea", "BABYBOYQUILLON, Quillonjr", ["QUILLON", "Quillon"]),
+        ("Parkinson", "Bea", "parkinsonism", []),
+        ("Long", "Xanthe", "Long/Xanthe; Long_Xanthe.pdf; Xanthe (Long)", ["Long", "Xanthe"] * 2 + ["Xanthe", "Long"]),
+        ("Long", "Xanthe", "Long Term/Xanthe; Long, the / Xanthe; long/Xanthe", ["Xanthe"] * 3),
+        ("Long", "Xanthe", "Long's wound; Baby Girl Long; twin A Long; née Long; Long III", ["Long"] * 5),
+        ("Long", "Xanthe", "long's; Long R hip; Long 3; Long-term; LONG'S", []),
+        ("Bell", "Xanthe", "Bell's palsy; Bell's wound", ["Bell"]),
+        ("Quillon", "Bea", "Qu1ll0n; Quill0n; T10quixons", ["Qu1ll0n", "Quill0n"]),
+    ],
+)
+def test_unusual_writings_of_a_person(family: str, given: str, text: str, spans: list[str]) -> None:
+    assert found(text, *person(family, given)) == spans
+
+
+def test_a_clinician_signs_with_initials() -> None:
+    clinician = [
+        fact("DOCTOR", "Brandvold", ValueKind.FAMILY, Subject.PROVIDER),
+        fact("DOCTOR", "Sigrid", ValueKind.GIVEN, Subject.PROVIDER),
+    ]
+    assert found("dict: SB, D: SB, signed by SB; SB seen, SB", *clinician) == ["SB", "SB", "SB"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text", "spans"),
+    [
+        ("MEDICALRECORD", "8822769", "- 882\n2769 -", ["882\n2769"]),
+        ("MEDICALRECORD", "8822769", "1\n- 882\n2769 -", ["882\n2769"]),
+        ("MEDICALRECORD", "8822769", "- 882\n a remark \n2769 -", ["882\n a remark \n2769"]),
+        ("MEDICALRECORD", "8822769", "x 0882\n27690 or 9\n8822\n770", []),
+        ("ZIP", "45601", "456\n01 mmol", []),
+        ("MEDICALRECORD", "M3479085", "M34\n79085", ["M34\n79085"]),
+        ("ACCOUNT", "AC2899547", "MRNAC2899547DOB", ["AC2899547"]),
+        ("ACCOUNT", "AC2899547", "BAC2899547", []),
+        ("MEDICALRECORD", "36766550", "see **367**66550", ["367**66550"]),
+        ("PHONE", "(660) 650-1904", "at (660) 650-19\n04 now", ["660) 650-19\n04"]),
+        ("SSN", "466-64-8377", "४६६-६४-८३७७", ["४६६-६४-८३७७"]),
+        ("DATE", "19330826", "see 1933-\n08-26 and 1933- 08-26", ["1933-\n08-26", "1933- 08-26"]),
+        ("EMAIL", "ada@jeiken.net", "to ada@ jeiken.net", ["ada@ jeiken.net"]),
+        ("CITY", "Veigikrourt", "[Veigi\xadkrourt]", ["Veigi\xadkrourt"]),
+        ("CITY", "Zwolle Oord", "bm90ZTogWndvbGxlwqBPb3JkLg==", ["bm90ZTogWndvbGxlwqBPb3JkLg=="]),
+    ],
+)
+def test_a_value_that_is_cut_or_touches_other_text(kind: str, value: str, text: str, spans: list[str]) -> None:
+    assert found(text, fact(kind, value)) == spans
+
+
 @pytest.mark.parametrize("value", ["Quillon, Beatrix A.", "Dr. Beatrix Ama Quillon, MD", "Beatrix Quillon"])
 def test_a_whole_name_in_one_value(value: str) -> None:
     assert found("B. Quillon and Beatrix", fact("DOCTOR", value, ValueKind.NAME, Subject.PROVIDER)) == [

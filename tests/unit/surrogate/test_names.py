@@ -175,3 +175,11 @@ def test_a_name_of_thousands_of_words_is_replaced_too(unit: str) -> None:
     new = MADE.replace(PhiType.PATIENT, value, kind=ValueKind.NAME, scope=SCOPE)
     assert "Ada" not in new
     assert "Vane" not in new
+
+
+@pytest.mark.parametrize(
+    "value", ["see ID: 85891154 for the rest", "Okafor 85891154", "call (904) 904-2110", "０００85891"]
+)
+def test_a_number_in_a_name_is_replaced_too(value: str) -> None:
+    new = MADE.replace(PhiType.PATIENT, value, kind=ValueKind.NAME, scope=SCOPE)
+    assert not set(re.findall(r"\d{2,}", new)) & set(re.findall(r"\d{2,}", value)) - {"000"}
