@@ -43,9 +43,9 @@ class EvaluationReport:
     scores: Scores = field(repr=False)
     without: Mapping[str, Scores] = field(default_factory=dict, repr=False)
     false_alarms: FalseAlarms | None = None
+    authors: bool = False
     altered: Altered | None = None
     bound: LeakBound | None = None
-    authors: bool = False
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

@@ -291,7 +291,9 @@ def _cue_kinds(tags: Tags) -> str:
     return "+".join(sorted({list_of_tag(tag)[len(_CUE) :] for tag in tags if tag.startswith(_CUE)}))
 
 
-_SPEAKER = re.compile(r"(?m)^[ \t]*(?:\[?[0-9][0-9:./ -]{2,17}(?:[AaPp]\.?[Mm]\.?)?\]?[ \t]{1,3})?([^\W\d_][\w.'’-]{0,15}):(?!\d)")
+_SPEAKER = re.compile(
+    r"(?m)^[ \t]*(?:\[?[0-9][0-9:./ -]{2,17}(?:[AaPp]\.?[Mm]\.?)?\]?[ \t]{1,3})?([^\W\d_][\w.'’-]{0,15}):(?!\d)"
+)
 
 
 def _speakers(tokens: TokenFeatures) -> FeatureValues:

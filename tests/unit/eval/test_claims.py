@@ -20,7 +20,9 @@ def pair(gold: str, found: str, number: int = 0) -> Pair:
 def test_the_bound_is_the_mean_with_one_more_note_that_leaks_everything() -> None:
     pairs = [pair("[[PATIENT|Ada]] [[CITY|Troy]]", "[[PATIENT|Ada]] Troy"), *[pair("no PHI", "no PHI")] * 8]
     bound = bound_leaks(pairs, 0.2)
-    assert (bound.notes, bound.mean, bound.bound) == (9, pytest.approx(0.5 / 9), pytest.approx(0.15))
+    assert bound.notes == 9
+    assert bound.mean == pytest.approx(0.5 / 9)
+    assert bound.bound == pytest.approx(0.15)
     assert bound.holds
     assert bound.sentence == (
         "on 9 notes 5.56 % of a note's annotations leak on average; a further note that is drawn like these leaks at "
