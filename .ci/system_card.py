@@ -3,6 +3,7 @@
     deid-agent eval corpus --split dev --profile balanced --ablate --json out/balanced.json
     deid-agent eval corpus --split dev --profile recall --ablate --benign FOLDER --json out/recall.json
     deid-agent eval corpus --split dev --profile recall --context profile --json out/context.json
+    deid-agent eval corpus --split sites --profile recall --json out/sites.json
     deid-agent eval corpus --split dev --profile balanced --system NAME --models FOLDER --json out/NAME.json
     python .ci/system_card.py out
 
@@ -21,8 +22,8 @@ HEADER = """\
 A model has three files. `<name>.json` holds its schema, how it was trained and its scores, `<name>.md` shows the same
 for people, and `<name>.npz` holds its arrays. The arrays are opened only if their SHA-256 equals the one in the
 `.json`. They hold numbers and words, never pickled objects. `deid-agent train` trains one model and `make models` all
-shipped models, with the rules of this tree. The shipped models were trained on this corpus with earlier rules; the
-page of each gives the SHA-256 of those rules. [token](token.md) labels tokens with a conditional random field over
+shipped models. The shipped models were trained on this corpus with the rules of this tree, as a test of their digests
+proves. [token](token.md) labels tokens with a conditional random field over
 words, lists, layout and rules. [network](network.md) labels them with a recurrent network, which reads
 `vectors.npz`, word vectors of 8 bits that `.ci/freeze_vectors.py` made.
 The default system decides by the mean of their probabilities. `features`
@@ -58,6 +59,9 @@ def totals(report: dict[str, object]) -> Iterator[str]:
             figures = " | ".join(number(one[name]) for name in ("precision", "recall", "f"))
             yield f"| {words}{' (F2)' if key == 'names' else ''} | {figures} |"
     yield f"\nLeaked, of the annotations: {number(report['leaked'])}."
+    if altered := report.get("altered"):
+        words, numbers = (1000 * altered[key] / altered["tokens"] for key in ("words", "numbers"))
+        yield f"\nAltered text that is no PHI: {words:.1f} words and {numbers:.1f} numbers of 1,000 tokens."
     if benign := report.get("benign"):
         where = f"{benign['notes']} notes nearly without PHI ({benign['words']:,} words)"
         yield f"\nFalse alarms, ages apart, on {where}: {benign['per_thousand_words']:.1f} of 1,000 words."
@@ -96,6 +100,7 @@ def main(folder: Path) -> None:
         ("balanced", "The default under `balanced`"),
         ("recall", "The default under `recall`"),
         ("context", "The default under `recall`, with the facts of the message about the patient"),
+        ("sites", "The default under `recall`, at two invented sites that no model learned from"),
     ):
         lines += section(folder, name, title)
     for name in (

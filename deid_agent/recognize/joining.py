@@ -33,6 +33,8 @@ _DATE_WITHOUT_YEAR = re.compile(
 )
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _LINE_END = re.compile(r",?[ \t]{0,2}\r?\n[ \t]{0,8}")
+_HYPHENATED = re.compile(r"-?[ \t]{0,3}\r?\n[ \t]{0,6}[a-zà-ÿ]{2,15}(?![\w])")
+"""The rest of a word that a line end divides."""
 _MARK_BEFORE = re.compile(r"(?:\A|(?<=[\s(/\"]))['‘’ʻ]\Z")
 _LABEL_BEFORE_NUMBER = re.compile(r"(?:CSN|HIC|HICN|MRN|FIN|ACCT|DEA|NPI|SSN|Lic|LIC|ID)[#:. ]{1,2}(?=[A-Z0-9])")
 _NUMBERS = frozenset(
@@ -106,6 +108,13 @@ def _complete(span: Span, text: str, least: int, last: int) -> Span:
     start, end = span.start, span.end
     if end < last and _STOP.match(text, end) and _ABBREVIATION.search(text, start, end):
         end += 1
+    if (
+        span.type in _NAMES
+        and "-" in text[end - 1 : end + 1]
+        and (more := _HYPHENATED.match(text, end))
+        and more.end() <= last
+    ):
+        end = more.end()
     if span.type in _SITES and (more := _CAPITALS.match(text, end)) and more.end() <= last:
         end = more.end()
     if (

@@ -26,6 +26,8 @@ CHANGED = 60
         ("[[HOSPITAL|Clinic]] for Sick Children today", "[[HOSPITAL|Clinic for Sick Children]] today"),
         ("[[PATIENT|Vane Jr]]. came", "[[PATIENT|Vane Jr.]] came"),
         ("[[PATIENT|Vane Jr]]. Came", "[[PATIENT|Vane Jr]]. Came"),
+        ("daughter [[PATIENT|Ma]]-\nria will come", "daughter [[PATIENT|Ma-\nria]] will come"),
+        ("daughter [[PATIENT|Ma-]]\nria will come", "daughter [[PATIENT|Ma-\nria]] will come"),
         ("'[[PATIENT|Ofa]] came", "[[PATIENT|'Ofa]] came"),
         ("[[MEDICALRECORD|MRN 4471]]", "MRN [[MEDICALRECORD|4471]]"),
     ],
