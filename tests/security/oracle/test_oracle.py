@@ -98,8 +98,8 @@ def test_no_structured_identifier_survives() -> None:
     assert [case.names for case in tally.survivors if case.plant < 0] == []
 
 
-FULL = 30_000
-NARRATIVE_OPEN = 0.02
+FULL = 100_000
+NARRATIVE_OPEN = 0.001
 """Share of the narrative plants that survive, of which the promise is none. Lower it; never raise it."""
 
 
