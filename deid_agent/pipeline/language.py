@@ -6,6 +6,7 @@ function words.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -86,7 +87,7 @@ class Languages:
         return next(filter(None, (self._judge(part, allowed) for part in paragraphs or [text])), "")
 
     def _judge(self, text: str, allowed: frozenset[str]) -> str:
-        found = _WORD.findall(text)
+        found = _WORD.findall(unicodedata.normalize("NFKC", text))
         if len(found) < LEAST_WORDS:
             return ""
         if sum(_LATIN.match(word) is None for word in found) * 2 > len(found):

@@ -218,6 +218,8 @@ class NameFinder:
             word = folded[at]
             if at in hits or len(word) < _SHORTEST_BESIDE - 1 or word in self.lists.common:
                 continue
+            if not self.lists.is_distinctive(folded[other]):  # "will fret" is not Will Fred
+                continue
             near = (part for part in parts if len(part) >= _SHORTEST_BESIDE and is_one_edit_apart(word, part))
             if any(part != folded[other] for part in near):
                 first, second = sorted((at, other))

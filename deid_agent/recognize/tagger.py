@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from deid_agent.model import CATEGORY, BesideModels, Document, PhiCategory, PhiType, Source, SourceTraits, Span
+from deid_agent.model import CATEGORY, BesideModels, Document, PhiCategory, Source, SourceTraits, Span
 from deid_agent.nlp import is_short_value
 from deid_agent.recognize.consistency import ConsistencyPass, TaggedDocument
 from deid_agent.recognize.resolve import Profile, Resolver
@@ -117,15 +117,14 @@ class Tagger:
     def _beside_models(self, doc: Document, spans: list[Span]) -> list[Span]:
         """The recognizers' spans without those that models overrule.
 
-        In a short value models overrule two kinds only: ages, since "Braden 14" looks like a person with an age, and
-        what the grammar reads as a measurement.
+        In a short value models overrule only what the grammar reads as a measurement.
         """
         if not self.models_decide:
             return spans
         kept = [span for span in spans if span.source not in self._overruled]
         if self.resolver.profile is Profile.RECALL and is_short_value(doc):
             marks = self.resolver.grammar.find(doc)
-            others = (s for s in spans if s.source in self._overruled and s.type is not PhiType.AGE)
+            others = (span for span in spans if span.source in self._overruled)
             kept += (s for s in others if not any(m.start <= s.start and s.end <= m.end for m in marks))
         return kept
 

@@ -6,6 +6,7 @@ const MEANING = {
   RESOURCE: "larger or more deeply nested than the limits: raise them, or route it elsewhere",
   REJECTED: "its receiver refused it: read the log of the receiver",
   LEAK: "an identifier remained in the output: report it",
+  LANGUAGE: "a narrative is in a language that the policy does not name: route it elsewhere, or see [narrative]",
   POISON: "the worker died or exceeded its deadline: report it",
   INTERNAL: "a fault of this program: report it",
 };

@@ -237,6 +237,7 @@ def test_a_name_that_is_cut_or_touches_other_words(family: str, text: str, spans
         ("Oduya", "Femi", "Odyua and Odduya; Oduxa; Odua", ["Odyua", "Odduya"]),
         ("Smith", "Jon", "Jon Smiht; Jon Smth; Smiht", ["Jon Smiht", "Jon Smth", "Smiht"]),
         ("Quillon", "Bea", "Ouillon", ["Ouillon"]),
+        ("Quille", "Will", "she will fret", []),
         ("King", "Bill", "Bill denies pain. bill denies, the Bill", ["Bill"]),
         ("Quille", "Will", "Will: no pain\nWill: so. Will: a\nhe Will: a", ["Will", "Will"]),
         ("Brown", "Xanthe", "Brown: stool", []),
