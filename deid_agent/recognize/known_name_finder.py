@@ -72,7 +72,16 @@ _SEEN = re.compile(
     r"[ \t]{1,2}(?:seen|resting|called|tolerated|felt|is a|was seen)\b"
     r"|['’]s (?:husband|wife|mother|father|mom|dad|son|daughter|brother|sister|family|partner|spouse|parents?)\b"
 )
-_WHO = re.compile(r"\b(?:pt|patient|mr|mrs|ms|miss|client|resident)\.?:?[ \t]{1,2}\Z", re.IGNORECASE)
+_FARES = re.compile(
+    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking|slept"
+    r"|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears|looks"
+    r"|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled|discharged"
+    r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
+)
+"""How a person fares: it says so of a name only at the beginning of a line, since "long sitting" is a posture."""
+_WHO = re.compile(r"\b(?:pt|patient|mr|mrs|ms|miss|client|resident|subj(?:ect)?|re)\.?:?[ \t]{1,2}\(?\Z", re.IGNORECASE)
+_ENDING = re.compile(r"['’ʻ`](?!s\b)[a-z]{1,3}(?!\w)")
+"""The last syllable of a name with a glottal stop: Ng'ang'a."""
 _WHO_SIGNS = re.compile(
     r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
 )
@@ -236,7 +245,13 @@ class NameFinder:
             if found[0].lower() in self.lists.common:
                 continue
             start, end = max(0, found.start() - _REACH), found.end()
-            if _ACTS.match(doc.text, end) or _SEEN.match(doc.text, end) or _WHO.search(doc.text, start, found.start()):
+            begins = found.start() == 0 or doc.text[found.start() - 1] == "\n"
+            if (
+                _ACTS.match(doc.text, end)
+                or _SEEN.match(doc.text, end)
+                or (begins and _FARES.match(doc.text, end))
+                or _WHO.search(doc.text, start, found.start())
+            ):
                 yield from self._people_with(found, Subject.PATIENT)
             if _WHO_SIGNS.search(doc.text, start, found.start()):
                 yield from self._people_with(found, Subject.PROVIDER)
@@ -304,6 +319,8 @@ class _PersonSearch:
             ):
                 start, end = words[run[0]][0], words[run[-1]][1]
                 login = len(run) == 1 and self.folded[run[0]] in person.joined and text[start:end].islower()
+                if (ending := _ENDING.match(text, end)) and "'" in fold_accents(text[start:end]).replace("’", "'"):
+                    end = ending.end()
                 digits = _DIGITS.match(text, end) if login else None
                 kind = PhiType.USERNAME if login else person.type
                 yield Span(start, digits.end() if digits else end, kind, person.source)
@@ -328,7 +345,9 @@ class _PersonSearch:
         a, b = self.words[at]
         if b - a == 1 and self.doc.text[b : b + 1] in ("'", "’") and self.words[at + 1][0] == b + 1:
             return True
-        return self._is_initial(at) and self._is_adjacent_to_next(at)
+        return self._is_initial(at) and (
+            self._is_adjacent_to_next(at) or self.doc.text[b : self.words[at + 1][0]] == "_"
+        )
 
     def _counts_as_name(self, run: Sequence[int], full: set[str]) -> bool:
         if any(self.lists.is_distinctive(word) for word in full):
@@ -337,6 +356,8 @@ class _PersonSearch:
         if not all(text[self.words[at][0]].isupper() for at in run if self.folded[at] not in particles):
             return False
         named = full - particles
+        if not named and self.person.family <= particles:
+            named = full & self.person.family  # a family called Do
         if len(named) != 1:
             return len(named) > 1
         start, end = self.words[run[0]][0], self.words[run[-1]][1]
@@ -373,14 +394,26 @@ class _PersonSearch:
             return False
         if _OWNS.match(text, end):
             return True
-        begins = start == 0 or text[start - 1] == "\n"
-        return _ACTS.match(text, end) is not None or (
-            begins and named <= self.person.given and _SPEAKS.match(text, end) is not None
-        )
+        if _ACTS.match(text, end):
+            return True
+        if start > 0 and text[start - 1] != "\n":
+            return False
+        speaks = named <= self.person.given and _SPEAKS.match(text, end) is not None
+        return speaks or _FARES.match(text, end) is not None
 
     def _is_initial(self, at: int) -> bool:
-        a, b = self.words[at]
-        return b - a == 1 and self.doc.text[a].isupper() and self.folded[at] in self.person.initials
+        (a, b), text = self.words[at], self.doc.text
+        if b - a > 1 or not (text[a].isupper() or self._is_lower_initial(a, b)):
+            return False
+        if self.folded[at] in self.person.initials:
+            return True
+        is_alone = text[b : b + 1] == "." and not text[a - 1 : a].isalnum() and text[a - 1 : a] != "?"
+        return is_alone and any(self.folded[at] == word[0] for word in self.person.family)
+
+    def _is_lower_initial(self, start: int, end: int) -> bool:
+        """Return true for ``s`` in ``gurpreet s.`` and ``p`` in ``p_karimi``."""
+        text = self.doc.text
+        return text[end : end + 1] == "." or text[end : end + 1] == "_" or text[start - 1 : start] == "_"
 
     def _is_middle(self, at: int) -> bool:
         """Return true for a word in title case between a given name and a family name that is also a word (``May``)."""
