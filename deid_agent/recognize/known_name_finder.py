@@ -18,8 +18,7 @@ found with one letter wrong, missing or doubled, or with two letters transposed,
 five letters is found with one more letter or with two transposed, and any name of at least four letters beside another
 part of its person. A part of at least four letters is also found in the plural (``the Okafors``).
 
-Initials count with full stops (``A.O.``), and without them beside a word that a person goes with: ``pt AO``, ``AO
-reports pain``. Those of clinicians need a cue: ``dict: SB``.
+``known_initials`` finds their initials.
 
 One index from name parts to people is built for each message, and each narrative looks up its own words in it. The cost
 is linear in the words of all narratives and independent of the number of people: one person represents all who share a
@@ -33,7 +32,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
-from deid_agent.recognize.known_people import KNOWN_SOURCES, NameLexicons, Person, is_one_edit_apart
+from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder
+from deid_agent.recognize.known_people import NameLexicons, Person, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'’\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
@@ -60,31 +60,8 @@ _LETTERS = re.compile(r"[a-z]+")
 _MIXED = re.compile(r"[A-Z]?[a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DAY = re.compile(r"[ \t]{0,3}\d")
-_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)")
-_BARE = re.compile(
-    r"(?<![\w.'’/-])[A-Z](?:O['’]|[a-z]{1,3}(?=[A-Z](?![^\W_])))?[A-Z]{1,3}(?![\w/-]|['’](?!s\b)| ?x ?\d)"
-)
-_ACTS = re.compile(
-    r"[ \t]{1,2}(?:(?:said|says|reports|reported|states|stated|denies|denied|feels|complains|complained|wants|lives"
-    r"|asked|told|agrees|refuses|refused|came)\b|c/o\b|at (?:the )?bedside\b)"
-)
-_SEEN = re.compile(
-    r"[ \t]{1,2}(?:seen|resting|called|tolerated|felt|is a|was seen)\b"
-    r"|['’]s (?:husband|wife|mother|father|mom|dad|son|daughter|brother|sister|family|partner|spouse|parents?)\b"
-)
-_FARES = re.compile(
-    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking|slept"
-    r"|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears|looks"
-    r"|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled|discharged"
-    r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
-)
-"""How a person fares: it says so of a name only at the beginning of a line, since "long sitting" is a posture."""
-_WHO = re.compile(r"\b(?:pt|patient|mr|mrs|ms|miss|client|resident|subj(?:ect)?|re)\.?:?[ \t]{1,2}\(?\Z", re.IGNORECASE)
 _ENDING = re.compile(r"['’ʻ`](?!s\b)[a-z]{1,3}(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
-_WHO_SIGNS = re.compile(
-    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
-)
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
 _DIGITS = re.compile(r"\d{1,6}")
 _REACH = 24
@@ -117,7 +94,7 @@ class NameFinder:
             hits |= set(self._misspelt_beside(doc, words, folded, person, hits))
             yield from _PersonSearch(person, doc, self.lists, words, folded, self.exact).runs(sorted(hits))
         if not self.exact:
-            yield from self._initials(doc)
+            yield from self._initials.find(doc)
 
     def proves_absence(self, doc: Document, *, in_rows: bool) -> bool:  # noqa: ARG002
         """Return true if no word is a part of a name, see ``KnownRecognizer.proves_absence``."""
@@ -127,6 +104,10 @@ class NameFinder:
             return True
         mixed = set(_MIXED.findall(doc.text))  # words that ``separate_glued_words`` divides
         return not any(piece.lower() in self._index for word in mixed for piece in _PIECES.findall(word))
+
+    @cached_property
+    def _initials(self) -> InitialsFinder:
+        return InitialsFinder(self.people, self.lists)
 
     @cached_property
     def _index(self) -> Mapping[str, tuple[Person, ...]]:
@@ -157,17 +138,6 @@ class NameFinder:
                 for key in _without_each_letter(part):
                     near.setdefault(key, []).append(part)
         return {key: tuple(parts) for key, parts in near.items()}
-
-    @cached_property
-    def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
-        """Patients and clinicians by the first letters of a given and a family name, one for each type and subject."""
-        signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
-        for person in self.people:
-            if person.subject in (Subject.PATIENT, Subject.PROVIDER) and person.initials:
-                for last in {word[0] for word in person.family}:
-                    of = signed.setdefault((person.initials[0], last), {})
-                    of.setdefault((person.type, person.subject), person)
-        return {letters: tuple(of.values()) for letters, of in signed.items()}
 
     def _hits(self, folded: Sequence[str]) -> Mapping[Person, set[int]]:
         """The people that these words may name, with the indexes of the words."""
@@ -234,36 +204,6 @@ class NameFinder:
                 first, second = sorted((at, other))
                 if _GAP.fullmatch(doc.text, words[first][1], words[second][0]):
                     yield at
-
-    def _initials(self, doc: Document) -> Iterator[Span]:
-        """Spans of initials, the given name first and the family name last (``A.O.``, ``A. M. O.``, ``pt AO``)."""
-        if not self._by_initials:
-            return
-        for found in _DOTTED.finditer(doc.text):
-            yield from self._people_with(found, Subject.PATIENT)
-        for found in _BARE.finditer(doc.text):
-            if found[0].lower() in self.lists.common:
-                continue
-            start, end = max(0, found.start() - _REACH), found.end()
-            begins = found.start() == 0 or doc.text[found.start() - 1] == "\n"
-            if (
-                _ACTS.match(doc.text, end)
-                or _SEEN.match(doc.text, end)
-                or (begins and _FARES.match(doc.text, end))
-                or _WHO.search(doc.text, start, found.start())
-            ):
-                yield from self._people_with(found, Subject.PATIENT)
-            if _WHO_SIGNS.search(doc.text, start, found.start()):
-                yield from self._people_with(found, Subject.PROVIDER)
-
-    def _people_with(self, found: re.Match[str], subject: Subject) -> Iterator[Span]:
-        letters = [fold_accents(c) for c in found[0] if c.isalpha()]
-        if "".join(letters) in self.lists.not_initials:
-            return
-        for person in self._by_initials.get((letters[0], letters[-1]), ()):
-            inner = {*person.initials, *(word[0] for word in person.family)}
-            if person.subject is subject and ("." in found[0] or inner.issuperset(letters)):
-                yield Span(found.start(), found.end(), person.type, KNOWN_SOURCES[person.subject, "initials"])
 
 
 def _merge_people(part: str, named: Iterable[Person]) -> Iterator[Person]:
@@ -394,12 +334,12 @@ class _PersonSearch:
             return False
         if _OWNS.match(text, end):
             return True
-        if _ACTS.match(text, end):
+        if ACTS.match(text, end):
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
         speaks = named <= self.person.given and _SPEAKS.match(text, end) is not None
-        return speaks or _FARES.match(text, end) is not None
+        return speaks or FARES.match(text, end) is not None
 
     def _is_initial(self, at: int) -> bool:
         (a, b), text = self.words[at], self.doc.text
