@@ -13,6 +13,7 @@ from deid_agent.codec.dates import BirthLabels, find_kept_dates, load_birth_labe
 from deid_agent.codec.hl7v2.charset import Hl7View, parse_view, unescape
 from deid_agent.codec.hl7v2.reader import Hl7Message, Hl7Reader
 from deid_agent.codec.hl7v2.selection import find_unlisted
+from deid_agent.codec.hl7v2.shapes import SYSTEMS_OF_CODED
 from deid_agent.codec.hl7v2.structure import (
     DEFAULT_SEPARATORS,
     Hl7Segment,
@@ -26,7 +27,6 @@ from deid_agent.codec.hl7v2.structure import (
 )
 from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout, load_hl7_table
 from deid_agent.codec.hl7v2.texts import rule_for_observation
-from deid_agent.codec.hl7v2.values import SYSTEMS_OF_CODED
 from deid_agent.codec.labels import load_labels
 from deid_agent.model import (
     DateKind,

@@ -5,28 +5,30 @@ from functools import lru_cache
 
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
+from deid_agent.codec.hl7v2.shapes import (
+    SYSTEMS_OF_CODED,
+    coded_field_check,
+    free_text_of_coded,
+    is_coded_value,
+    is_person_shape,
+    is_staff_number,
+    shape_of_stranger,
+)
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, inner_separator_pattern, split_text
 from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table, Layout, Stranger
 from deid_agent.codec.hl7v2.texts import TextCollector
 from deid_agent.codec.hl7v2.values import (
     DATE_KINDS,
-    SYSTEMS_OF_CODED,
     TOWN_AND_STATE,
     UNEXPECTED,
     classify_value,
-    coded_field_check,
-    free_text_of_coded,
     hint_components,
     hinted_type,
-    is_coded_value,
     is_kept,
-    is_person_shape,
     is_range,
     is_short_kept,
-    is_staff_number,
     placeholder_for,
     reads_as_contact,
-    shape_of_stranger,
     unexpected_kind,
 )
 from deid_agent.codec.labels import AGE_PLACEHOLDER, LabelMeaning, Labels

@@ -12,6 +12,7 @@ from deid_agent.codec.hl7v2.charset import Hl7View, escape_text
 from deid_agent.codec.hl7v2.fields import FieldReader
 from deid_agent.codec.hl7v2.missing_terminators import refuse_missing_terminator, refuse_written_out_terminator
 from deid_agent.codec.hl7v2.patients import read_first_component, read_patient_identifiers
+from deid_agent.codec.hl7v2.shapes import SHORTEST_STAFF_NUMBER, kind_in_address
 from deid_agent.codec.hl7v2.structure import (
     DEFAULT_SEPARATORS,
     HEADERS,
@@ -22,7 +23,7 @@ from deid_agent.codec.hl7v2.structure import (
 )
 from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout
 from deid_agent.codec.hl7v2.texts import TextCollector, is_measured_value, rule_for_observation
-from deid_agent.codec.hl7v2.values import SHORTEST_STAFF_NUMBER, is_surely_kept, kind_in_address
+from deid_agent.codec.hl7v2.values import is_surely_kept
 from deid_agent.codec.labels import Labels
 from deid_agent.model import (
     Attachment,

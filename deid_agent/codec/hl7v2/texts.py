@@ -19,6 +19,7 @@ from deid_agent.codec.hl7v2.documents import (
     parse_ed,
     undescribed_document,
 )
+from deid_agent.codec.hl7v2.shapes import free_text_of_coded, is_coded_value
 from deid_agent.codec.hl7v2.structure import (
     BLANK,
     NULL,
@@ -30,14 +31,7 @@ from deid_agent.codec.hl7v2.structure import (
     split_text,
 )
 from deid_agent.codec.hl7v2.table import CodeTable, Hl7Rule, Hl7Table, Join
-from deid_agent.codec.hl7v2.values import (
-    LONGEST_CODE,
-    free_text_of_coded,
-    is_coded_value,
-    is_measure,
-    is_range,
-    is_unit,
-)
+from deid_agent.codec.hl7v2.values import LONGEST_CODE, is_measure, is_range, is_unit
 from deid_agent.codec.labels import Labels, has_identity_cue, is_reading
 from deid_agent.model import Attachment, LeafRole, MappedText, Narrative
 
