@@ -85,9 +85,9 @@ def _decode_base64(text: str) -> bytes:
 
 
 _CONNECT: Final = "__connect.errors."
-_FORM: Final = "deid.letter.form"
-_KEY: Final = "deid.letter.key"
-_TIME: Final = "deid.letter.time"
+_FORM: Final = "deid.dead-letter.form"
+_KEY: Final = "deid.dead-letter.key"
+_TIME: Final = "deid.dead-letter.time"
 _BUILD: Final = "deid.build."
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]{0,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # the names that Kafka allows

@@ -63,13 +63,14 @@ class Journal:
     def _load(self, path: Path) -> None:
         for text in path.read_text("ascii").splitlines():
             line = json.loads(text)
+            line.setdefault("committed", line.get("settled"))  # the key until 0.1
             if "salt" in line:
                 self._salt = bytes.fromhex(line["salt"])
             elif "seen" in line:
                 self._offsets[str(line["seen"])] = int(line["offset"])
                 self._next_offset = max(self._next_offset, int(line["offset"]) + 1)
             else:
-                for (offset, claim), version in zip(line["settled"], line["versions"], strict=True):
+                for (offset, claim), version in zip(line["committed"], line["versions"], strict=True):
                     self._finished[int(offset)] = _version(*version)
                     if claim:
                         self._claims[str(claim)] = int(offset)
@@ -107,7 +108,7 @@ class Journal:
         """Record these offsets as committed, with the names of their outputs and the versions that were read."""
         pairs = [(offset, self.digest(name) if name is not None else "") for offset, name in done.items()]
         read_file = {offset: versions[offset] for offset in done}
-        self._append([{"settled": pairs, "versions": [(*v.state, v.digest) for v in read_file.values()]}])
+        self._append([{"committed": pairs, "versions": [(*v.state, v.digest) for v in read_file.values()]}])
         self._finished.update(read_file)
         self._claims.update({claim: offset for offset, claim in pairs if claim})
 

@@ -52,7 +52,7 @@ class RefusalCode(StrEnum):
     STOPPING = "STOPPING"
     """The agent stops. Nothing was done with the message."""
 
-    SINK = "OUTLET"
+    SINK = "SINK"
     """The sink does not accept messages at the moment. Nothing was done with the message."""
 
 

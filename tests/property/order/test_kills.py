@@ -83,7 +83,7 @@ def check(root: Path) -> None:
     }
     assert dead_letters == {"files-0-0000000017": "POISON", "files-0-0000000031": "MALFORMED"}
     finished = [json.loads(line) for line in (root / "state").read_text().splitlines()]
-    offsets = [offset for line in finished for offset, _ in line.get("settled", [])]
+    offsets = [offset for line in finished for offset, _ in line.get("committed", [])]
     assert offsets == list(range(COUNT))
     assert {item["offset"] for item in read_entries(root / "audit")} == set(range(COUNT))
     report = verify_trail(root / "audit", {Signer(bytes(32)).public})

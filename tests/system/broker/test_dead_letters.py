@@ -94,7 +94,7 @@ async def test_the_dead_letter_topic_reveals_no_refused_value(world: DeadLetterW
     for dead_letter in dead_letters:
         headers = b"".join(name.encode() + value for name, value in dead_letter.headers)
         assert CANARY not in (dead_letter.value or b"") + (dead_letter.key or b"") + headers
-        assert dict(dead_letter.headers)["deid.letter.key"] == PRIVATE.id.encode()
+        assert dict(dead_letter.headers)["deid.dead-letter.key"] == PRIVATE.id.encode()
     opened = [found.open_record(PRIVATE) for found in await world.look()]
     assert [(r.coordinates.partition, r.key, r.payload) for r in opened] == [
         (number, g.key, g.payload) for number, count in ((0, 3), (1, 2)) for g in some(count)

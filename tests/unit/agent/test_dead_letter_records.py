@@ -51,8 +51,8 @@ def without(headers: Headers, name: str) -> Headers:
         "__connect.errors.offset",
         "deid.error.code",
         "deid.error.where",
-        "deid.letter.form",
-        "deid.letter.time",
+        "deid.dead-letter.form",
+        "deid.dead-letter.time",
         "deid.attempts",
     ],
 )

@@ -78,7 +78,7 @@ async def test_a_sender_gets_an_error_if_messages_cannot_be_committed(start: Sta
     sink.error = TransientError("away")
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"), message(b"m2", b"two"))
-    assert [await peer.answer() for _ in range(2)] == [("AE", "m1", "OUTLET"), ("AE", "m2", "OUTLET")]
+    assert [await peer.answer() for _ in range(2)] == [("AE", "m1", "SINK"), ("AE", "m2", "SINK")]
     assert await peer.ended() == b""
     sink.error = None
     again = await agent.peer()

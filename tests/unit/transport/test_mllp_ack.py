@@ -58,7 +58,7 @@ def test_another_program_reads_it() -> None:
     assert (str(answered["MSA"][0][1]), str(answered["MSA"][0][2]), str(answered["MSA"][0][3])) == (
         "AE",
         "MSG-7",
-        "OUTLET",
+        "SINK",
     )
     assert str(answered["MSH"][0][3]) == "EHR"
 

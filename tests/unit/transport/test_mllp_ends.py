@@ -35,7 +35,7 @@ async def test_a_sender_that_closed_is_not_waited_for(start: Start, sink: Script
     peer = await agent.peer()
     peer.send(message(b"m1", b"one"))
     peer.writer.write_eof()
-    assert await peer.answer() == ("AE", "m1", "OUTLET")
+    assert await peer.answer() == ("AE", "m1", "SINK")
     tries = sink.tries
     assert await peer.ended() == b""
     assert sink.tries == tries
@@ -117,7 +117,7 @@ async def test_no_message_of_a_closed_connection_is_delivered(tmp_path: Path, si
     with pytest.raises(AssignmentLostError, match=r"mllp/0/\d+: its connection is closed"):
         await transport.commit(record.coordinates.stream, batch, record.coordinates.offset + 1)
     assert sink.tries == 0
-    assert await peer.answer() == ("AE", "m", "OUTLET")
+    assert await peer.answer() == ("AE", "m", "SINK")
     await transport.stop()
     await peer.close()
 
