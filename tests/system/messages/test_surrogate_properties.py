@@ -18,6 +18,7 @@ from deid_agent.model.sites import Fact
 from deid_agent.model.spans import Source, SourceTraits, Span
 from deid_agent.model.text import Document
 from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.language import OtherLanguage
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.recognize.registry import assemble_recognizers, load_rules
@@ -35,7 +36,7 @@ AGAIN: dict[str, tuple[float, float]] = {
     "EMAIL": (0.98, 1.0),  # of 91
     "FAX": (0.98, 1.0),  # of 125
     "HEALTHPLAN": (0.92, 0.9626),  # of 214
-    "HOSPITAL": (0.99, 0.9915),  # of 588
+    "HOSPITAL": (0.985, 0.9884),  # of 692
     "IDNUM": (0.97, 0.9807),  # of 987
     "IPADDRESS": (0.97, 1.0),  # of 25
     "LICENSE": (0.99, 1.0),  # of 200
@@ -47,7 +48,7 @@ AGAIN: dict[str, tuple[float, float]] = {
     "STATE": (0.98, 1.0),  # of 89
     "STREET": (0.98, 0.9975),  # of 398
     "URL": (0.97, 1.0),  # of 48
-    "USERNAME": (0.63, 0.6444),  # of 90
+    "USERNAME": (0.62, 0.6273),  # of 110
     "VEHICLE": (0.88, 0.8873),  # of 71
     "ZIP": (0.98, 0.9873),  # of 237
 }
@@ -79,13 +80,15 @@ class AsFound(Resolver):
 
 
 def test_the_measured_surrogates_are_those_of_the_deidentifier() -> None:
+    policy = load_policy("pseudonymised", RULES)
+    policy = replace(policy, languages=replace(policy.languages, other=OtherLanguage.READ))  # a letter is in French
     whole = Deidentifier(
         codecs=(),
         tagger=Tagger(
             (Gold({item.note.annotated.text: tuple(item.note.annotated.spans) for item in replaced()}),), AsFound()
         ),
         surrogates=surrogates(),
-        policy=load_policy("pseudonymised", RULES),
+        policy=policy,
         guard=LeakGuard(lambda doc: ()),
     )
     assert len(replaced()) > 900
