@@ -104,11 +104,14 @@ def _split_span(span: Span, text: str) -> Iterator[Span]:
 def _separates(gap: str, kind: PhiType, before: str) -> bool:
     """Return true for an empty line, a tab and a wide gap.
 
-    A single line end separates values of one-line types, and ends a date that has its year.
+    A single line end separates values of one-line types, ends a date that has its year, and separates names if it
+    follows blanks or precedes tabs: there a cell ends and not a line of prose.
     """
     breaks = gap.count("\n")
     torn = kind is PhiType.SSN and before.endswith("-")
     ends = (kind in _ONE_LINE and not torn) or (kind is PhiType.DATE and _YEAR.fullmatch(before) is not None)
+    if breaks == 1 and kind in _NAMES and (gap.startswith("  ") or "\t" in gap):
+        return True
     return breaks > 1 or (ends if breaks else len(gap) > 1 or gap == "\t")
 
 

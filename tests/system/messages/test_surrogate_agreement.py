@@ -95,7 +95,14 @@ def of_fhir(payload: bytes) -> tuple[Person, list[str]]:
 
 def people() -> Iterable[tuple[str, Person]]:
     for note in {note.patient: note for note in notes()}.values():
-        yield note.patient, _person(note)
+        if _has_given_name(note):
+            yield note.patient, _person(note)
+
+
+def _has_given_name(note: Note) -> bool:
+    """Whether the patient has more than one name."""
+    name = note.profile["name"]
+    return isinstance(name, dict) and bool(name["given"])
 
 
 def _person(note: Note) -> Person:
