@@ -21,7 +21,7 @@ from deid_agent.model.errors import MessageError
 from deid_agent.pipeline import Deidentifier, MessagePlan, load_policy
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
-KEYS = (bytes(range(7, 39)), bytes(range(101, 133)))
+KEYS = (bytes(range(7, 39)), bytes(range(101, 133)), bytes(range(151, 183)))
 _CHUNK = 50  # messages
 
 
@@ -52,7 +52,7 @@ def sanitize_batch(deidentifier: Deidentifier, messages: Sequence[bytes]) -> lis
 
 def judge(seed: int, first: int, last: int) -> Tally:
     """The tally of the messages ``first`` to ``last``."""
-    return Judge(load_sanitizer(0), load_sanitizer(1), seed).run(range(first, last))
+    return Judge(load_sanitizer(0), lambda: (load_sanitizer(1), load_sanitizer(2)), seed).run(range(first, last))
 
 
 def messages_of(cases: int) -> int:
