@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from deid_agent.eval.counts import Coverage, is_leaked
 from deid_agent.eval.score import Pair
-from deid_agent.model import Document, Span
+from deid_agent.model import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +79,13 @@ def count_altered(pairs: Sequence[Pair]) -> Altered:
     tokens = words = numbers = 0
     for pair in pairs:
         text = pair.note.annotated.text
-        gold, found = _touched(text, pair.note.annotated.spans), _touched(text, pair.found)
+        gold, found = Coverage(text, pair.note.annotated.spans), Coverage(text, pair.found)
         for start, end in Document(text).tokens:
             token = text[start:end]
             if not token[0].isalnum():
                 continue
             tokens += 1
-            if any(found[start:end]) and not any(gold[start:end]):
+            if found.touches(start, end) and not gold.touches(start, end):
                 numbers += token[0].isdigit()
                 words += not token[0].isdigit()
     return Altered(tokens, words, numbers)
-
-
-def _touched(text: str, spans: Sequence[Span]) -> bytearray:
-    flags = bytearray(len(text))
-    for span in spans:
-        flags[span.start : span.end] = b"\1" * len(span)
-    return flags

@@ -162,6 +162,10 @@ class Coverage:
         """Whether every character of the range is covered."""
         return self._flags.find(0, start, end) < 0
 
+    def touches(self, start: int, end: int) -> bool:
+        """Whether any character of the range is covered."""
+        return self._flags.find(1, start, end) >= 0
+
 
 def is_leaked(text: str, span: Span, covered: Coverage) -> bool:
     """Whether any word of the gold span is not covered completely. A span without words is checked as one word."""
