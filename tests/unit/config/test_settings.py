@@ -119,7 +119,7 @@ def test_a_wrong_value_is_not_repeated(file: Path, monkeypatch: pytest.MonkeyPat
         ("DEID_AGENT__WORKRS", "2", "agent.workrs: unknown setting"),
         ("DEID_TRANSPORT", "pigeon", "transport: Input should be"),
         ("DEID_KAFKA__ROUTES", '{"in": 5}', "kafka.routes.in: Input should be a valid string"),
-        ("DEID_KAFKA__ROUTES", '{"in": "out",}', "not JSON at character 14: "),
+        ("DEID_KAFKA__ROUTES", '{"in" "out"}', "not JSON at character 7: "),
         ("DEID_AGENT", "{workers: 2}", "not JSON at character 2: "),
     ],
 )
