@@ -67,7 +67,7 @@ class FormFile(RuleFile):
     veto: Veto | None = None
     """The veto of this form, if it is not that of the file."""
     after_list: str = ""
-    """The name of a list of ``rules/dictionary``: the word before the form must be in it, and in no list of given names."""
+    """A list of ``rules/dictionary``: the word before the form must be in it, and in no list of given names."""
 
 
 class MeasureFile(BaseModel):
@@ -145,16 +145,16 @@ EMPTY_GRAMMAR = Grammar()
 
 _BEFORE = 40
 _LABEL = re.compile(
-    r"(?i)(?:\A|(?<=[^a-z]))(?:mrn|mr ?(?:#|no\b|num)|med(?:ical)? rec(?:ord)?|chart|acct|account|ssn|phone|ph|tel|telephone"
-    r"|fax|(?:cell|mobile)(?:[:#]| phone)|pager|beeper|ext|extension|call|dial|questions?|desk|zip(?: ?code)?|post ?code"
-    r"|postal code|ids?|csn|fin|har|encounter|member|policy|subscriber|licen[cs]e|lic|dea|npi|user(?: ?name)?|login|badge"
-    r"|room|rm|bed|apt|apartment|unit|suite|ste|nhs|nhi|chi|uhid|urn|hrn|umrn|passport|claim|serial|sn"
+    r"(?i)(?:\A|(?<=[^a-z]))(?:mrn|mr ?(?:#|no\b|num)|med(?:ical)? rec(?:ord)?|chart|acct|account|ssn|phone|ph|tel"
+    r"|telephone|fax|(?:cell|mobile)(?:[:#]| phone)|pager|beeper|ext|extension|call|dial|questions?|desk|zip(?: ?code)?"
+    r"|post ?code|postal code|ids?|csn|fin|har|encounter|member|policy|subscriber|licen[cs]e|lic|dea|npi|login|badge"
+    r"|user(?: ?name)?|room|rm|bed|apt|apartment|unit|suite|ste|nhs|nhi|chi|uhid|urn|hrn|umrn|passport|claim|serial|sn"
     r"|(?:hospital|hosp|patient|pt|record|case|accession) (?:no|num|number|id))"
     r"(?:[.: ]{0,2}(?:no|num|number|is|was|code)\b)?[\].:#= \t(-]{0,4}[0-9() .+-]{0,16}\Z"
 )
 _BIRTH = re.compile(
-    r"(?i)(?:\A|(?<=[^a-z]))(?:dob|d\.o\.b\.|birth(?: ?date|day)?|born|aged?)(?: (?:is|was|on|in|over|about))?[.:= \t(-]{0,3}"
-    r"[0-9/.-]{0,6}\Z"
+    r"(?i)(?:\A|(?<=[^a-z]))(?:dob|d\.o\.b\.|birth(?: ?date|day)?|born|aged?)(?: (?:is|was|on|in|over|about))?"
+    r"[.:= \t(-]{0,3}[0-9/.-]{0,6}\Z"
 )
 _PERSON = re.compile(
     r"(?i)(?:\A|[^a-z])(?:mr|mrs|ms|miss|mx|dr|drs|doctor|prof|professor|nurse|sister|rev|sir|lady|signed|initials|initialed"
