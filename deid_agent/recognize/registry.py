@@ -41,7 +41,7 @@ from deid_agent.recognize.known_phi import KnownRecognizer
 from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset
+from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ class RegisteredRecognizer:
 
 RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     "known": RegisteredRecognizer(
-        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons)), frozenset({"default", "known"})
+        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons, load_words(rules.folder))),
+        frozenset({"default", "known"}),
     ),
     "patterns": RegisteredRecognizer(
         lambda rules: PatternRecognizer(rules.patterns), frozenset({"default", "patterns", "patterns-dictionary"})
