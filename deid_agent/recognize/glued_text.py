@@ -13,7 +13,7 @@ from deid_agent.model import BesideModels, Document, PhiType, Source, SourceKind
 from deid_agent.rules import Lexicon
 
 GLUED_SOURCE = Source(SourceKind.CUSTOM, "glued")
-_MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![\w-])")
+_MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![^\W\d]|-)")
 _PIECE = re.compile(
     r"(?:(?:Mc|Mac|Fitz|De|Le|La|Van|Von|Di|Du|Da|Al|El|O['’]|D['’]|[A-Z]['’])(?=[A-Z]))?[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’-](?=\w))*"
 )
@@ -33,6 +33,10 @@ _STAFF = frozenset(
         "signedby",
         "dictatedby",
         "seenby",
+        "signed",
+        "esigned",
+        "pharmacist",
+        "therapist",
         "pcp",
         "gp",
         "rn",
@@ -55,8 +59,21 @@ _PATIENT = frozenset(
         "surname",
         "givenname",
         "familyname",
+        "baby",
+        "boy",
+        "girl",
+        "babyboy",
+        "babygirl",
+        "infant",
+        "newborn",
+        "twin",
     )
 )
+_KIN_AT_END = re.compile(
+    r"(?:wife|husband|spouse|partner|mother|father|mom|mum|dad|son|daughter|dtr|brother|sister|aunt|uncle|niece|nephew"
+    r"|cousin|grandson|granddaughter|friend|neighbou?r)s?\Z"
+)
+"""What a word ends with before the name of a relative: ``withhusbandDmitri``."""
 _LABEL_BEFORE = re.compile(
     r"(?i)(?:name|patient|by|signed|electronically|attending|physician|provider)[ \t]?[:=][ \t]?\Z"
 )
@@ -144,7 +161,7 @@ class GluedTextRecognizer:
                 start = -1
             if word in _STAFF:
                 kind = PhiType.DOCTOR
-            elif word in _PATIENT:
+            elif word in _PATIENT or _KIN_AT_END.search(word):
                 kind = PhiType.PATIENT
             elif word not in {"name", "last", "first", "by"}:
                 kind = None
