@@ -15,6 +15,7 @@ from deid_agent.rules import Lexicon
 GLUED_SOURCE = Source(SourceKind.CUSTOM, "glued")
 _MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![^\W\d]|-)")
 _PIECE = re.compile(
+    r"(?:NAME|SURNAME|PATIENT|PT|DR|MR|MRS|MS|MISS|BABY|BB|BG|DOB|MRN|SEX|LAST|FIRST|BBoy|BGirl)(?=[A-Z](?![A-Z]))|"
     r"(?:(?:Mc|Mac|Fitz|De|Le|La|Van|Von|Di|Du|Da|Al|El|O['’]|D['’]|[A-Z]['’])(?=[A-Z]))?[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’-](?=\w))*"
 )
 _STAFF = frozenset(
@@ -63,6 +64,8 @@ _PATIENT = frozenset(
         "boy",
         "girl",
         "babyboy",
+        "bb",
+        "bg",
         "babygirl",
         "infant",
         "newborn",
