@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from deid_agent.model import Document, Range, Span
+from deid_agent.model import Document, Range, Span, fold_accents
+from deid_agent.recognize.boundaries import UPPER
 from deid_agent.recognize.known_people import (
     APOSTROPHES,
     NameLexicons,
@@ -21,6 +22,7 @@ from deid_agent.recognize.known_people import (
 _GAP = re.compile(
     r"[ \t]{0,2}['\u02b9-\u02bf\u2018\u2019\u2032`´.\-\u2010\u2011\u2013_]?[ \t]{0,2}(?:\r?\n[ \t]{0,4})?"
 )
+_INITIAL_AFTER = re.compile(rf",[ ]?(?P<letter>[{UPPER}])(?![\w'’])|[ ](?P<last>[{UPPER}])\.")
 _SHORTEST = 5
 _SHORTEST_MISSPELT = 6
 _LONGEST = 48
@@ -51,7 +53,11 @@ class CompoundFinder:
                         best = first, last, person
             if best:
                 first, taken, person = best
-                yield Span(words[first][0], words[taken][1], person.type, person.source)
+                end = words[taken][1]
+                initial = _INITIAL_AFTER.match(doc.text, end)
+                if initial and fold_accents(initial["letter"] or initial["last"]) in person.initials:
+                    end = initial.end()
+                yield Span(words[first][0], end, person.type, person.source)
 
     def _named(
         self, doc: Document, words: Sequence[Range], plain: Sequence[str], first: int, last: int
