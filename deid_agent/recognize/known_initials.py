@@ -109,7 +109,8 @@ class InitialsFinder:
         if found[0].lower() in self.lists.common:
             return False
         if found[0].lower() in self.lists.headings:
-            return _DICTATES.search(text, max(0, found.start() - _REACH), found.start()) is not None
+            dictates = _DICTATES.search(text, max(0, found.start() - _REACH), found.start())
+            return dictates is not None or _TYPED.match(text, found.end()) is not None
         return bool(
             _WHO_SIGNS.search(text, max(0, found.start() - _REACH), found.start())
             or _TYPED.match(text, found.end())
