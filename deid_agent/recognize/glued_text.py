@@ -13,10 +13,11 @@ from deid_agent.model import BesideModels, Document, PhiType, Source, SourceKind
 from deid_agent.rules import Lexicon
 
 GLUED_SOURCE = Source(SourceKind.CUSTOM, "glued")
-_MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![\w-])")
-_JOINT = re.compile(r"[^\W\d_A-ZÀ-ÖØ-Þ]['’]?[A-ZÀ-ÖØ-Þ]")
+_MIXED = re.compile(r"(?<![\w-])(?:[^\W\d_]|['’](?=[^\W\d_]))+(?![^\W\d]|-)")
+_JOINT = re.compile(r"[^\W\d_A-ZÀ-ÖØ-Þ]['’]?[A-ZÀ-ÖØ-Þ]|[A-ZÀ-ÖØ-Þ]{3}(?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’])")
 """Each glued word has one. Few words do, and the search for it is much faster than the search for words."""
 _PIECE = re.compile(
+    r"(?:NAME|SURNAME|PATIENT|PT|DR|MR|MRS|MS|MISS|BABY|BB|BG|DOB|MRN|SEX|LAST|FIRST|BBoy|BGirl)(?=[A-Z](?![A-Z]))|"
     r"(?:(?:Mc|Mac|Fitz|De|Le|La|Van|Von|Di|Du|Da|Al|El|O['’]|D['’]|[A-Z]['’])(?=[A-Z]))?[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’-](?=\w))*"
 )
 _STAFF = frozenset(
@@ -35,6 +36,10 @@ _STAFF = frozenset(
         "signedby",
         "dictatedby",
         "seenby",
+        "signed",
+        "esigned",
+        "pharmacist",
+        "therapist",
         "pcp",
         "gp",
         "rn",
@@ -57,8 +62,23 @@ _PATIENT = frozenset(
         "surname",
         "givenname",
         "familyname",
+        "baby",
+        "boy",
+        "girl",
+        "babyboy",
+        "bb",
+        "bg",
+        "babygirl",
+        "infant",
+        "newborn",
+        "twin",
     )
 )
+_KIN_AT_END = re.compile(
+    r"(?:wife|husband|spouse|partner|mother|father|mom|mum|dad|son|daughter|dtr|brother|sister|aunt|uncle|niece|nephew"
+    r"|cousin|grandson|granddaughter|friend|neighbou?r)s?\Z"
+)
+"""What a word ends with before the name of a relative: ``withhusbandDmitri``."""
 _LABEL_BEFORE = re.compile(
     r"(?i)(?:name|patient|by|signed|electronically|attending|physician|provider)[ \t]?[:=][ \t]?\Z"
 )
@@ -149,7 +169,7 @@ class GluedTextRecognizer:
                 start = -1
             if word in _STAFF:
                 kind = PhiType.DOCTOR
-            elif word in _PATIENT:
+            elif word in _PATIENT or _KIN_AT_END.search(word):
                 kind = PhiType.PATIENT
             elif word not in {"name", "last", "first", "by"}:
                 kind = None
