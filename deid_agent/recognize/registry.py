@@ -108,7 +108,7 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
         lambda rules: ListedNameRecognizer(_load_dictionaries(rules.folder), rules.lexicons["listed-term"]),
         frozenset({"default"}),
     ),
-    "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer(rules.lexicons["common"]), frozenset({"default"})),
+    "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer.load(rules.lexicons), frozenset({"default"})),
     "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
 }
 """Every recognizer by name, in the order in which they run."""
