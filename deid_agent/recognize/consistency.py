@@ -23,7 +23,7 @@ from deid_agent.model import (
     joins_word,
 )
 from deid_agent.recognize.boundaries import UPPER
-from deid_agent.recognize.misspelt_mentions import find_misspelt
+from deid_agent.recognize.misspellings import find_misspelt
 from deid_agent.rules import Dictionaries, Tags
 
 TaggedDocument = tuple[Document, Sequence[Span]]

@@ -11,13 +11,8 @@ from functools import cached_property
 
 from deid_agent.model import Document, Range, Span, fold_accents
 from deid_agent.recognize.boundaries import UPPER
-from deid_agent.recognize.known_people import (
-    APOSTROPHES,
-    NameLexicons,
-    Person,
-    is_one_edit_apart,
-    without_each_letter,
-)
+from deid_agent.recognize.known_people import APOSTROPHES, NameLexicons, Person
+from deid_agent.recognize.misspellings import is_one_edit_apart, without_each_letter
 
 _GAP = re.compile(
     r"[ \t]{0,2}['\u02b9-\u02bf\u2018\u2019\u2032`´.\-\u2010\u2011\u2013_]?[ \t]{0,2}(?:\r?\n[ \t]{0,4})?"

@@ -34,8 +34,8 @@ from functools import cached_property
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
 from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder
-from deid_agent.recognize.known_misspellings import MisspellingIndex
-from deid_agent.recognize.known_people import NameLexicons, Person, is_one_edit_apart
+from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(

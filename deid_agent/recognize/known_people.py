@@ -191,43 +191,6 @@ def _parts(name: str, lists: NameLexicons) -> Iterator[str]:
             yield "".join(words)
 
 
-def without_each_letter(word: str) -> set[str]:
-    """``word``, and ``word`` without each one of its letters. Two words one edit apart have one of these in common.
-
-    The result is empty for a word longer than any name: its size would be the square of the length.
-    """
-    return set() if len(word) > _LONGEST else {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
-
-
-def is_one_edit_apart(a: str, b: str) -> bool:
-    """Return true if one insertion, deletion, substitution or transposition changes ``b`` to ``a`` (Damerau 1964)."""
-    if a == b or abs(len(a) - len(b)) > 1:
-        return False
-    head = 0
-    while head < min(len(a), len(b)) and a[head] == b[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(a), len(b)) - head and a[-1 - tail] == b[-1 - tail]:
-        tail += 1
-    rest_a, rest_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    return max(len(rest_a), len(rest_b)) == 1 or (len(rest_a) == 2 and rest_a == rest_b[::-1])
-
-
-def count_edits(a: str, b: str) -> int:
-    """The number of insertions, deletions, substitutions and transpositions that change ``b`` to ``a``."""
-    before: list[int] = []
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        before, last = row, before
-        row = [i]
-        for j, other in enumerate(b, 1):
-            least = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != other))
-            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
-                least = min(least, last[j - 2] + 1)
-            row.append(least)
-    return row[-1]
-
-
 # Names in Han, Hangul and kana, which are written without blanks: they are found as strings and not as words.
 #
 # The forms of a person are: family and given name together, with or without a blank or a middle dot between them;

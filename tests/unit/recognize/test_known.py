@@ -7,7 +7,7 @@ import pytest
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import Fact, Subject, ValueKind
 from deid_agent.model.text import Document
-from deid_agent.recognize.known_people import is_one_edit_apart
+from deid_agent.recognize.misspellings import is_one_edit_apart
 from deid_agent.recognize.registry import assemble_recognizers, load_rules
 
 (KNOWN,) = assemble_recognizers(load_rules(Path(__file__).resolve().parents[3] / "rules"), "known")

@@ -64,7 +64,7 @@ def writings(given: str, family: str) -> Iterator[str]:
 def misspellings(family: str) -> Iterator[str]:
     """The name with one typing error inside a word."""
     for at in range(1, len(family) - 2):
-        before, letter, other = family[at - 1 : at + 2]
+        before, letter, other = tuple(family[at - 1 : at + 2])
         if before.isalpha() and letter.isalpha() and other.isalpha():
             yield family[:at] + family[at + 1 :]
             yield family[:at] + letter + family[at:]

@@ -7,7 +7,7 @@ import pytest
 from deid_agent.model.phi import PhiType
 from deid_agent.model.spans import Source, SourceKind, Span
 from deid_agent.model.text import Document
-from deid_agent.recognize.misspelt_mentions import find_misspelt
+from deid_agent.recognize.misspellings import find_misspelt
 from deid_agent.recognize.registry import RECOGNIZERS, load_rules
 from deid_agent.rules import Dictionaries
 
