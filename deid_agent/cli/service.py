@@ -101,6 +101,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         max_bytes=settings.agent.max_message_bytes,
         validate=settings.agent.validate_output,
         unexamined=settings.audit.unexamined is not None,
+        remembered_patients=settings.agent.remembered_patients,
     )
 
 
