@@ -1,7 +1,7 @@
 """Which words of a document are remembered as names of its patient, and which words of another document they are.
 
 Remembered are the words of names that a field of the message states, that a label or title introduces, or that a model
-is sure of: after one document if a list of names has them, else after two (``name_memory``).
+is sure of: after one document if a list of names or no list at all has them, else after two (``name_memory``).
 
 A remembered word is found again as a capitalized word, or in the writing in which it was remembered: always in that
 writing if it has at most three letters, or at most five in capitals. A word that lists know as an ordinary word or a
@@ -73,7 +73,7 @@ class NameMemoryRules:
             for word_range in _words(doc, span):
                 if introduced or word_range in sure:
                     word = doc.text[slice(*word_range)]
-                    yield from self._forms(word, span.type, proven=introduced or self._is_listed_name(word))
+                    yield from self._forms(word, span.type, proven=introduced or self._is_only_a_name(word))
 
     def select_fact_words(self, facts: Iterable[Fact]) -> Iterator[NameWord]:
         """The words of the names that the fields of a message state."""
@@ -143,8 +143,10 @@ class NameMemoryRules:
         if len(word) <= _SHORT or not word.istitle():
             yield NameWord(f"={word}", type_, proven)
 
-    def _is_listed_name(self, word: str) -> bool:
-        return not _NAME_LISTS.isdisjoint(self._lists_of(word))
+    def _is_only_a_name(self, word: str) -> bool:
+        """Whether a list of names has the word, or no list has it and it is long enough for a name."""
+        lists = self._lists_of(word)
+        return not _NAME_LISTS.isdisjoint(lists) or (not lists and len(word) > _SHORT)
 
     def _has_other_meaning(self, word: str) -> bool:
         lists = self._lists_of(word)
