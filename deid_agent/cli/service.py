@@ -115,7 +115,8 @@ def check_memory(settings: Settings, policy: Policy) -> str:
     patients, workers = settings.agent.remembered_patients, max(1, settings.agent.workers)
     if patients and policy.unlinked:
         raise ConfigurationError(
-            f"agent.remembered_patients: the policy {policy.name} unlinks documents, so none may depend on another; set 0"
+            f"agent.remembered_patients: set 0, because the policy {policy.name} unlinks documents and none may depend "
+            "on another"
         )
     held = "each of the workers" if workers > 1 else "the worker"
     return f"names of {patients} patients in {held}; outputs depend on earlier messages"

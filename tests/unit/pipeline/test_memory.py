@@ -13,7 +13,7 @@ from deid_agent.config.settings import Settings
 from deid_agent.model import ConfigurationError, PhiType, Span, parse_source
 from deid_agent.pipeline.deidentify import Deidentifier
 from deid_agent.pipeline.policy import load_policy
-from deid_agent.recognize.name_memory import NameMemory
+from deid_agent.recognize.name_memory import NameMemory, PatientNames
 from deid_agent.recognize.remembered_names import MEMORY_SOURCE
 from deid_agent.rules import data_folder
 
@@ -152,13 +152,15 @@ def test_a_fault_of_the_memory_is_kept_for_its_message(
 ) -> None:
     held = memory()
 
-    def of_patient(scope: str) -> None:
+    real = held.of_patient
+
+    def of_patient(scope: str) -> PatientNames:
         if scope == "5512003":
             raise KeyError("Keziah")
+        return real(scope)
 
     plans = [deidentifier.plan(payload) for payload in (message("x", patient="5512003"), FIRST)]
-    real = held.of_patient
-    monkeypatch.setattr(held, "of_patient", lambda scope: of_patient(scope) or real(scope))
+    monkeypatch.setattr(held, "of_patient", of_patient)
     bad, good = deidentifier.recognize(plans, held)
     assert isinstance(bad.error, KeyError)
     assert good.error is None
