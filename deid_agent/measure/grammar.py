@@ -3,7 +3,8 @@
 A mark says what a stretch of text is: a score, a dose, a diagnosis code. Models read the marks as features. A mark also
 protects its text from alteration: a *hard* mark removes every span inside it, as a veto does; inside a *soft* mark a
 model must find PHI likelier than no PHI, under every profile. Kinds whose forms touch hardly any annotation of the
-corpus are hard. ``tests/unit/measure`` counts that.
+corpus are hard. ``tests/unit/measure`` counts that. A hard mark whose neighbours are those of an identifier is soft:
+after a label such as ``MRN``, after a title, before ``-year-old``.
 
 A TOML file holds the forms of one kind. ``MeasureFile`` and ``FormFile`` define the keys; the rules for patterns are
 those of ``deid_agent.rules``. Time is linear in the text.
@@ -40,6 +41,7 @@ class MeasureKind(StrEnum):
     WORD = "word"  # words that only look like a date or a name
     INSTRUMENT = "instrument"  # instruments, sutures, catheters with their sizes
     TERM = "term"  # organisms and named signs, tests, diseases
+    MASK = "mask"  # what another program wrote in place of PHI
 
 
 class Veto(StrEnum):
@@ -65,7 +67,7 @@ class FormFile(RuleFile):
     veto: Veto | None = None
     """The veto of this form, if it is not that of the file."""
     after_list: str = ""
-    """The name of a list of ``rules/dictionary``: the word before the form must be in it."""
+    """A list of ``rules/dictionary``: the word before the form must be in it, and in no list of given names."""
 
 
 class MeasureFile(BaseModel):
@@ -119,7 +121,11 @@ class Grammar:
         return doc.view(self, self._find) if self.forms else ()
 
     def _find(self, doc: Document) -> tuple[Mark, ...]:
-        found = [Mark(start, end, form.kind, form.veto) for form in self.forms for start, end in form.find(doc)]
+        found = [
+            Mark(start, end, form.kind, _weigh(doc.text, start, end, form))
+            for form in self.forms
+            for start, end in form.find(doc)
+        ]
         found.sort(key=lambda mark: (mark.start - mark.end, mark.start, mark.veto, mark.kind))
         chosen: list[Mark] = []
         for mark in found:
@@ -133,6 +139,51 @@ class Grammar:
 
 
 EMPTY_GRAMMAR = Grammar()
+
+# An adversary, or an unlucky note, writes an identifier in the form of a measurement: "MRN T2N1M0", "Dr. R Foot",
+# "Norton 93 yo", "12 French Street". Its neighbours show what it is.
+
+_BEFORE = 40
+_LABEL = re.compile(
+    r"(?i)(?:\A|(?<=[^a-z]))(?:mrn|mr ?(?:#|no\b|num)|med(?:ical)? rec(?:ord)?|chart|acct|account|ssn|phone|ph|tel"
+    r"|telephone|fax|(?:cell|mobile)(?:[:#]| phone)|pager|beeper|ext|extension|call|dial|questions?|desk|zip(?: ?code)?"
+    r"|post ?code|postal code|ids?|csn|fin|har|encounter|member|policy|subscriber|licen[cs]e|lic|dea|npi|login|badge"
+    r"|user(?: ?name)?|room|rm|bed|apt|apartment|unit|suite|ste|nhs|nhi|chi|uhid|urn|hrn|umrn|passport|claim|serial|sn"
+    r"|(?:hospital|hosp|patient|pt|record|case|accession) (?:no|num|number|id))"
+    r"(?:[.: ]{0,2}(?:no|num|number|is|was|code)\b)?[\].:#= \t(-]{0,4}[0-9() .+-]{0,16}\Z"
+)
+_BIRTH = re.compile(
+    r"(?i)(?:\A|(?<=[^a-z]))(?:dob|d\.o\.b\.|birth(?: ?date|day)?|born|aged?)(?: (?:is|was|on|in|over|about))?"
+    r"[.:= \t(-]{0,3}[0-9/.-]{0,6}\Z"
+)
+_PERSON = re.compile(
+    r"(?i)(?:\A|[^a-z])(?:mr|mrs|ms|miss|mx|dr|drs|doctor|prof|professor|nurse|sister|rev|sir|lady|signed|initials|initialed"
+    r"|attending|resident|seen by|name|mother|father|daughter|son|wife|husband|brother|aunt|uncle)\.?:?[ \t]{1,2}"
+    r"(?:[a-z]\.? )?\Z"
+)
+_AGE = re.compile(r"(?i)-year|[ -]{0,2}(?:y/o|y\.? ?o\b|yo[mf]?\b|y(?:ea)?rs?[ -]{1,2}(?:old|of age)|(?:old|of age)\b)")
+_MONTH = re.compile(r"(?i)[ -]?(?:jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec)[a-z]{0,6}\b")
+_DEGREE = re.compile(r",? ?(?:MD|M\.D|RN|NP|PA-C|PhD|LPN|CNM|DDS|FACS|MBBS)\b")
+_STREET = re.compile(
+    r"(?i)(?:st|nd|rd|th)?(?: {1,2}[a-z]{2,12})? {1,2}(?:street|road|avenue|ave|lane|boulevard|blvd|terrace|crescent"
+    r"|highway|parkway|st\b(?!['’.]? ?[0-9a-z]))"
+)
+
+
+def _weigh(text: str, start: int, end: int, form: Form) -> Veto:
+    """The veto of ``form``; soft instead of hard if the neighbours of ``[start, end)`` are those of an identifier."""
+    if form.veto is Veto.SOFT or form.kind is MeasureKind.MASK:
+        return form.veto
+    first = max(0, start - _BEFORE)
+    doubtful = (
+        _LABEL.search(text, first, start)
+        or (form.kind is not MeasureKind.GESTATION and _BIRTH.search(text, first, start))
+        or _AGE.match(text, end)
+        or (text[start].isdigit() and _STREET.match(text, end))
+        or (text[end - 1].isdigit() and _MONTH.match(text, end))
+        or (text[start].isalpha() and (_PERSON.search(text, first, start) or _DEGREE.match(text, end)))
+    )
+    return Veto.SOFT if doubtful else Veto.HARD
 
 
 def load_grammar(rules: Path) -> Grammar:
@@ -153,12 +204,18 @@ def load_grammar(rules: Path) -> Grammar:
     return Grammar(tuple(forms))
 
 
+_GIVEN_NAMES = ("given-female", "given-male", "nickname")
+"""Yasmin is a drug and a person: "Yasmin 93" is an age."""
+
+
 def _load_list(rules: Path, path: Path, form: FormFile) -> frozenset[str] | None:
     if not form.after_list:
         return None
     if form.after_list not in {file.stem for file in (rules / "dictionary").glob("*.txt")}:
         raise ConfigurationError(f"{path}: after_list: no list {form.after_list} in {rules / 'dictionary'}")
-    return read_terms(rules / "dictionary" / f"{form.after_list}.txt")
+    terms = read_terms(rules / "dictionary" / f"{form.after_list}.txt")
+    names = (rules / "dictionary" / f"{name}.txt" for name in _GIVEN_NAMES)
+    return terms.difference(*(read_terms(path) for path in names if path.exists()))
 
 
 def check_forms(grammar: Grammar) -> list[str]:

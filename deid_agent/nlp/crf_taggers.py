@@ -9,19 +9,19 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import compress, islice
 from typing import Protocol
 
 import numpy as np
 
-from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar
 from deid_agent.model import ConfigurationError, Document, PhiType, Range, Source, SourceKind, Span
 from deid_agent.nlp.character_features import CharacterFeatures, SelectedCharacters, find_windows, line_windows
-from deid_agent.nlp.crf import Crf, CrfModel, Floats, split_sequence
+from deid_agent.nlp.crf import CrfModel, Floats, split_sequence
 from deid_agent.nlp.labels import OUTSIDE, decode_edge_labels, decode_labels
+from deid_agent.nlp.sequence_decoder import NAME_LISTS, SequenceDecoder
 from deid_agent.nlp.token_features import TokenFeatures
-from deid_agent.rules import Dictionaries, Tags, list_of_tag
+from deid_agent.rules import Dictionaries
 
 FirstPass = tuple[Document, Sequence[Span]]
 """A document with the resolved spans of its first pass."""
@@ -33,8 +33,6 @@ SURE_NAME = 0.9
 PROSE_WORDS = 8
 """The fewest words of prose. On messages by others most low-confidence spans of shorter texts are wrong."""
 _MAX_VALUE_TOKENS = 64  # a longer text is no short value: it may be a page of dates
-_NAME_LISTS = frozenset({"given-male", "given-female", "family", "family-rare", "city", "county", "state", "hospital"})
-"""Lists of names of persons and places."""
 _NAME_TYPES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 _BATCH_CHARACTERS = 8_192  # characters of one batch: bounds memory
@@ -62,7 +60,7 @@ def has_listed_names_only(span: Span, doc: Document, lists: Dictionaries) -> boo
 
 def _is_listed_name(word: str, lists: Dictionaries) -> bool:
     held = lists.lists_of(word)
-    return "common-word" not in held and not _NAME_LISTS.isdisjoint(held)
+    return "common-word" not in held and not NAME_LISTS.isdisjoint(held)
 
 
 # Token models
@@ -81,57 +79,6 @@ class TokenPrediction:
     phi: Floats | None = None
     likely: Sequence[bool] | None = None
     named: Sequence[bool] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SequenceDecoder:
-    """Chooses the labels of whole sequences from the probabilities of each token.
-
-    The score of a sequence is the sum of the logarithms of its probabilities, and of ``affinities``
-    ``[from label, to label]`` between neighbours. A chain of labels that occurs in notes therefore wins over likelier
-    single labels: names stay whole. ``lean`` divides the probability of no PHI: the greater it is, the more is
-    proposed.
-    """
-
-    labels: tuple[str, ...]
-    affinities: Floats = field(repr=False)
-    lean: float = 1.0
-
-    def decode(self, marginals: Floats, sizes: Sequence[int], documents: Sequence[TokenFeatures]) -> list[str]:
-        """The label of each token of ``documents``; ``marginals`` are ``[token, label]``, ``sizes`` of sequences.
-
-        Inside a hard mark of the grammar no token is PHI. The decoder does not lean inside a soft mark, nor for a word
-        that only lists of clinical terms know.
-        """
-        outside = self.labels.index(OUTSIDE)
-        scores = np.log(marginals + _LEAST_PROBABILITY, dtype=np.float32)
-        lean = np.full(len(marginals), -np.log(self.lean), np.float32)
-        at = 0
-        for tokens in documents:
-            for place, (mark, tags) in enumerate(zip(tokens.marks(), tokens.tags, strict=True), at):
-                if mark is not None:
-                    lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
-                elif tags and _is_clinical_term(tags):
-                    lean[place] = 0.0
-            at += len(tokens.words)
-        scores[:, outside] += lean
-        chain = Crf(self.labels, (), _NO_WEIGHTS, _NO_WEIGHTS, self.affinities)
-        return chain.decode_sequences(scores, sizes)
-
-
-_CLINICAL_LISTS = frozenset({"drug", "device", "organism", "gene", "shorthand", "eponym"})
-
-
-@lru_cache(maxsize=4_096)
-def _is_clinical_term(tags: Tags) -> bool:
-    """Whether a list of clinical terms has the word unambiguously and no list of names or places has it."""
-    lists = {tag.partition(":")[0] for tag in tags}
-    return not _CLINICAL_LISTS.isdisjoint(lists) and _NAME_LISTS.isdisjoint({list_of_tag(tag) for tag in tags})
-
-
-_LEAST_PROBABILITY = 1e-6
-_CERTAIN = 100.0
-_NO_WEIGHTS = np.zeros(0, np.float32)
 
 
 class ProbabilitySource(Protocol):

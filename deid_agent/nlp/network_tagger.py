@@ -14,7 +14,6 @@ from deid_agent.model import ConfigurationError, Document, Source, SourceKind, S
 from deid_agent.nlp.crf import Floats
 from deid_agent.nlp.crf_taggers import (
     FirstPass,
-    SequenceDecoder,
     TokenPrediction,
     batch_documents,
     build_spans,
@@ -39,6 +38,7 @@ from deid_agent.nlp.network_inputs import (
     load_vectors,
     split_paragraphs,
 )
+from deid_agent.nlp.sequence_decoder import SequenceDecoder
 from deid_agent.nlp.token_features import TokenFeatures
 from deid_agent.rules import Dictionaries
 

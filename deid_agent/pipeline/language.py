@@ -81,9 +81,9 @@ class Languages:
 
         A code of ``words``, or ``OTHER_SCRIPT``. Time is linear in the text.
         """
-        if not allowed or text.count(" ") < LEAST_WORDS - 1:
+        if not allowed or not _is_long(text):
             return ""
-        paragraphs = [part for part in _PARAGRAPH.split(text) if part.count(" ") >= LEAST_WORDS - 1]
+        paragraphs = [part for part in _PARAGRAPH.split(text) if _is_long(part)]
         return next(filter(None, (self._judge(part, allowed) for part in paragraphs or [text])), "")
 
     def _judge(self, text: str, allowed: frozenset[str]) -> str:
@@ -99,3 +99,8 @@ class Languages:
         if not other or shares[other] - own < _LEAD or len(self.words[other].intersection(folded)) < _LEAST_DISTINCT:
             return ""
         return other
+
+
+def _is_long(text: str) -> bool:
+    """Whether ``text`` has enough words to judge. Cells of a table and lines have no blanks between their words."""
+    return text.count(" ") >= LEAST_WORDS - 1 or len(text.split()) >= LEAST_WORDS

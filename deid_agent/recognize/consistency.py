@@ -23,6 +23,7 @@ from deid_agent.model import (
     joins_word,
 )
 from deid_agent.recognize.boundaries import UPPER
+from deid_agent.recognize.misspelt_mentions import find_misspelt
 from deid_agent.rules import Dictionaries, Tags
 
 TaggedDocument = tuple[Document, Sequence[Span]]
@@ -109,7 +110,13 @@ class ConsistencyPass:
                 if span.source not in self.low:
                     self._learn(text_doc.text[span.start : span.end], span.type, root)
         beside = [span for found in spans for span in self._unknown_words_beside(found, doc)]
-        return [*beside, *(self._find(doc, in_order([*spans, *beside]), root) if root else [])]
+        again = [*beside, *(self._find(doc, in_order([*spans, *beside]), root) if root else [])]
+        return [*again, *self._find_misspelt(doc, in_order([*spans, *again]))]
+
+    def _find_misspelt(self, doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
+        """Misspelt mentions of the names in ``spans``."""
+        for span in find_misspelt(doc, spans, self.dictionaries, self.low):
+            yield Span(span.start, span.end, span.type, _SOURCES[span.type])
 
     def _unknown_words_beside(self, span: Span, doc: Document) -> Iterator[Span]:
         """A capitalized word that is in no list, beside a name of the message's fields, is a name of a relative."""

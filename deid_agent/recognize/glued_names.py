@@ -65,7 +65,8 @@ _LABELS = (
         "ms",
         "miss",
     ),
-    *("baby", "boy", "girl", "infant", "newborn", "twin", "jr", "iii"),
+    *("baby", "boy", "girl", "infant", "newborn", "twin", "twina", "twinb", "bb", "bg", "jr", "iii", "pid"),
+    *("note", "notes", "report", "scan", "ct", "mri", "xray", "pdf", "letter", "chart", "file", "photo", "image"),
     *("md", "rn", "nurse", "provider", "attending", "referring", "mother", "father", "spouse", "wife", "husband"),
 )
 _LABELLED = re.compile(rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})+")
@@ -135,10 +136,12 @@ class GluedNameFinder:
         return frozenset(part for person in self.people for part in person.family | person.given if len(part) > 2)
 
     def _cut_or_glued(self, text: str) -> Iterator[tuple[int, int, Person]]:
-        if not self._forms:
-            return
         folded = _fold_letters(text)
         places = _Places(text, folded)
+        for first, last, form in self._apart(folded) if self.with_comments else ():
+            yield *places.source(first, last), self._short_forms[form]
+        if not self._forms:
+            return
         for first, last, form in self._around_lines(folded) if self.with_comments else ():
             yield *places.source(first, last), self._forms[form]
         compact = _NO_WORD.sub("", folded) if not text.isascii() else Document(text).compact
@@ -156,6 +159,27 @@ class GluedNameFinder:
                 if 0 in taken[start:end] and self._counts(folded, start, end, form):
                     taken[start:end] = b"1" * (end - start)
                     yield *places.source(start, end), person
+
+    def _apart(self, folded: str) -> Iterator[tuple[int, int, str]]:
+        """Short names whose letters blanks or full stops divide: ``K o s``."""
+        if len(self._short_forms) > _FEW_FORMS:
+            return
+        for form in self._short_forms:
+            for separator in (" ", ". ", ".") if len(form) > _SHORTEST_PREFIXED else (" ",):
+                apart = separator.join(form)
+                for at in _find_all(apart, folded):
+                    if not _letters_before(folded, at) and not _letters_after(folded, at + len(apart)):
+                        yield at, at + len(apart), form
+
+    @cached_property
+    def _short_forms(self) -> Mapping[str, Person]:
+        """Each distinctive name that is too short for the other forms."""
+        return {
+            part: person
+            for person in self.people
+            for part in sorted(person.family | person.given)
+            if 2 < len(part) < _SHORTEST and part.isalpha() and self.lists.is_distinctive(part)
+        }
 
     def _around_lines(self, folded: str) -> Iterator[tuple[int, int, str]]:
         """Forms whose two pieces end one line and begin the next but one: a comment cuts the name."""
@@ -180,6 +204,8 @@ class GluedNameFinder:
             )
         if left and not right and _is_prefixed(form, left):
             return True
+        if left and right in self.lists.common and len(right) > 2 and self._may_touch(left, form):
+            return left + form + right not in self.lists.common
         whole = not left and not right  # the other finders know its context
         if len(form) < _SHORTEST or whole or (not left and right in _DERIVED):
             return False

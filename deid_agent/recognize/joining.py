@@ -25,7 +25,12 @@ _AFTER_REVERSED = re.compile(
 _ONE_NAME = re.compile(r"[^\W\d_][\w.'’-]*(?: [^\W\d_][\w'’-]*){0,2}\.?")
 _GIVEN = re.compile(r"[^\W\d_][\w'’-]*(?: [^\W\d_]\.?| [^\W\d_][\w'’-]+)?")
 _SITE_LINK = re.compile(r" (?:of|for|de|&) (?:the |la )?")
-_CAPITALS = re.compile(r" (?:of|for|de|&) (?:the |la )?[A-Z][\w'’-]+(?: [A-Z][\w'’-]+){0,3}")
+_CAPITALS = re.compile(
+    r" (?:(?:of|de|&) (?:the |la )?|for (?:the )?(?=(?:Special|Sick|Child|Wom[ae]n|Men|Veteran|Tropical|Mental|Rehab"
+    r"|Advanced|Joint|Digestive|Health|Human|Integrative|Behavioral|Nervous|Neuro|Rheumati|Chest|Infectious|Living"
+    r"|Independent|Relief|Aged|Blind|Deaf)))[A-Z][\w'’-]+(?: [A-Z][\w'’-]+){0,3}"
+)
+"""The rest of the name of a site. "Mercy for Sepsis" is a site and a reason."""
 _DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th)?,?")
 _MONTH = re.compile(r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?")
 _DATE_WITHOUT_YEAR = re.compile(

@@ -1,7 +1,8 @@
 """Finds the initials of the people of a message, and the words around a name that say that it is a person.
 
 Initials count with full stops (``A.O.``), and without them beside a word that a person goes with: ``pt AO``, ``AO
-reports pain``. Those of clinicians need a cue: ``dict: SB``.
+reports pain``, or before the colon of a speaker at the beginning of a line, unless they are a heading
+(``rules/lexicon/heading.txt``). Those of clinicians need a cue: ``dict: SB``, ``SB/mlk``, ``d/w SB``.
 """
 
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Span, Subject, fold_accents
+from deid_agent.recognize.boundaries import UPPER
 from deid_agent.recognize.known_people import KNOWN_SOURCES, NameLexicons, Person
 
 ACTS = re.compile(
@@ -24,18 +26,38 @@ FARES = re.compile(
     r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
 )
 """The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a posture."""
-_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)")
+_DOTTED = re.compile(
+    r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)"
+    rf"|(?<![\w./-])[{UPPER}]\.(?:[{UPPER}]\.){{0,2}}[{UPPER}](?![\w./-]|['’]\w)"
+)
 _BARE = re.compile(
-    r"(?<![\w.'’/-])[A-Z](?:O['’]|[a-z]{1,3}(?=[A-Z](?![^\W_])))?[A-Z]{1,3}(?![\w/-]|['’](?!s\b)| ?x ?\d)"
+    rf"(?<![\w.'’/-])[{UPPER}](?:O['’]|[a-z]{{1,3}}(?=[A-Z](?![^\W_])))?[{UPPER}]{{1,3}}"
+    r"(?![\w-]|/(?![a-z]{2,4}[0-9]{0,3}(?![\w/]))|['’](?!s\b)| ?x ?\d)"
 )
 _SEEN = re.compile(
     r"[ \t]{1,2}(?:seen|resting|called|tolerated|felt|is a|was seen)\b"
     r"|['’]s (?:husband|wife|mother|father|mom|dad|son|daughter|brother|sister|family|partner|spouse|parents?)\b"
 )
 _WHO = re.compile(r"\b(?:pt|patient|mr|mrs|ms|miss|client|resident|subj(?:ect)?|re)\.?:?[ \t]{1,2}\(?\Z", re.IGNORECASE)
-_WHO_SIGNS = re.compile(
+_APART = re.compile(rf"(?<![\w.'’/-])[{UPPER}] (?:[{UPPER}] ){{0,2}}[{UPPER}](?![\w/-]|['’](?!s\b)| ?[x&+] ?\d?)")
+_NAMED_BY_INITIALS = re.compile(r"\binitials[ \t]{0,2}[:=(]?[ \t]{0,2}\Z", re.IGNORECASE)
+_SPEAKS = re.compile(r"[ \t]?:(?=[ \t]{1,2}\S)")
+_TYPED = re.compile(r"[/:](?P<typist>[a-z]{2,4})[0-9]{0,3}(?![\w/])")
+_DICTATED = re.compile(r"(?<![\w/])[A-Za-z]{2,4}[/:]\Z|(?:^|[\s.,;])/\Z|\b(?:typed|tr|transcribed|t)(?: by)?:? \Z")
+_LOWER = re.compile(r"(?<![^\W_])[a-z]{2,4}(?![\w/'’-])")
+_STAFF_ACTS = re.compile(
+    r"[ \t]{1,2}(?:aware|notified|paged|informed|updated|to review|reviewed|rounded|agrees|present|covering)\b"
+)
+_DICTATES = re.compile(
     r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
 )
+_WHO_SIGNS = re.compile(
+    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon|d/w|s/w|discussed with|per"
+    r"|seen by|reviewed (?:by|with)|cc|paged|informed|notified|initials|/s/)[.:]?[ \t]{1,2}\Z",
+    re.IGNORECASE,
+)
+_SIGNATURE = re.compile(r"(?:[-–—~]|\n|\A)[ \t]?\Z")
+_LAST = re.compile(r"[ \t.]{0,3}(?:\r?\n|\Z)")
 _REACH = 24
 
 
@@ -53,19 +75,51 @@ class InitialsFinder:
         for found in _DOTTED.finditer(doc.text):
             yield from self._people_with(found, Subject.PATIENT)
         for found in _BARE.finditer(doc.text):
-            if found[0].lower() in self.lists.common:
-                continue
-            start, end = max(0, found.start() - _REACH), found.end()
-            begins = found.start() == 0 or doc.text[found.start() - 1] == "\n"
-            if (
-                ACTS.match(doc.text, end)
-                or _SEEN.match(doc.text, end)
-                or (begins and FARES.match(doc.text, end))
-                or _WHO.search(doc.text, start, found.start())
-            ):
+            if self._is_patient(found, doc.text):
                 yield from self._people_with(found, Subject.PATIENT)
-            if _WHO_SIGNS.search(doc.text, start, found.start()):
+            if self._is_staff(found, doc.text):
                 yield from self._people_with(found, Subject.PROVIDER)
+        for found in _APART.finditer(doc.text):
+            if _WHO.search(doc.text, max(0, found.start() - _REACH), found.start()):
+                yield from self._people_with(found, Subject.PATIENT)
+        for found in _LOWER.finditer(doc.text):
+            if found[0] not in self.lists.common and _DICTATED.search(
+                doc.text, max(0, found.start() - _REACH), found.start()
+            ):
+                yield from self._people_with(found, Subject.PROVIDER)
+                yield from self._people_with(found, Subject.PATIENT)
+
+    def _is_patient(self, found: re.Match[str], text: str) -> bool:
+        """True if bare initials are in the place of a patient."""
+        start, end, word = max(0, found.start() - _REACH), found.end(), found[0].lower()
+        begins = found.start() == 0 or text[found.start() - 1] == "\n"
+        acts = ACTS.match(text, end) or _SEEN.match(text, end)
+        who = _WHO.search(text, start, found.start())
+        if _NAMED_BY_INITIALS.search(text, start, found.start()):
+            return True
+        if word in self.lists.common:
+            fares = acts or FARES.match(text, end)
+            return bool(fares and who and not who[0].isupper())
+        if acts or who or (begins and FARES.match(text, end)):
+            return True
+        return begins and _SPEAKS.match(text, end) is not None and word not in self.lists.headings
+
+    def _is_staff(self, found: re.Match[str], text: str) -> bool:
+        """True if bare initials are in the place of a clinician."""
+        if found[0].lower() in self.lists.common:
+            return False
+        if found[0].lower() in self.lists.headings:
+            dictates = _DICTATES.search(text, max(0, found.start() - _REACH), found.start())
+            return dictates is not None or _TYPED.match(text, found.end()) is not None
+        return bool(
+            _WHO_SIGNS.search(text, max(0, found.start() - _REACH), found.start())
+            or _TYPED.match(text, found.end())
+            or _STAFF_ACTS.match(text, found.end())
+            or (
+                _LAST.match(text, found.end())
+                and _SIGNATURE.search(text, max(0, found.start() - _REACH), found.start())
+            )
+        )
 
     def _people_with(self, found: re.Match[str], subject: Subject) -> Iterator[Span]:
         letters = [fold_accents(c) for c in found[0] if c.isalpha()]

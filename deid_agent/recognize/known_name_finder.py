@@ -32,16 +32,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
+from deid_agent.recognize.known_compounds import CompoundFinder
 from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder
+from deid_agent.recognize.known_misspellings import MisspellingIndex
 from deid_agent.recognize.known_people import NameLexicons, Person, is_one_edit_apart
 
-_GAP = re.compile(r"[ \t,.'’\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
+_GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
     r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|"
     r"mother|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|"
     r"grandmother|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|"
     r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by|"
-    r"(?:baby|infant|newborn)(?: (?:boy|girl))?|twin [ab12]|n[ée]e|formerly|"
+    r"(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin|triplet) [abc123]|(?:infant|baby) of"
+    r"|n[ée]e|formerly|"
     r"maiden name)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
     re.IGNORECASE,
 )
@@ -50,17 +53,14 @@ _OWNS = re.compile(
     r"['’]s\b(?![ \t]{1,2}(?:disease|syndrome|palsy|sign|signs|murmur|area|ligament|zones?|lamp|canal|phenomenon|law"
     r"|test|maneuver|manoeuvre|reflex|criteria|fracture|edema|muscle|lobe|triad|nodes?|body|bodies|membrane)\b)"
 )
-_BETWEEN_PARTS = re.compile(r"[ \t,.:/|_()\"*'’\-]{1,4}")
-_LONGEST = 64
-_SHORTEST_MISSPELT, _EASILY_MISSPELT = 5, 6
+_BETWEEN_PARTS = re.compile(r"[ \t,.:/|^_()\"*'’\-]{1,4}")
 _SHORTEST_BESIDE = 4
-_LONG_REST = 5
-"""A name without its first letter is still the name if so many letters remain."""
+_SHORTEST_PLURAL = 3
 _LETTERS = re.compile(r"[a-z]+")
 _MIXED = re.compile(r"[A-Z]?[a-z]+[A-Z][A-Za-z]*|[A-Z]{2,}[a-z][A-Za-z]*")
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DAY = re.compile(r"[ \t]{0,3}\d")
-_ENDING = re.compile(r"['’ʻ`](?!s\b)[a-z]{1,3}(?!\w)")
+_ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
 _DIGITS = re.compile(r"\d{1,6}")
@@ -90,10 +90,16 @@ class NameFinder:
                 return
         words = [(a, b) for a, b in doc.tokens if doc.text[a].isalpha()]
         folded = [fold_accents(doc.text[a:b]) for a, b in words]
+        covered = bytearray(len(doc.text))
         for person, hits in self._hits(folded).items():
             hits |= set(self._misspelt_beside(doc, words, folded, person, hits))
-            yield from _PersonSearch(person, doc, self.lists, words, folded, self.exact).runs(sorted(hits))
+            for span in _PersonSearch(person, doc, self.lists, words, folded, self.exact).runs(sorted(hits)):
+                covered[span.start : span.end] = b"1" * (span.end - span.start)
+                yield span
         if not self.exact:
+            for span in self._compounds.find(doc, words, folded):
+                if 0 in covered[span.start : span.end]:
+                    yield span
             yield from self._initials.find(doc)
 
     def proves_absence(self, doc: Document, *, in_rows: bool) -> bool:  # noqa: ARG002
@@ -108,6 +114,10 @@ class NameFinder:
     @cached_property
     def _initials(self) -> InitialsFinder:
         return InitialsFinder(self.people, self.lists)
+
+    @cached_property
+    def _compounds(self) -> CompoundFinder:
+        return CompoundFinder(self.people, self.lists)
 
     @cached_property
     def _index(self) -> Mapping[str, tuple[Person, ...]]:
@@ -128,16 +138,6 @@ class NameFinder:
     @cached_property
     def _holders(self) -> Mapping[str, frozenset[Person]]:
         return {part: frozenset(self._index[part]) for part in self._representatives}
-
-    @cached_property
-    def _misspellable(self) -> Mapping[str, tuple[str, ...]]:
-        """The parts that may be misspelled, indexed by the part and by the part without one of its letters."""
-        near: dict[str, list[str]] = {}
-        for part in {part for person in self.people for part in person.family | person.given}:
-            if len(part) >= _SHORTEST_MISSPELT and self.lists.is_distinctive(part):
-                for key in _without_each_letter(part):
-                    near.setdefault(key, []).append(part)
-        return {key: tuple(parts) for key, parts in near.items()}
 
     def _hits(self, folded: Sequence[str]) -> Mapping[Person, set[int]]:
         """The people that these words may name, with the indexes of the words."""
@@ -176,15 +176,26 @@ class NameFinder:
     def _parts_of(self, word: str) -> tuple[str, ...]:
         """The name parts that ``word`` spells, correctly or not."""
         exact: tuple[str, ...] = (word,) if word in self._index else ()
-        if len(word) > _SHORTEST_BESIDE and word[-1] == "s" and word not in self.lists.common:
-            exact += tuple(part for part in (word[:-1], word[:-2]) if part in self._index and self._has_plural(part))
-        if self.exact or len(word) < 5 or word in self.lists.common:
+        if len(word) > _SHORTEST_PLURAL and word[-1] == "s" and word not in self.lists.common:
+            exact += tuple(
+                part for part in (word[:-1], word[:-2]) if part in self._index and self._has_plural(part, word)
+            )
+        if self.exact or len(word) < _SHORTEST_BESIDE or word in self.lists.common:
             return exact
-        near = {part for key in _without_each_letter(word) for part in self._misspellable.get(key, ())}
-        return (*exact, *sorted(part for part in near if part not in exact and _is_misspelling(word, part)))
+        found = self._misspellings.parts_of(word)
+        return (*exact, *sorted(found.difference(exact)))
 
-    def _has_plural(self, part: str) -> bool:
-        return len(part) >= _SHORTEST_BESIDE and self.lists.is_distinctive(part)
+    @cached_property
+    def _misspellings(self) -> MisspellingIndex:
+        return MisspellingIndex(frozenset(self._index), self._single_parts, self.lists)
+
+    @cached_property
+    def _single_parts(self) -> frozenset[str]:
+        return frozenset(part for person in self.people for part in person.family | person.given)
+
+    def _has_plural(self, part: str, word: str) -> bool:
+        sure = len(part) >= _SHORTEST_BESIDE or self.lists.is_unknown(word)
+        return sure and self.lists.is_distinctive(part)
 
     def _misspelt_beside(
         self, doc: Document, words: Sequence[Range], folded: Sequence[str], person: Person, hits: set[int]
@@ -214,23 +225,6 @@ def _merge_people(part: str, named: Iterable[Person]) -> Iterator[Person]:
         initials.setdefault((person.type, person.subject), set()).update(person.initials)
     for (kind, subject), letters in initials.items():
         yield Person(kind, subject, frozenset({part}), frozenset(), tuple(sorted(letters)), frozenset(joined))
-
-
-def _without_each_letter(word: str) -> set[str]:
-    """``word``, and ``word`` without each one of its letters. Two words one edit apart have one of these in common.
-
-    The result is empty for a word longer than any name: its size would be the square of the length.
-    """
-    return set() if len(word) > _LONGEST else {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
-
-
-def _is_misspelling(word: str, part: str) -> bool:
-    if len(part) < _EASILY_MISSPELT and len(word) <= len(part) and sorted(word) != sorted(part):
-        return False
-    if len(part) > _EASILY_MISSPELT and len(word) == len(part) and word[1:] == part[1:]:
-        return True
-    begins_alike = word[0] == part[0] or word[:2] == part[1::-1] or (word == part[1:] and len(word) >= _LONG_REST)
-    return begins_alike and is_one_edit_apart(word, part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +308,8 @@ class _PersonSearch:
             if {first, second} <= hits and _BETWEEN_PARTS.fullmatch(text, self.words[first][1], self.words[second][0]):
                 halves = self.folded[first], self.folded[second]
                 other = halves[0] if second == run[0] else halves[1]
-                if other not in self.lists.common and any(
-                    a in person.given and b in person.family for a, b in (halves, halves[::-1])
-                ):
+                sure = other not in self.lists.common or text[self.words[first][1] : self.words[second][0]] == "^"
+                if sure and any(a in person.given and b in person.family for a, b in (halves, halves[::-1])):
                     return True
         return False
 

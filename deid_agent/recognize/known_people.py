@@ -46,12 +46,16 @@ class NameLexicons:
     titles: Lexicon = frozenset()
     not_initials: Lexicon = frozenset()
     site_kinds: Lexicon = frozenset()
+    headings: Lexicon = frozenset()
+    words: Lexicon = frozenset()
+    """Every ordinary and clinical word: no misspelling of a short name. Empty: short names are not misspelt."""
 
     @classmethod
-    def from_lexicons(cls, lexicons: Mapping[str, Lexicon]) -> "NameLexicons":
+    def from_lexicons(cls, lexicons: Mapping[str, Lexicon], words: Lexicon = frozenset()) -> "NameLexicons":
         """Select the lists by file stem. Raises ``ConfigurationError`` with the name of a missing list."""
         try:
-            return cls(*(lexicons[name] for name in _LISTS))
+            common, particles, titles, not_initials, site_kinds, headings = (lexicons[name] for name in _LISTS)
+            return cls(common, particles, titles, not_initials, site_kinds, headings, words)
         except KeyError as fault:
             raise ConfigurationError(f"rules/lexicon: known PHI needs the list {fault.args[0]}.txt") from None
 
@@ -59,8 +63,12 @@ class NameLexicons:
         """Return true if the folded ``word`` is a name even on its own: long enough, no common word, no particle."""
         return len(word) > 2 and word not in self.common and word not in self.particles
 
+    def is_unknown(self, word: str) -> bool:
+        """Return true if the folded ``word`` is certainly no ordinary or clinical word of English."""
+        return bool(self.words) and word.isascii() and word not in self.words and word not in self.common
 
-_LISTS = ("common", "name-particle", "name-title", "not-initials", "site-kind")
+
+_LISTS = ("common", "name-particle", "name-title", "not-initials", "site-kind", "heading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class Person:
     given: frozenset[str] = field(repr=False)
     initials: tuple[str, ...] = field(repr=False)
     joined: frozenset[str] = field(default=frozenset(), repr=False)
+    compounds: frozenset[tuple[str, ...]] = field(default=frozenset(), repr=False)
+    """The words of each name of several words: ``van der berg``, ``o leary``."""
 
     @property
     def source(self) -> Source:
@@ -95,6 +105,7 @@ def build_people(facts: Sequence[Fact], words: NameLexicons, *, nicknames: bool 
 def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameLexicons, nicknames: bool) -> Person:
     family: list[str] = []
     given: list[str] = []
+    compounds: set[tuple[str, ...]] = set()
     for fact in facts:
         first, last = fact.value, ""
         if fact.kind is ValueKind.FAMILY:
@@ -105,12 +116,23 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
                 first, last = _split(last, words)
         family += _parts(last, words)
         given += _parts(first, words)
+        compounds |= {*_compounds(last), *_compounds(first)}
+        family += ("".join(each) for each in _compounds(last) if len("".join(each)) >= _SHORTEST_DOUBLE)
     letters = tuple(w[0] for w in given if w[0].isalpha())
     nicks = {nick for word in given if nicknames and len(word) > 2 for nick in find_nicknames(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
     full |= frozenset(a + b for a, b in pairwise(given) if min(len(a), len(b)) > 2 and len(a + b) >= _SHORTEST_DOUBLE)
-    joined = frozenset(_join_names(family, given, words))
-    return Person(kind, subject, frozenset(w for w in family if len(w) > 1), full, letters, joined)
+    joined = frozenset(name for name in _join_names(family, given, words) if name not in words.words)
+    names = frozenset(w for w in family if len(w) > 1)
+    return Person(kind, subject, names, full, letters, joined, frozenset(compounds))
+
+
+def _compounds(name: str) -> Iterator[tuple[str, ...]]:
+    """The words of ``name`` if they are several; apostrophes, hyphens and blanks divide them."""
+    for written in dict.fromkeys((name, unicodedata.normalize("NFC", name).translate(_WITHOUT_UMLAUTS))):
+        words = tuple(fold_accents(word) for word in _LETTERS.findall(APOSTROPHES.sub("'", written)))
+        if 1 < len(words) <= _MOST_WORDS:
+            yield words
 
 
 def _join_names(family: Sequence[str], given: Sequence[str], words: NameLexicons) -> Iterator[str]:
@@ -118,14 +140,26 @@ def _join_names(family: Sequence[str], given: Sequence[str], words: NameLexicons
     for last in family:
         for first in given:
             apart = words.is_distinctive(first), words.is_distinctive(last)
-            if len(first) > 2 < len(last) and any(apart) and len(first + last) + all(apart) > _SHORTEST_JOINED:
+            least = _SHORTEST_JOINED - words.is_unknown(first + last)
+            if len(first) > 2 < len(last) and any(apart) and len(first + last) + all(apart) > least:
                 yield from (first + last, last + first)
+        if len(given) > 1:
+            yield from ("".join((*given, last)), "".join((last, *given)))
         if given and len(last) > 4 and words.is_distinctive(last):
-            yield given[0][0] + last
+            first = given[0]
+            yield from (first[0] + last, last + first[0])
+            yield from (first[:n] + last for n in (2, 3) if len(first) > n)
+            if len(given) > 1:
+                yield first[0] + given[1][0] + last
 
 
 _SHORTEST_JOINED = 7
 """Two joined names must have more letters than this, or as many if neither is a word."""
+_MOST_WORDS = 5
+_LONGEST = 64
+_LETTERS = re.compile(r"[^\W\d_]+")
+APOSTROPHES = re.compile("[\u02b9-\u02bf\u2018\u2019\u2032`\u00b4]")
+"""Letters and signs that are written for an apostrophe: the okina of Kealiʻi is a letter."""
 _SHORTEST_DOUBLE = 6
 """Two given names without a blank (``Meiling``) are one name if it has so many letters."""
 _WITHOUT_UMLAUTS = str.maketrans(
@@ -157,6 +191,14 @@ def _parts(name: str, lists: NameLexicons) -> Iterator[str]:
             yield "".join(words)
 
 
+def without_each_letter(word: str) -> set[str]:
+    """``word``, and ``word`` without each one of its letters. Two words one edit apart have one of these in common.
+
+    The result is empty for a word longer than any name: its size would be the square of the length.
+    """
+    return set() if len(word) > _LONGEST else {word, *(word[:i] + word[i + 1 :] for i in range(len(word)))}
+
+
 def is_one_edit_apart(a: str, b: str) -> bool:
     """Return true if one insertion, deletion, substitution or transposition changes ``b`` to ``a`` (Damerau 1964)."""
     if a == b or abs(len(a) - len(b)) > 1:
@@ -169,6 +211,21 @@ def is_one_edit_apart(a: str, b: str) -> bool:
         tail += 1
     rest_a, rest_b = a[head : len(a) - tail], b[head : len(b) - tail]
     return max(len(rest_a), len(rest_b)) == 1 or (len(rest_a) == 2 and rest_a == rest_b[::-1])
+
+
+def count_edits(a: str, b: str) -> int:
+    """The number of insertions, deletions, substitutions and transpositions that change ``b`` to ``a``."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        before, last = row, before
+        row = [i]
+        for j, other in enumerate(b, 1):
+            least = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                least = min(least, last[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 # Names in Han, Hangul and kana, which are written without blanks: they are found as strings and not as words.

@@ -15,6 +15,7 @@ To add a recognizer:
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import assert_never
@@ -39,9 +40,10 @@ from deid_agent.recognize.glued_text import GluedTextRecognizer
 from deid_agent.recognize.known_people import NameLexicons
 from deid_agent.recognize.known_phi import KnownRecognizer
 from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
+from deid_agent.recognize.listed_names import ListedNameRecognizer
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset
+from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,34 @@ class RegisteredRecognizer:
     sets: frozenset[str] = _EVERY_SET
 
 
+def _load_dictionaries(rules: Path) -> Dictionaries:
+    """The dictionaries in folder ``rules``, read once for the recognizers and the models of a system."""
+    files = sorted((rules / "dictionary").glob("*.txt")) + sorted(rules.glob("senses.txt"))
+    return _read_dictionaries(rules, tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+
+
+@lru_cache(maxsize=1)
+def _read_dictionaries(rules: Path, files: tuple[tuple[str, int, int], ...]) -> Dictionaries:  # noqa: ARG001
+    return Dictionaries.load(rules)
+
+
 RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     "known": RegisteredRecognizer(
-        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons)), frozenset({"default", "known"})
+        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons, load_words(rules.folder))),
+        frozenset({"default", "known"}),
     ),
     "patterns": RegisteredRecognizer(
         lambda rules: PatternRecognizer(rules.patterns), frozenset({"default", "patterns", "patterns-dictionary"})
     ),
     "dictionary": RegisteredRecognizer(
-        lambda rules: DictionaryRecognizer(Dictionaries.load(rules.folder)),
+        lambda rules: DictionaryRecognizer(_load_dictionaries(rules.folder)),
         frozenset({"dictionary", "patterns-dictionary"}),
     ),
-    "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer(rules.lexicons["common"]), frozenset({"default"})),
+    "listed": RegisteredRecognizer(
+        lambda rules: ListedNameRecognizer(_load_dictionaries(rules.folder), rules.lexicons["listed-term"]),
+        frozenset({"default"}),
+    ),
+    "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer.load(rules.lexicons), frozenset({"default"})),
     "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
 }
 """Every recognizer by name, in the order in which they run."""
@@ -187,7 +205,7 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
     resolver = Resolver(profile, rules, low, grammar)
     if not system.models and not system.consistency:
         return Tagger(recognizers, resolver)
-    lists = Dictionaries.load(rules.folder)
+    lists = _load_dictionaries(rules.folder)
     lean = _LEAN[profile] if system.models_decide else 1.0
     loaded: list[Model] = []
     for model, role in system.models:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
+from operator import itemgetter
 
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
@@ -117,11 +118,10 @@ class Resolver:
             affected = [s for s in spans if s.type in veto.types]
             if not affected:
                 continue
-            ranges = list(veto.find(doc))
-            starts = [start for start, _ in ranges]
+            ranges = veto.find_once(doc)
             inside = set()
             for span in affected:
-                at = bisect_right(starts, span.start) - 1
+                at = bisect_right(ranges, span.start, key=itemgetter(0)) - 1
                 if at >= 0 and span.end <= ranges[at][1]:
                     inside.add(span)
             vetoed |= _spare_people(inside, spans, doc) if inside and veto.spares_people else inside

@@ -196,10 +196,11 @@ _LONGEST_COMMENT = 80
 _CUT_MAIL = re.compile(r"@[ \t\r\n]{1,8}(?=[0-9A-Za-z])")
 _MOST_BESIDE_CUT = 32
 _WITH_DIGITS = re.compile(
-    r"(?<![^\W_])(?:[01][A-Za-z]{4,24}|[A-Za-z]{1,24}[01][A-Za-z]{1,24}[01]?[A-Za-z]{0,8})(?![^\W_])"
+    r"(?<![^\W_])(?:[0134568][^\W\d_]{3,24}|(?:[0134568](?=['’]))?['’]?[^\W\d_]{1,24}[0134568]{1,2}[^\W\d_]{0,24}"
+    r"[0134568]?[^\W\d_]{0,8})(?![^\W_])"
 )
-_FEWEST_LETTERS = 4
-_MEANT = str.maketrans("01", "ol")
+_FEWEST_LETTERS = 3
+_MEANT = str.maketrans("0134568", "oleasgb")
 
 
 def is_written_without_blanks(char: str) -> bool:

@@ -9,6 +9,7 @@ from deid_agent.rules.dictionaries import (
     are_nicknames,
     find_nicknames,
     list_of_tag,
+    load_words,
     read_terms,
 )
 from deid_agent.rules.files import (
@@ -54,6 +55,7 @@ __all__ = [
     "list_of_tag",
     "load_ruleset",
     "load_toml",
+    "load_words",
     "read_terms",
     "read_toml",
 ]

@@ -263,6 +263,20 @@ def _add_term(term: str, name: str, roots: dict[str, _Node]) -> str:
 _NAMER = NickNamer()
 
 
+_WORD_LISTS = ("common-word", "rare-word", "abbreviation", "shorthand", "drug", "gene", "organism", "device", "eponym")
+
+
+def load_words(rules: Path) -> frozenset[str]:
+    """Every ordinary and clinical word of the dictionaries in folder ``rules``, also those inside longer terms.
+
+    A list that is not there is skipped: it only makes fewer words known.
+    """
+    paths = (rules / "dictionary" / f"{name}.txt" for name in _WORD_LISTS)
+    return frozenset(
+        word for path in paths if path.exists() for term in read_terms(path) for word in _WORD.findall(term)
+    )
+
+
 @lru_cache(maxsize=8192)
 def find_nicknames(name: str) -> frozenset[str]:
     """The nicknames of a given name, in lower case (Robert: bob, rob and others)."""

@@ -121,7 +121,7 @@ class Conditions:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     """One compiled rule. ``types`` has one member for a pattern, and one or more for a veto."""
 
@@ -168,6 +168,10 @@ class Rule:
             else:
                 yield accepted
                 at = doc.byte(accepted[1])
+
+    def find_once(self, doc: Document) -> tuple[Range, ...]:
+        """The ranges of ``find``, computed once for each document."""
+        return doc.view(self, lambda doc: tuple(self.find(doc)))
 
     def _find_group(self, found: Match) -> tuple[int, int]:
         for group in range(1, self.regexp.groups + 1):

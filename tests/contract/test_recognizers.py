@@ -49,6 +49,14 @@ class TestGlued(RecognizerContract):
         return RECOGNIZERS["glued"].build(rules)
 
 
+class TestListed(RecognizerContract):
+    sources = "lexicon:listed-name"
+
+    @pytest.fixture
+    def recognizer(self, rules: Ruleset) -> Recognizer:
+        return RECOGNIZERS["listed"].build(rules)
+
+
 class TestDictionary(RecognizerContract):
     sources = r"lexicon:[a-z-]{4,15}"
 

@@ -26,7 +26,7 @@ FACTS = (
 NOTE = (
     "Dr. Ada Vane saw Ms. Zylstra-Okonjo (MRN 44719, DOB 9/17/41) of 218 Tannery Row on March 3, 2014.\n"
     "Call 555-010-7788. A 72-year-old woman; her son, Anders, 44, lives in Troy, NY 12180.\n"
-    "signed by azylstra2\nAttendingDrHolmbergNote follows\n"
+    "signed by azylstra2\nAttendingDrHolmbergNote follows; Annelise agrees\n"
 )
 HARD = {
     "empty": "",

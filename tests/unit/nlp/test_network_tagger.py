@@ -13,10 +13,11 @@ from deid_agent.measure import load_grammar
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.model.spans import is_disjoint
 from deid_agent.model.text import Document
-from deid_agent.nlp.crf import CrfModel, build_crf, split_sequence
-from deid_agent.nlp.crf_taggers import LOW_CONFIDENCE, SequenceDecoder, TokenCrf
+from deid_agent.nlp.crf import Crf, CrfModel, build_crf, split_sequence
+from deid_agent.nlp.crf_taggers import LOW_CONFIDENCE, TokenCrf
 from deid_agent.nlp.labels import Schema
 from deid_agent.nlp.network_tagger import NETWORK_SOURCE, NetworkTagger
+from deid_agent.nlp.sequence_decoder import SequenceDecoder
 from deid_agent.nlp.templates import FeatureExtractor
 from deid_agent.nlp.token_features import TokenFeatures
 
@@ -103,3 +104,18 @@ def test_spans_lie_inside_any_text(text: str) -> None:
 def test_a_text_of_a_million_characters_is_read() -> None:
     for text in ("x" * 1_000_000, "ab " * 100_000):
         assert all(span.end <= len(text) for span in NETWORK.propose(Document(text), ()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_the_search_around_doubt_finds_the_labels_of_the_whole_sequence(data: st.DataObject) -> None:
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    sizes = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
+    random = np.random.default_rng(seed)
+    count, labels = sum(sizes), ("B", "I", "O", "X")
+    marginals = random.dirichlet([0.1, 0.1, data.draw(st.sampled_from([0.5, 3.0, 20.0])), 0.1], count)
+    affinities = random.normal(0, data.draw(st.sampled_from([0.0, 0.2, 1.0])), (4, 4)).astype(np.float32)
+    view = tiny.view(" ".join("a" * count))
+    found = SequenceDecoder(labels, affinities).decode(marginals.astype(np.float32), sizes, [view])
+    whole = Crf(labels, (), np.zeros(0, np.float32), np.zeros(0, np.float32), affinities)
+    assert found == whole.decode_sequences(np.log(marginals.astype(np.float32) + 1e-6, dtype=np.float32), sizes)

@@ -26,6 +26,7 @@ NOTE = (
     ("text", "language"),
     [
         (SPANISH, "es"),
+        *((SPANISH.replace(" ", gap), "es") for gap in ("\t", "\n", "\xa0", "  ")),
         (f"{NOTE}\n\n{SPANISH}", "es"),
         (
             "Der Patient wurde mit Schmerzen in der Brust aufgenommen und hat seit drei Tagen nicht geschlafen; die "

@@ -33,7 +33,7 @@ def found(marked: str, *others: str, source: str = "sure") -> list[str]:
         ("Ms. [[PATIENT|Ada Okafor]] came. Okafor says", ["PATIENT:Okafor"]),
         ("Ms. [[PATIENT|Ada Okafor]] came. OKAFOR says", ["PATIENT:OKAFOR"]),
         ("Ms. [[PATIENT|Ada Okafor]] came. okafor says", ["PATIENT:okafor"]),
-        ("Ms. [[PATIENT|Ada Okafor]] came. Okafors say", []),
+        ("Ms. [[PATIENT|Ada Okafor]] came. Okafors say", ["PATIENT:Okafors"]),
         ("Dr. [[DOCTOR|Okafor]] came.\nJ. Okafor\n", ["DOCTOR:J. Okafor"]),
         ("Dr. [[DOCTOR|Okafor]] came. Ruth Okafor-Lind", ["DOCTOR:Ruth Okafor-Lind"]),
         ("Dr. [[DOCTOR|Okafor]] came. Okafor, Ruth; Lind", ["DOCTOR:Okafor, Ruth"]),

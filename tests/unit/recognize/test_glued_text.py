@@ -1,11 +1,14 @@
 """Names that are glued to a label or a title."""
 
+from pathlib import Path
+
 import pytest
 
 from deid_agent.model import Document
+from deid_agent.recognize import load_rules
 from deid_agent.recognize.glued_text import GluedTextRecognizer
 
-RECOGNIZER = GluedTextRecognizer(frozenset({"note", "surgery", "vascular", "pain", "seen"}))
+RECOGNIZER = GluedTextRecognizer.load(load_rules(Path(__file__).resolve().parents[3] / "rules").lexicons)
 
 
 @pytest.mark.parametrize(

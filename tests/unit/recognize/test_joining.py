@@ -23,6 +23,7 @@ CHANGED = 60
         ("[[DATE|March 3,]]\n[[DATE|2019]]", "[[DATE|March 3,\n2019]]"),
         ("[[DATE|March]]\n[[DATE|2019]]", "[[DATE|March]]\n[[DATE|2019]]"),
         ("[[HOSPITAL|Mercy Hospital]] of [[CITY|Troy]]", "[[HOSPITAL|Mercy Hospital of Troy]]"),
+        ("seen at [[HOSPITAL|Mercy]] for Sepsis", "seen at [[HOSPITAL|Mercy]] for Sepsis"),
         ("[[HOSPITAL|Clinic]] for Sick Children today", "[[HOSPITAL|Clinic for Sick Children]] today"),
         ("[[PATIENT|Vane Jr]]. came", "[[PATIENT|Vane Jr.]] came"),
         ("[[PATIENT|Vane Jr]]. Came", "[[PATIENT|Vane Jr]]. Came"),

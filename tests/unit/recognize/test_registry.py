@@ -16,7 +16,7 @@ from deid_agent.rules import Dictionaries, Ruleset
 ROOT = Path(__file__).resolve().parents[3]
 RULES = load_rules(ROOT / "rules")
 SETS = {
-    "default": ["known", "patterns", "glued", "logins"],
+    "default": ["known", "patterns", "listed", "glued", "logins"],
     "none": [],
     "patterns": ["patterns"],
     "known": ["known"],

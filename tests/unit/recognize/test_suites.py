@@ -5,13 +5,13 @@ from support.suites import check_facts, check_names, load_default, read_lines
 
 from deid_agent.recognize import Tagger
 
-ALTERED_LINES = {"seen": 0.15, "unseen": 0.09}
+ALTERED_LINES = {"seen": 0.15, "unseen": 0.09, "dense": 0.12}
 """The share of lines without PHI in which the default changes anything. The aim is 0.03. Lower it; never raise it."""
-ALTERED_FACTS = {"seen": 0.035, "unseen": 0.0225}
+ALTERED_FACTS = {"seen": 0.035, "unseen": 0.0225, "dense": 0.0225}
 """The share of facts that the default changes. The aim is 0.02."""
-LEAKED_NAMES = {"seen": 0.035, "unseen": 0.04}
+LEAKED_NAMES = {"seen": 0.025, "unseen": 0.035}
 """The share of names in hard places that leak. The aim is 0.03."""
-LEAKED_KNOWN_NAMES = 0.01
+LEAKED_KNOWN_NAMES = 0.005
 """The same, if the message names the person. The aim is none."""
 
 
@@ -20,7 +20,7 @@ def tagger() -> Tagger:
     return load_default()
 
 
-@pytest.mark.parametrize("part", ["seen", "unseen"])
+@pytest.mark.parametrize("part", ["seen", "unseen", "dense"])
 def test_clinical_facts_stay(part: str, tagger: Tagger) -> None:
     result = check_facts(read_lines(f"integrity-{part}"), tagger)
     assert result.lost_line_count <= ALTERED_LINES[part] * result.lines.total(), result.table()
