@@ -47,17 +47,17 @@ def note_of(payload: bytes) -> str:
     return payload.decode().split("OBX|1|TX|N^Note||")[1].split("\r")[0]
 
 
-FIRST = message("x", kin="Zyblorqua^Keziah")
-SECOND = message("Keziah 14:30, ate well.", number=2)
+FIRST = message("x", kin="Okonkwo^Zyblorqua")
+SECOND = message("Zyblorqua 3620 g, 4 wks.", number=2)
 
 
 def test_a_name_of_one_message_is_found_in_the_next_of_the_same_patient(deidentifier: Deidentifier) -> None:
     held = memory()
-    assert note_of(deidentifier.message(SECOND, memory=held).payload) == "Keziah 14:30, ate well."
+    assert note_of(deidentifier.message(SECOND, memory=held).payload) == "Zyblorqua 3620 g, 4 wks."
     first = deidentifier.message(FIRST, memory=held).payload.decode()
     given = first.split("NK1|1|")[1].split("|")[0].split("^")[1]
     done = deidentifier.message(SECOND, memory=held)
-    assert note_of(done.payload) == f"{given} 14:30, ate well.", "the surrogate that the name had in the first message"
+    assert note_of(done.payload) == f"{given} 3620 g, 4 wks.", "the surrogate that the name had in the first message"
     assert [(r.type, r.source, r.count) for r in done.remarks if r.path.startswith("OBX")] == [
         ("PATIENT", "again:memory", 1)
     ]
@@ -66,28 +66,28 @@ def test_a_name_of_one_message_is_found_in_the_next_of_the_same_patient(deidenti
 def test_a_name_is_not_found_for_another_patient(deidentifier: Deidentifier) -> None:
     held = memory()
     deidentifier.message(FIRST, memory=held)
-    other = message("Keziah 14:30, ate well.", patient="5512003")
-    assert note_of(deidentifier.message(other, memory=held).payload) == "Keziah 14:30, ate well."
+    other = message("Zyblorqua 3620 g, 4 wks.", patient="5512003")
+    assert note_of(deidentifier.message(other, memory=held).payload) == "Zyblorqua 3620 g, 4 wks."
 
 
 def test_a_name_that_a_title_introduces_is_remembered(deidentifier: Deidentifier) -> None:
     held = memory()
     deidentifier.message(message("Seen with Mrs. Zyblorqua today."), memory=held)
-    done = deidentifier.message(message("Zyblorqua 14:30, ate well.", number=2), memory=held)
+    done = deidentifier.message(message("Zyblorqua 3620 g, 4 wks.", number=2), memory=held)
     assert not note_of(done.payload).startswith("Zyblorqua")
 
 
 def test_names_are_remembered_and_found_in_attachments(deidentifier: Deidentifier) -> None:
     held = memory()
     deidentifier.message(message("x", attached="Seen with Mrs. Zyblorqua today."), memory=held)
-    done = deidentifier.message(message("x", attached="Zyblorqua 14:30, ate well.", number=2), memory=held)
+    done = deidentifier.message(message("x", attached="Zyblorqua 3620 g, 4 wks.", number=2), memory=held)
     data = done.payload.decode().split("Base64^")[1].split("\r")[0]
     assert "Zyblorqua" not in base64.b64decode(data).decode()
 
 
 def test_a_message_without_a_patient_teaches_and_finds_nothing(deidentifier: Deidentifier) -> None:
     held = memory()
-    deidentifier.message(message("x", patient="", kin="Zyblorqua^Keziah"), memory=held)
+    deidentifier.message(message("x", patient="", kin="Okonkwo^Zyblorqua"), memory=held)
     assert len(held) == 0
 
 
@@ -115,15 +115,15 @@ def test_a_remembered_name_introduces_no_person(deidentifier: Deidentifier) -> N
 
 
 def test_a_batch_gives_the_results_of_single_messages(deidentifier: Deidentifier) -> None:
-    jobs = [Job(payload) for payload in (SECOND, FIRST, b"no message", SECOND, message("Keziah", patient="5512003"))]
+    jobs = [Job(payload) for payload in (SECOND, FIRST, b"no message", SECOND, message("Zyblorqua", patient="5512003"))]
     together, alone = (JobRunner(deidentifier, AuditDigester(DEMO_KEY), 10_000, memory=memory()) for _ in range(2))
     results = [result for result, _ in together.process_batch(jobs)]
     singles = [alone(job) for job in jobs]
     assert [type(result) for result in results] == [type(result) for result in singles]
     payloads = [result.payload for result in results if isinstance(result, Processed)]
     assert payloads == [result.payload for result in singles if isinstance(result, Processed)]
-    assert note_of(payloads[0]).startswith("Keziah")
-    assert not note_of(payloads[2]).startswith("Keziah")
+    assert note_of(payloads[0]).startswith("Zyblorqua")
+    assert not note_of(payloads[2]).startswith("Zyblorqua")
 
 
 def test_without_the_setting_a_result_depends_on_no_earlier_message() -> None:
@@ -144,7 +144,7 @@ def test_with_the_setting_a_worker_remembers() -> None:
     process(Job(FIRST))
     done = process(Job(SECOND))
     assert isinstance(done, Processed)
-    assert not note_of(done.payload).startswith("Keziah")
+    assert not note_of(done.payload).startswith("Zyblorqua")
 
 
 def test_a_fault_of_the_memory_is_kept_for_its_message(
@@ -156,7 +156,7 @@ def test_a_fault_of_the_memory_is_kept_for_its_message(
 
     def of_patient(scope: str) -> PatientNames:
         if scope == "5512003":
-            raise KeyError("Keziah")
+            raise KeyError("Zyblorqua")
         return real(scope)
 
     plans = [deidentifier.plan(payload) for payload in (message("x", patient="5512003"), FIRST)]
