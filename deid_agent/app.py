@@ -28,7 +28,7 @@ from deid_agent.pipeline import (
     Recognition,
     Validator,
 )
-from deid_agent.recognize import KnownRecognizer, NameLexicons, Profile, Tagger, load_rules, load_tagger
+from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
 from deid_agent.surrogate import Surrogates
 
@@ -46,6 +46,7 @@ class WorkerFactory:
     validate: bool = False
     models: Path | None = None
     unexamined: bool = False
+    remembered_patients: int = 0
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -83,7 +84,8 @@ class WorkerFactory:
         """The loaded job callable. It is a ``BatchProcess`` if batches cost less than single jobs."""
         validator = Validator() if self.validate else None
         digester = AuditDigester(self.key)
-        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined)
+        memory = NameMemory(self.key.secret, self.remembered_patients) if self.remembered_patients else None
+        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory)
         return runner if runner.deidentifier.prefers_batches else runner.__call__
 
 
@@ -140,7 +142,8 @@ class AuditDigester:
 class JobRunner:
     """The job callable of a worker: runs records through the stages of the de-identifier, and the schemas.
 
-    With ``unexamined`` it also counts the values that leave unread.
+    With ``unexamined`` it also counts the values that leave unread. With a ``memory`` it finds the names that earlier
+    messages of a patient taught, so that a result also depends on them (docs/decisions/0017).
     """
 
     deidentifier: Deidentifier
@@ -148,6 +151,7 @@ class JobRunner:
     max_bytes: int
     validator: Validator | None = None
     unexamined: bool = False
+    memory: NameMemory | None = None
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -164,7 +168,7 @@ class JobRunner:
             with run.measure_stage():
                 self._plan(run)
         planned = [(run, run.plan) for run in runs if run.plan is not None]
-        recognitions = self.deidentifier.recognize([plan for _, plan in planned])
+        recognitions = self.deidentifier.recognize([plan for _, plan in planned], self.memory)
         for (run, plan), recognition in zip(planned, recognitions, strict=True):
             run.seconds += recognition.seconds
             with run.measure_stage():

@@ -13,7 +13,7 @@ import orjson
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import examine_trail
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.service import check_folders, check_key, make_sealer
+from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
@@ -78,6 +78,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("recognizers", lambda: _recognizers(settings)),
         ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
+        *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
@@ -188,6 +189,10 @@ def _recognizers(settings: Settings) -> str:
         models=settings.models,
     ).deidentifier()
     return f"system {settings.system}, profile {settings.profile}"
+
+
+def _memory(settings: Settings) -> str:
+    return check_memory(settings, load_policy(settings.policy, _rules_folder(settings)))
 
 
 def _dead_letters(settings: Settings) -> str:

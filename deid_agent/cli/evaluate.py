@@ -10,7 +10,6 @@ import click
 import orjson
 
 from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing
-from deid_agent.cli.text import INTRODUCED
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.eval import (
     ABLATED_LIST_PREFIX,
@@ -30,7 +29,7 @@ from deid_agent.eval import (
     count_altered,
     count_false_alarms,
     facts_from_profile,
-    gather_patient_facts,
+    gather_patients,
     load_convention,
     load_system,
     map_to_2006_types,
@@ -45,6 +44,7 @@ from deid_agent.eval import (
     select_part,
 )
 from deid_agent.model import Annotated, ConfigurationError
+from deid_agent.recognize import NameMemory
 from deid_agent.rules import data_folder
 
 
@@ -81,7 +81,7 @@ from deid_agent.rules import data_folder
     show_default=True,
     help="Facts known beforehand: none, or the corpus's profile of the patient, as in a message.",
 )
-@click.option("--by-patient", is_flag=True, help="Notes of one patient share facts; tags twice.")
+@click.option("--by-patient", is_flag=True, help="Notes of one patient share facts and names; tags twice.")
 @click.option(
     "--benign", "clean", metavar="DIR", type=click.Path(path_type=Path), help="Text without PHI, to count false alarms."
 )
@@ -215,11 +215,12 @@ def _notes(path: Path, corpus_format: CorpusFormat | None, split: str, authors: 
 
 def _run(corpus: Corpus, tagger: EvaluatedSystem, context: str, by_patient: bool, ablate: bool) -> TaggingRun:
     lookup: FactLookup = facts_from_profile if context == "profile" else no_facts
+    memory: NameMemory | None = None
     if by_patient:
         with _progress(corpus.notes, "reading") as notes:
-            lookup = gather_patient_facts(tagger, notes, lookup, INTRODUCED)
+            lookup, memory = gather_patients(tagger, corpus.notes, notes, lookup)
     with _progress(corpus.notes, "tagging") as notes:
-        return run_system(tagger, notes, lookup, ablate=ablate)
+        return run_system(tagger, notes, lookup, memory=memory, ablate=ablate)
 
 
 def _benign(path: Path, tagger: EvaluatedSystem) -> FalseAlarms:

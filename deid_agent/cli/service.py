@@ -52,7 +52,7 @@ from deid_agent.http import (
     operator_routes,
 )
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import KeyMode, load_policy
+from deid_agent.pipeline import KeyMode, Policy, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
 from deid_agent.transport.folder import FolderDeadLetters, FolderTransport, check_audit_folder, check_transport_folders
@@ -85,12 +85,14 @@ def serve(settings: Settings, key: SecretKey) -> FolderResult:
 def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
     """The factory of the workers.
 
-    The record keys of a folder are file names: they are read as text, unless the policy keeps keys.
+    The record keys of a folder are file names: they are read as text, unless the policy keeps keys. Raises
+    ``ConfigurationError`` if a setting contradicts the policy.
     """
     rules = data_folder("rules", None if settings.rules is None else str(settings.rules))
     policy = load_policy(settings.policy, rules)
     if settings.transport is TransportKind.DIRECTORY and policy.record_key in {KeyMode.IDENTIFIER, KeyMode.DROP}:
         policy = policy.with_key(KeyMode.TEXT)
+    check_memory(settings, policy)
     return WorkerFactory(
         rules=rules,
         key=key,
@@ -101,7 +103,23 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         max_bytes=settings.agent.max_message_bytes,
         validate=settings.agent.validate_output,
         unexamined=settings.audit.unexamined is not None,
+        remembered_patients=settings.agent.remembered_patients,
     )
+
+
+def check_memory(settings: Settings, policy: Policy) -> str:
+    """A description of the memory of names.
+
+    Raises ``ConfigurationError`` if the policy unlinks documents: the output of a document may depend on no other.
+    """
+    patients, workers = settings.agent.remembered_patients, max(1, settings.agent.workers)
+    if patients and policy.unlinked:
+        raise ConfigurationError(
+            f"agent.remembered_patients: set 0, because the policy {policy.name} unlinks documents and none may depend "
+            "on another"
+        )
+    held = "each of the workers" if workers > 1 else "the worker"
+    return f"names of {patients} patients in {held}; outputs depend on earlier messages"
 
 
 def check_key(settings: Settings, key: SecretKey) -> SecretKey:

@@ -1,12 +1,13 @@
 """``deid-agent text``: notes in, sanitized notes out."""
 
 import codecs
+import secrets
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,17 +29,14 @@ from deid_agent.model import (
     MessageError,
     PhiType,
     Reason,
-    Source,
-    SourceKind,
     Subject,
     ValueKind,
 )
 from deid_agent.pipeline import DeidentifiedText, Deidentifier, facts_from_context, unite_facts
+from deid_agent.recognize import INTRODUCING, NameMemory, PatientNames
 
-INTRODUCED = frozenset(
-    Source(SourceKind.RULE, id_) for id_ in ("patient-label", "patient-title", "doctor-label", "doctor-title")
-)
-"""Rules whose names are sure enough to be looked for in other notes of the same patient."""
+_MOST_PATIENTS = 1 << 20
+"""Patients whose names are remembered at once."""
 
 
 @click.command()
@@ -46,7 +44,7 @@ INTRODUCED = frozenset(
 @click.option("--jsonl", is_flag=True, help='Lines {"id", "text", "context"?} in, {"id", "text", "spans"} out.')
 @click.option("--json", "as_json", is_flag=True, help="Write the JSON line form for plain notes too.")
 @click.option("--spans-only", is_flag=True, help="Leave the sanitized text out of JSON lines.")
-@click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share facts; reads twice.')
+@click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share facts and names; reads twice.')
 @tagging_options
 @handle_errors
 def text(
@@ -76,7 +74,7 @@ def text(
     refused = False
     with ExitStack() as stack:
         sources = [_Source(name, _spooled(stack) if by_patient and name == "-" else None) for name in files or ("-",)]
-        known = _gathered(sources, deidentifier) if by_patient else {}
+        known = _gathered(sources, deidentifier) if by_patient else _Patients()
         for source in sources:
             try:
                 if jsonl:
@@ -167,9 +165,7 @@ def _note(source: _Source, deidentifier: Deidentifier, as_json: bool, spans_only
     return False
 
 
-def _lines(
-    source: _Source, deidentifier: Deidentifier, spans_only: bool, known: Mapping[str, tuple[Fact, ...]]
-) -> bool:
+def _lines(source: _Source, deidentifier: Deidentifier, spans_only: bool, known: "_Patients") -> bool:
     """De-identify JSON lines. A refused line gives no output and is reported by its number. True if there is one."""
     refused = False
     for number, line in source.lines():
@@ -178,8 +174,9 @@ def _lines(
         try:
             note = _read(line)
             facts = facts_from_context(note.context)
-            facts = known.get(note.patient or "", facts)
-            done = deidentifier.text(note.text, facts=facts, document=note.id, patient=note.patient)
+            facts = known.facts.get(note.patient or "", facts)
+            names = known.names_of(note.patient)
+            done = deidentifier.text(note.text, facts=facts, document=note.id, patient=note.patient, names=names)
         except MessageError as problem:
             echo_error(f"{printable(source.name)}: line {number}: {problem}")
             refused = True
@@ -188,12 +185,25 @@ def _lines(
     return refused
 
 
-def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> dict[str, tuple[Fact, ...]]:
-    """The facts about each patient: from every context, and the names that a note introduces with high confidence.
+@dataclass(frozen=True, slots=True)
+class _Patients:
+    """The facts about each patient, and the memory of the patients' names if notes of one patient share them."""
+
+    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict, repr=False)
+    memory: NameMemory | None = None
+
+    def names_of(self, patient: str | None) -> PatientNames | None:
+        return None if self.memory is None or not patient else self.memory.of_patient(patient)
+
+
+def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> _Patients:
+    """The facts about each patient, from every context and the names after a title or a label, and all sure names.
 
     Inputs and lines that cannot be read are skipped here; the second reading reports them.
     """
     contexts: dict[str, dict[tuple[Fact, ...], None]] = {}
+    # The memory ends with this process, so no other key is needed.
+    patients = _Patients(memory=NameMemory(secrets.token_bytes(32), _MOST_PATIENTS))
     for source in sources:
         with suppress(_UnreadableError):
             for _, line in source.lines():
@@ -202,14 +212,15 @@ def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> dict[st
                     if note.patient:
                         of_patient = contexts.setdefault(note.patient, {})
                         of_patient[facts_from_context(note.context)] = None
-                        of_patient |= dict.fromkeys(_introduced(note, deidentifier))
-    return {patient: unite_facts(facts) for patient, facts in contexts.items()}
+                        of_patient |= dict.fromkeys(_introduced(note, deidentifier, patients))
+    return replace(patients, facts={patient: unite_facts(facts) for patient, facts in contexts.items()})
 
 
-def _introduced(note: "_Line", deidentifier: Deidentifier) -> Iterator[tuple[Fact, ...]]:
+def _introduced(note: "_Line", deidentifier: Deidentifier, patients: _Patients) -> Iterator[tuple[Fact, ...]]:
     """Names after a title or a label, each as the facts of one person."""
-    for span in deidentifier.text(note.text, document=note.id).spans:
-        if span.source in INTRODUCED:
+    names = patients.names_of(note.patient)
+    for span in deidentifier.text(note.text, document=note.id, names=names).spans:
+        if span.source in INTRODUCING:
             subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
             yield (Fact(span.type, ValueKind.NAME, subject, "note", note.text[span.start : span.end]),)
 

@@ -73,6 +73,11 @@ class AgentSettings(Section):
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="larger messages are dead-lettered as RESOURCE"
     )
+    remembered_patients: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=0,
+        description="patients per worker whose names are found in their later messages too; outputs then depend on "
+        "earlier messages",
+    )
     validate_output: bool = Field(
         default=False, description="check with hl7apy and fhir.resources that no output is less valid than its input"
     )

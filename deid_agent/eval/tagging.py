@@ -24,7 +24,16 @@ from deid_agent.model import (
 )
 from deid_agent.nlp import CharacterCrf, NameFilter, NetworkTagger, ProbabilitySource, TokenCrf
 from deid_agent.pipeline import facts_from_context, unite_facts
-from deid_agent.recognize import Model, Profile, Recognizer, Tagger, load_rules, load_tagger
+from deid_agent.recognize import (
+    INTRODUCING,
+    Model,
+    NameMemory,
+    Profile,
+    Recognizer,
+    Tagger,
+    load_rules,
+    load_tagger,
+)
 
 FactLookup = Callable[[Note], tuple[Fact, ...]]
 """Returns the facts that are known about a note before it is read."""
@@ -40,9 +49,14 @@ ABLATED_LIST_PREFIX = "list "
 class EvaluatedSystem:
     """A system to score, and the same system without each of its parts, by part name."""
 
-    find: Finder
+    tagger: Tagger = field(repr=False)
     without: Mapping[str, Finder]
     """Has no entry for recognizers and models if the system consists of a single one."""
+
+    @property
+    def find(self) -> Finder:
+        """The finder of the whole system."""
+        return self.tagger.find
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +88,7 @@ def load_system(rules: Path, models: Path, system: str, profile: str) -> Evaluat
         without["second-pass"] = replace(whole, consistency=None).find
     for name in _list_names(whole):
         without[f"{ABLATED_LIST_PREFIX}{name}"] = _drop_list(whole, name).find
-    return EvaluatedSystem(whole.find, without)
+    return EvaluatedSystem(whole, without)
 
 
 class _CachingRecognizer:
@@ -126,16 +140,26 @@ def _drop_list_of_model(model: DictionaryModel, name: str) -> DictionaryModel:
 
 
 def run_system(
-    system: EvaluatedSystem, notes: Iterable[Note], lookup: FactLookup, *, ablate: bool = False
+    system: EvaluatedSystem,
+    notes: Iterable[Note],
+    lookup: FactLookup,
+    *,
+    memory: NameMemory | None = None,
+    ablate: bool = False,
 ) -> TaggingRun:
-    """Tag every note, given the facts that ``lookup`` returns for it; with ``ablate`` also without each part."""
+    """Tag every note, given the facts that ``lookup`` returns for it; with ``ablate`` also without each part.
+
+    With a ``memory``, the names that it has of the patient are found too.
+    """
     pairs: list[Pair] = []
     without: dict[str, list[Pair]] = {part: [] for part in system.without} if ablate else {}
     for note in notes:
         doc = Document(note.annotated.text, lookup(note))
-        pairs.append(Pair(note, tuple(system.find(doc))))
-        for part, found in without.items():
-            found.append(Pair(note, tuple(system.without[part](doc))))
+        names = None if memory is None else memory.of_patient(note.patient)
+        for find, found in ((system.find, pairs), *((system.without[part], own) for part, own in without.items())):
+            spans = find(doc)
+            more = spans if names is None else system.tagger.find_remembered(names, doc, spans)
+            found.append(Pair(note, tuple(more)))
     return TaggingRun(pairs, without)
 
 
@@ -155,21 +179,28 @@ def facts_from_profile(note: Note) -> tuple[Fact, ...]:
         raise ConfigurationError(f"note {note.id}: {error.where}: {error.detail}") from None
 
 
-def gather_patient_facts(
-    system: EvaluatedSystem, notes: Iterable[Note], lookup: FactLookup, introduced: frozenset[Source]
-) -> FactLookup:
-    """Return a ``FactLookup`` that unites the facts of all notes of a patient.
+def gather_patients(
+    system: EvaluatedSystem, notes: Sequence[Note], progress: Iterable[Note], lookup: FactLookup
+) -> tuple[FactLookup, NameMemory]:
+    """A ``FactLookup`` that unites the facts of all ``notes`` of a patient, and the memory of the patients' names.
 
-    The facts of a note are those of ``lookup`` and the names that a rule of ``introduced`` finds in its text.
+    The facts of a note are those of ``lookup`` and the names that a label or title introduces in its text. ``progress``
+    iterates over the notes.
     """
+    memory = NameMemory(b"evaluation", len(notes))
     gathered: dict[str, dict[tuple[Fact, ...], None]] = {}
-    for note in notes:
+    for note in progress:
         of_patient = gathered.setdefault(note.patient, {})
-        of_patient[lookup(note)] = None
-        text = note.annotated.text
-        for span in system.find(Document(text)):
-            if span.source in introduced:
+        facts = lookup(note)
+        of_patient[facts] = None
+        doc, names = Document(note.annotated.text), memory.of_patient(note.patient)
+        (findings,) = system.tagger.read_all([doc])
+        system.tagger.learn_facts(names, facts)
+        system.tagger.learn_names(names, doc, findings)
+        for span in findings.spans:
+            if span.source in INTRODUCING:
                 subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
-                of_patient[(Fact(span.type, ValueKind.NAME, subject, "note", text[span.start : span.end]),)] = None
+                value = doc.text[span.start : span.end]
+                of_patient[(Fact(span.type, ValueKind.NAME, subject, "note", value),)] = None
     known = {patient: unite_facts(facts) for patient, facts in gathered.items()}
-    return lambda note: known[note.patient]
+    return (lambda note: known[note.patient]), memory

@@ -32,7 +32,7 @@ class SourceKind(StrEnum):
     NAME_FILTER = "filter"
     DICTIONARY = "lexicon"
     LOGIN = "login"  # a user name built from a name of the same text
-    CONSISTENCY = "again"  # the document-level consistency pass
+    CONSISTENCY = "again"  # the document-level consistency pass, or the memory of a patient's names
     LOW_CONFIDENCE = "weak"  # a token that a model calls possible, not likeliest
     ANNOTATION = "annotation"  # a person's mark-up: written without a prefix
     FOREIGN = "foreign"  # another system's span, read from a file: the id is its whole source

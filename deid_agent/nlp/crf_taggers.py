@@ -9,13 +9,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import compress, islice
 from typing import Protocol
 
 import numpy as np
 
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar
-from deid_agent.model import ConfigurationError, Document, Range, Source, SourceKind, Span
+from deid_agent.model import ConfigurationError, Document, PhiType, Range, Source, SourceKind, Span
 from deid_agent.nlp.character_features import CharacterFeatures, SelectedCharacters, find_windows, line_windows
 from deid_agent.nlp.crf import CrfModel, Floats, split_sequence
 from deid_agent.nlp.labels import OUTSIDE, decode_edge_labels, decode_labels
@@ -28,9 +28,12 @@ FirstPass = tuple[Document, Sequence[Span]]
 LOW_CONFIDENCE = Source(SourceKind.LOW_CONFIDENCE, "token")
 TOKEN_SOURCE = Source(SourceKind.TOKEN_MODEL, "token")
 CHARACTER_SOURCE = Source(SourceKind.CHARACTER_MODEL, "character")
+SURE_NAME = 0.9
+"""The probability from which a token is certainly part of a person's name."""
 PROSE_WORDS = 8
 """The fewest words of prose. On messages by others most low-confidence spans of shorter texts are wrong."""
 _MAX_VALUE_TOKENS = 64  # a longer text is no short value: it may be a page of dates
+_NAME_TYPES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 _BATCH_CHARACTERS = 8_192  # characters of one batch: bounds memory
 _TWO_WORDS = re.compile(r"[^\W\d_A-Z][A-Z]")  # a capital after a lower-case letter
@@ -68,12 +71,14 @@ class TokenPrediction:
     """One label for each token of a document.
 
     ``phi`` ``[token]`` is the probability of PHI; ``likely`` is true for each token that is PHI by its likeliest label.
-    Both are ``None`` if the model gave no probabilities.
+    Both are ``None`` if the model gave no probabilities. ``named`` is true for each token that is part of a person's
+    name with a probability of at least ``SURE_NAME``.
     """
 
     labels: Sequence[str]
     phi: Floats | None = None
     likely: Sequence[bool] | None = None
+    named: Sequence[bool] = ()
 
 
 class ProbabilitySource(Protocol):
@@ -126,14 +131,19 @@ class TokenCrf:
 
     def propose_all(self, asked: Sequence[FirstPass]) -> list[list[Span]]:
         """The spans of each document. A batch of short documents is much faster than one call for each."""
-        found: list[list[Span]] = [[] for _ in asked]
+        return [spans for spans, _ in self.propose_with_names(asked)]
+
+    def propose_with_names(self, asked: Sequence[FirstPass]) -> list[tuple[list[Span], list[Range]]]:
+        """The spans of each document, and its tokens that are certainly parts of names of persons."""
+        found: list[tuple[list[Span], list[Range]]] = [([], []) for _ in asked]
         for batch in batch_documents([at for at, (doc, _) in enumerate(asked) if doc.tokens], asked):
             cached = bool(self.ensemble) and sum(len(asked[at][0].tokens) for at in batch) <= _BATCH_TOKENS
             documents = [
                 TokenFeatures(*asked[at], self.dictionaries, {} if cached else None, self.grammar) for at in batch
             ]
             for at, tokens, prediction in zip(batch, documents, self._predict_all(documents), strict=True):
-                found[at] = self.build_spans(tokens.doc, prediction)
+                named = list(compress(tokens.doc.tokens, prediction.named))
+                found[at] = self.build_spans(tokens.doc, prediction), named
         return found
 
     def predict(self, doc: Document, first_pass: Sequence[Span]) -> tuple[TokenFeatures, TokenPrediction]:
@@ -164,13 +174,18 @@ class TokenCrf:
             best = SequenceDecoder(crf.labels, self.model.affinities, self.lean).decode(marginals, sizes, documents)
         else:
             best = crf.decode_sequences(emissions, sizes)
-        return divide_prediction(documents, best, marginals, crf.labels.index(OUTSIDE))
+        return divide_prediction(documents, best, marginals, crf.labels)
 
 
 def divide_prediction(
-    documents: Sequence[TokenFeatures], best: Sequence[str], marginals: Floats | None = None, outside: int = 0
+    documents: Sequence[TokenFeatures],
+    best: Sequence[str],
+    marginals: Floats | None = None,
+    labels: Sequence[str] = (),
 ) -> Iterator[TokenPrediction]:
-    """The prediction of each document; ``marginals`` are ``[token, label]``, ``outside`` is the label of no PHI."""
+    """The prediction of each document; ``marginals`` are ``[token, label]`` in the order of ``labels``."""
+    outside = 0 if marginals is None else labels.index(OUTSIDE)
+    names = [at for at, label in enumerate(labels) if label.partition("-")[2] in _NAME_TYPES]
     start = 0
     for tokens in documents:
         own = slice(start, start := start + len(tokens.words))
@@ -178,7 +193,8 @@ def divide_prediction(
             yield TokenPrediction(best[own])
         else:
             likely = (marginals[own].argmax(axis=1) != outside).tolist()
-            yield TokenPrediction(best[own], 1 - marginals[own, outside], likely)
+            named = (marginals[own, names].sum(axis=1) >= SURE_NAME).tolist()
+            yield TokenPrediction(best[own], 1 - marginals[own, outside], likely, named)
 
 
 def build_spans(doc: Document, prediction: TokenPrediction, dictionaries: Dictionaries, source: Source) -> list[Span]:

@@ -19,7 +19,7 @@ from deid_agent.nlp.crf_taggers import (
     build_spans,
     divide_prediction,
 )
-from deid_agent.nlp.labels import OUTSIDE, Schema
+from deid_agent.nlp.labels import Schema
 from deid_agent.nlp.model_files import (
     AnyArray,
     Arrays,
@@ -116,7 +116,7 @@ class NetworkTagger:
         marginals = crf.marginals_of_sequences(emissions, sizes)
         decoder = SequenceDecoder(crf.labels, np.zeros_like(crf.transitions), self.lean)
         best = decoder.decode(marginals, sizes, documents)
-        return divide_prediction(documents, best, marginals, crf.labels.index(OUTSIDE))
+        return divide_prediction(documents, best, marginals, crf.labels)
 
 
 def save_network(model: NetworkModel, folder: Path) -> None:

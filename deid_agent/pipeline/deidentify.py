@@ -5,16 +5,18 @@ several messages plans each, recognizes all plans at once, and applies each.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deid_agent.codec import Codec
 from deid_agent.model import (
+    Document,
     Fact,
     Headers,
     MessageError,
     PatientIdentifier,
     PhiType,
+    Range,
     Reason,
     Remark,
     Span,
@@ -31,7 +33,7 @@ from deid_agent.pipeline.recognition import PlannedText, Recognition, recognize_
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key
 from deid_agent.pipeline.tracing import NO_TRACE, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts, count_unexamined
-from deid_agent.recognize import Tagger
+from deid_agent.recognize import Findings, NameMemory, PatientNames, Tagger
 from deid_agent.surrogate import Surrogates
 
 
@@ -53,6 +55,20 @@ class DeidentifiedText:
     text: str = field(repr=False)
     spans: tuple[Span, ...]
     remarks: tuple[Remark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamingReader:
+    """Reads documents with a tagger, and keeps the tokens that its models are sure are parts of names, by text."""
+
+    tagger: Tagger
+    named: dict[str, list[Range]] = field(default_factory=dict, repr=False)
+
+    def find_all(self, docs: Sequence[Document]) -> list[list[Span]]:
+        """See ``Tagger.find_all``."""
+        found = self.tagger.read_all(docs)
+        self.named.update((doc.text, each.named) for doc, each in zip(docs, found, strict=True))
+        return [each.spans for each in found]
 
 
 class Deidentifier:
@@ -82,14 +98,21 @@ class Deidentifier:
         self._attachment_codecs = tuple(attachment_codecs)
         self._fhir_types = fhir_types
 
-    def message(self, payload: bytes, *, key: bytes | None = None, tracer: Tracer = NO_TRACE) -> Deidentified:
+    def message(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        tracer: Tracer = NO_TRACE,
+        memory: NameMemory | None = None,
+    ) -> Deidentified:
         """De-identify one payload (a message, a batch, NDJSON) and its record key. ``tracer`` receives each change.
 
-        Raises ``MessageError`` if the payload cannot be understood or an identifier remains in it. No part of it may
-        then be published.
+        For ``memory`` see ``recognize``. Raises ``MessageError`` if the payload cannot be understood or an identifier
+        remains in it. No part of it may then be published.
         """
         plan = self.plan(payload, key=key)
-        (recognition,) = self.recognize([plan])
+        (recognition,) = self.recognize([plan], memory)
         return self.apply(plan, recognition, tracer=tracer)
 
     @property
@@ -104,14 +127,43 @@ class Deidentifier:
         """
         return Planner(self._policy, self._codecs, self._attachment_codecs).plan_message(payload, key, headers)
 
-    def recognize(self, plans: Sequence[MessagePlan]) -> list[Recognition]:
-        """Stage 2: read the texts of all plans in shared batches. An error is kept for the plan that causes it."""
+    def recognize(self, plans: Sequence[MessagePlan], memory: NameMemory | None = None) -> list[Recognition]:
+        """Stage 2: read the texts of all plans in shared batches. An error is kept for the plan that causes it.
+
+        With a ``memory`` the findings also depend on earlier messages: each plan adds the names of its patient to the
+        memory, then its texts are searched for all remembered names. Plans of one batch give the same findings as one
+        by one.
+        """
         texts = [plan.texts for plan in plans]
-        results = recognize_texts(texts, self._tagger.find_all, find_in_labels=self._key_tagger.find_all)
+        reader = _NamingReader(self._tagger)
+        find_all = self._tagger.find_all if memory is None else reader.find_all
+        results = recognize_texts(texts, find_all, find_in_labels=self._key_tagger.find_all)
         for plan, result in zip(plans, results, strict=True):
-            if result.error is None:
+            if result.error is not None:
+                continue
+            try:
                 self._find_across(plan, result)
+                if memory is not None:
+                    self._remember(plan, result, reader.named, memory)
+            except Exception as error:  # noqa: BLE001 - kept for the message at fault
+                result.error = error
         return results
+
+    def _remember(
+        self, plan: MessagePlan, result: Recognition, named: Mapping[str, list[Range]], memory: NameMemory
+    ) -> None:
+        """Teach ``memory`` the names of a message, and add the remembered ones to the findings in its texts."""
+        for part in (part for outer in plan.parts for part in outer.all_parts()):
+            if part.scope.patient is None:
+                continue
+            names = memory.of_patient(part.scope.patient)
+            self._tagger.learn_facts(names, part.facts)
+            texts = [(text, Document(text.text, text.facts)) for text in part.own_texts() if not text.label]
+            for text, doc in texts:
+                findings = Findings(list(result.spans[text.index]), named.get(text.text, []))
+                self._tagger.learn_names(names, doc, findings)
+            for text, doc in texts:
+                result.spans[text.index] = self._tagger.find_remembered(names, doc, result.spans[text.index])
 
     def _find_across(self, plan: MessagePlan, result: Recognition) -> None:
         """Add the names that one text of the message introduces to the findings in its other texts."""
@@ -161,8 +213,11 @@ class Deidentifier:
         document: str = "",
         patient: str | None = None,
         tracer: Tracer = NO_TRACE,
+        names: PatientNames | None = None,
     ) -> DeidentifiedText:
         """De-identify one note. ``document`` names it: the scope of its date shift. The default is a digest of it.
+
+        The note adds its names to ``names``, and is then searched for all of them.
 
         The patient is the one whose medical record number is in ``facts``, as in a message, else ``patient``.
         Raises ``MessageError``: RESOURCE for a text that is too long, UNSUPPORTED if the policy publishes paths only.
@@ -171,10 +226,17 @@ class Deidentifier:
             raise MessageError(Reason.UNSUPPORTED, "text", "the policy publishes listed paths, and a note has none")
         check_length("text", text)
         self._policy.languages.check("text", text)
-        (recognition,) = recognize_texts([[PlannedText(0, text, facts)]], self._tagger.find_all)
+        reader = _NamingReader(self._tagger)
+        find_all = self._tagger.find_all if names is None else reader.find_all
+        (recognition,) = recognize_texts([[PlannedText(0, text, facts)]], find_all)
         if recognition.error is not None:
             raise recognition.error
         spans = tuple(recognition.spans[0])
+        if names is not None:
+            doc = Document(text, facts)
+            self._tagger.learn_facts(names, facts)
+            self._tagger.learn_names(names, doc, Findings(list(spans), reader.named.get(text, [])))
+            spans = tuple(self._tagger.find_remembered(names, doc, spans))
         name = document or name_document(text)
         replacer = self._replacer.of_document(name.encode("utf-8", "surrogatepass"))
         today = replacer.find_latest_day(text, spans)

@@ -76,13 +76,26 @@ class PartPlan:
                 for part in attachment.content.parts:
                     yield from part.all_texts()
 
-    def all_messages(self) -> Iterable[Message]:
-        """The message and those inside its attachments."""
-        yield self.message
+    def all_parts(self) -> Iterable["PartPlan"]:
+        """The message and those inside its attachments, as plans."""
+        yield self
         for attachment in self.attachments:
             if isinstance(attachment.content, NestedContent):
                 for part in attachment.content.parts:
-                    yield from part.all_messages()
+                    yield from part.all_parts()
+
+    def own_texts(self) -> Iterable[PlannedText]:
+        """The texts of the message and of those of its attachments that are plain text."""
+        yield from self.texts
+        yield from self.kept.values()
+        for attachment in self.attachments:
+            if isinstance(attachment.content, TextContent):
+                yield attachment.content.text
+
+    def all_messages(self) -> Iterable[Message]:
+        """The message and those inside its attachments."""
+        for part in self.all_parts():
+            yield part.message
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from deid_agent.model import (
 from deid_agent.pipeline.facts import NAME_TYPES, parse_day
 from deid_agent.pipeline.policy import KeyMode, Method, Policy
 from deid_agent.pipeline.policy_dates import Technical
+from deid_agent.recognize import MEMORY_SOURCE
 from deid_agent.surrogate import (
     ADULT_DAYS,
     NamedPerson,
@@ -214,10 +215,11 @@ class Replacer:
     def find_people(self, text: str, spans: Sequence[Span]) -> Iterator[NamedPerson]:
         """The persons whom a text names with given and family name, or with a word of kinship beside a given name.
 
-        Another part of the document that names them by a part of the name means the same person.
+        Another part of the document that names them by a part of the name means the same person. A name that only the
+        memory of the patient found introduces nobody: other names have the same surrogates with the memory and without.
         """
         for span in spans:
-            if span.type in {PhiType.PATIENT, PhiType.DOCTOR}:
+            if span.type in {PhiType.PATIENT, PhiType.DOCTOR} and span.source != MEMORY_SOURCE:
                 person = self.surrogates.read_person(span.type, text[span.start : span.end])
                 if not person.sex and not person.staff:
                     person = replace(person, sex=self.surrogates.find_sex_beside(text, span.start, span.end))

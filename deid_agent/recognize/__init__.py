@@ -2,15 +2,22 @@
 
 from deid_agent.recognize.known_people import NameLexicons, subject_of
 from deid_agent.recognize.known_phi import KnownRecognizer, PlainReading, read_without_parser
+from deid_agent.recognize.name_memory import NameMemory, PatientNames
 from deid_agent.recognize.registry import SYSTEMS, assemble_recognizers, load_rules, load_tagger
+from deid_agent.recognize.remembered_names import INTRODUCING, MEMORY_SOURCE
 from deid_agent.recognize.resolve import Profile, Resolver
-from deid_agent.recognize.tagger import Model, Recognizer, Tagger
+from deid_agent.recognize.tagger import Findings, Model, Recognizer, Tagger
 
 __all__ = [
+    "INTRODUCING",
+    "MEMORY_SOURCE",
     "SYSTEMS",
+    "Findings",
     "KnownRecognizer",
     "Model",
     "NameLexicons",
+    "NameMemory",
+    "PatientNames",
     "PlainReading",
     "Profile",
     "Recognizer",

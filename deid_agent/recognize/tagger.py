@@ -10,11 +10,24 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from deid_agent.model import CATEGORY, BesideModels, Document, PhiCategory, Source, SourceTraits, Span
+from deid_agent.model import (
+    CATEGORY,
+    BesideModels,
+    Document,
+    Fact,
+    PhiCategory,
+    Range,
+    Source,
+    SourceTraits,
+    Span,
+    in_order,
+)
 from deid_agent.nlp import is_short_value
 from deid_agent.recognize.consistency import ConsistencyPass, TaggedDocument
+from deid_agent.recognize.name_memory import PatientNames
+from deid_agent.recognize.remembered_names import NameMemoryRules
 from deid_agent.recognize.resolve import Profile, Resolver
 
 
@@ -47,6 +60,24 @@ class Model(Protocol):
         """For each document with its resolved recognizer spans: spans inside its text, which may overlap."""
 
 
+@runtime_checkable
+class NameModel(Protocol):
+    """A model that also reports the tokens that it is sure are parts of names of persons."""
+
+    def propose_with_names(
+        self, asked: Sequence[tuple[Document, Sequence[Span]]]
+    ) -> Sequence[tuple[Sequence[Span], Sequence[Range]]]:
+        """For each document the spans of ``propose_all``, and those tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The resolved spans of a document, and its tokens that models are sure are parts of names of persons."""
+
+    spans: list[Span]
+    named: list[Range]
+
+
 @dataclass(frozen=True, slots=True)
 class Tagger:
     """Finds the spans to replace: disjoint and in order. Keeps and logs no text.
@@ -73,12 +104,35 @@ class Tagger:
 
     def find(self, doc: Document, others: Iterable[TaggedDocument] = ()) -> list[Span]:
         """The PHI in ``doc``; ``others`` are documents of the same patient with their resolved spans."""
-        return self._with_further_mentions(doc, self._find_once([doc])[0], others)
+        return self._with_further_mentions(doc, self._find_once([doc])[0].spans, others)
 
     def find_all(self, docs: Sequence[Document]) -> list[list[Span]]:
         """The result of ``find`` for each document; models read them in batches."""
+        return [each.spans for each in self.read_all(docs)]
+
+    def read_all(self, docs: Sequence[Document]) -> list[Findings]:
+        """As ``find_all``, with the tokens that models are sure are parts of names."""
         found = self._find_once(docs)
-        return [self._with_further_mentions(doc, spans, ()) for doc, spans in zip(docs, found, strict=True)]
+        return [
+            Findings(self._with_further_mentions(doc, each.spans, ()), each.named)
+            for doc, each in zip(docs, found, strict=True)
+        ]
+
+    def learn_names(self, names: PatientNames, doc: Document, findings: Findings) -> None:
+        """Let ``names`` remember the sure names among the findings in a document of the patient."""
+        if (rules := self._memory_rules) is not None:
+            names.learn(rules.select_words(doc, findings.spans, findings.named), doc.text)
+
+    def learn_facts(self, names: PatientNames, facts: Iterable[Fact]) -> None:
+        """Let ``names`` remember the names in the fields of a message of the patient."""
+        if (rules := self._memory_rules) is not None:
+            names.learn(rules.select_fact_words(facts), "")
+
+    def find_remembered(self, names: PatientNames, doc: Document, spans: Sequence[Span]) -> Sequence[Span]:
+        """``spans`` of a document of the patient, unchanged, and the remembered names beside them, in order."""
+        rules = self._memory_rules
+        more = () if rules is None else rules.find(doc, spans, names)
+        return in_order([*spans, *more]) if more else spans
 
     def find_across(self, texts: Sequence[str], found: Sequence[Sequence[Span]]) -> list[Sequence[Span]]:
         """The spans ``found`` in each text of one message, and the names that its other texts introduce."""
@@ -101,15 +155,24 @@ class Tagger:
     def _recognize(self, doc: Document) -> list[Span]:
         return [span for each in self.recognizers for span in each.recognize(doc)]
 
-    def _find_once(self, docs: Sequence[Document]) -> list[list[Span]]:
+    @property
+    def _memory_rules(self) -> NameMemoryRules | None:
+        """The rules of remembered names; None for a system without lists."""
+        return None if self.consistency is None else NameMemoryRules(self.consistency.dictionaries, self.resolver)
+
+    def _find_once(self, docs: Sequence[Document]) -> list[Findings]:
         proposed = [self._recognize(doc) for doc in docs]
+        named: list[list[Range]] = [[] for _ in docs]
         if self.models:
             asked = [(doc, self._visible_to_models(doc, spans)) for doc, spans in zip(docs, proposed, strict=True)]
             proposed = [self._beside_models(doc, spans) for doc, spans in zip(docs, proposed, strict=True)]
             for model in self.models:
-                for spans, found, (doc, first) in zip(proposed, model.propose_all(asked), asked, strict=True):
+                results = zip(proposed, named, _propose(model, asked), asked, strict=True)
+                for spans, sure, (found, names), (doc, first) in results:
                     spans.extend(divide_model_spans(found, first, doc))
-        return [self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True)]
+                    sure.extend(names)
+        resolved = (self.resolver.resolve(spans, doc) for doc, spans in zip(docs, proposed, strict=True))
+        return [Findings(spans, sure) for spans, sure in zip(resolved, named, strict=True)]
 
     def _visible_to_models(self, doc: Document, spans: Iterable[Span]) -> list[Span]:
         return self.resolver.resolve((span for span in spans if span.source in self._shown), doc)
@@ -132,6 +195,14 @@ class Tagger:
         if self.consistency is not None and (more := self.consistency.find_mentions(doc, found, others)):
             return self.resolver.resolve([*found, *more], doc)
         return found
+
+
+def _propose(
+    model: Model, asked: Sequence[tuple[Document, Sequence[Span]]]
+) -> Sequence[tuple[Sequence[Span], Sequence[Range]]]:
+    if isinstance(model, NameModel):
+        return model.propose_with_names(asked)
+    return [(spans, ()) for spans in model.propose_all(asked)]
 
 
 # Spans of a model, divided to the size of one value.

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deid_agent.cli import main
-from deid_agent.cli.text import INTRODUCED
+from deid_agent.recognize import INTRODUCING
 from deid_agent.recognize.registry import load_rules
 from deid_agent.rules import data_folder
 from deid_agent.surrogate.lists import load_lists
@@ -94,7 +94,7 @@ def test_a_name_that_one_note_introduces_is_found_in_the_others() -> None:
 
 
 def test_rules_that_introduce_names_exist() -> None:
-    assert {rule.id for rule in load_rules(data_folder("rules")).patterns} >= {source.id for source in INTRODUCED}
+    assert {rule.id for rule in load_rules(data_folder("rules")).patterns} >= {source.id for source in INTRODUCING}
 
 
 def test_by_patient_without_jsonl_is_a_usage_error() -> None:

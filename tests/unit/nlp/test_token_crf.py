@@ -79,3 +79,13 @@ def test_a_batch_of_documents_gives_the_results_of_single_documents(model: Token
     texts = ("Ada", "", NOTE, "Mercy", "welder for Tarrant Steel", NOTE * 40, "Osric")
     asked = [(Document(text), ()) for text in texts]
     assert model.propose_all(asked) == [list(model.propose(doc, first)) for doc, first in asked]
+
+
+def test_the_tokens_that_are_certainly_names_are_returned_with_the_spans(model: TokenCrf) -> None:
+    asked = [(Document(text), ()) for text in (NOTE, "", "Take one tablet daily.")]
+    sure = TokenCrf(model.model, model.dictionaries, lean=4.0)
+    spans, named = zip(*sure.propose_with_names(asked), strict=True)
+    assert list(spans) == sure.propose_all(asked)
+    words = [[NOTE[start:end] for start, end in named[0]], *named[1:]]
+    assert words[1:] == [[], []]
+    assert {"Halvard", "Quiggins"} <= set(words[0]) <= {"Halvard", "Quiggins", "Osric", "Ingeborg"}

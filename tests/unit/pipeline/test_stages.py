@@ -185,7 +185,7 @@ class Faulty(Deidentifier):
             raise KeyError("Okonkwo")
         return MessagePlan(payload, None, (), (), (), Timings())
 
-    def recognize(self, plans: Sequence[MessagePlan]) -> list[Recognition]:
+    def recognize(self, plans: Sequence[MessagePlan], memory: object = None) -> list[Recognition]:
         return [Recognition([], seconds=100.0 if plan.payload == b"slow" else 0.0) for plan in plans]
 
     def apply(self, plan: MessagePlan, recognition: Recognition, **_: object) -> Deidentified:

@@ -91,7 +91,7 @@ class Breaks(Deidentifier):
     def plan(self, payload: bytes, **_: object) -> MessagePlan:
         return MessagePlan(payload, None, (), (), (), Timings())
 
-    def recognize(self, plans: Sequence[MessagePlan]) -> list[Recognition]:
+    def recognize(self, plans: Sequence[MessagePlan], memory: object = None) -> list[Recognition]:
         return [Recognition([]) for _ in plans]
 
     def apply(self, plan: MessagePlan, recognition: Recognition, **_: object) -> Deidentified:
