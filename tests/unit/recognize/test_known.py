@@ -445,6 +445,6 @@ def test_initials_of_a_clinician(text: str, initials: str | None) -> None:
 
 
 @pytest.mark.parametrize("heading", ["CC: chest pain", "PE: no edema", "RA: 4", "PMH: none"])
-def test_a_heading_is_no_speaker(heading: str) -> None:
+def test_a_heading_is_not_a_speaker(heading: str) -> None:
     letters = heading.partition(":")[0]
     assert found(heading, *person(f"{letters[-1]}uellan", f"{letters[0]}nesta")) == []
