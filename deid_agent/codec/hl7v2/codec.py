@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deid_agent.codec.dates import BirthLabels, find_kept_dates, load_birth_labels, take_dates
 from deid_agent.codec.hl7v2.charset import Hl7View, parse_view, unescape
+from deid_agent.codec.hl7v2.codes import load_code_words
 from deid_agent.codec.hl7v2.reader import Hl7Message, Hl7Reader
 from deid_agent.codec.hl7v2.selection import find_unlisted
 from deid_agent.codec.hl7v2.shapes import SYSTEMS_OF_CODED
@@ -69,6 +70,7 @@ class Hl7Codec:
         """Reads ``rules/hl7`` and the labels. Raises ``ConfigurationError`` that names the file and the key."""
         self._table = load_hl7_table(rules)
         self._labels = load_labels(rules)
+        self._words = load_code_words(rules, self._table.codes)
         self._births = load_birth_labels(rules)
         self._max_segments = max_segments
 
@@ -80,7 +82,11 @@ class Hl7Codec:
         """The messages of the payload. File and batch headers belong to the message after them, trailers before."""
         return [
             _complete_dates(
-                self._table, self._births, view, lines, Hl7Reader(self._table, self._labels, view).read(lines)
+                self._table,
+                self._births,
+                view,
+                lines,
+                Hl7Reader(self._table, self._labels, self._words, view).read(lines),
             )
             for view, lines, _ in self._views(raw)
         ]

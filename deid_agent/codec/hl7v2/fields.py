@@ -1,13 +1,14 @@
 """One field by its rule: repetitions, components and subcomponents become sites or free text, or are kept."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
+from deid_agent.codec.hl7v2.codes import CodeWords, Misplaced, coded_field_check
 from deid_agent.codec.hl7v2.shapes import (
     SYSTEMS_OF_CODED,
-    coded_field_check,
     free_text_of_coded,
     is_coded_value,
     is_person_shape,
@@ -38,8 +39,8 @@ LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
 _CLOSED: frozenset[Layout] = frozenset({Hl7Kind.CODED, (Hl7Kind.CODE,)})
 _NESTED = frozenset({Stranger.CODED, Stranger.WRITTEN})
-_SHORT = 8
-"""No identifier with a cue is shorter."""
+_SHORTEST = 3
+"""No name that is recognized in a kept value is shorter."""
 _LONG = 64
 """The decision about a shorter value is remembered between messages."""
 _KEPT = frozenset(
@@ -59,6 +60,14 @@ _KEPT = frozenset(
 )
 _SCRUBBED = _KEPT - {Hl7Kind.ROOM, Hl7Kind.AFFIX} | {Hl7Kind.TEXT, Hl7Kind.VERBATIM}
 _FREE: frozenset[Layout] = frozenset({Hl7Kind.TEXT, Hl7Kind.VERBATIM, (Hl7Kind.CODE,), (Hl7Kind.NUMBER,)})
+_SSN = re.compile(r"\s*[0-9]{3}-[0-9]{2}-[0-9]{4}\s*")
+_UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
+"""Kept kinds of which no value that fits is a name."""
+_STRICT = frozenset(
+    {Hl7Kind.FLAG, Hl7Kind.DIAL, Hl7Kind.IDTYPE, Hl7Kind.EQUIPMENT, Hl7Kind.USE, Hl7Kind.PHONE, Hl7Kind.EMAIL}
+)
+"""Kinds without free text: another word than theirs is a name."""
+_OF_PERSONS = frozenset({Hl7Kind.FAMILY, Hl7Kind.STREET, Hl7Kind.PHONE, Hl7Kind.ID, Hl7Kind.ORGANIZATION})
 _FROM_TABLES = frozenset({Hl7Kind.HOSPITAL, Hl7Kind.ROOM, Hl7Kind.PLACE, Hl7Kind.CITY})
 _MEASURES: frozenset[Layout] = frozenset(
     {(Hl7Kind.NUMBER,), (Hl7Kind.CODE,), (Hl7Kind.TEXT,), (Hl7Kind.KEEP, Hl7Kind.NUMBER, Hl7Kind.KEEP, Hl7Kind.NUMBER)}
@@ -74,6 +83,7 @@ _ATTACHMENT, _CODED, _LABEL, _ID, _KEEP = (
     Hl7Kind.KEEP,
 )
 _RANGE, _TEXT, _UNIT, _VERBATIM = Hl7Kind.RANGE, Hl7Kind.TEXT, Hl7Kind.UNIT, Hl7Kind.VERBATIM
+_ANSWER, _CODE, _STATE = Hl7Kind.ANSWER, Hl7Kind.CODE, Hl7Kind.STATE
 _VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE, PhiType.IDNUM
 _EVENT = DateKind.EVENT
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
@@ -94,9 +104,19 @@ def _meaning_of(labels: Labels, label: str, repetition: str, component: str) -> 
 class FieldReader:
     """Reads fields: identifying values are added to ``sites``, free text to ``texts``."""
 
-    def __init__(self, table: Hl7Table, labels: Labels, view: Hl7View, texts: TextCollector, marks: Separators) -> None:
+    def __init__(
+        self,
+        table: Hl7Table,
+        labels: Labels,
+        words: CodeWords,
+        view: Hl7View,
+        texts: TextCollector,
+        marks: Separators,
+    ) -> None:
         self.sites: list[Site] = []
         self._labels = labels
+        self._words = words
+        self.is_kept_code = words.is_kept_code
         self._codes = table.codes
         self._layouts = table.layouts
         self._view = view
@@ -108,7 +128,7 @@ class FieldReader:
     def set_separators(self, marks: Separators) -> None:
         """Use ``marks`` from here on."""
         self._marks = marks
-        self.has_no_text = coded_field_check(marks, self._codes)
+        self.has_no_text = coded_field_check(marks, self._words)
         self._separator = inner_separator_pattern(marks).search
 
     def read(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
@@ -209,7 +229,7 @@ class FieldReader:
         if isinstance(rule.alternative, tuple) and is_staff_number((text,), self._codes):
             self._read_value(_ID, text, at, rule, f"{path}.1", path, None)
         elif kind is _CODED or kind is _UNIT or kind is _LABEL:
-            self._pending += free_text_of_coded((text,), at, path, self._codes, units=kind is _UNIT)
+            self._read_coded(kind, (text,), at, rule, path)
         elif kind is _VERBATIM or (kind is _RANGE and not is_range(text)):
             self._pending.append((path, (at, at + len(text))))
         elif kind is not _RANGE:
@@ -224,8 +244,10 @@ class FieldReader:
             self._read_components(rule.alternative, words, at, rule, path, path)
         elif isinstance(layout, tuple) and len(layout) > 1:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
-        elif layout is _CODED or layout is _UNIT or layout is _LABEL:
-            self._pending += free_text_of_coded(words, at, path, self._codes, units=layout is _UNIT)
+        elif isinstance(layout, Hl7Kind) and (layout is _CODED or layout is _UNIT or layout is _LABEL):
+            self._read_coded(layout, words, at, rule, path)
+        elif layout == (_CODE,) and (found := self._words.misplaced(tuple(words), rule.tabled, False)):
+            self._read_misplaced(found, words, at, rule, path)
         elif layout in _FREE and is_coded_value(words, self._codes):
             self._pending += free_text_of_coded(words, at, path, self._codes)
         elif layout is _VERBATIM or layout is _RANGE:
@@ -235,6 +257,33 @@ class FieldReader:
             self._pending += self._texts.add_ed(words, at, path)
         else:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
+
+    def _read_coded(self, kind: Hl7Kind, words: Sequence[str], at: int, rule: Hl7Rule, path: str) -> None:
+        """A coded value: its free text, and the components that name or number a person."""
+        units = kind is _UNIT
+        found = () if kind is _LABEL else self._words.misplaced(tuple(words), rule.tabled, units)
+        skip = [number for number, _ in found]
+        self._pending += free_text_of_coded(words, at, path, self._codes, units=units, skip=skip)
+        if found:
+            self._read_misplaced(found, words, at, rule, path, rest=False)
+
+    def _read_misplaced(
+        self,
+        found: Iterable[Misplaced],
+        words: Sequence[str],
+        at: int,
+        rule: Hl7Rule,
+        path: str,
+        *,
+        rest: bool = True,
+    ) -> None:
+        """The components of ``found`` as their kinds, and the ``rest`` as text."""
+        kinds = dict(found)
+        for number, text in enumerate(words, start=1):
+            if text and (rest or number in kinds):
+                hinted = PhiType.SSN if _SSN.fullmatch(text) else None
+                self._read_value(kinds.get(number, _TEXT), text, at, rule, f"{path}.{number}", path, hinted)
+            at += len(text) + 1
 
     def _read_stranger(
         self, stranger: Stranger, rule: Hl7Rule, text: str, words: Sequence[str], at: int, path: str
@@ -282,14 +331,12 @@ class FieldReader:
                     self._read_components(kind, text.split(mark), start, rule, f"{path}.{number}", group)
                     continue
                 kind = kind[0]
-            elif kind is _KEEP and len(text) < _SHORT and not (mark and mark in text):
+            elif kind is _KEEP and len(text) < _SHORTEST:
                 continue
             elif kind is _CODED and rule.person and self._labels.reads_as_person(self._view.string(start, at - 1)):
                 kind = Hl7Kind.NAME
             elif kind is _CODED:
-                self._pending += free_text_of_coded(
-                    split_text(text, mark), start, f"{path}.{number}", self._codes, inner=True
-                )
+                self._read_inner(split_text(text, mark), start, rule, f"{path}.{number}", layout)
                 continue
             elif mark and mark in text:
                 for order, piece in enumerate(text.split(mark), start=1):
@@ -297,6 +344,15 @@ class FieldReader:
                     start += len(piece) + 1
                 continue
             self._read_value(kind, text, start, rule, f"{path}.{number}", group, hinted)
+
+    def _read_inner(self, words: Sequence[str], at: int, rule: Hl7Rule, path: str, layout: Composite) -> None:
+        """A coded value as one component of ``layout``. In those of persons and addresses it has no clinical words."""
+        strict = _names_somebody(layout)
+        found = self._words.misplaced(tuple(words), strict, False, strict)
+        skip = [number for number, _ in found]
+        self._pending += free_text_of_coded(words, at, path, self._codes, inner=True, skip=skip)
+        if found:
+            self._read_misplaced(found, words, at, rule, path, rest=False)
 
     def _hinted_type(self, layout: Composite, words: Sequence[str]) -> PhiType | None:
         """The PHI type that the other components name for the identifier or number of a composite."""
@@ -313,10 +369,27 @@ class FieldReader:
         """One value without separators."""
         is_open = kind in _OPEN
         if not is_open and kind in _KEPT and (is_short_kept if len(text) < _LONG else is_kept)(kind, text):
-            return
+            if (
+                len(text) < _SHORTEST
+                or (
+                    found := self._words.kind_of_code(text, rule.tabled)
+                    if kind is _CODE
+                    else None
+                    if kind in _UNNAMED
+                    else self._words.kind_of_part(kind, text)
+                )
+                is None
+            ):
+                return
+            kind = found
+            is_open = kind in _OPEN
         value = text.strip(BLANK)
         if not value or value == NULL:
             return
+        if kind is _ANSWER:
+            if (found := self._words.kind_of_answer(text)) is None:
+                return
+            kind = found
         if kind is _TEXT and (town := TOWN_AND_STATE.fullmatch(text)):
             for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
                 if town[name]:
@@ -325,11 +398,16 @@ class FieldReader:
                     self.sites.append(Site(path, start, end, type_, _VALUE, rule.subject, group, town[name], blank))
             return
         if not is_open:
-            if kind in UNEXPECTED:
+            if kind is _STATE and value.isalpha() and len(value) > _SHORTEST and not self._labels.is_state(value):
+                kind = self._words.kind_of_code(value, True) or kind
+            elif kind in UNEXPECTED:
                 kind = unexpected_kind(kind, self._view.string(at, at + len(text)).strip(BLANK), self._labels)
             if kind in _SCRUBBED or (kind in _CONTACT and not reads_as_contact(text)):
-                self._pending.append((path, (at, at + len(text))))
-                return
+                found = self._words.kind_of_word(text, kind in _STRICT, rule.tabled, path[:1] == "Z")
+                if found is None:
+                    self._pending.append((path, (at, at + len(text))))
+                    return
+                kind = found
         if len(value) < len(text):
             at += len(text) - len(text.lstrip(BLANK))
         end = at + len(value)
@@ -350,13 +428,18 @@ class FieldReader:
         blank = self._placeholder(_DAY if kind in DATE_KINDS else type_) if self._required or kind is _ID else ""
         limit = LONGEST_TABLE_VALUE if kind in _FROM_TABLES and len(value) <= LONGEST_TABLE_VALUE else 0
         # The constructor of a named tuple takes three times as long, and more with keywords.
-        found = (path, at, end, type_, form, rule.subject, group, value, blank, _SOURCE, limit, date_kind)
-        self.sites.append(_make_tuple(Site, found))
+        made = (path, at, end, type_, form, rule.subject, group, value, blank, _SOURCE, limit, date_kind)
+        self.sites.append(_make_tuple(Site, made))
 
     def _placeholder(self, type_: PhiType) -> str:
         """The placeholder of a redacted value. Only the first value of a required field, and identifiers, need one."""
         self._required = False
         return placeholder_for(type_)
+
+
+@lru_cache(maxsize=512)
+def _names_somebody(layout: Composite) -> bool:
+    return any(kind in _OF_PERSONS or (isinstance(kind, tuple) and _names_somebody(kind)) for kind in layout)
 
 
 def _layout_for(rule: Hl7Rule, words: Sequence[str]) -> Composite:

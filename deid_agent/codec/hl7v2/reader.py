@@ -9,6 +9,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.charset import Hl7View, escape_text
+from deid_agent.codec.hl7v2.codes import CodeWords
 from deid_agent.codec.hl7v2.fields import FieldReader
 from deid_agent.codec.hl7v2.missing_terminators import refuse_missing_terminator, refuse_written_out_terminator
 from deid_agent.codec.hl7v2.patients import read_first_component, read_patient_identifiers
@@ -47,7 +48,7 @@ _PATIENT = MappingProxyType({"PID": ((3, _MAIN), (2, _OTHER), (4, _OTHER)), "MRG
 _OBSERVATION = 3
 """OBX-3, the label of an observation."""
 _CODED: frozenset[Layout] = frozenset({Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT})
-_UNIT = Hl7Kind.UNIT
+_CODES = frozenset({Hl7Kind.CODED, Hl7Kind.CODE})
 _LONG = 512
 """The decision about a shorter coded field is remembered between messages."""
 _KEEP, _VARIES, _VERBATIM = Hl7Kind.KEEP, Hl7Kind.VARIES, Hl7Kind.VERBATIM
@@ -94,14 +95,14 @@ class Hl7Message:
 class Hl7Reader:
     """Reads one message; ``read`` may be called once."""
 
-    def __init__(self, table: Hl7Table, labels: Labels, view: Hl7View) -> None:
+    def __init__(self, table: Hl7Table, labels: Labels, words: CodeWords, view: Hl7View) -> None:
         self._table = table
         self._labels = labels
         self._view = view
         self._text = view.text
         self._marks = DEFAULT_SEPARATORS
         self._texts = TextCollector(table.codes, view, self._marks)
-        self._fields = FieldReader(table, labels, view, self._texts, self._marks)
+        self._fields = FieldReader(table, labels, words, view, self._texts, self._marks)
         self._first: dict[str, str] = {}
         self._patients: list[PatientIdentifier] = []
         self._declared: set[Separators] = set()
@@ -184,7 +185,7 @@ class Hl7Reader:
         label = fields[_OBSERVATION] if name == "OBX" and len(fields) > _OBSERVATION else ""
         if label and not self._fields.names_identity(label):
             label = ""
-        has_no_text = self._fields.has_no_text
+        has_no_text, is_kept_code = self._fields.has_no_text, self._fields.is_kept_code
         unknown, continues = not rules, False
         at = segment.start + len(fields[0]) + 1
         known = chain(rules[offset:], repeat(rest))
@@ -205,7 +206,11 @@ class Hl7Reader:
                 continue
             plain = rule.alternative is None or len(text) < SHORTEST_STAFF_NUMBER or text.isalpha()
             if layout is _KEEP or (
-                usually_kept is not None and plain and text.isalnum() and is_surely_kept(usually_kept, text)
+                usually_kept is not None
+                and plain
+                and text.isalnum()
+                and is_surely_kept(usually_kept, text)
+                and (usually_kept not in _CODES or is_kept_code(text, listed.tabled))
             ):
                 continue
             if number == join_at and layout is _VERBATIM:
@@ -219,7 +224,7 @@ class Hl7Reader:
                 and name != "PID"
                 and len(text) < _LONG
                 and plain
-                and has_no_text(text, layout is _UNIT)
+                and has_no_text(text, layout, listed.tabled)
             ):
                 continue
             elif text and not (offset and number == 2):

@@ -73,7 +73,7 @@ _KEPT_FORMS = MappingProxyType(
         Hl7Kind.NUMBER: _FIGURES,
         Hl7Kind.FLAG: re.compile(
             r"[A-Z0-9./-]{1,4}|[A-Z]{5}|[A-Za-z0-9]{1,3}|\W{1,5}|"
-            r"(?=.{0,11}[0-9])(?=.{0,11}[A-Z])[A-Z0-9._-]{1,12}"
+            r"(?=.{0,11}[0-9])(?=.{0,11}[A-Z])(?!(?:[^0-9]*[0-9]){5})[A-Z0-9._-]{1,12}|HL7-?[0-9]{4}|99[A-Z0-9]{1,8}"
         ),
         Hl7Kind.IDTYPE: re.compile(r"[A-Za-z0-9_./-]{1,6}|[A-Za-z_./ -]{1,40}"),
         Hl7Kind.AUTHORITY: re.compile(r"(?![0-9]{7,}$)\S{1,199}"),
