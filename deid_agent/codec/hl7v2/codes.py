@@ -62,6 +62,7 @@ class CodeWords:
     places: frozenset[str]
     eponyms: frozenset[str]
     organizations: frozenset[str]
+    published: frozenset[str]
 
     @lru_cache(maxsize=8192)  # noqa: B019 - one vocabulary for each process
     def kind_of_code(  # noqa: PLR0911 - one arm for each form
@@ -320,6 +321,7 @@ def load_code_words(rules: Path, systems: CodeTable) -> CodeWords:
         "vocabulary",
         "eponyms",
         "organizations",
+        "published",
     )
     if problem := set(data) ^ set(keys) or {k for k in keys if not isinstance(data[k], str)}:
         raise ConfigurationError(f"{path}: {min(problem)}: the keys are {', '.join(keys)}, each a string")
@@ -343,5 +345,6 @@ def load_code_words(rules: Path, systems: CodeTable) -> CodeWords:
         surnames=listed("people") | listed("surnames"),
         places=listed("places"),
         eponyms=listed("eponyms"),
+        published=frozenset(texts["published"].split()),
         organizations=frozenset(word for term in listed("organizations") for word in term.split()),
     )
