@@ -14,7 +14,7 @@ from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.shapes import free_components, is_person_shape, read_utf8, shape_of_stranger
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Separators, split_text
 from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind, Layout
-from deid_agent.codec.hl7v2.values import is_personal_number
+from deid_agent.codec.hl7v2.values import is_kept
 from deid_agent.model import ConfigurationError
 from deid_agent.rules import load_toml, read_terms
 
@@ -42,6 +42,8 @@ _NUMBER = re.compile(r"(?!HL7)[A-Z]{0,4}-?[0-9]{2,12}-?[A-Z0-9]{0,9}")
 _SYSTEM_OF_CODE = {1: 3, 4: 6, 10: 12}
 _FILE = "codes.toml"
 _FLAG, _KEEP = Hl7Kind.FLAG, Hl7Kind.KEEP
+_UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
+"""Kinds of which no value that fits is a name."""
 _NAMED_AFTER = frozenset({Hl7Kind.KEEP, Hl7Kind.AUTHORITY})
 Misplaced = tuple[int, Hl7Kind]
 """The number of a component, and the kind as which it is read."""
@@ -265,11 +267,19 @@ class CodeWords:
             return Hl7Kind.DATE
         return Hl7Kind.ID if digits >= _MANY and digits * 2 > len(text) else Hl7Kind.REDACT
 
-    def is_kept_code(self, text: str, tabled: bool) -> bool:
-        """False if a single value in a field for a code names or numbers a person."""
-        if len(text) < _SHORTEST_NAME:
-            return True
-        return self.kind_of_code(text, tabled) is None and not is_personal_number(text)
+    def read_as(self, kind: Hl7Kind, text: str, tabled: bool = False) -> Hl7Kind | None:
+        """The kind as which a value of a kind that is mostly kept is read; None if it is kept."""
+        if not is_kept(kind, text):
+            return kind
+        if len(text) < _SHORTEST_NAME or kind in _UNNAMED:
+            return None
+        return self.kind_of_code(text, tabled) if kind is Hl7Kind.CODE else self.kind_of_part(kind, text)
+
+
+@lru_cache(maxsize=64)
+def kept_value_reader(words: CodeWords) -> Callable[[Hl7Kind, str, bool], Hl7Kind | None]:
+    """``CodeWords.read_as`` for short values. Flags, types and assigning authorities are the same in every message."""
+    return lru_cache(maxsize=8192)(words.read_as)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
-from deid_agent.codec.hl7v2.codes import CodeWords, Misplaced, coded_field_check
+from deid_agent.codec.hl7v2.codes import CodeWords, Misplaced, coded_field_check, kept_value_reader
 from deid_agent.codec.hl7v2.shapes import (
     SYSTEMS_OF_CODED,
     free_text_of_coded,
@@ -25,9 +25,7 @@ from deid_agent.codec.hl7v2.values import (
     classify_value,
     hint_components,
     hinted_type,
-    is_kept,
     is_range,
-    is_short_kept,
     placeholder_for,
     reads_as_contact,
     unexpected_kind,
@@ -37,8 +35,9 @@ from deid_agent.model import DateKind, LeafRole, PhiType, Site, Subject, ValueKi
 
 LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
-_CLOSED: frozenset[Layout] = frozenset({Hl7Kind.CODED, (Hl7Kind.CODE,)})
+_CLOSED: Composite = (Hl7Kind.CODE,)
 _NESTED = frozenset({Stranger.CODED, Stranger.WRITTEN})
+_FEWEST_OF_PERSON = 2
 _SHORTEST = 3
 """No name that is recognized in a kept value is shorter."""
 _LONG = 64
@@ -61,8 +60,6 @@ _KEPT = frozenset(
 _SCRUBBED = _KEPT - {Hl7Kind.ROOM, Hl7Kind.AFFIX} | {Hl7Kind.TEXT, Hl7Kind.VERBATIM}
 _FREE: frozenset[Layout] = frozenset({Hl7Kind.TEXT, Hl7Kind.VERBATIM, (Hl7Kind.CODE,), (Hl7Kind.NUMBER,)})
 _SSN = re.compile(r"\s*[0-9]{3}-[0-9]{2}-[0-9]{4}\s*")
-_UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
-"""Kept kinds of which no value that fits is a name."""
 _STRICT = frozenset(
     {Hl7Kind.FLAG, Hl7Kind.DIAL, Hl7Kind.IDTYPE, Hl7Kind.EQUIPMENT, Hl7Kind.USE, Hl7Kind.PHONE, Hl7Kind.EMAIL}
 )
@@ -89,7 +86,7 @@ _EVENT = DateKind.EVENT
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
 _NESTED_PERSON: Composite = (_PERSON,)
 _MISPLACED = Hl7Rule(_PERSON, Subject.PROVIDER, person=True)
-_OPEN = frozenset(Hl7Kind) - _KEPT - UNEXPECTED - _SCRUBBED - _CONTACT
+_OPEN = frozenset(Hl7Kind) - _KEPT - UNEXPECTED - _SCRUBBED - _CONTACT - {Hl7Kind.ANSWER}
 """Kinds of which every value is a site."""
 _make_tuple = tuple.__new__
 _SOURCE: str = Site._field_defaults["source"]
@@ -116,9 +113,11 @@ class FieldReader:
         self.sites: list[Site] = []
         self._labels = labels
         self._words = words
-        self.is_kept_code = words.is_kept_code
+        self._read_as = kept_value_reader(words)
+        self.kind_of_code = words.kind_of_code
         self._codes = table.codes
         self._layouts = table.layouts
+        self._hints = _hints_of(table)
         self._view = view
         self._texts = texts
         self._pending: list[Fragment] = []
@@ -134,7 +133,8 @@ class FieldReader:
     def read(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
         """Read the field ``text``, which begins at character ``at``."""
         self._required = rule.required
-        if path[:3] == "PID" and rule.layout in _CLOSED and self._read_person(rule, text, at, path):
+        layout = rule.layout
+        if path[:3] == "PID" and (layout is _CODED or layout == _CLOSED) and self._read_person(rule, text, at, path):
             return
         if rule.single is not None and self._separator(text) is None:
             self._read_single(rule, rule.single, text, at, f"{path}[1]")
@@ -237,7 +237,11 @@ class FieldReader:
 
     def _read_repetition(self, rule: Hl7Rule, text: str, at: int, path: str) -> None:
         layout, words = rule.layout, split_text(text, self._marks.component)
-        if rule.stranger is not None and self._read_stranger(rule.stranger, rule, text, words, at, path):
+        if (
+            (stranger := rule.stranger) is not None
+            and (len(words) > _FEWEST_OF_PERSON or self._marks.subcomponent in text)
+            and self._read_stranger(stranger, rule, text, words, at, path)
+        ):
             return
         single = layout is _CODED or len(layout) == 1
         if single and isinstance(rule.alternative, tuple) and is_staff_number(words, self._codes):
@@ -246,7 +250,7 @@ class FieldReader:
             self._read_components(_layout_for(rule, words), words, at, rule, path, path)
         elif isinstance(layout, Hl7Kind) and (layout is _CODED or layout is _UNIT or layout is _LABEL):
             self._read_coded(layout, words, at, rule, path)
-        elif layout == (_CODE,) and (found := self._words.misplaced(tuple(words), rule.tabled, False)):
+        elif layout == _CLOSED and (found := self._words.misplaced(tuple(words), rule.tabled, False)):
             self._read_misplaced(found, words, at, rule, path)
         elif layout in _FREE and is_coded_value(words, self._codes):
             self._pending += free_text_of_coded(words, at, path, self._codes)
@@ -356,7 +360,9 @@ class FieldReader:
 
     def _hinted_type(self, layout: Composite, words: Sequence[str]) -> PhiType | None:
         """The PHI type that the other components name for the identifier or number of a composite."""
-        for index, kind in hint_components(layout):
+        # The hash of a long layout costs more than the search in it.
+        listed = self._hints.get(id(layout))
+        for index, kind in hint_components(layout) if listed is None else listed:
             if index < len(words) and words[index]:
                 hints = [word.strip().upper() for word in split_text(words[index], self._marks.subcomponent)]
                 if found := hinted_type(kind, hints, self._codes):
@@ -368,36 +374,24 @@ class FieldReader:
     ) -> None:
         """One value without separators."""
         is_open = kind in _OPEN
-        if not is_open and kind in _KEPT and (is_short_kept if len(text) < _LONG else is_kept)(kind, text):
-            if (
-                len(text) < _SHORTEST
-                or (
-                    found := self._words.kind_of_code(text, rule.tabled)
-                    if kind is _CODE
-                    else None
-                    if kind in _UNNAMED
-                    else self._words.kind_of_part(kind, text)
-                )
-                is None
-            ):
+        if not is_open and kind in _KEPT:
+            read_as = self._read_as(kind, text, rule.tabled) if len(text) < _LONG else self._words.read_as(kind, text)
+            if read_as is None:
                 return
-            kind = found
-            is_open = kind in _OPEN
+            if read_as is not kind:
+                kind = read_as
+                is_open = kind in _OPEN
         value = text.strip(BLANK)
         if not value or value == NULL:
             return
-        if kind is _ANSWER:
-            if (found := self._words.kind_of_answer(text)) is None:
-                return
-            kind = found
-        if kind is _TEXT and (town := TOWN_AND_STATE.fullmatch(text)):
-            for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
-                if town[name]:
-                    start, end = self._view.span(at + town.start(name), at + town.end(name))
-                    blank = self._placeholder(type_) if self._required else ""
-                    self.sites.append(Site(path, start, end, type_, _VALUE, rule.subject, group, town[name], blank))
-            return
         if not is_open:
+            if kind is _ANSWER:
+                if (found := self._words.kind_of_answer(text)) is None:
+                    return
+                kind = found
+            elif kind is _TEXT and (town := TOWN_AND_STATE.fullmatch(text)):
+                self._read_town(town, rule, at, path, group)
+                return
             if kind is _STATE and value.isalpha() and len(value) > _SHORTEST and not self._labels.is_state(value):
                 kind = self._words.kind_of_code(value, True) or kind
             elif kind in UNEXPECTED:
@@ -431,6 +425,14 @@ class FieldReader:
         made = (path, at, end, type_, form, rule.subject, group, value, blank, _SOURCE, limit, date_kind)
         self.sites.append(_make_tuple(Site, made))
 
+    def _read_town(self, town: re.Match[str], rule: Hl7Rule, at: int, path: str, group: str) -> None:
+        """A town, its state and its postal code in a text."""
+        for name, type_ in (("town", PhiType.CITY), ("state", PhiType.STATE), ("zip", PhiType.ZIP)):
+            if town[name]:
+                start, end = self._view.span(at + town.start(name), at + town.end(name))
+                blank = self._placeholder(type_) if self._required else ""
+                self.sites.append(Site(path, start, end, type_, _VALUE, rule.subject, group, town[name], blank))
+
     def _placeholder(self, type_: PhiType) -> str:
         """The placeholder of a redacted value. Only the first value of a required field, and identifiers, need one."""
         self._required = False
@@ -440,6 +442,13 @@ class FieldReader:
 @lru_cache(maxsize=512)
 def _names_somebody(layout: Composite) -> bool:
     return any(kind in _OF_PERSONS or (isinstance(kind, tuple) and _names_somebody(kind)) for kind in layout)
+
+
+@lru_cache(maxsize=4)
+def _hints_of(table: Hl7Table) -> dict[int, tuple[tuple[int, Hl7Kind], ...]]:
+    """The hint components of the layouts of a table by the identity of the layout; the table keeps them alive."""
+    parts = [part for layout in table.layouts.values() for part in layout if isinstance(part, tuple)]
+    return {id(layout): hint_components(layout) for layout in (*table.layouts.values(), *parts)}
 
 
 def _layout_for(rule: Hl7Rule, words: Sequence[str]) -> Composite:

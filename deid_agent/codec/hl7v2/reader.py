@@ -22,7 +22,7 @@ from deid_agent.codec.hl7v2.structure import (
     parse_separators,
     split_text,
 )
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table
 from deid_agent.codec.hl7v2.texts import TextCollector, is_measured_value, rule_for_observation
 from deid_agent.codec.hl7v2.values import is_surely_kept
 from deid_agent.codec.labels import Labels
@@ -47,7 +47,8 @@ _MAIN, _OTHER, _MERGED = PatientField.MAIN, PatientField.OTHER, PatientField.MER
 _PATIENT = MappingProxyType({"PID": ((3, _MAIN), (2, _OTHER), (4, _OTHER)), "MRG": ((1, _MERGED),)})
 _OBSERVATION = 3
 """OBX-3, the label of an observation."""
-_CODED: frozenset[Layout] = frozenset({Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT})
+_CODED, _LABEL, _UNIT = Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT
+_SHORTEST_NAME = 3
 _CODES = frozenset({Hl7Kind.CODED, Hl7Kind.CODE})
 _LONG = 512
 """The decision about a shorter coded field is remembered between messages."""
@@ -185,7 +186,7 @@ class Hl7Reader:
         label = fields[_OBSERVATION] if name == "OBX" and len(fields) > _OBSERVATION else ""
         if label and not self._fields.names_identity(label):
             label = ""
-        has_no_text, is_kept_code = self._fields.has_no_text, self._fields.is_kept_code
+        has_no_text, kind_of_code = self._fields.has_no_text, self._fields.kind_of_code
         unknown, continues = not rules, False
         at = segment.start + len(fields[0]) + 1
         known = chain(rules[offset:], repeat(rest))
@@ -210,7 +211,11 @@ class Hl7Reader:
                 and plain
                 and text.isalnum()
                 and is_surely_kept(usually_kept, text)
-                and (usually_kept not in _CODES or is_kept_code(text, listed.tabled))
+                and (
+                    len(text) < _SHORTEST_NAME
+                    or usually_kept not in _CODES
+                    or kind_of_code(text, listed.tabled) is None
+                )
             ):
                 continue
             if number == join_at and layout is _VERBATIM:
@@ -220,7 +225,7 @@ class Hl7Reader:
                 else:
                     self._texts.continue_text(text, start, f"{path}-{number}")
             elif (
-                layout in _CODED
+                (layout is _CODED or layout is _LABEL or layout is _UNIT)
                 and name != "PID"
                 and len(text) < _LONG
                 and plain

@@ -151,7 +151,7 @@ class CodeTable:
         return self.systems.fullmatch(name.strip()) is not None
 
 
-_USUALLY_KEPT = frozenset({Hl7Kind.CODE, Hl7Kind.CODED, Hl7Kind.FLAG, Hl7Kind.LABEL, Hl7Kind.NUMBER})
+_USUALLY_KEPT = frozenset({Hl7Kind.ANSWER, Hl7Kind.CODE, Hl7Kind.CODED, Hl7Kind.FLAG, Hl7Kind.LABEL, Hl7Kind.NUMBER})
 
 
 class Hl7Table:
