@@ -96,6 +96,17 @@ class CodeWords:
             return Hl7Kind.CITY
         return Hl7Kind.NAME if code.istitle() and code.isascii() else None
 
+    def is_abbreviation(self, text: str) -> bool:
+        """True for two to four capitals that are a word of the vocabulary or no listed name."""
+        if not (1 < len(text) <= _CAPITALS and text.isascii() and text.isalpha() and text.isupper()):
+            return False
+        word = text.lower()
+        return word in self.words or word not in self.surnames
+
+    def is_common_word(self, text: str) -> bool:
+        """True for a word in small letters that is in the vocabulary and no name."""
+        return text.isalpha() and text.islower() and text in self.words and text not in self.surnames
+
     def is_identifier(self, code: str) -> bool:
         """True for the form of an identifier (a licence, a DEA number) that does not begin like a local code."""
         if self.identifier.fullmatch(code) is None:

@@ -369,7 +369,7 @@ class FieldReader:
                     return found
         return None
 
-    def _read_value(  # noqa: PLR0912 - one arm for each form; the hot loop: one more call costs measurable time
+    def _read_value(  # noqa: PLR0911, PLR0912 - one arm for each form; the hot loop: one more call costs measurable time
         self, kind: Hl7Kind, text: str, at: int, rule: Hl7Rule, path: str, group: str, hinted: PhiType | None
     ) -> None:
         """One value without separators."""
@@ -414,6 +414,9 @@ class FieldReader:
         date_kind = _EVENT
         if type_ is _DAY:
             date_kind = DATE_KINDS[kind]
+            if self._words.is_common_word(value):
+                self._pending.append((path, (at, end)))
+                return
             if not is_typed_date(value):  # without a use in this field, and no policy keeps it as a date
                 type_, form, date_kind = _IDNUM, _REDACT, _EVENT
         if self._view.starts is not None:

@@ -48,7 +48,8 @@ _PATIENT = MappingProxyType({"PID": ((3, _MAIN), (2, _OTHER), (4, _OTHER)), "MRG
 _OBSERVATION = 3
 """OBX-3, the label of an observation."""
 _CODED, _LABEL, _UNIT = Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT
-_SHORTEST_NAME = 3
+_SHORTEST_NAME, _LONGEST_ABBREVIATION = 3, 5
+_REPORTS = frozenset({"TX", "FT"})
 _CODES = frozenset({Hl7Kind.CODED, Hl7Kind.CODE})
 _LONG = 512
 """The decision about a shorter coded field is remembered between messages."""
@@ -99,6 +100,7 @@ class Hl7Reader:
     def __init__(self, table: Hl7Table, labels: Labels, words: CodeWords, view: Hl7View) -> None:
         self._table = table
         self._labels = labels
+        self._words = words
         self._view = view
         self._text = view.text
         self._marks = DEFAULT_SEPARATORS
@@ -220,7 +222,14 @@ class Hl7Reader:
                 continue
             if number == join_at and layout is _VERBATIM:
                 continues = True
-                if name == "OBX" and is_measured_value(fields, text, self._marks, self._labels):
+                if name == "OBX" and (
+                    (
+                        len(text) < _LONGEST_ABBREVIATION
+                        and fields[2] not in _REPORTS
+                        and self._words.is_abbreviation(text)
+                    )
+                    or is_measured_value(fields, text, self._marks, self._labels)
+                ):
                     self._texts.skip_number()
                 else:
                     self._texts.continue_text(text, start, f"{path}-{number}")

@@ -180,6 +180,10 @@ def free_components(
                 free = is_prose(text) or has_identity_cue(text) or (not public and reads_as_word(text, words, number))
                 free = free or (_component(words, system) == "" and is_personal_number(text))
                 free = free or (inner and not public and len(text) >= _MANY and text.isdigit())
+            elif (
+                text == words[number - 2] and text.isupper() and len(text) < _MANY and not reads_as_word(text, words, 1)
+            ):
+                free = False  # the code is its own text
             else:
                 free = not (public and _component(words, _CODE_OF_TEXT[number])) or has_identity_cue(text)
         if (

@@ -5,7 +5,7 @@ from support.hl7 import RULES, message
 
 from deid_agent.codec.hl7v2.codes import load_code_words
 from deid_agent.codec.hl7v2.table import load_hl7_table
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, LeafRole
 
 
 def read(line: str) -> tuple[set[str], set[str]]:
@@ -151,6 +151,38 @@ def test_an_identifier_in_a_component_for_something_else(line: str, found: str) 
 )
 def test_names_of_systems_and_versions_stay(line: str) -> None:
     assert read(line)[0] == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OBX|1|ST|P^Method^L||ISE",
+        "OBX|1|ST|WBC^WBC^L||WBC",
+        "OBX|1|CWE|P^Method^L||ISE^ISE^L",
+        "OBX|1|CE|P^Method^L||ELISA",
+        "OBX|1|ST|P^Pain (0-10)^L||7/10",
+        "OBX|1|CE|P^Finding^L||271594007^Syncope^SCT",
+        "OBX|1|NM|777-3^Platelets^LN||245000",
+        "OBX|1|SN|P^Ratio^L||^7^/^10",
+        "PRA|||MED|I|207R00000X^Internal Medicine",
+        "PCR|X|Y|Z|A|",
+    ],
+)
+def test_clinical_values_are_not_read(line: str) -> None:
+    parsed = message(line)
+    texts = [n.mapped.text for n in parsed.narratives if n.role is not LeafRole.LABEL]
+    assert [s.value for s in parsed.sites] + texts in ([], ["Internal Medicine"])
+
+
+def test_a_word_of_the_clinic_in_a_date_field_is_text() -> None:
+    assert read("PCR|X|Y|Z|A|amox") == (set(), {"amox"})
+    assert read("PCR|X|Y|Z|A|leonor")[0] == {"leonor"}
+
+
+@pytest.mark.parametrize("line", ["OBX|1|ST|P^Contact^L||LEE", "OBX|1|TX|P^Report^L||OKON", "OBX|1|CE|P^X^L||LEE^LEE"])
+def test_a_short_name_is_read(line: str) -> None:
+    sites, texts = read(line)
+    assert sites | texts
 
 
 def test_an_unusable_vocabulary_stops_the_start(tmp_path: pytest.TempPathFactory) -> None:
