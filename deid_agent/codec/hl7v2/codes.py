@@ -86,7 +86,8 @@ class CodeWords:
         if not self.words.isdisjoint(parts):
             return None
         capitals = code.isupper()
-        people = self.surnames if tabled else self.people
+        # A rare surname in capitals may be an abbreviation of the clinic.
+        people = self.surnames if tabled or not capitals else self.people
         listed = not people.isdisjoint(parts) and (not capitals or len(code) >= _CAPITALS)
         if listed and (tabled or (self.places.isdisjoint(parts) and self.eponyms.isdisjoint(parts))):
             return Hl7Kind.NAME
@@ -190,7 +191,7 @@ class CodeWords:
 
         With ``inner``, the value is a component of a person, an address or an identifier.
         """
-        if person := self._person(words, units):
+        if person := self.person(words, units):
             return person
         found = []
         for number, text in enumerate(words, start=1):
@@ -228,9 +229,13 @@ class CodeWords:
             return None
         if len(text) >= _MANY and text.isdigit() and text.strip("0") not in {"", "1"}:
             return Hl7Kind.ID
-        return self.kind_of_code(text, False)
+        found = self.kind_of_code(text, False)
+        if found is None and text.istitle() and text.casefold() in self.places and text.casefold() not in self.words:
+            return Hl7Kind.CITY
+        return found
 
-    def _person(  # noqa: PLR0911 - each test excludes another sort of code
+    @lru_cache(maxsize=8192)  # noqa: B019
+    def person(  # noqa: PLR0911 - each test excludes another sort of code
         self, words: tuple[str, ...], units: bool
     ) -> tuple[Misplaced, ...]:
         """The components of a family and a given name in place of a code and its text, and initials after them."""
@@ -245,7 +250,9 @@ class CodeWords:
         low, other = family.casefold(), given.casefold()
         if low.startswith(other) or other.startswith(low) or (units and (low in self.units or other in self.units)):
             return ()
-        known = [self._is_listed(each) for each in (family, given)]
+        if not self.eponyms.isdisjoint(_lower_parts(family)) and not self.people & {other}:
+            return ()
+        known = [self._is_surname(each) for each in (family, given)]
         common = [not self.words.isdisjoint(_lower_parts(each)) for each in (family, given)]
         if not any(known) or (common[1] and not (known[0] and self._is_listed_anyway(given))):
             return ()
@@ -263,6 +270,10 @@ class CodeWords:
         """True if a part of ``word`` is a listed name and none is a word of the vocabulary."""
         parts = _lower_parts(word)
         return self.words.isdisjoint(parts) and not self.people.isdisjoint(parts)
+
+    def _is_surname(self, word: str) -> bool:
+        parts = _lower_parts(word)
+        return self.words.isdisjoint(parts) and not self.surnames.isdisjoint(parts)
 
     def _is_listed_anyway(self, word: str) -> bool:
         return not self.people.isdisjoint(_lower_parts(word))

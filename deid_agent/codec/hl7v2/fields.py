@@ -37,7 +37,6 @@ LONGEST_TABLE_VALUE = 20
 """Facilities, rooms and counties are mostly values of a user-defined table (IS), which have at most this length."""
 _CLOSED: Composite = (Hl7Kind.CODE,)
 _NESTED = frozenset({Stranger.CODED, Stranger.WRITTEN})
-_FEWEST_OF_PERSON = 2
 _SHORTEST = 3
 """No name that is recognized in a kept value is shorter."""
 _LONG = 64
@@ -80,7 +79,7 @@ _ATTACHMENT, _CODED, _LABEL, _ID, _KEEP = (
     Hl7Kind.KEEP,
 )
 _RANGE, _TEXT, _UNIT, _VERBATIM = Hl7Kind.RANGE, Hl7Kind.TEXT, Hl7Kind.UNIT, Hl7Kind.VERBATIM
-_ANSWER, _CODE, _STATE = Hl7Kind.ANSWER, Hl7Kind.CODE, Hl7Kind.STATE
+_ANSWER, _CODE, _NUMBER, _STATE = Hl7Kind.ANSWER, Hl7Kind.CODE, Hl7Kind.NUMBER, Hl7Kind.STATE
 _VALUE, _REDACT, _DAY, _IDNUM = ValueKind.VALUE, ValueKind.REDACT, PhiType.DATE, PhiType.IDNUM
 _EVENT = DateKind.EVENT
 _PERSON: tuple[Hl7Kind, ...] = (Hl7Kind.ID, Hl7Kind.FAMILY, Hl7Kind.GIVEN, Hl7Kind.GIVEN, *(Hl7Kind.AFFIX,) * 3)
@@ -239,7 +238,7 @@ class FieldReader:
         layout, words = rule.layout, split_text(text, self._marks.component)
         if (
             (stranger := rule.stranger) is not None
-            and (len(words) > _FEWEST_OF_PERSON or self._marks.subcomponent in text)
+            and (len(words) > 1 or self._marks.subcomponent in text)
             and self._read_stranger(stranger, rule, text, words, at, path)
         ):
             return
@@ -298,6 +297,9 @@ class FieldReader:
             return True
         if len(words) > 2 and (name := shape_of_stranger(words, self._codes)):
             self._read_components(self._layouts[name], words, at, rule, path, path)
+            return True
+        if found := self._words.person(tuple(words), rule.layout is _UNIT):
+            self._read_misplaced(found, words, at, rule, path)
             return True
         mark = self._marks.subcomponent
         if stranger in _NESTED and mark and mark in text and self._is_person(stranger, text.split(mark)):
@@ -397,7 +399,8 @@ class FieldReader:
             elif kind in UNEXPECTED:
                 kind = unexpected_kind(kind, self._view.string(at, at + len(text)).strip(BLANK), self._labels)
             if kind in _SCRUBBED or (kind in _CONTACT and not reads_as_contact(text)):
-                found = self._words.kind_of_word(text, kind in _STRICT, rule.tabled, path[:1] == "Z")
+                tabled = rule.tabled or (kind is _NUMBER and path[:3] != "OBX")
+                found = self._words.kind_of_word(text, kind in _STRICT, tabled, path[:1] == "Z")
                 if found is None:
                     self._pending.append((path, (at, at + len(text))))
                     return

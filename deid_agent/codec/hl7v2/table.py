@@ -298,6 +298,8 @@ class _Compiler:
     def field(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
         """The rule of a field. The codes of tables (ID, IS) are short: a long number is that of a record."""
         rule, types = self.default(word, role, where), set(word.split("/"))
+        if rule.layout == self.layouts["ANSWER"]:
+            return replace(rule, tabled=True)
         coded = rule.layout is Hl7Kind.CODED and "IS" in types
         tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
         # A class whose date has no digit is a name: Okafor^Ada.

@@ -53,6 +53,12 @@ def field(name: str, value: str) -> str:
         ("PR1-3", "882-40-1177", {"882-40-1177"}),
         # units
         ("OBX-6", "7781^Hobbes^Leonor", {"7781", "Hobbes", "Leonor"}),
+        ("OBX-6", "Kalamazoo", {"Kalamazoo"}),
+        # fields for numbers and dates
+        ("AIG-9", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
+        ("BPO-7", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
+        ("BPX-14", "Wexcombe", {"Wexcombe"}),
+        ("SAC-29", "19361350^^^GEN^MR", {"19361350"}),
         ("OBX-6", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
         ("OBX-6", "Hobbes^Leonor^Q^^^^L", {"Hobbes", "Leonor", "Q"}),
         ("RXE-5", "6175550143", {"6175550143"}),
@@ -108,6 +114,11 @@ def test_a_person_a_town_or_a_number_in_a_field_for_a_code(name: str, value: str
         ("OBX-6", "TAB^Tablet^ISO+"),
         ("RXE-5", "tablets"),
         ("RXO-4", "Puff^Puff"),
+        ("RXE-5", "Lozenge"),
+        ("SAC-29", ">^10"),
+        ("SAC-29", "^1^:^128"),
+        ("TQ1-3", "QOD&every other day&HL70335^HD^^^12^min^^ACM^120^s"),
+        ("ERR-2", "PID^1^5"),
     ],
 )
 def test_a_code_stays(name: str, value: str) -> None:
