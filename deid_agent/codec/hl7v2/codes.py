@@ -155,8 +155,7 @@ class CodeWords:
         if len(text) > _LONGEST_NAME:
             return None
         if " " in text:
-            person = self._is_full_name(read_utf8(text), strict) if strict or "," in text else False
-            return Hl7Kind.NAME if person else None
+            return Hl7Kind.NAME if self._is_person_text(text, strict or tabled or local) else None
         if not text.replace("-", "").replace("'", "").isalpha():
             return None
         found = self.kind_of_part(_FLAG, text) if strict else self.kind_of_code(text, tabled)
@@ -197,8 +196,9 @@ class CodeWords:
         for number, text in enumerate(words, start=1):
             if (text := text.strip(BLANK)) in {"", NULL}:
                 continue
-            if number in _TEXTS:
-                if inner and " " in text and self._is_full_name(read_utf8(text), True):
+            if " " in text or number in _TEXTS:
+                strict = inner or tabled
+                if not (number in _TEXTS and self._is_explained(words, number)) and self._is_person_text(text, strict):
                     found.append((number, Hl7Kind.NAME))
                 continue
             system = _SYSTEM_OF_CODE.get(number)
@@ -223,6 +223,26 @@ class CodeWords:
             if kind is not None:
                 found.append((number, kind))
         return tuple(found)
+
+    def _is_explained(self, words: tuple[str, ...], number: int) -> bool:
+        """True for the text of a code of a public system."""
+        system = _SYSTEM_OF_CODE.get(number - 1, 0)
+        return 0 < system <= len(words) and self.systems.is_public_system(words[system - 1].strip(BLANK))
+
+    def _is_person_text(self, text: str, strict: bool) -> bool:
+        """True for a full name of which every word is listed, or (``strict``) in which no word is a common one."""
+        if " " not in text or len(text) > _LONGEST_NAME:
+            return False
+        text = read_utf8(text)
+        if strict or "," in text:
+            return self._is_full_name(text, strict)
+        parts = [part for word in text.split() if not _is_affix(word) for part in _lower_parts(word)]
+        return (
+            self._is_full_name(text, True)
+            and len(parts) > 1
+            and all(part in self.surnames or part in _PARTICLES for part in parts)
+            and self.eponyms.isdisjoint(parts)
+        )
 
     def _kind_of_unit(self, text: str) -> Hl7Kind | None:
         if text.casefold() in self.units:

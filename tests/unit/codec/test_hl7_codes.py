@@ -54,6 +54,7 @@ def field(name: str, value: str) -> str:
         # units
         ("OBX-6", "7781^Hobbes^Leonor", {"7781", "Hobbes", "Leonor"}),
         ("OBX-6", "Kalamazoo", {"Kalamazoo"}),
+        ("PV2-3", "X^Leonor Okafor^L", {"Leonor Okafor"}),
         # fields for numbers and dates
         ("AIG-9", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
         ("BPO-7", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
@@ -115,6 +116,8 @@ def test_a_person_a_town_or_a_number_in_a_field_for_a_code(name: str, value: str
         ("RXE-5", "tablets"),
         ("RXO-4", "Puff^Puff"),
         ("RXE-5", "Lozenge"),
+        ("OBX-6", "Bethesda Units"),
+        ("PV2-40", "X^Wright Giemsa^L"),
         ("SAC-29", ">^10"),
         ("SAC-29", "^1^:^128"),
         ("TQ1-3", "QOD&every other day&HL70335^HD^^^12^min^^ACM^120^s"),
