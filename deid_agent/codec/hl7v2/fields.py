@@ -298,7 +298,8 @@ class FieldReader:
         if len(words) > 2 and (name := shape_of_stranger(words, self._codes)):
             self._read_components(self._layouts[name], words, at, rule, path, path)
             return True
-        if found := self._words.person(tuple(words), rule.layout is _UNIT):
+        # Most fields begin with a number, and a number with neighbors is a new key of the cache in each message.
+        if not words[0][:1].isdigit() and (found := self._words.person(tuple(words), rule.layout is _UNIT)):
             self._read_misplaced(found, words, at, rule, path)
             return True
         mark = self._marks.subcomponent
