@@ -74,6 +74,8 @@ _TWO_BYTE_SCRIPTS = tuple(
     )
 )
 """The letters of Latin, Greek, Cyrillic, Hebrew and Arabic that have two bytes in UTF-8, each with common signs."""
+_TWO_BYTES = 2
+_LATIN = frozenset({"ascii", "iso8859-1", "iso8859-15", "cp1252"})
 _BREAKS = ("br", "sp", "sk", "ce", "in", "ti", "fi", "nf")
 """Formatting commands that are read as a line break or a space."""
 
@@ -232,7 +234,8 @@ def unescape(view: Hl7View, a: int, b: int, marks: Separators) -> Chunk:
     for found in _escape_pattern(marks.escape).finditer(view.text, a, b):
         _extend(text, starts, ends, view.chunk(at, found.start()))
         at = found.end()
-        if resolved := _resolve_escape(found, view.charset, marks):
+        beside = view.text[max(a, found.start() - 1) : found.start()] + view.text[found.end() : min(b, found.end() + 1)]
+        if resolved := _resolve_escape(found, view.charset, marks, beside):
             first, last = view.span(found.start(), found.end())
             text.append(resolved)
             starts.extend([first] * len(resolved))
@@ -274,11 +277,29 @@ def _escapes(marks: Separators) -> dict[int, str]:
 @lru_cache(maxsize=64)
 def _escape_pattern(mark: str) -> re.Pattern[str]:
     e = re.escape(mark)
-    body = r"([FSTREHNP])|X((?:[0-9A-Fa-f]{2})+)|([CM][0-9A-Fa-f]{4,6})|\.([a-z]{2})[-+0-9]{0,6}"
+    # Some senders escape each byte of a character on its own.
+    more = rf"(?:{e}{e}X[89A-Fa-f][0-9A-Fa-f])*"
+    body = rf"([FSTREHNP])|X((?:[0-9A-Fa-f]{{2}})+{more})|([CM][0-9A-Fa-f]{{4,6}})|\.([a-z]{{2}})[-+0-9]{{0,6}}"
     return re.compile(rf"{e}(?:{body}){e}")
 
 
-def _resolve_escape(found: re.Match[str], charset: str, marks: Separators) -> str:
+def _decode_hexadecimal(data: bytes, charset: str, beside: str) -> str:
+    """The characters of a hexadecimal escape. It often holds UTF-8 although the message declares another charset.
+
+    A single letter of two bytes may be one character of that charset too: it is UTF-8 beside a Latin letter.
+    """
+    if charset in _LATIN and not data.isascii() and _decodes_as(data, "utf-8"):
+        return data.decode("utf-8")
+    if charset in _MULTIBYTE and not data.isascii() and _is_utf8(data, charset):
+        text = data.decode("utf-8")
+        latin = any(c.isascii() and c.isalpha() for c in beside)
+        if latin or len(data) > _TWO_BYTES:
+            return text
+    return decode_bytes(data, charset)
+
+
+def _resolve_escape(found: re.Match[str], charset: str, marks: Separators, beside: str) -> str:
+    """The characters of an escape sequence; ``beside`` are the characters before and after it."""
     letter, digits, shift, command = found.groups()
     if letter:
         return {
@@ -286,7 +307,7 @@ def _resolve_escape(found: re.Match[str], charset: str, marks: Separators) -> st
             "P": "#",
         }.get(letter, "")  # fmt: skip
     if digits:
-        text = decode_bytes(bytes.fromhex(digits), charset)
+        text = _decode_hexadecimal(bytes.fromhex(digits.replace(f"{marks.escape * 2}X", "")), charset, beside)
         return text if text.strip() else "\n" if "\n" in text or "\r" in text else " "
     if command in _BREAKS:
         return "\n" if command in {"br", "sp", "ce"} else " "

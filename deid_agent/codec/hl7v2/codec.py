@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deid_agent.codec.dates import BirthLabels, find_kept_dates, load_birth_labels, take_dates
 from deid_agent.codec.hl7v2.charset import Hl7View, parse_view, unescape
+from deid_agent.codec.hl7v2.codes import load_code_words
 from deid_agent.codec.hl7v2.reader import Hl7Message, Hl7Reader
 from deid_agent.codec.hl7v2.selection import find_unlisted
 from deid_agent.codec.hl7v2.shapes import SYSTEMS_OF_CODED
@@ -47,6 +48,8 @@ MAX_SEGMENTS = 200_000
 _SYSTEM = {1: 3, 2: 3, 4: 6, 5: 6, 10: 12, 11: 12}
 """CWE: the component that names the code system of a code or a text (HL7 v2.8.2 chapter 2A.2.12)."""
 _DATE = PhiType.DATE  # a member lookup for each site is slow
+_DAY = 8
+"""Characters of a date without its time of day."""
 _LABELS = frozenset({2, 5, 11})
 _VERSIONS = frozenset({7, 8, 13, 16, 19, 22})
 _PARTIES = range(3, 7)
@@ -69,6 +72,7 @@ class Hl7Codec:
         """Reads ``rules/hl7`` and the labels. Raises ``ConfigurationError`` that names the file and the key."""
         self._table = load_hl7_table(rules)
         self._labels = load_labels(rules)
+        self._words = load_code_words(rules, self._table.codes)
         self._births = load_birth_labels(rules)
         self._max_segments = max_segments
 
@@ -80,7 +84,12 @@ class Hl7Codec:
         """The messages of the payload. File and batch headers belong to the message after them, trailers before."""
         return [
             _complete_dates(
-                self._table, self._births, view, lines, Hl7Reader(self._table, self._labels, view).read(lines)
+                self._table,
+                self._births,
+                self._words.published,
+                view,
+                lines,
+                Hl7Reader(self._table, self._labels, self._words, view).read(lines),
             )
             for view, lines, _ in self._views(raw)
         ]
@@ -115,11 +124,17 @@ class Hl7Codec:
 
 
 def _complete_dates(
-    table: Hl7Table, births: BirthLabels, view: Hl7View, lines: Sequence[Hl7Segment], message: Hl7Message
+    table: Hl7Table,
+    births: BirthLabels,
+    published: frozenset[str],
+    view: Hl7View,
+    lines: Sequence[Hl7Segment],
+    message: Hl7Message,
 ) -> Hl7Message:
     """``message`` with the dates that its fields do not announce.
 
-    These are narratives that are dates, dates in kept values, and births by the label in OBX-3.
+    These are narratives that are dates, dates in kept values, births by the label in OBX-3, and by its code
+    (``published``) dates of documents that everybody receives.
     """
     dates, narratives = take_dates(message.narratives)
     sites = sorted((*message.sites, *dates), key=attrgetter("start")) if dates else message.sites
@@ -128,6 +143,7 @@ def _complete_dates(
     if not (dates or found or observed):
         return message
     born: set[str] = set()
+    public: set[str] = set()
     kept: list[Site] = []
     begins = [a for a, _ in found]
     for path, line, marks in _segments(view, lines):
@@ -138,15 +154,28 @@ def _complete_dates(
         fields = view.text[line.start : line.end].split(marks.field)
         sites_here = list(filter(None, (_kept_date(table, view, line, fields, marks, path, span) for span in here)))
         dated = value in observed or any(site.path.startswith(f"{value}[") for site in sites_here if value)
-        if dated and any(map(births.is_birth, _texts_of_label(fields, marks))):
+        if dated and any(map(births.is_birth, labels := _texts_of_label(fields, marks))):
             born.add(value)
+        elif dated and not published.isdisjoint(labels):
+            public.add(value)
         kept += sites_here
-    if not (dates or kept or born):
+    if not (dates or kept or born or public):
         return message
     every = [*sites, *kept]
     if born:
         every = [s._replace(date_kind=DateKind.BIRTH) if _is_observed(s, born) else s for s in every]
+    if public:
+        every = _publish(every, public)
     return replace(message, sites=tuple(sorted(every, key=attrgetter("start"))), narratives=tuple(narratives))
+
+
+def _publish(sites: Sequence[Site], paths: Container[str]) -> list[Site]:
+    """``sites`` with public dates at ``paths``. One that is the day of an event of the message would give its shift."""
+    days = {s.value[:_DAY] for s in sites if s.type is _DATE and not _is_observed(s, paths)}
+    return [
+        s._replace(date_kind=DateKind.PUBLIC) if _is_observed(s, paths) and s.value[:_DAY] not in days else s
+        for s in sites
+    ]
 
 
 def _is_observed(site: Site, paths: Container[str]) -> bool:

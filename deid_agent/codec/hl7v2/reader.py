@@ -9,6 +9,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.charset import Hl7View, escape_text
+from deid_agent.codec.hl7v2.codes import CodeWords
 from deid_agent.codec.hl7v2.fields import FieldReader
 from deid_agent.codec.hl7v2.missing_terminators import refuse_missing_terminator, refuse_written_out_terminator
 from deid_agent.codec.hl7v2.patients import read_first_component, read_patient_identifiers
@@ -21,7 +22,7 @@ from deid_agent.codec.hl7v2.structure import (
     parse_separators,
     split_text,
 )
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table
 from deid_agent.codec.hl7v2.texts import TextCollector, is_measured_value, rule_for_observation
 from deid_agent.codec.hl7v2.values import is_surely_kept
 from deid_agent.codec.labels import Labels
@@ -46,8 +47,10 @@ _MAIN, _OTHER, _MERGED = PatientField.MAIN, PatientField.OTHER, PatientField.MER
 _PATIENT = MappingProxyType({"PID": ((3, _MAIN), (2, _OTHER), (4, _OTHER)), "MRG": ((1, _MERGED),)})
 _OBSERVATION = 3
 """OBX-3, the label of an observation."""
-_CODED: frozenset[Layout] = frozenset({Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT})
-_UNIT = Hl7Kind.UNIT
+_CODED, _LABEL, _UNIT = Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT
+_SHORTEST_NAME, _LONGEST_ABBREVIATION = 3, 5
+_REPORTS = frozenset({"TX", "FT"})
+_CODES = frozenset({Hl7Kind.CODED, Hl7Kind.CODE})
 _LONG = 512
 """The decision about a shorter coded field is remembered between messages."""
 _KEEP, _VARIES, _VERBATIM = Hl7Kind.KEEP, Hl7Kind.VARIES, Hl7Kind.VERBATIM
@@ -94,14 +97,15 @@ class Hl7Message:
 class Hl7Reader:
     """Reads one message; ``read`` may be called once."""
 
-    def __init__(self, table: Hl7Table, labels: Labels, view: Hl7View) -> None:
+    def __init__(self, table: Hl7Table, labels: Labels, words: CodeWords, view: Hl7View) -> None:
         self._table = table
         self._labels = labels
+        self._words = words
         self._view = view
         self._text = view.text
         self._marks = DEFAULT_SEPARATORS
         self._texts = TextCollector(table.codes, view, self._marks)
-        self._fields = FieldReader(table, labels, view, self._texts, self._marks)
+        self._fields = FieldReader(table, labels, words, view, self._texts, self._marks)
         self._first: dict[str, str] = {}
         self._patients: list[PatientIdentifier] = []
         self._declared: set[Separators] = set()
@@ -184,7 +188,7 @@ class Hl7Reader:
         label = fields[_OBSERVATION] if name == "OBX" and len(fields) > _OBSERVATION else ""
         if label and not self._fields.names_identity(label):
             label = ""
-        has_no_text = self._fields.has_no_text
+        has_no_text, kind_of_code = self._fields.has_no_text, self._fields.kind_of_code
         unknown, continues = not rules, False
         at = segment.start + len(fields[0]) + 1
         known = chain(rules[offset:], repeat(rest))
@@ -205,21 +209,36 @@ class Hl7Reader:
                 continue
             plain = rule.alternative is None or len(text) < SHORTEST_STAFF_NUMBER or text.isalpha()
             if layout is _KEEP or (
-                usually_kept is not None and plain and text.isalnum() and is_surely_kept(usually_kept, text)
+                usually_kept is not None
+                and plain
+                and text.isalnum()
+                and is_surely_kept(usually_kept, text)
+                and (
+                    len(text) < _SHORTEST_NAME
+                    or usually_kept not in _CODES
+                    or kind_of_code(text, listed.tabled) is None
+                )
             ):
                 continue
             if number == join_at and layout is _VERBATIM:
                 continues = True
-                if name == "OBX" and is_measured_value(fields, text, self._marks, self._labels):
+                if name == "OBX" and (
+                    (
+                        len(text) < _LONGEST_ABBREVIATION
+                        and fields[2] not in _REPORTS
+                        and self._words.is_abbreviation(text)
+                    )
+                    or is_measured_value(fields, text, self._marks, self._labels)
+                ):
                     self._texts.skip_number()
                 else:
                     self._texts.continue_text(text, start, f"{path}-{number}")
             elif (
-                layout in _CODED
+                (layout is _CODED or layout is _LABEL or layout is _UNIT)
                 and name != "PID"
                 and len(text) < _LONG
                 and plain
-                and has_no_text(text, layout is _UNIT)
+                and has_no_text(text, layout, listed.tabled)
             ):
                 continue
             elif text and not (offset and number == 2):

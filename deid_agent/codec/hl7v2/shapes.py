@@ -4,11 +4,11 @@ Coded values: HL7 v2.8.2 chapter 2A.2.12 (CWE) and 2A.2.6 (CNE); CE and CF are t
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
-from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, split_text
+from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment
 from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind
 from deid_agent.codec.hl7v2.values import FEW, LONGEST_CODE, STATES, is_personal_number, is_prose, is_unit
 from deid_agent.codec.labels import has_identity_cue, is_reading
@@ -129,50 +129,36 @@ def is_staff_number(words: Sequence[str], codes: CodeTable) -> bool:
 
 
 def free_text_of_coded(
-    words: Sequence[str], at: int, path: str, codes: CodeTable, *, units: bool = False, inner: bool = False
+    words: Sequence[str],
+    at: int,
+    path: str,
+    codes: CodeTable,
+    *,
+    units: bool = False,
+    inner: bool = False,
+    skip: Container[int] = (),
 ) -> list[Fragment]:
     """The components of a coded value that a person wrote: its free text.
 
     ``words`` are the components; the first begins at character ``at``. The text of a code is free text unless the code
     is one of a public code system, and even then if it has a cue of identity (a date, a telephone number, a title). The
     original text always is. A code is free text if it is prose, or a word of a system that is not public. With
-    ``units``, units of measure never are. With ``inner`` (a part of a composite), a long number is text.
+    ``units``, units of measure never are. With ``inner`` (a part of a composite), a long number is text. The components
+    with the numbers in ``skip`` are read otherwise.
     """
-    numbers = _free_components(tuple(words), codes, units, inner)
+    numbers = free_components(tuple(words), codes, units, inner)
     if not numbers:
         return []
     found: list[Fragment] = []
     for number, text in enumerate(words, start=1):
-        if number in numbers:
+        if number in numbers and number not in skip:
             found.append((f"{path}.{number}", (at, at + len(text))))
         at += len(text) + 1
     return found
 
 
-@lru_cache(maxsize=64)
-def coded_field_check(marks: Separators, codes: CodeTable) -> Callable[[str, bool], bool]:
-    """A function of a coded field (of units, if its second argument is true) that is true if it has no free text."""
-
-    @lru_cache(maxsize=8192)  # one string as the key: a field that is mostly the same costs one lookup
-    def has_no_text(text: str, units: bool) -> bool:
-        repetitions = filter(None, split_text(text, marks.repetition))
-        coded = (tuple(split_text(each, marks.component)) for each in repetitions)
-        if marks.subcomponent and marks.subcomponent in text and _has_inner_person(text, marks, codes):
-            return False
-        return not any(_free_components(words, codes, units, False) for words in coded)
-
-    return has_no_text
-
-
-def _has_inner_person(text: str, marks: Separators, codes: CodeTable) -> bool:
-    return any(
-        is_person_shape(split_text(each, marks.subcomponent), codes, coded=True)
-        for each in split_text(text, marks.repetition)
-    )
-
-
 @lru_cache(maxsize=8192)  # the same tests, units and flags are in every message
-def _free_components(
+def free_components(
     words: tuple[str, ...],
     codes: CodeTable,
     units: bool,
@@ -194,6 +180,10 @@ def _free_components(
                 free = is_prose(text) or has_identity_cue(text) or (not public and reads_as_word(text, words, number))
                 free = free or (_component(words, system) == "" and is_personal_number(text))
                 free = free or (inner and not public and len(text) >= _MANY and text.isdigit())
+            elif (
+                text == words[number - 2] and text.isupper() and len(text) < _MANY and not reads_as_word(text, words, 1)
+            ):
+                free = False  # the code is its own text
             else:
                 free = not (public and _component(words, _CODE_OF_TEXT[number])) or has_identity_cue(text)
         if (

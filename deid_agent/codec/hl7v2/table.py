@@ -57,6 +57,7 @@ class Hl7Kind(StrEnum):
     REDACT = "redact"
     ATTACHMENT = "attachment"
     VARIES = "varies"
+    ANSWER = "answer"
 
     __hash__ = str.__hash__  # Enum.__hash__ is written in Python, and a parse hashes thousands of kinds
 
@@ -82,7 +83,7 @@ class Stranger(StrEnum):
 
 _KEEPING = (
     *("coded", "unit", "XON", "EI", "EIP", "CM_PAIR", "CX", "CK", "CM_PAT_ID", "PLN", "DLN", "AUI", "HD", "HDF"),
-    *("MO", "CP", "CQ", "PAIRS", "DIN", "DLD", "ICD", "CCD", "OCD", "NR", "DR"),
+    *("ANSWER", "SEX", "MO", "CP", "CQ", "PAIRS", "DIN", "DLD", "ICD", "CCD", "OCD", "NR", "DR"),
 )
 _STRANGERS: Mapping[str, Stranger] = MappingProxyType(
     {
@@ -109,6 +110,7 @@ class Hl7Rule:
     ``person`` is true if the layout has a family name. ``single`` is the kind of a field that holds one value without
     separators (None if the kind depends on the value); ``usually_kept`` equals it if such a value is mostly kept.
     A ``required`` field must not become empty. ``stranger`` is how readily a value out of place is recognized in it.
+    A ``tabled`` field holds the codes of an administrative table, without clinical words.
     """
 
     layout: Layout
@@ -120,6 +122,7 @@ class Hl7Rule:
     usually_kept: Hl7Kind | None = None
     required: bool = False
     stranger: Stranger | None = None
+    tabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class CodeTable:
         return self.systems.fullmatch(name.strip()) is not None
 
 
-_USUALLY_KEPT = frozenset({Hl7Kind.CODE, Hl7Kind.CODED, Hl7Kind.FLAG, Hl7Kind.LABEL, Hl7Kind.NUMBER})
+_USUALLY_KEPT = frozenset({Hl7Kind.ANSWER, Hl7Kind.CODE, Hl7Kind.CODED, Hl7Kind.FLAG, Hl7Kind.LABEL, Hl7Kind.NUMBER})
 
 
 class Hl7Table:
@@ -227,7 +230,9 @@ def _compile(
         words = fields.get(name, "").split()
         default = compiler.rule(str(own["*"]), f"{where}.*", role) if "*" in own else None
         numbers = {
-            _field_number(k, where, len(words)): v for k, v in own.items() if k not in {"role", "join", "by", "*"}
+            _field_number(k, where, len(words)): v
+            for k, v in own.items()
+            if k not in {"role", "join", "by", "words", "*"}
         }
         # A field that neither the standard nor the table names is unknown, and is never kept unread.
         rules = [
@@ -236,6 +241,9 @@ def _compile(
             else default or (compiler.field(words[i - 1], role, f"{name}-{i}") if i <= len(words) else beyond)
             for i in range(1, max([len(words), *numbers]) + 1)
         ]
+        for word in str(own.get("words", "")).split():
+            number = _field_number(word, f"{where}.words", len(rules))
+            rules[number - 1] = replace(rules[number - 1], tabled=False)
         for word in required.get(name, "").split():
             number = _field_number(word, f"{origin.with_name('fields.toml')}: required", len(rules))
             rules[number - 1] = replace(rules[number - 1], required=True)
@@ -290,11 +298,13 @@ class _Compiler:
     def field(self, word: str, role: Subject | None, where: str) -> Hl7Rule:
         """The rule of a field. The codes of tables (ID, IS) are short: a long number is that of a record."""
         rule, types = self.default(word, role, where), set(word.split("/"))
+        if rule.layout == self.layouts["ANSWER"]:
+            return replace(rule, tabled=True)
         coded = rule.layout is Hl7Kind.CODED and "IS" in types
         tabled = coded or (rule.layout in self._tabled and not types.isdisjoint({"ID", "IS"}))
         # A class whose date has no digit is a name: Okafor^Ada.
         other = "PN" if rule.layout is self.layouts["FC"] else "RESOURCE"
-        return replace(rule, alternative=self.layouts[other]) if tabled else rule
+        return replace(rule, alternative=self.layouts[other], tabled=True) if tabled else rule
 
     def observation(self) -> Mapping[str, Hl7Rule]:
         own = {
@@ -392,7 +402,7 @@ def _strings(data: Mapping[str, object], section: str, origin: Path) -> dict[str
 
 def _field_number(key: str, where: str, known: int) -> int:
     if not key.isdecimal() or not 1 <= int(key) <= 200:
-        raise ConfigurationError(f"{where}.{key}: not a field number; allowed words: role, join, by, *")
+        raise ConfigurationError(f"{where}.{key}: not a field number; allowed words: role, join, by, words, *")
     if known and int(key) > known:
         raise ConfigurationError(f"{where}.{key}: the segment has {known} fields")
     return int(key)

@@ -58,7 +58,7 @@ _NUMBER, _CODE, _ROOM, _ID, _IDTYPE, _AUTHORITY = (
 _DAY, _DOCTOR, _PATIENT, _PROVIDER, _VALUE = (
     PhiType.DATE, PhiType.DOCTOR, PhiType.PATIENT, Subject.PROVIDER, ValueKind.VALUE,
 )  # fmt: skip
-_STATE, _FLAG = Hl7Kind.STATE, Hl7Kind.FLAG
+_STATE, _FLAG, _ANSWER = Hl7Kind.STATE, Hl7Kind.FLAG, Hl7Kind.ANSWER
 _LIKE_CONTACT = frozenset({Hl7Kind.DIAL, Hl7Kind.USE, Hl7Kind.EQUIPMENT})
 _LIKE_FLAG = frozenset({Hl7Kind.FLAG, Hl7Kind.IDTYPE, Hl7Kind.AUTHORITY})
 UNEXPECTED = _LIKE_CONTACT | _LIKE_FLAG | {_STATE}
@@ -73,7 +73,7 @@ _KEPT_FORMS = MappingProxyType(
         Hl7Kind.NUMBER: _FIGURES,
         Hl7Kind.FLAG: re.compile(
             r"[A-Z0-9./-]{1,4}|[A-Z]{5}|[A-Za-z0-9]{1,3}|\W{1,5}|"
-            r"(?=.{0,11}[0-9])(?=.{0,11}[A-Z])[A-Z0-9._-]{1,12}"
+            r"(?=.{0,11}[0-9])(?=.{0,11}[A-Z])(?!(?:[^0-9]*[0-9]){5})[A-Z0-9._-]{1,12}|HL7-?[0-9]{4}|99[A-Z0-9]{1,8}"
         ),
         Hl7Kind.IDTYPE: re.compile(r"[A-Za-z0-9_./-]{1,6}|[A-Za-z_./ -]{1,40}"),
         Hl7Kind.AUTHORITY: re.compile(r"(?![0-9]{7,}$)\S{1,199}"),
@@ -142,10 +142,6 @@ def is_kept(kind: Hl7Kind, text: str) -> bool:
     return fits and (len(text) < SHORTEST_CUE or not has_identity_cue(text))
 
 
-is_short_kept = lru_cache(maxsize=8192)(is_kept)
-"""``is_kept`` for a short value. Flags, types and assigning authorities are the same in every message."""
-
-
 def unexpected_kind(kind: Hl7Kind, value: str, labels: Labels) -> Hl7Kind:
     """The kind of a value that does not have the form of its component: a number, a name, a town or text."""
     if value.isalpha():  # one word is neither a number nor a full name
@@ -162,11 +158,13 @@ def unexpected_kind(kind: Hl7Kind, value: str, labels: Labels) -> Hl7Kind:
 
 
 def is_surely_kept(kind: Hl7Kind, text: str) -> bool:
-    """True if alphanumeric ``text`` is kept as a code (``CODE``, ``CODED``), ``FLAG`` or ``NUMBER`` in any case."""
+    """True if alphanumeric ``text`` is kept as a code (``CODE``, ``CODED``), ``FLAG``, ``ANSWER`` or ``NUMBER``."""
     if not text.isascii() or len(text) > LONGEST_CODE or is_personal_number(text):
         return False
     if kind is _FLAG:
         return len(text) <= 3
+    if kind is _ANSWER:
+        return len(text) <= 3 and text == text.upper()
     return kind is not _NUMBER or (text.isdigit() and len(text) <= 32)
 
 

@@ -35,6 +35,8 @@ _PUBLIC = frozenset(
         *["PRC-12", "PKG-7", "OM1-21", "OM1-22", "OM7-6", "OM7-7", "OM7-19", "DPS-3", "DPS-4"],
     ]
 )
+_EDITION = "29768-9"
+"""LOINC: the publication of a vaccine information statement."""
 _VERSIONS = frozenset({7, 8, 13, 16, 19, 22})
 
 
@@ -51,6 +53,8 @@ def hl7_values(raw: bytes) -> Iterator[tuple[str, int, int, str, list[str]]]:
         for index, text in enumerate(fields[1:], start=1 + shift):
             for repetition in text.split("~"):
                 words = repetition.split("^")
+                if fields[0][:3] == "OBX" and index == 5 and len(fields) > 3 and _EDITION in fields[3]:
+                    words = [*words, _EDITION]
                 for component, word in enumerate(words, start=1):
                     yield f"{fields[0][:3]}-{index}", number, component, word, words
 
@@ -59,7 +63,7 @@ def reason(field: str, component: int, date: str, words: list[str]) -> str:
     """The reason for which the date may stay; empty if there is none."""
     if _PLACEHOLDER.fullmatch(date):
         return "placeholder"
-    if field in _PUBLIC:
+    if field in _PUBLIC or (field == "OBX-5" and _EDITION in words):
         return "public"
     if component in _VERSIONS and len(words) >= 3 and any(words[2:6]):
         return "version"

@@ -413,3 +413,28 @@ def test_an_escaped_digit_hides_no_date(code: str) -> None:
 
     assert json.loads(f'"{site.value}"') in {"20190304", "2019-03-04"}
     assert raw.encode()[site.start : site.end].decode() == code
+
+
+VACCINATION = "RXA|0|1|20240301||03^MMR^CVX|0.5|mL||||||||A1122XZ|20251231"
+
+
+@pytest.mark.parametrize(
+    ("observation", "kind"),
+    [
+        ("TS|29768-9^Published^LN|1|20191030", PUBLIC),
+        ("ST|29768-9^Published^LN|1|20191030", PUBLIC),
+        ("DT|VP^Published^L^29768-9^^LN|1|20191030", PUBLIC),
+        ("TS|29769-7^Presented^LN|1|20191030", EVENT),
+        ("NM|30973-2^Dose number^LN|1|20191030", EVENT),
+        ("TS|29768-9^Published^LN|1|20240301", EVENT),  # the day of the vaccination: it would give its shift
+    ],
+)
+def test_the_edition_of_a_vaccine_information_statement_is_public(observation: str, kind: DateKind) -> None:
+    found = hl7_kinds(VACCINATION, f"OBX|1|{observation}")
+    assert [found[path] for path in found if path.startswith("OBX-5")] == [kind]
+
+
+def test_the_number_of_a_lot_is_that_of_a_device_and_its_expiry_is_public() -> None:
+    sites = {s.path.partition("[")[0]: (s.type, s.date_kind) for s in message(VACCINATION).sites}
+    assert sites["RXA-15"][0] is PhiType.DEVICE
+    assert sites["RXA-16"][1] is PUBLIC

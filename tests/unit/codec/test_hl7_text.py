@@ -216,3 +216,28 @@ def test_a_text_is_read_with_its_own_separators() -> None:
 def test_a_long_word_takes_neither_time_nor_memory() -> None:
     parsed = message("NTE|1||" + "word " * 60_000)
     assert isinstance(parsed.narratives[0].mapped.starts, range)
+
+
+@pytest.mark.parametrize("declared", ["GB 18030-2000", "BIG-5", "KS X 1001", "SHIFT-JIS", "8859/1", "UNICODE UTF-8"])
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("M\\XC3BC\\ller", "Müller"),
+        ("\\X4DC3BC6C6C6572\\", "Müller"),
+        ("M\\XC3\\\\XBC\\ller", "Müller"),
+        ("\\XD098D0B2D0B0D0BD\\", "Иван"),
+        ("\\XE5BCA0E4BC9F\\", "张伟"),
+    ],
+)
+def test_utf_8_in_a_hexadecimal_escape_is_read_in_every_charset(declared: str, written: str, name: str) -> None:
+    parsed = message(f"PID|||1||{written}", header=f"{MSH}||||||{declared}")
+    assert [site.value for site in parsed.sites][1:] == [name]
+
+
+@pytest.mark.parametrize(("declared", "codec_name"), [("GB 18030-2000", "gb18030"), ("KS X 1001", "cp949")])
+@pytest.mark.parametrize("name", ["张", "张伟"])
+def test_a_hexadecimal_escape_in_the_declared_charset_is_read_in_it(declared: str, codec_name: str, name: str) -> None:
+    name = name if codec_name == "gb18030" else "김민"[: len(name)]
+    escaped = name.encode(codec_name).hex().upper()
+    parsed = message(f"PID|||1||\\X{escaped}\\", header=f"{MSH}||||||{declared}")
+    assert [site.value for site in parsed.sites][1:] == [name]
