@@ -32,6 +32,7 @@ _ACCOUNT = re.compile(r"[^\s@]+@[^\s@]+")
 _SEGMENT = re.compile(r"[^/?#&=|:;,]+")
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://([^/?#|]*)")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORDS = re.compile(r"[^\s'\"()=,;]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _DAY = re.compile(
     r"(?:[A-Za-z]{2,12}[/_.-])?(?:19|20)[0-9]{2}-?(?:0[1-9]|1[0-2])(?:-?(?:0[1-9]|[12][0-9]|3[01]))?|[A-Za-z]{2,12}[/_.-](?:19|20)[0-9]{2}(?:[/_.-][0-9]{1,2}){0,2}"
@@ -108,6 +109,27 @@ class NameReader:
             return found[0] in self.single and len(found[0]) >= _SHORTEST_NAME
         long = [word for word in found if len(word) > 1]
         return any(len(word) > 3 for word in long) and self.names.issuperset(long)
+
+    @lru_cache(maxsize=8192)  # noqa: B019 - one reader for each process
+    def is_plain_code(self, value: str) -> bool:
+        """True for a code without white space that neither has the form of an identifier nor is a name."""
+        return (
+            len(value.split(None, 1)) < 2
+            and not has_form_of_identifier(value)
+            and not self.is_person(value)
+            and ("://" not in value or not self.find_persons(value))
+        )
+
+    @lru_cache(maxsize=4096)  # noqa: B019 - one reader for each process
+    def is_plain_label(self, text: str) -> bool:
+        """True for a text or a code without an identifier, a name and a cue of identity. Days are versions."""
+        words = _WORDS.findall(text)
+        return not (
+            has_identity_cue(text)
+            or any(has_form_of_identifier(word) and not _DAY.fullmatch(word) for word in words)
+            or self.is_person(text)
+            or ("://" in text and bool(self.find_persons(text)))
+        )
 
     def has_person(self, text: str) -> bool:
         """As ``is_person``, also for a listed name beside one that no list has (``anna-szczepanska``)."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from deid_agent.codec.codes import has_form_of_identifier, is_snomed_id
+from deid_agent.codec.codes import NameReader, has_form_of_identifier, is_snomed_id
 from deid_agent.codec.fhir.shapes import FhirTreatment
 from deid_agent.codec.fhir.sink import PEOPLE, FhirFrame, FhirSink, Handler
 from deid_agent.codec.labels import has_identity_cue, is_reading
@@ -14,27 +14,27 @@ _WORD = re.compile(
     r"(?!.*[0-9]{3}[-.][0-9]{2,4}[-.])(?!\+?[0-9]{7})(?:[a-z0-9.:_/+|-]+|[a-z]+(?:[A-Z][a-z0-9]*)+|[A-Z0-9.:_+/-]{1,4}|(?=.*[0-9_:])[A-Z0-9.:_+/-]+)"
 )
 """A code in small letters, an abbreviation, or a code with figures; not a word that may be a name or a number."""
-_FEW_DIGITS = 4
+_FEW_DIGITS = 3
 """Digits of a prefix or suffix of a name that is a number."""
+_LONGEST_TITLE, _LONGEST_UNIT = 40, 80
 _EMAIL, _IDNUM = PhiType.EMAIL, PhiType.IDNUM
-
-
-@lru_cache(maxsize=8192)
-def _is_plain_code(value: str) -> bool:
-    """True for a word without white space that does not have the form of an identifier."""
-    return len(value.split(None, 1)) < 2 and not has_form_of_identifier(value)
 
 
 @lru_cache(maxsize=4096)
 def _is_plain_word(value: str) -> bool:
-    """As ``_is_plain_code``; a word in capitals or mixed case may be a name."""
+    """As a plain code; a word in capitals or mixed case may be a name."""
     return (_WORD.fullmatch(value) is not None and not has_form_of_identifier(value)) or is_snomed_id(value)
 
 
 @lru_cache(maxsize=1024)
 def _is_plain_unit(value: str) -> bool:
     """True for a unit, in any writing; not for what has the form of an identifier."""
-    return not has_identity_cue(value) and not (value[-1:].isdigit() and has_form_of_identifier(value))
+    return (
+        "://" not in value
+        and not has_identity_cue(value)
+        and len(value) <= _LONGEST_UNIT
+        and not (value[-1:].isdigit() and has_form_of_identifier(value))
+    )
 
 
 def _handle_code(
@@ -42,16 +42,30 @@ def _handle_code(
 ) -> None:
     if len(value.split(None, 1)) > 1:
         sink.text(path, start, end, value)
-    elif not _is_plain_code(value):
+    elif "://" in value and sink.table.addresses.find_persons(value):
+        sink.persons(path, start, end, value, frame)
+    elif not sink.table.addresses.is_standard(value) and not sink.table.addresses.people.is_plain_code(value):
         sink.site(path, start, end, value, _EMAIL if "@" in value else _IDNUM, frame)
+
+
+def _handle_label(
+    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    people = sink.table.addresses.people
+    if sink.table.addresses.is_standard(value) or (treatment.name == "caption" and people.is_plain_label(value)):
+        return
+    if people.is_plain_code(value):
+        sink.text(path, start, end, value)
+    else:
+        _handle_code(sink, treatment, value, start, end, path, frame)
 
 
 def _handle_word(
     sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
-    if has_form_of_identifier(value):
+    if _is_plain_word(value) or has_form_of_identifier(value):
         _handle_code(sink, treatment, value, start, end, path, frame)
-    elif not _is_plain_word(value):
+    else:
         sink.text(path, start, end, value)
 
 
@@ -61,14 +75,19 @@ def _handle_local_code(
     if len(value.split(None, 1)) > 1:
         if not sink.table.is_public_system(frame.owner.get("system")) and not is_reading(value):
             sink.text(path, start, end, value)
-    elif not sink.table.keeps_code(frame.owner.get("system"), value):
+    elif sink.table.keeps_code(frame.owner.get("system"), value):
+        return
+    elif "://" in value:
+        sink.persons(path, start, end, value, frame)
+    else:
         sink.site(path, start, end, value, _EMAIL if "@" in value else _IDNUM, frame)
 
 
 def _handle_unit(
     sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, _frame: FhirFrame
 ) -> None:
-    if not _is_plain_unit(value):
+    named = " " in value and sink.table.addresses.people.is_person(value)  # one word may be Newton
+    if named or not _is_plain_unit(value):
         sink.text(path, start, end, value)
 
 
@@ -78,7 +97,7 @@ def _handle_title(
     """A prefix or suffix of a name: a number is an identifier, a listed name is one."""
     if sum(map(str.isdigit, value)) >= _FEW_DIGITS:
         sink.site(path, start, end, value, _IDNUM, frame)
-    elif has_identity_cue(value):
+    elif has_identity_cue(value) or len(value) > _LONGEST_TITLE or "/" in value:
         sink.text(path, start, end, value)
     elif sink.table.addresses.people.is_person(value):
         type_ = PhiType.PATIENT if frame.subject is Subject.PATIENT else PhiType.DOCTOR
@@ -106,16 +125,21 @@ CODE_HANDLERS: Mapping[str, Handler] = {
     "local-code": _handle_local_code,
     "unit-code": _handle_local_code,
     "word": _handle_word,
+    "label": _handle_label,
+    "caption": _handle_label,
     "unit": _handle_unit,
     "title": _handle_title,
     "system": _handle_system,
     "vocabulary": _handle_vocabulary,
 }
 
-CODE_KEEPS: Mapping[str, Callable[[str], object]] = {
-    "code": _is_plain_code,
-    "unit-code": _is_plain_code,
-    "word": _is_plain_word,
-    "unit": _is_plain_unit,
-}
-"""Fast checks for the strings that these treatments keep."""
+
+def keeps_of_codes(people: NameReader) -> Mapping[str, Callable[[str], object]]:
+    """Fast checks for the strings that these treatments keep."""
+    return {
+        "code": people.is_plain_code,
+        "unit-code": people.is_plain_code,
+        "caption": people.is_plain_label,
+        "label": lambda value: " " not in value and people.is_plain_label(value),
+        "word": lambda value: _is_plain_word(value) and people.is_plain_code(value),
+    }

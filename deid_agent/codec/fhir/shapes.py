@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from deid_agent.codec.codes import HOST, AddressNames, has_form_of_identifier, is_below
+from deid_agent.codec.codes import HOST, AddressNames, is_below
 from deid_agent.codec.dates import BirthLabels
 from deid_agent.codec.labels import LONGEST_LABEL, LabelMeaning, Labels, has_identity_cue, split_label
 from deid_agent.model import PhiType, Subject, ValueKind
@@ -224,7 +224,7 @@ class FhirTable:
             return True
         if self.names_register(system) and len(code) > 3 and any(map(str.isdigit, code)):
             return False
-        return not has_form_of_identifier(code) and not self.addresses.people.is_person(code)
+        return self.addresses.people.is_plain_code(code)
 
     def keeps_coding(self, system: object, display: object) -> bool:
         """True for a standard code whose ``display`` has no cue of identity, or that has none (None)."""

@@ -55,6 +55,7 @@ DATE = re.compile(  # all quantifiers are possessive: no part of a date is ambig
     r"(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9}+)?+)?+(?:Z|[+-][0-9]{2}:[0-9]{2})?+)?+)?+)?+"
 )
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
+_SAMPLES = re.compile(r"[-+0-9.eEUL\s]+")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
 # In Python 3.11 a member lookup takes as long as a call.
 _PATIENT, _DOCTOR = PhiType.PATIENT, PhiType.DOCTOR
@@ -343,6 +344,7 @@ WHOLE_VALUE_HANDLERS: Mapping[str, Handler] = {
     "site": _handle_site,
     "text": _handle_text,
     "number": _text_unless(_NUMBER),
+    "samples": _text_unless(_SAMPLES),
     "time": _text_unless(_TIME),
     "date": _handle_date,
     "instant": _handle_date,

@@ -14,7 +14,7 @@ from typing import cast
 
 from deid_agent.codec.codes import AddressNames, NameReader, load_names
 from deid_agent.codec.dates import BirthLabels, load_birth_labels
-from deid_agent.codec.fhir.coded import CODE_KEEPS
+from deid_agent.codec.fhir.coded import keeps_of_codes
 from deid_agent.codec.fhir.shapes import FhirRule, FhirTable, FhirTreatment, Guess, Shape, labelled_rule, valued_shape
 from deid_agent.codec.fhir.sink import KEEPS
 from deid_agent.codec.labels import LabelMeaning, Labels, load_labels
@@ -57,12 +57,15 @@ _TREATMENT_TYPES: Mapping[str, PhiType] = {
     "local-code": PhiType.IDNUM,
     "unit-code": PhiType.IDNUM,
     "title": PhiType.PATIENT,
+    "label": PhiType.IDNUM,
+    "caption": PhiType.IDNUM,
+    "samples": PhiType.IDNUM,
     "unit": PhiType.IDNUM,
 }
 """The treatments, and the PHI type of a bare number in place of a string."""
 _IDENTIFYING = ("identifier", "family", "given", "name", "contact")
 """Treatments of elements whose primitive extensions repeat them (``rendered-value``)."""
-_KEEPS_NUMBERS = frozenset({"number", "code", "unit-code"})
+_KEEPS_NUMBERS = frozenset({"number", "code", "unit-code", "label", "caption"})
 _COMPOSITES = frozenset({"HumanName", "Address", "ContactPoint", "Identifier", "Reference"})
 _ABSTRACT = {"Resource", "DomainResource", "CanonicalResource", "MetadataResource"}
 
@@ -100,7 +103,7 @@ class _TableBuilder:
         self._addresses = addresses = AddressNames(people, hosts, vocabularies)
         self._keeps = {
             **KEEPS,
-            **CODE_KEEPS,
+            **keeps_of_codes(people),
             "uri": lambda value: value.startswith(vocabularies),
             "system": lambda value: (value.startswith(vocabularies) or "://" not in value) and addresses.keeps(value),
             "canonical": lambda value: "://" in value and addresses.keeps(value),

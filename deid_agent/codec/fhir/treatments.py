@@ -56,10 +56,13 @@ def _handle_id(
     owner = frame.owner
     name = owner.get("resourceType")
     if isinstance(name, str) and name in sink.table.definitions and "contained" not in path:
-        return  # references to it stay too, see ``AddressReader.names_definition``
+        # References to it stay too, see ``AddressReader.names_definition``.
+        sink.persons(path, start, end, value, frame)
+        return
     if ":" in value or "." in value:
         scalar = Scalar(sink, treatment, value, start, end, path, frame)
         scalar.site(_IDNUM, identifier_start(value), end_without_extension(value, len(value)))
+        scalar.persons()
     else:
         sink.site(path, start, end, value, _IDNUM, frame)
 
@@ -186,12 +189,16 @@ def _handle_canonical(scalar: Scalar) -> None:
         return
     if found := scalar.sink.addresses.parts(scalar.value):
         _handle_parts(scalar, found)
-    elif not scalar.value.startswith("urn:"):
+    elif scalar.value.startswith("urn:"):
+        scalar.persons()
+    else:
         scalar.text()
 
 
 def _handle_identifier(scalar: Scalar) -> None:
     scalar.site(identifier_type(scalar.table, scalar.frame.owner, scalar.frame.default), identifier_start(scalar.value))
+    if "://" in scalar.value:
+        scalar.persons()
 
 
 def identifier_type(table: FhirTable, owner: Mapping[str, object], default: PhiType) -> PhiType:
@@ -293,7 +300,8 @@ def _handle_data(scalar: Scalar) -> None:
 
 
 def _handle_mark(scalar: Scalar) -> None:
-    if " " in scalar.value and "/" not in scalar.value:
+    prose = " " in scalar.value and "/" not in scalar.value
+    if prose or not (scalar.path.endswith(".hash") or scalar.table.addresses.people.is_plain_label(scalar.value)):
         scalar.text()
         return
     if scalar.frame.siblings is None:

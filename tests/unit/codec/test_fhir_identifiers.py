@@ -231,3 +231,38 @@ def test_the_headers_of_a_subscription_are_identifiers() -> None:
         "filterBy": [{"filterParameter": "patient", "value": "Patient/ZK4471190"}],
     }
     assert not any(plant in _covered(resource) for plant in ("Bearer", "ZK4471190"))
+
+
+def test_labels_are_kept_unless_they_identify() -> None:
+    kept: list[Resource] = [
+        {"resourceType": "Bundle", "entry": [{"response": {"status": "201 Created", "etag": 'W/"3"'}}]},
+        {"resourceType": "Bundle", "link": [{"relation": "self"}]},
+        {"resourceType": "OperationOutcome", "issue": [{"expression": ["Patient.name[0].given"]}]},
+        {
+            "resourceType": "ValueSet",
+            "compose": {"include": [{"concept": [{"display": "Parkinson disease, stage 2"}]}]},
+        },
+        {"resourceType": "Patient", "meta": {"tag": [{"code": "a", "version": "20240131"}], "versionId": "3"}},
+        {"resourceType": "Observation", "valueSampledData": {"data": "2041 2043 E 2037.5 L U"}},
+    ]
+    assert [resource for resource in kept if "*" in _covered(resource)] == []
+    careless: list[Resource] = [
+        {"resourceType": "Bundle", "entry": [{"response": {"status": "201 by ZK4471190", "etag": "okafor.a"}}]},
+        {"resourceType": "OperationOutcome", "issue": [{"expression": ["Patient.name.where(family='Okafor Z')"]}]},
+        {"resourceType": "ValueSet", "compose": {"include": [{"concept": [{"display": "Dr. Ann Okafor"}]}]}},
+        {
+            "resourceType": "Patient",
+            "meta": {"tag": [{"code": "a", "version": "Anna Okafor"}], "versionId": "okafor.a"},
+        },
+        {"resourceType": "Observation", "valueSampledData": {"data": "Okafor, 44711903"}},
+        {"resourceType": "Binary", "contentType": "okafor.a", "data": "QQ=="},
+    ]
+    assert not any(plant in _covered(each).lower() for each in careless for plant in ("okafor", "4471190"))
+
+
+def test_the_id_of_a_definition_and_references_to_it_are_read_alike() -> None:
+    for key in ("anna-okafor", "phq-9"):
+        definition = parsed({"resourceType": "Questionnaire", "id": key})
+        response = parsed({"resourceType": "QuestionnaireResponse", "questionnaire": f"Questionnaire/{key}"})
+        assert [site.value for site in definition.sites] == [site.value for site in response.sites]
+        assert len(definition.sites) == (key == "anna-okafor")
