@@ -22,12 +22,16 @@ _TERMS = (
 )  # fmt: skip
 _UUID = re.compile(r"(?:urn:uuid:)?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _DOTTED = re.compile(r"(?:urn:oid:)?[0-9]{1,40}(?:\.[0-9]{1,40})+|[0-9]{1,3}(?:[.,][0-9]+)?")
-_PUBLIC_FORM = re.compile(r"(?:LA|LP|LL)?[0-9]{1,7}-[0-9]|[0-9]{4,5}-[0-9]{3,4}-[0-9]{1,2}|C[0-9]{7}|P[0-9YMDTHS-]+.*")
-"""Numbers of LOINC, NDC and UMLS, and durations of ISO 8601."""
+_PUBLIC_FORM = re.compile(
+    r"(?:LA|LP|LL)?[0-9]{1,7}-[0-9]|[0-9]{4,5}-[0-9]{3,4}-[0-9]{1,2}|C[0-9]{7}|P[0-9YMDTHS-]+.*|[A-Z]{4}_[A-Z]{2}[0-9]{6}(?:[A-Z]{2}[0-9]{0,2})?"
+)
+"""Numbers of LOINC, NDC and UMLS, durations of ISO 8601, and artifacts of HL7 v3."""
+_DIGEST = re.compile(r"[A-Za-z0-9+/]{27}=|[A-Za-z0-9+/]{43}=|[0-9a-f]{40}|[0-9a-f]{64}")
 _PREFIXED = re.compile(
     r"(?i)(?:dr|doc|md|phys|pract?|prov|staff|emp|npi|mrn|mr|pat|pt|pid|ssn|acct|usr|user|nurse|rn|arzt|lanr)"
     r"(?:[-_.:#/ ]?[0-9]{4,}[A-Za-z]?|[-_:#/][0-9]{3,})"
 )
+_STREET = re.compile(r"(?<![\w.])[0-9]{1,5} [A-Z][a-z]+ [A-Z][a-z]")
 _ACCOUNT = re.compile(r"[^\s@]+@[^\s@]+")
 _SEGMENT = re.compile(r"[^/?#&=|:;,]+")
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://([^/?#|]*)")
@@ -59,9 +63,9 @@ Range = tuple[int, int]
 def has_form_of_identifier(code: str) -> bool:
     """True for a code that no vocabulary would have: a long number, a title with a number, a phone, a mail address.
 
-    Identifiers of SNOMED CT (by their check digit), LOINC and NDC, UUIDs, OIDs and outlines (1.2.3) are codes.
+    Identifiers of SNOMED CT (by their check digit), LOINC and NDC, UUIDs, OIDs, outlines (1.2.3) and digests are codes.
     """
-    if len(code) < 4 or _UUID.fullmatch(code) or _DOTTED.fullmatch(code):
+    if len(code) < 4 or _UUID.fullmatch(code) or _DOTTED.fullmatch(code) or _DIGEST.fullmatch(code):
         return False
     if _ACCOUNT.fullmatch(code) or has_identity_cue(code):
         return True
@@ -126,6 +130,7 @@ class NameReader:
         words = _WORDS.findall(text)
         return not (
             has_identity_cue(text)
+            or _STREET.search(text) is not None
             or any(has_form_of_identifier(word) and not _DAY.fullmatch(word) for word in words)
             or self.is_person(text)
             or ("://" in text and bool(self.find_persons(text)))

@@ -176,14 +176,15 @@ class CdaValue:
             self.site(PhiType.DATE, start, end)
         return bool(found)
 
-    def narrative(self, start: int = 0) -> None:
-        """Add the characters from ``start`` on as free text, or as a date if they are one."""
-        if is_whole_date(self.text[start:].strip()):
-            self.site(PhiType.DATE, start)
+    def narrative(self, start: int = 0, end: int | None = None) -> None:
+        """Add characters ``[start, end)`` as free text, or as a date if they are one."""
+        end = len(self.text) if end is None else end
+        if is_whole_date(self.text[start:end].strip()):
+            self.site(PhiType.DATE, start, end)
             return
-        span = start, len(self.text)
+        span = start, end
         starts, ends = slice_offsets(self.mapped.starts, *span), slice_offsets(self.mapped.ends, *span)
-        self.sink.add_text(self.path, MarkupText(self.text[start:], starts, ends))
+        self.sink.add_text(self.path, MarkupText(self.text[start:end], starts, ends))
 
 
 def is_uuid(value: str) -> bool:
