@@ -43,7 +43,8 @@ def _names() -> tuple[list[str], list[str]]:
     """The elements and the attributes of the table, and some that it does not have."""
     table = tomllib.loads((RULES / "cda/elements.toml").read_text("utf-8"))
     keys = [key.rpartition("/")[2] for section in ("whose", "content", "attributes") for key in table[section]]
-    elements = {key.partition("@")[0] for key in keys} | {*table["structure"]["names"], *table["structure"]["numbers"]}
+    elements = {key.partition("@")[0] for key in keys}
+    elements |= {*table["structure"]["names"], *table["structure"]["numbers"]}
     attributes = {key.partition("@")[2] for key in keys}
     return sorted(elements - {""} | {"other", "sdtc:id"}), sorted(
         attributes - {"", "xmlns"} | {"other", "sdtc:valueSet"}
@@ -70,7 +71,7 @@ def test_no_text_and_no_attribute_publishes_an_identifier(value: str, plant: str
     [
         '<templateId root="2.16.840.1.113883.10.20.22.4.2" extension="2015-08-01"/>',
         '<typeId root="2.16.840.1.113883.1.3" extension="POCD_HD000040"/>',
-        '<code code="1234567890" codeSystem="2.16.840.1.113883.6.88" codeSystemName="RxNorm" displayName="Mix 20, 7 mg"/>',
+        '<code code="1234567890" codeSystem="2.16.840.1.113883.6.88" displayName="Mix 20, 7 mg"/>',
         '<code code="291P45F896" codeSystem="2.16.840.1.113883.4.9" codeSystemName="UNII"/>',
         '<code code="65167828" codeSystem="2.16.840.1.113883.3.247.1.1" codeSystemVersion="20240131"/>',
         '<code code="GLU" codeSystem="2.999.1"/>',

@@ -57,7 +57,7 @@ def test_a_name_in_a_code_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["MASS", "GRAFT", "lab-report", "CT-Head", "US-ABD", "A", "", "Lincoln", "STONE", "ok"]
 )
-def test_a_word_is_no_name(text: str) -> None:
+def test_a_common_word_is_not_a_name(text: str) -> None:
     assert not NAMES.is_person(text)
 
 

@@ -187,7 +187,7 @@ def test_an_extension_of_a_primitive_repeats_its_identity(value: Resource) -> No
     assert [site.value for site in parsed(resource).sites] == 3 * [str(next(iter(value.values())))]
 
 
-def test_a_query_that_is_none_of_fhir_belongs_to_its_address() -> None:
+def test_the_query_of_a_web_page_belongs_to_its_address() -> None:
     url = "https://files.hospital.example/get?doc=okafor&key=hJk3x"
     link: Resource = {"resourceType": "Bundle", "link": [{"relation": "self", "url": url}]}
     assert "okafor" not in _covered(link)
