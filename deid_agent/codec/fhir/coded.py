@@ -137,8 +137,8 @@ CODE_HANDLERS: Mapping[str, Handler] = {
 def keeps_of_codes(people: NameReader) -> Mapping[str, Callable[[str], object]]:
     """Fast checks for the strings that these treatments keep."""
     return {
-        "code": people.is_plain_code,
-        "unit-code": people.is_plain_code,
+        "code": (is_plain_code := lru_cache(8192)(people.is_plain_code)),
+        "unit-code": is_plain_code,
         "caption": people.is_plain_label,
         "label": lambda value: " " not in value and people.is_plain_label(value),
         "word": lambda value: _is_plain_word(value) and people.is_plain_code(value),

@@ -7,8 +7,9 @@ of the scalars of each type. An error in a file is a ``ConfigurationError`` that
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -101,13 +102,16 @@ class _TableBuilder:
         vocabularies = _list_of_words(_section(conf, "uri"), "keep")
         hosts = frozenset(_list_of_words(_section(conf, "hosts"), "public"))
         self._addresses = addresses = AddressNames(people, hosts, vocabularies)
-        self._keeps = {
+        self._keeps: dict[str, Callable[[str], object]] = {
             **KEEPS,
             **keeps_of_codes(people),
             "uri": lambda value: value.startswith(vocabularies),
-            "system": lambda value: (value.startswith(vocabularies) or "://" not in value) and addresses.keeps(value),
-            "canonical": lambda value: "://" in value and addresses.keeps(value),
-            "vocabulary": addresses.keeps,
+            # A cache with one argument is the fastest check; the names of systems and profiles repeat.
+            "system": lru_cache(4096)(
+                lambda value: (value.startswith(vocabularies) or "://" not in value) and addresses.keeps(value)
+            ),
+            "canonical": lru_cache(4096)(lambda value: "://" in value and addresses.keeps(value)),
+            "vocabulary": lru_cache(4096)(addresses.keeps),
         }
         self._rows: dict[str, dict[str, str]] = {}
         self._named_treatments: dict[str, dict[str, str]] = {}
