@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -160,7 +161,8 @@ class NameReader:
         host = _AUTHORITY.match(address, 0, end)
         found = [each.span() for each in _SEGMENT.finditer(address, host.end() if host else 0, end)]
         parts = [(first, last) for first, last in found if self._identifies(address[first:last])]
-        if host and ("@" in host[0] or self.is_person(host[1].rpartition(".")[0].replace(".", "-"))):
+        names = pairwise(host[1].split(".")[:-1]) if host else ()
+        if host and ("@" in host[0] or any(self.is_person("-".join(pair)) for pair in names)):
             parts.insert(0, host.span(1))
         return tuple(parts)
 

@@ -131,7 +131,12 @@ class FhirSink:
         if "://" in value and (found := self.table.site_host(value)) is not None:
             first, last = found
             starts, ends = character_ranges(self.raw, start, end, len(value))
-            self.site_of_host(path, starts[first], ends[last - 1], value[first:last], frame)
+            if not self.has_site(starts[first], ends[last - 1]):  # the name of a person
+                self.site_of_host(path, starts[first], ends[last - 1], value[first:last], frame)
+
+    def has_site(self, start: int, end: int) -> bool:
+        """True if one of the last sites covers a byte of ``[start, end)``."""
+        return any(site.start < end and start < site.end for site in self.sites[-_MOST_PARTS:])
 
     def persons(self, path: str, start: int, end: int, value: str, frame: FhirFrame) -> None:
         """Add the parts of an address that identify a person, each as an identifier."""
@@ -214,7 +219,7 @@ class Scalar:
         """Add the parts of an address that identify a person and that no site covers yet."""
         for first, last in self.table.addresses.find_persons(self.value):
             start, end = self.byte_range(first, last)
-            if not any(site.start < end and start < site.end for site in reversed(self.sink.sites[-_MOST_PARTS:])):
+            if not self.sink.has_site(start, end):
                 self.site(PhiType.IDNUM, first, last)
 
     def number(self, type_: PhiType, blank: str) -> None:

@@ -1,6 +1,7 @@
 """Identifiers in members that are usually kept, and the values of such members that must stay."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from support.fhir import parsed, ranges
@@ -266,3 +267,14 @@ def test_the_id_of_a_definition_and_references_to_it_are_read_alike() -> None:
         response = parsed({"resourceType": "QuestionnaireResponse", "questionnaire": f"Questionnaire/{key}"})
         assert [site.value for site in definition.sites] == [site.value for site in response.sites]
         assert len(definition.sites) == (key == "anna-okafor")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://anna.okafor.klinik.de/x/ZK4471190", "https://anna@klinik.de/Patient/ZK4471190"]
+)
+def test_no_part_of_an_address_is_read_twice(url: str) -> None:
+    for resource in _resources_with_address(url):
+        found = sorted((site.start, site.end) for site in parsed(resource).sites)
+        assert all(end <= start for (_, end), (start, _) in pairwise(found)), resource
+        assert "ZK4471190" not in _covered(resource)
+        assert "anna" not in _covered(resource)
