@@ -97,6 +97,11 @@ class CdaSink:
     patients: list[PatientIdentifier] = field(default_factory=list, repr=False)
     sexes: dict[str, str] = field(default_factory=dict)
     """The sex of persons by the path of the element that has their names."""
+    anchors: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def redacted_anchor(self, anchor: str) -> str:
+        """The redacted form of an anchor: numbered, so that each reference still has one target."""
+        return self.anchors.setdefault(anchor, f"redacted{len(self.anchors) + 1}")
 
     def add_text(self, path: str, mapped: MappedText) -> None:
         """Add a narrative, unless it is blank."""

@@ -102,10 +102,8 @@ def _key(item: CdaValue, _: CdaTreatment) -> None:
     if item.sink.table.people.is_plain_code(item.text[start:].strip()):
         return
     parts = [part.span() for part in _PART.finditer(item.text, start) if has_form_of_identifier(part[0])]
-    for first, last in parts:
-        item.site(PhiType.IDNUM, first, last)
-    if not parts:
-        _identify(item, start)
+    for first, last in parts or [(start, len(item.text))]:
+        item.site(PhiType.IDNUM, first, last, blank=item.sink.redacted_anchor(item.text[first:last].strip()))
 
 
 def _site(item: CdaValue, treatment: CdaTreatment) -> None:

@@ -93,6 +93,7 @@ def test_an_anchor_and_its_references_are_replaced_alike() -> None:
     links = '<reference value="#Order_44711903"/><reference value="#okafor.a"/>'
     message = document(FRAME.format(f"<section><entry><act>{cells}{links}</act></entry></section>").encode())
     assert [site.value for site in message.sites] == ["44711903", "okafor.a"] * 2
+    assert [site.blank for site in message.sites] == ["redacted1", "redacted2"] * 2
 
 
 @pytest.mark.parametrize("scheme", ["sip:", "skype:", "callto:", "facetime:", "data:,", "xmpp:", "h323:", "//"])
