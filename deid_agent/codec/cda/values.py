@@ -79,11 +79,11 @@ def _code(item: CdaValue, _: CdaTreatment) -> None:
 def _identify(item: CdaValue, start: int = 0) -> None:
     """Add a code that is an identifier; of an address only the parts that identify."""
     value = item.text[start:].strip()
-    if "://" not in value:
-        item.site(PhiType.EMAIL if _EMAIL.fullmatch(value) else PhiType.IDNUM, start)
-        return
-    for first, last in item.sink.table.people.find_persons(item.text):
+    parts = item.sink.table.people.find_persons(item.text) if "://" in value else ()
+    for first, last in parts:
         item.site(PhiType.IDNUM, first, last)
+    if not parts:
+        item.site(PhiType.EMAIL if _EMAIL.fullmatch(value) else PhiType.IDNUM, start)
 
 
 def describe(item: CdaValue) -> None:

@@ -77,7 +77,7 @@ def _handle_local_code(
             sink.text(path, start, end, value)
     elif sink.table.keeps_code(frame.owner.get("system"), value):
         return
-    elif "://" in value:
+    elif "://" in value and sink.table.addresses.find_persons(value):
         sink.persons(path, start, end, value, frame)
     else:
         sink.site(path, start, end, value, _EMAIL if "@" in value else _IDNUM, frame)
