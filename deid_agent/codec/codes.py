@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
+from deid_agent.codec.dates import find_dates, has_date
 from deid_agent.codec.labels import has_identity_cue
 
 _NAMES = ("given-female", "given-male", "family")
@@ -65,7 +66,9 @@ def has_form_of_identifier(code: str) -> bool:
     """True for a code that no vocabulary would have: a long number, a title with a number, a phone, a mail address.
 
     Identifiers of SNOMED CT (by their check digit), LOINC and NDC, UUIDs, OIDs, outlines (1.2.3) and digests are codes.
+    Dates do not count.
     """
+    code = _without_dates(code)
     if len(code) < 4 or _UUID.fullmatch(code) or _DOTTED.fullmatch(code) or _DIGEST.fullmatch(code):
         return False
     if _ACCOUNT.fullmatch(code) or has_identity_cue(code):
@@ -78,6 +81,17 @@ def has_form_of_identifier(code: str) -> bool:
     if code.isdigit():
         return digits >= _DIGITS and not is_snomed_id(code)
     return digits >= _DIGITS_WITH_LETTERS and _DAY.fullmatch(code) is None and ":" not in code and len(code) <= 32
+
+
+def _without_dates(code: str) -> str:
+    """The rest of a code with dates, which move as dates."""
+    if not has_date(code):
+        return code
+    parts, at = [], 0
+    for start, end in find_dates(code):
+        parts.append(code[at:start])
+        at = end
+    return "".join((*parts, code[at:]))
 
 
 def is_snomed_id(code: str) -> bool:

@@ -13,7 +13,7 @@ ADDRESSES = AddressNames(NAMES, frozenset({"standard.example"}), ("http://hl7.or
     "code",
     [
         *("DR-40117", "DR40117", "NPI:1234567893", "MRN-40117", "PAT00417", "EMP_00417", "ZK4471190", "44711903"),
-        *("N-4471-02", "288-14-9031", "617-555-0143", "j.thornbury@northmail.example", "1945-03-12", "AB/447119/X"),
+        *("N-4471-02", "288-14-9031", "617-555-0143", "j.thornbury@northmail.example", "AB/447119/X"),
     ],
 )
 def test_a_code_with_the_form_of_an_identifier_is_found(code: str) -> None:
