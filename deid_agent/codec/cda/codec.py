@@ -20,7 +20,7 @@ from deid_agent.codec.cda.sink import (
     take_document,
 )
 from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment, load_cda_table
-from deid_agent.codec.cda.values import HANDLERS, identifier_type
+from deid_agent.codec.cda.values import HANDLERS, describe, identifier_type
 from deid_agent.codec.charsets import slice_offsets
 from deid_agent.codec.dates import has_date, is_whole_date
 from deid_agent.codec.labels import AGE_PLACEHOLDER, Labels, has_identity_cue, load_labels
@@ -272,6 +272,8 @@ class CdaWalk:
         elif frame.name == "originalText" and frame.parent is not None and frame.parent.name in _LABELS:
             self._note_label(frame.parent, mapped.text)
             self._sink.add_text(frame.path, mapped)
+        elif frame.name == "desc" and frame.entity is not CdaEntity.PRODUCT and not attributes:
+            describe(CdaValue(self._sink, mapped, frame.path, frame))
         elif (
             attributes
             or "<" in view.text[first:end]
@@ -350,9 +352,11 @@ class CdaWalk:
         if treatment.action in _KEPT_ACTIONS and self._leaves is None:
             coded = treatment.action is CdaAction.LABEL and attribute.name == "displayName" and not public
             dated = has_date(attribute.value)
-            if versioned or not (coded or dated or has_identity_cue(attribute.value)):
+            if versioned or not (coded or dated or self._identifies(attribute.value, public=public)):
                 return
-            treatment = treatment if dated and treatment.action is CdaAction.KEY else _TEXT
+            treatment = treatment if treatment.action is CdaAction.KEY and " " not in attribute.value else _TEXT
+        elif versioned and self._leaves is None:
+            return
         path = f"{frame.path}/@{attribute.name if known else _UNKNOWN}"
         mapped = read_value(attribute.value, self._view.starts, self._view.ends, offset=attribute.start)
         if self._leaves is None:
@@ -370,6 +374,10 @@ class CdaWalk:
             self._leaves.add(path, mapped, role)
         else:
             self._leaves.add(path, mapped, LeafRole.TEXT)
+
+    def _identifies(self, value: str, *, public: bool) -> bool:
+        """True for a kept value with an identifier or a name in it; the text of a public code has neither."""
+        return has_identity_cue(value) if public else not self._table.people.is_plain_label(value)
 
     def _make_frame(self, token: XmlToken) -> CdaFrame:
         parent = self._open[-1] if self._open else None

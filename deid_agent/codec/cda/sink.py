@@ -97,6 +97,11 @@ class CdaSink:
     patients: list[PatientIdentifier] = field(default_factory=list, repr=False)
     sexes: dict[str, str] = field(default_factory=dict)
     """The sex of persons by the path of the element that has their names."""
+    anchors: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def redacted_anchor(self, anchor: str) -> str:
+        """The redacted form of an anchor: numbered, so that each reference still has one target."""
+        return self.anchors.setdefault(anchor, f"redacted{len(self.anchors) + 1}")
 
     def add_text(self, path: str, mapped: MappedText) -> None:
         """Add a narrative, unless it is blank."""
@@ -176,14 +181,15 @@ class CdaValue:
             self.site(PhiType.DATE, start, end)
         return bool(found)
 
-    def narrative(self, start: int = 0) -> None:
-        """Add the characters from ``start`` on as free text, or as a date if they are one."""
-        if is_whole_date(self.text[start:].strip()):
-            self.site(PhiType.DATE, start)
+    def narrative(self, start: int = 0, end: int | None = None) -> None:
+        """Add characters ``[start, end)`` as free text, or as a date if they are one."""
+        end = len(self.text) if end is None else end
+        if is_whole_date(self.text[start:end].strip()):
+            self.site(PhiType.DATE, start, end)
             return
-        span = start, len(self.text)
+        span = start, end
         starts, ends = slice_offsets(self.mapped.starts, *span), slice_offsets(self.mapped.ends, *span)
-        self.sink.add_text(self.path, MarkupText(self.text[start:], starts, ends))
+        self.sink.add_text(self.path, MarkupText(self.text[start:end], starts, ends))
 
 
 def is_uuid(value: str) -> bool:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from deid_agent.codec.codes import NameReader, load_names
 from deid_agent.codec.dates import BirthLabels, load_birth_labels
 from deid_agent.model import ConfigurationError, DateKind, PhiType, ValueKind
 
@@ -81,6 +82,8 @@ class CdaTable:
     public: frozenset[str]
     dated: frozenset[str]
     labels_of_birth: BirthLabels
+    people: NameReader
+    local_systems: re.Pattern[str]
 
     def read_attribute(self, element: str, name: str) -> tuple[CdaTreatment, bool, bool]:
         """The results of ``attribute``, ``knows_attribute`` and ``may_keep_date``."""
@@ -106,6 +109,10 @@ class CdaTable:
     def is_public(self, oid: str) -> bool:
         """True for the OID of a public code system; the texts of any other are a sender's own words."""
         return self.systems.fullmatch(oid.strip()) is not None
+
+    def keeps_code(self, system: str, code: str) -> bool:
+        """True for a code of a standard, and for one that neither has the form of an identifier nor is a name."""
+        return self.is_public(system) or self.local_systems.match(system) is not None or self.people.is_plain_code(code)
 
     def text(self, parent: str, element: str) -> CdaTreatment:
         """The treatment of text directly inside an element."""
@@ -166,6 +173,8 @@ def load_cda_table(rules: Path) -> CdaTable:
         _list(conf, "dates", "public"),
         _list(conf, "dates", "keep"),
         load_birth_labels(rules),
+        load_names(rules),
+        re.compile(str(conf.get("code_systems", {}).get("numbers", ""))),
     )
 
 

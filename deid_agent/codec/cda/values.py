@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from deid_agent.codec.cda.sink import CdaFrame, CdaValue, is_uuid
 from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment
+from deid_agent.codec.codes import has_form_of_identifier
 from deid_agent.codec.dates import is_typed_date, is_whole_date
-from deid_agent.codec.labels import is_reading
+from deid_agent.codec.labels import has_identity_cue, is_reading
 from deid_agent.model import ATTACHMENT_URL_SOURCE, PhiType, Subject, ValueKind
 
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9]\d*))+")
@@ -37,6 +38,13 @@ _PERSONS = {
 }  # fmt: skip
 _YEARS = frozenset({"a", "yr", "y", "year", "years"})
 _BOUNDS = frozenset({"low", "high", "center", "time", "phase"})
+_CALLED = re.compile(
+    r"(?:\b(?i:known as|goes by|nick ?named|called|alias|a\.?k\.?a\.?|named|genannt|rufname)[:,]? [\"'\u201c\u2018]?)"
+    r"([A-Z\u00c0-\u00de][^\W\d_]+(?: [A-Z\u00c0-\u00de][^\W\d_]+){0,2})"
+)
+_PART = re.compile(r"[^_.]+")
+_FEW_DIGITS, _LONGEST_TITLE = 3, 40
+_WORKSTATIONS = frozenset({"assignedAuthoringDevice"})
 _LONG = 6
 """A number of at least this many digits in an unknown element may be an identifier."""
 
@@ -46,13 +54,56 @@ def _text(item: CdaValue, _: CdaTreatment) -> None:
         item.narrative()
 
 
-def _keep(item: CdaValue, _: CdaTreatment) -> None:
+def _keep(_item: CdaValue, _: CdaTreatment) -> None:
     """Keep the value: add nothing."""
 
 
+def _title(item: CdaValue, _: CdaTreatment) -> None:
+    """A prefix or suffix of a name, or the type of a unit: a number is an identifier, a listed name is a name."""
+    if sum(map(str.isdigit, item.text)) >= _FEW_DIGITS:
+        item.site(PhiType.IDNUM)
+    elif has_identity_cue(item.text) or len(item.text) > _LONGEST_TITLE or "/" in item.text:
+        item.narrative()
+    elif item.sink.table.people.is_person(item.text.strip()):
+        _name(item, CdaTreatment(CdaAction.NAME))
+
+
 def _code(item: CdaValue, _: CdaTreatment) -> None:
+    system = item.frame.value("codeSystem") if item.path.endswith("@code") else ""
     if len(item.text.split(None, 1)) > 1 or not item.text.isascii():
         item.narrative()
+    elif not item.sink.table.keeps_code(system, item.text.strip()):
+        _identify(item)
+
+
+def _identify(item: CdaValue, start: int = 0) -> None:
+    """Add a code that is an identifier; of an address only the parts that identify."""
+    value = item.text[start:].strip()
+    parts = item.sink.table.people.find_persons(item.text) if "://" in value else ()
+    for first, last in parts:
+        item.site(PhiType.IDNUM, first, last)
+    if not parts:
+        item.site(PhiType.EMAIL if _EMAIL.fullmatch(value) else PhiType.IDNUM, start)
+
+
+def describe(item: CdaValue) -> None:
+    """The description of a person or a place: ``known as Happy`` states a name, which may be any word."""
+    at = 0
+    for found in _CALLED.finditer(item.text):
+        item.narrative(at, found.start(1))
+        item.site(PhiType.PATIENT, *found.span(1), kind=ValueKind.NAME)
+        at = found.end(1)
+    item.narrative(at)
+
+
+def _key(item: CdaValue, _: CdaTreatment) -> None:
+    """The name of an element (``ID``) or a reference to one (``#ID``): both are replaced alike."""
+    start = len(item.text) - len(item.text.lstrip(" #"))
+    if item.sink.table.people.is_plain_code(item.text[start:].strip()):
+        return
+    parts = [part.span() for part in _PART.finditer(item.text, start) if has_form_of_identifier(part[0])]
+    for first, last in parts or [(start, len(item.text))]:
+        item.site(PhiType.IDNUM, first, last, blank=item.sink.redacted_anchor(item.text[first:last].strip()))
 
 
 def _site(item: CdaValue, treatment: CdaTreatment) -> None:
@@ -66,7 +117,10 @@ def _name(item: CdaValue, treatment: CdaTreatment) -> None:
     if not any(c.isalnum() for c in item.text):
         return
     if kind is ValueKind.NAME and entity is CdaEntity.PRODUCT:
-        item.narrative()
+        if item.frame.parent_name in _WORKSTATIONS and item.sink.table.people.has_person(item.text.strip()):
+            item.site(PhiType.DOCTOR, kind=kind, subject=Subject.PROVIDER)
+        else:
+            item.narrative()
     elif kind is ValueKind.NAME and entity in {CdaEntity.ORGANIZATION, CdaEntity.PLACE}:
         item.site(PhiType.ORGANIZATION if entity is CdaEntity.ORGANIZATION else PhiType.HOSPITAL)
     else:
@@ -90,7 +144,7 @@ def _value(item: CdaValue, _: CdaTreatment) -> None:
             item.site(PhiType.DATE if _STAMP.fullmatch(value) else PhiType.IDNUM)
     elif timed is None and _STAMP.fullmatch(value):
         item.site(PhiType.DATE)
-    elif any(c.isspace() for c in value) or not value.isascii() or any(c.isdigit() for c in value) or timed is None:
+    else:
         item.narrative()
 
 
@@ -145,10 +199,16 @@ def _contact(item: CdaValue, _: CdaTreatment) -> None:
             item.narrative(mark + 1)
     elif _EMAIL.fullmatch(value.strip()):
         item.site(PhiType.EMAIL)
-    elif "://" in value or (found and found[1].lower() in {"http", "https", "ftp", "file", "nfs"}):
+    elif (
+        value.strip().startswith("//")
+        or "://" in value
+        or (found and found[1].lower() in {"http", "https", "ftp", "file", "nfs"})
+    ):
         item.site(PhiType.URL)
     elif sum(c.isdigit() for c in value) >= 5:
         item.site(PhiType.PHONE)
+    elif found and not any(c.isspace() for c in value[found.end() :].strip()):
+        item.site(PhiType.USERNAME, found.end())  # the account of a messenger
     else:
         item.narrative()
 
@@ -157,7 +217,8 @@ def _link(item: CdaValue, treatment: CdaTreatment) -> None:
     value = item.text
     scheme = _SCHEME.match(value)
     if value.startswith("#"):
-        item.take_dates()
+        if not item.take_dates():
+            _key(item, treatment)
         return
     if scheme and scheme[1].lower() in _SCHEME_TYPES:
         _contact(item, treatment)
@@ -165,14 +226,16 @@ def _link(item: CdaValue, treatment: CdaTreatment) -> None:
         item.narrative()
 
 
-def _address(item: CdaValue, _: CdaTreatment) -> None:
+def _address(item: CdaValue, treatment: CdaTreatment) -> None:
     if not _ANCHOR.fullmatch(item.text.strip()):
         item.site(PhiType.URL, kind=ValueKind.REDACT, source=ATTACHMENT_URL_SOURCE)
+    elif not item.take_dates():
+        _key(item, treatment)
 
 
 HANDLERS: Mapping[CdaAction, Callable[[CdaValue, CdaTreatment], None]] = {
-    CdaAction.KEEP: _keep,
-    CdaAction.KEY: _keep,
+    CdaAction.KEEP: _title,
+    CdaAction.KEY: _key,
     CdaAction.LABEL: _keep,
     CdaAction.CODE: _code,
     CdaAction.TEXT: _text,

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from deid_agent.codec.codes import HOST, AddressNames, is_below
 from deid_agent.codec.dates import BirthLabels
-from deid_agent.codec.labels import LONGEST_LABEL, LabelMeaning, Labels, has_identity_cue
+from deid_agent.codec.labels import LONGEST_LABEL, LabelMeaning, Labels, has_identity_cue, split_label
 from deid_agent.model import PhiType, Subject, ValueKind
 
 
@@ -133,6 +134,20 @@ def _labelled_value(shape: Shape, meaning: LabelMeaning) -> Shape:
     return found
 
 
+def valued_shape(shape: Shape, treatment: FhirTreatment) -> Shape:
+    """The variant of a CodeableConcept, Coding or Quantity whose values are read by ``treatment``; else ``shape``."""
+    if _LABELLED_SHAPES.isdisjoint(shape.name.split("|")):
+        return shape
+    found = replace(shape, rules=dict(shape.rules), labels=(), labelled={})
+    for element in _LABELLED_MEMBERS & shape.rules.keys():
+        if element == "code" and "Coding" not in shape.name:  # the unit of a quantity
+            continue
+        rule = shape.rules[element]
+        child = valued_shape(rule.child, treatment) if rule.child is not None else None
+        found.rules[element] = replace(rule, child=child, treatment=treatment, keeps_numbers=False)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     """A guess of the type of an object in an unknown element, by its members: all of ``all``, one of ``any``."""
@@ -155,6 +170,7 @@ class FhirTable:
     nothing: Shape
     unknown: FhirRule
     primitive_extension: FhirRule
+    primitive_extensions: Mapping[str, FhirRule]
     extensions: Mapping[str, Shape]
     roles: Mapping[str, PhiType]
     patient_elements: tuple[str, ...]
@@ -172,26 +188,50 @@ class FhirTable:
     births: BirthLabels
     dated: frozenset[str]
     labels: Labels
-    hosts: frozenset[str]
+    addresses: AddressNames
+    reserved: frozenset[str]
+    registers: frozenset[str]
+    kinds: frozenset[str]
+    local_systems: re.Pattern[str]
     code_systems: tuple[str, ...]
     code_oids: re.Pattern[str]
 
     def site_host(self, address: str) -> tuple[int, int] | None:
         """The characters of the host in an address, unless it is a public or a reserved one."""
-        found = _HOST.match(address)
+        found = HOST.match(address)
         if found is None:
             return None
         return None if self._is_public_host(found[1]) else found.span(1)
 
     @lru_cache(maxsize=1024)  # noqa: B019 - one table for each process
     def _is_public_host(self, host: str) -> bool:
-        labels = host.lower().split(".")
-        return any(".".join(labels[at:]) in self.hosts for at in range(len(labels))) or host.startswith("127.")
+        return is_below(host, self.addresses.hosts) or is_below(host, self.reserved) or host.startswith("127.")
+
+    def keeps_code(self, system: object, code: str) -> bool:
+        """True for a code of a standard, and for a code that does not have the form of an identifier or of a name."""
+        return self._keeps_code(system if isinstance(system, str) else "", code)
+
+    def names_register(self, system: str) -> bool:
+        """True if the last words of a system name people (``.../staff``, ``.../mrn``): its codes are their numbers."""
+        words = split_label(system.rstrip("/").replace("#", "/").replace(":", "/").rpartition("/")[2])
+        return not self.registers.isdisjoint(words) and self.kinds.isdisjoint(words)
+
+    @lru_cache(maxsize=8192)  # noqa: B019 - one table for each process
+    def _keeps_code(self, system: str, code: str) -> bool:
+        if self._is_public(system) or self.local_systems.match(system):
+            return True
+        if not system.startswith("urn:") and self.addresses.is_standard(system):
+            return True
+        if self.names_register(system) and len(code) > 3 and any(map(str.isdigit, code)):
+            return False
+        return self.addresses.people.is_plain_code(code)
 
     def keeps_coding(self, system: object, display: object) -> bool:
-        """True if ``display`` is the text of a standard code and has no cue of identity."""
-        if not isinstance(system, str) or not isinstance(display, str):
+        """True for a standard code whose ``display`` has no cue of identity, or that has none (None)."""
+        if not isinstance(system, str):
             return False
+        if not isinstance(display, str):
+            return display is None and self._is_public(system)
         if len(display) > LONGEST_LABEL:  # not cached
             return self._is_public(system) and not has_identity_cue(display)
         return self._is_standard_text(system, display)
@@ -273,7 +313,6 @@ def _meaning_of_concept(labels: Labels, text: str, display: str, code: str) -> L
     return labels.of_observation(texts, codes)
 
 
-_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://([A-Za-z0-9.-]{1,253})(?=[/:?#]|\Z)")
 _TERM = re.compile(r"(?<![0-9])[0-9]{3,7}-[0-9](?![0-9])")
 
 

@@ -55,14 +55,11 @@ DATE = re.compile(  # all quantifiers are possessive: no part of a date is ambig
     r"(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9}+)?+)?+(?:Z|[+-][0-9]{2}:[0-9]{2})?+)?+)?+)?+"
 )
 _TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
+_SAMPLES = re.compile(r"[-+0-9.eEUL\s]+")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,3})?|true|false")
-_CODE = re.compile(r"\S+")
-_WORD = re.compile(
-    r"(?!.*[0-9]{3}[-.][0-9]{2,4}[-.])(?!\+?[0-9]{7})(?:[a-z0-9.:_/+|-]+|[a-z]+(?:[A-Z][a-z0-9]*)+|[A-Z0-9.:_+/-]{1,4}|(?=.*[0-9_:])[A-Z0-9.:_+/-]+)"
-)
-"""A code in small letters, an abbreviation, or a code with figures; not a word that may be a name or a number."""
 # In Python 3.11 a member lookup takes as long as a call.
 _PATIENT, _DOCTOR = PhiType.PATIENT, PhiType.DOCTOR
+_MOST_PARTS = 32
 _VALUE, _INSTANT, _NAME = ValueKind.VALUE, ValueKind.INSTANT, ValueKind.NAME
 _DATE_KINDS = {"birth": DateKind.BIRTH, "stamp": DateKind.TECHNICAL, "public": DateKind.PUBLIC}
 _WITH_TIME = frozenset({"instant", "stamp"})
@@ -99,7 +96,9 @@ class FhirSink:
     addresses: AddressReader = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.addresses = AddressReader(self.table.resources, self.table.definitions, self.table.site_host)
+        self.addresses = AddressReader(
+            self.table.resources, self.table.definitions, self.table.site_host, self.table.addresses.find_persons
+        )
 
     def site(
         self,
@@ -132,7 +131,18 @@ class FhirSink:
         if "://" in value and (found := self.table.site_host(value)) is not None:
             first, last = found
             starts, ends = character_ranges(self.raw, start, end, len(value))
-            self.site_of_host(path, starts[first], ends[last - 1], value[first:last], frame)
+            if not self.has_site(starts[first], ends[last - 1]):  # the name of a person
+                self.site_of_host(path, starts[first], ends[last - 1], value[first:last], frame)
+
+    def has_site(self, start: int, end: int) -> bool:
+        """True if one of the last sites covers a byte of ``[start, end)``."""
+        return any(site.start < end and start < site.end for site in self.sites[-_MOST_PARTS:])
+
+    def persons(self, path: str, start: int, end: int, value: str, frame: FhirFrame) -> None:
+        """Add the parts of an address that identify a person, each as an identifier."""
+        for first, last in self.table.addresses.find_persons(value):
+            starts, ends = character_ranges(self.raw, start, end, len(value))
+            self.site(path, starts[first], ends[last - 1], value[first:last], _IDNUM, frame)
 
     def site_of_host(self, path: str, start: int, end: int, host: str, frame: FhirFrame) -> None:
         """Add a host as a value of its own."""
@@ -204,6 +214,13 @@ class Scalar:
         value, (start, end) = self._slice(first, last)
         blank = _URNS.get(self.value[:first].lower(), "")
         self.sink.site(self.path, start, end, value, type_, self.frame, kind, subject, blank, source, date_kind)
+
+    def persons(self) -> None:
+        """Add the parts of an address that identify a person and that no site covers yet."""
+        for first, last in self.table.addresses.find_persons(self.value):
+            start, end = self.byte_range(first, last)
+            if not self.sink.has_site(start, end):
+                self.site(PhiType.IDNUM, first, last)
 
     def number(self, type_: PhiType, blank: str) -> None:
         """Add a bare number as a redacted value: a surrogate need not be a number."""
@@ -303,12 +320,6 @@ def _handle_date(
     sink.site(path, start, end, value, _DATE, frame, kind, None, "", "structure", _DATE_KINDS.get(name, _EVENT))
 
 
-def _handle_system(
-    sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
-) -> None:
-    sink.host(path, start, end, value, frame)
-
-
 def _handle_display_of_code(
     sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
@@ -338,15 +349,13 @@ WHOLE_VALUE_HANDLERS: Mapping[str, Handler] = {
     "site": _handle_site,
     "text": _handle_text,
     "number": _text_unless(_NUMBER),
-    "code": _text_unless(_CODE),
+    "samples": _text_unless(_SAMPLES),
     "time": _text_unless(_TIME),
     "date": _handle_date,
     "instant": _handle_date,
     **dict.fromkeys(_DATE_KINDS, _handle_date),
     "display": _handle_display,
     "display-of-code": _handle_display_of_code,
-    "word": _text_unless(_WORD),
-    "system": _handle_system,
     "family": _handle_name,
     "given": _handle_name,
     "name": _handle_name,
@@ -355,8 +364,6 @@ WHOLE_VALUE_HANDLERS: Mapping[str, Handler] = {
 
 KEEPS: Mapping[str, Callable[[str], object]] = {
     "number": _NUMBER.fullmatch,
-    "code": _CODE.fullmatch,
-    "word": _WORD.fullmatch,
     "time": _TIME.fullmatch,
 }
 """Fast checks for the strings that these treatments keep."""

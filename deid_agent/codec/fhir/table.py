@@ -7,13 +7,16 @@ of the scalars of each type. An error in a file is a ``ConfigurationError`` that
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
+from deid_agent.codec.codes import AddressNames, NameReader, load_names
 from deid_agent.codec.dates import BirthLabels, load_birth_labels
-from deid_agent.codec.fhir.shapes import FhirRule, FhirTable, FhirTreatment, Guess, Shape, labelled_rule
+from deid_agent.codec.fhir.coded import keeps_of_codes
+from deid_agent.codec.fhir.shapes import FhirRule, FhirTable, FhirTreatment, Guess, Shape, labelled_rule, valued_shape
 from deid_agent.codec.fhir.sink import KEEPS
 from deid_agent.codec.labels import LabelMeaning, Labels, load_labels
 from deid_agent.model import ConfigurationError, PhiType, Subject, ValueKind
@@ -51,9 +54,19 @@ _TREATMENT_TYPES: Mapping[str, PhiType] = {
     "display-of-code": PhiType.IDNUM,
     "word": PhiType.IDNUM,
     "system": PhiType.URL,
+    "vocabulary": PhiType.URL,
+    "local-code": PhiType.IDNUM,
+    "unit-code": PhiType.IDNUM,
+    "title": PhiType.PATIENT,
+    "label": PhiType.IDNUM,
+    "caption": PhiType.IDNUM,
+    "samples": PhiType.IDNUM,
+    "unit": PhiType.IDNUM,
 }
 """The treatments, and the PHI type of a bare number in place of a string."""
-_KEEPS_NUMBERS = frozenset({"number", "code"})
+_IDENTIFYING = ("identifier", "family", "given", "name", "contact")
+"""Treatments of elements whose primitive extensions repeat them (``rendered-value``)."""
+_KEEPS_NUMBERS = frozenset({"number", "code", "unit-code", "label", "caption"})
 _COMPOSITES = frozenset({"HumanName", "Address", "ContactPoint", "Identifier", "Reference"})
 _ABSTRACT = {"Resource", "DomainResource", "CanonicalResource", "MetadataResource"}
 
@@ -64,14 +77,16 @@ def load_fhir_table(rules: Path) -> FhirTable:
     Raises ``ConfigurationError`` if a file is missing or contains an unknown word.
     """
     elements = _read_json(rules / "fhir" / "elements.json")
-    builder = _TableBuilder(elements, _read_toml(rules / "fhir" / "types.toml"), load_labels(rules))
+    builder = _TableBuilder(elements, _read_toml(rules / "fhir" / "types.toml"), load_labels(rules), load_names(rules))
     return builder.table(load_birth_labels(rules))
 
 
 class _TableBuilder:
     """Joins the elements of all types with the treatments of ``types.toml``; used once."""
 
-    def __init__(self, elements: Mapping[str, Mapping[str, str]], conf: Toml, labels: Labels) -> None:
+    def __init__(
+        self, elements: Mapping[str, Mapping[str, str]], conf: Toml, labels: Labels, people: NameReader
+    ) -> None:
         self._elements = elements
         self._labels = labels
         self._conf = conf
@@ -85,11 +100,18 @@ class _TableBuilder:
         self._lasting = frozenset(_list_of_words(_section(conf, "dates"), "definition"))
         self._own = str(_section(conf, "uri").get("own", ""))
         vocabularies = _list_of_words(_section(conf, "uri"), "keep")
-        named = (*vocabularies, "urn:")
-        self._keeps = {
+        hosts = frozenset(_list_of_words(_section(conf, "hosts"), "public"))
+        self._addresses = addresses = AddressNames(people, hosts, vocabularies)
+        self._keeps: dict[str, Callable[[str], object]] = {
             **KEEPS,
+            **keeps_of_codes(people),
             "uri": lambda value: value.startswith(vocabularies),
-            "system": lambda value: value.startswith(named) or "://" not in value,
+            # A cache with one argument is the fastest check; the names of systems and profiles repeat.
+            "system": lru_cache(4096)(
+                lambda value: (value.startswith(vocabularies) or "://" not in value) and addresses.keeps(value)
+            ),
+            "canonical": lru_cache(4096)(lambda value: "://" in value and addresses.keeps(value)),
+            "vocabulary": lru_cache(4096)(addresses.keeps),
         }
         self._rows: dict[str, dict[str, str]] = {}
         self._named_treatments: dict[str, dict[str, str]] = {}
@@ -115,6 +137,7 @@ class _TableBuilder:
             nothing=Shape("?"),
             unknown=self._unknown,
             primitive_extension=FhirRule(self._unknown.treatment, self._shape("Element"), keeps_numbers=False),
+            primitive_extensions=dict(self._primitive_extensions()),
             extensions=self._extensions(),
             roles=self._roles,
             patient_elements=self._patient,
@@ -132,7 +155,11 @@ class _TableBuilder:
             births=births,
             dated=frozenset(_list_of_words(_section(self._conf, "dates"), "keep")),
             labels=self._labels,
-            hosts=frozenset(_list_of_words(_section(self._conf, "hosts"), "public")),
+            addresses=self._addresses,
+            reserved=frozenset(_list_of_words(_section(self._conf, "hosts"), "reserved")),
+            registers=frozenset(_list_of_words(_section(self._conf, "coding"), "registers")),
+            kinds=frozenset(_list_of_words(_section(self._conf, "coding"), "kinds")),
+            local_systems=re.compile(str(_section(self._conf, "coding").get("numbers", ""))),
             code_systems=(
                 *_list_of_words(_section(self._conf, "coding"), "systems"),
                 *(each for each in _list_of_words(uri, "keep") if not each.startswith("urn:oid")),
@@ -213,7 +240,7 @@ class _TableBuilder:
             # If one version has a dateTime and another an instant, the treatment of an instant is right for both.
             word = self._primitive["instant" if "instant" in primitives else primitives[0]]
             if element == self._own and word == "uri" and self._is_definition(owner):
-                word = "keep"
+                word = "canonical"
             elif element in self._lasting and self._is_definition(owner):
                 word = "public"
         child = None
@@ -268,8 +295,23 @@ class _TableBuilder:
             shape = out[url] = Shape("Extension", extension=True, rules=dict(plain.rules))
             for element, rule in plain.rules.items():
                 if element.startswith("value"):
-                    shape.rules[element] = FhirRule(found, rule.child, found is None, rule.targets)
+                    child = rule.child
+                    if found is not None and found.name == "site" and child is not None:
+                        child = valued_shape(child, found)
+                    shape.rules[element] = FhirRule(found, child, found is None, rule.targets)
         return out
+
+    def _primitive_extensions(self) -> Iterable[tuple[str, FhirRule]]:
+        """The rule of ``_x`` for the treatments of ``x`` that identify. Texts and numbers in it identify too."""
+        for name in _IDENTIFYING:
+            found = FhirTreatment(name, _TREATMENT_TYPES.get(name, PhiType.IDNUM))
+            found = FhirTreatment("site", PhiType.IDNUM) if name == "identifier" else found
+            plain, element = self._shape("Extension"), self._shape("Element")
+            inner = replace(plain, rules=dict(plain.rules))
+            for member in ("valueString", "valueMarkdown", "valueInteger", "valueInteger64", "valueId"):
+                inner.rules[member] = FhirRule(found, None, keeps_numbers=False)
+            outer = replace(element, rules={**element.rules, "extension": FhirRule(self._unknown.treatment, inner)})
+            yield name, FhirRule(self._unknown.treatment, outer, keeps_numbers=False)
 
     def _guesses(self) -> Iterable[Guess]:
         for row in cast(list[Toml], self._conf.get("guess", [])):

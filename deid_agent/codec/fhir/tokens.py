@@ -26,7 +26,7 @@ _STEPS = bytes(1 if sign in b"{[" else 255 if sign in b"}]" else 0 for sign in r
 
 Range = tuple[int, int]
 
-_FIXED = frozenset({"keep", "code", "canonical", "system"})
+_FIXED = frozenset({"keep", "code", "canonical", "system", "vocabulary", "unit", "label", "caption"})
 _ENCODED = frozenset({"data", "blob", "content", "hash"})
 _CODED = frozenset({"code", "display", "version"})
 _VERSIONS = frozenset({"etag", "versionId", "ifMatch", "ifNoneMatch"})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from deid_agent.codec.base import find_labelled_cells, markup_rows
+from deid_agent.codec.fhir.coded import CODE_HANDLERS
 from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
 from deid_agent.codec.fhir.sink import (
     DATE,
@@ -31,6 +32,7 @@ _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
 _ADDRESS = re.compile(r"[/:#?]")  # an address of a resource contains one of these
 _LAST = re.compile(r"(?:[^\s?#|]*/)?([^\s/?#|]+)/?")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
+_NETWORK = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{1,20}:)?([0-9]{1,3}(?:\.[0-9]{1,3}){3})(?=[:/]|\Z)")
 _HANDLE = re.compile(r"(?=[^\s]*[0-9_@:.])[^\s]{3,64}")  # an account of a messenger: skype:ada.okafor
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
 _CONTACTS = {
@@ -54,10 +56,13 @@ def _handle_id(
     owner = frame.owner
     name = owner.get("resourceType")
     if isinstance(name, str) and name in sink.table.definitions and "contained" not in path:
-        return  # references to it stay too, see ``AddressReader.names_definition``
+        # References to it stay too, see ``AddressReader.names_definition``.
+        sink.persons(path, start, end, value, frame)
+        return
     if ":" in value or "." in value:
         scalar = Scalar(sink, treatment, value, start, end, path, frame)
         scalar.site(_IDNUM, identifier_start(value), end_without_extension(value, len(value)))
+        scalar.persons()
     else:
         sink.site(path, start, end, value, _IDNUM, frame)
 
@@ -82,14 +87,17 @@ def _handle_reference(
         if host is not None:
             first, last = host
             sink.site_of_host(path, start + first, start + last, value[first:last], frame)
-    elif not sink.addresses.names_definition(value):
+    elif sink.addresses.names_definition(value):
+        sink.persons(path, start, end, value, frame)
+    else:
         _handle_address(Scalar(sink, treatment, value, start, end, path, frame))
 
 
 def _handle_address(scalar: Scalar) -> None:
     value = scalar.value
-    if found := scalar.sink.addresses.parts(value):
+    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(value)):
         _handle_parts(scalar, found)
+        scalar.persons()
         scalar.sink.host(scalar.path, scalar.start, scalar.end, value, scalar.frame)
     elif value == "#" or value.startswith("urn:oid:"):
         return
@@ -123,6 +131,8 @@ def _handle_parts(scalar: Scalar, found: list[UriPart]) -> None:
         if part.parameter:
             treatment = scalar.table.queries.get(part.parameter, FhirTreatment("unknown"))
         if treatment is None:
+            if not scalar.table.keeps_code(part.system, unquote(inside)):
+                scalar.site(PhiType.IDNUM, part.start, part.end)
             continue
         prefix = _PREFIX.match(inside)
         if nested:
@@ -146,33 +156,49 @@ def _handle_uri(scalar: Scalar) -> None:
     if value.startswith(scalar.table.vocabularies):
         return
     if " " not in value and scalar.sink.addresses.names_definition(value):
+        scalar.persons()
         return
     if "://" in value and " " not in value and scalar.sink.addresses.resource_type(value) in scalar.table.definitions:
-        return  # the name of a definition; STU3 uses the type uri for many canonicals
-    if found := scalar.sink.addresses.parts(value):
+        scalar.persons()  # the name of a definition; STU3 uses the type uri for many canonicals
+        return
+    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(value)):
         _handle_parts(scalar, found)
+        scalar.persons()
         return
     for scheme, meant in (*_SCHEMES.items(), ("urn:", PhiType.IDNUM)):
         if value.startswith(scheme):
             scalar.site(meant, identifier_start(value) or len(scheme))
             return
-    if "://" in value and " " not in value:
+    if network := _NETWORK.match(value):  # llp:10.20.30.41:5678
+        if not network[1].startswith("127."):
+            scalar.site(PhiType.IPADDRESS, *network.span(1))
+    elif "://" in value and " " not in value:
         scalar.site(PhiType.URL)
     else:
         scalar.text()
 
 
+def _names_resource(scalar: Scalar) -> bool:
+    """False for an address on the web that names no resource: its query is none of FHIR (``https://meet.x/j/1?pwd=2``)."""
+    return "://" not in scalar.value or bool(scalar.sink.addresses.resource_type(scalar.value))
+
+
 def _handle_canonical(scalar: Scalar) -> None:
     if " " not in scalar.value and ("://" in scalar.value or scalar.sink.addresses.names_definition(scalar.value)):
+        scalar.persons()
         return
     if found := scalar.sink.addresses.parts(scalar.value):
         _handle_parts(scalar, found)
-    elif not scalar.value.startswith("urn:"):
+    elif scalar.value.startswith("urn:"):
+        scalar.persons()
+    else:
         scalar.text()
 
 
 def _handle_identifier(scalar: Scalar) -> None:
     scalar.site(identifier_type(scalar.table, scalar.frame.owner, scalar.frame.default), identifier_start(scalar.value))
+    if "://" in scalar.value:
+        scalar.persons()
 
 
 def identifier_type(table: FhirTable, owner: Mapping[str, object], default: PhiType) -> PhiType:
@@ -255,8 +281,9 @@ def _handle_person(scalar: Scalar) -> None:
 
 
 def _handle_link(scalar: Scalar) -> None:
-    if found := scalar.sink.addresses.parts(scalar.value):
+    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(scalar.value)):
         _handle_parts(scalar, found)
+        scalar.persons()
     else:
         scalar.site(PhiType.URL, kind=ValueKind.REDACT, source=ATTACHMENT_URL_SOURCE)
 
@@ -273,7 +300,8 @@ def _handle_data(scalar: Scalar) -> None:
 
 
 def _handle_mark(scalar: Scalar) -> None:
-    if " " in scalar.value and "/" not in scalar.value:
+    prose = " " in scalar.value and "/" not in scalar.value
+    if prose or not (scalar.path.endswith(".hash") or scalar.table.addresses.people.is_plain_label(scalar.value)):
         scalar.text()
         return
     if scalar.frame.siblings is None:
@@ -346,6 +374,7 @@ def _on_scalar(handle: Callable[[Scalar], None]) -> Handler:
 
 HANDLERS: Mapping[str, Handler] = {
     **WHOLE_VALUE_HANDLERS,
+    **CODE_HANDLERS,
     "unknown": _on_scalar(_handle_unknown),
     "id": _handle_id,
     "reference": _handle_reference,

@@ -7,7 +7,7 @@ Source: FHIR R5, 2.3.0.3 (Reference), 3.2.0.1 (RESTful URLs), 3.2.1.5 (search pa
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 _URN = "urn:uuid:"
@@ -53,9 +53,13 @@ class AddressReader:
         resources: frozenset[str],
         definitions: frozenset[str] = frozenset(),
         find_host: Callable[[str], Range | None] = lambda _: None,
+        find_persons: Callable[[str], Sequence[Range]] = lambda _: (),
     ) -> None:
-        """``find_host`` returns the characters of the host in an address that names the site."""
+        """``find_host`` returns the characters of the host in an address that names the site, ``find_persons`` those of
+        its parts that name a person.
+        """
         self._resources = resources
+        self._find_persons = find_persons
         self._find_host = find_host
         self._definitions = definitions
         self._defined: dict[str, bool] = {}
@@ -122,7 +126,7 @@ class AddressReader:
         elif known is None:
             # No rule of this module depends on the letters of an id, so any id gives the result for all.
             any_id, end = f"{base}/0", len(base) + 2
-            one = identifying_parts(any_id, self._resources) == [UriPart(end - 1, end)]
+            one = identifying_parts(any_id, self._resources) == [UriPart(end - 1, end)] and not self._find_persons(base)
             host = self._find_host(any_id) if "://" in base else None
             known = self._bases[base] = _AddressBase(one, resource_type_of(any_id, self._resources), host)
         return known, key

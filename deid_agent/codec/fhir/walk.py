@@ -30,6 +30,8 @@ _SELF_CONTAINED = frozenset(
 )
 """Treatments that determine the type of a value anywhere; the others depend on its form."""
 _DATES = frozenset({"date", "instant"})
+_CODED = frozenset({"vocabulary", "local-code", "display-of-code"})
+"""The treatments of the members of a Coding."""
 _SUBJECTS = {PhiType.PATIENT: Subject.PATIENT, PhiType.DOCTOR: Subject.PROVIDER}
 _DEFAULTS = {PhiType.PATIENT: PhiType.MEDICALRECORD}
 _SEXES = ("female", "male")
@@ -62,7 +64,7 @@ class Step(NamedTuple):
 class Plan:
     """``rest`` is the number of quotes after the last step; ``bare`` is true if the last value is not a string.
 
-    ``coding`` is the number of all quotes of a Coding whose only step is its display, else 0. Most objects of a message
+    ``coding`` is the number of all quotes of a Coding, else 0. Most objects of a message
     are such codings, and most are skipped: they have the text of a standard code.
     """
 
@@ -118,8 +120,10 @@ def _make_plan(table: FhirTable, shape: Shape, value: Object) -> Plan:
             skip = 0
         if isinstance(item, str):
             skip += 2
-    is_coding = len(steps) == 1 and steps[0].treatment.name == "display-of-code" and isinstance(value["display"], str)
-    return Plan(tuple(steps), skip, bare, coding=steps[0].skip + skip if is_coding else 0)
+    is_coding = bool(steps) and all(
+        step.treatment.name in _CODED and isinstance(value[step.key], str) for step in steps
+    )
+    return Plan(tuple(steps), skip, bare, coding=sum(step.skip for step in steps) + skip if is_coding else 0)
 
 
 def _is_number_to_handle(rule: FhirRule, item: object) -> bool:
@@ -135,7 +139,10 @@ def _rule_for_unlisted(  # noqa: PLR0911 - one arm for each form of a name
     if not _KEY.fullmatch(key):
         return table.unknown
     if key[0] == "_":
-        return table.primitive_extension
+        base = shape.rules.get(key[1:])
+        return table.primitive_extensions.get(
+            base.treatment.name if base and base.treatment else "", table.primitive_extension
+        )
     for capital in _CAPITAL.finditer(key):
         suffix = key[capital.start() :]
         if suffix in table.shapes and suffix not in table.resources:
@@ -220,7 +227,7 @@ class FhirWalk:
         signature = (shape, *value, *map(type, value.values()))
         plan = self._planned.get(signature) or self._plans.plan(signature, shape, value)
         at = self._at
-        if plan.coding and self._table.keeps_coding(value.get("system"), value["display"]):
+        if plan.coding and self._table.keeps_coding(value.get("system"), value.get("display")):
             at += plan.coding - plan.rest
         elif plan.steps:
             path += suffix
