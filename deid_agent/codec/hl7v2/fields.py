@@ -66,7 +66,7 @@ _STRICT = frozenset(
 _OF_PERSONS = frozenset({Hl7Kind.FAMILY, Hl7Kind.STREET, Hl7Kind.PHONE, Hl7Kind.ID, Hl7Kind.ORGANIZATION})
 _FROM_TABLES = frozenset({Hl7Kind.HOSPITAL, Hl7Kind.ROOM, Hl7Kind.PLACE, Hl7Kind.CITY})
 _MEASURES: frozenset[Layout] = frozenset(
-    {(Hl7Kind.NUMBER,), (Hl7Kind.CODE,), (Hl7Kind.TEXT,), (Hl7Kind.KEEP, Hl7Kind.NUMBER, Hl7Kind.KEEP, Hl7Kind.NUMBER)}
+    {(Hl7Kind.NUMBER,), (Hl7Kind.CODE,), (Hl7Kind.TEXT,), (Hl7Kind.FLAG, Hl7Kind.NUMBER, Hl7Kind.FLAG, Hl7Kind.NUMBER)}
 )
 """Layouts of observations without types of their own: NM, ID, ST and SN."""
 _CONTACT = frozenset({Hl7Kind.PHONE, Hl7Kind.EMAIL})
