@@ -9,9 +9,9 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment
-from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind
-from deid_agent.codec.hl7v2.values import FEW, LONGEST_CODE, STATES, is_personal_number, is_prose, is_unit
-from deid_agent.codec.labels import has_identity_cue, is_reading
+from deid_agent.codec.hl7v2.table import CodeTable, Composite, Hl7Kind, Hl7Rule, Stranger
+from deid_agent.codec.hl7v2.values import DATE_KINDS, FEW, LONGEST_CODE, STATES, is_personal_number, is_prose, is_unit
+from deid_agent.codec.labels import Labels, has_identity_cue, is_reading
 
 _STATE_CODE = re.compile(rf"{STATES}|MD|PA|PR")
 _CODE_OF_CODED = frozenset({1, 4, 10})
@@ -26,6 +26,26 @@ _LAST = 22
 """A CWE has no more components."""
 _TIMESTAMP = re.compile(r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])(?:[0-9]{4}){0,2}(?![0-9])")
 _RECORD_NUMBER = re.compile(r"[A-Z]{0,4}-?[0-9]{6,15}|[0-9]{2,4}-[0-9]{5,9}")
+
+
+def layout_of_repetition(rule: Hl7Rule, words: Sequence[str]) -> Composite:
+    """The layout of a repetition; the alternative layout of the rule if the components cannot have the first."""
+    layout = rule.layout
+    if isinstance(layout, Hl7Kind):
+        return (layout,) * len(words)
+    if (
+        isinstance(rule.alternative, tuple)
+        and len(layout) > 1
+        and (
+            len(words) > len(layout)
+            or any(
+                kind in DATE_KINDS and word and not any(map(str.isdigit, word))
+                for kind, word in zip(layout, words, strict=False)
+            )
+        )
+    ):
+        return rule.alternative
+    return layout
 
 
 def is_coded_value(words: Sequence[str], codes: CodeTable) -> bool:
@@ -58,6 +78,21 @@ def is_person_shape(words: Sequence[str], codes: CodeTable, *, coded: bool) -> b
             and (number == "" or number.isdigit())
         )
     return mixed or len(given) >= FEW
+
+
+def is_stranger_person(stranger: Stranger, words: Sequence[str], codes: CodeTable, labels: Labels) -> bool:
+    """True if a field that holds no person has one: ``4471^Okafor^Ada``."""
+    if len(words) < 3:
+        return False
+    if stranger is Stranger.NUMBERED:
+        return is_person_shape(words, codes, coded=False)
+    if stranger is Stranger.CODED:
+        return is_person_shape(words, codes, coded=True)
+    if not words[0].strip(BLANK).isalnum():
+        return False
+    if stranger is Stranger.WRITTEN and is_person_shape(words, codes, coded=True):
+        return True
+    return labels.lists_name(words[2]) and is_person_shape(words, codes, coded=False)
 
 
 def shape_of_stranger(words: Sequence[str], codes: CodeTable) -> str:
