@@ -1,4 +1,4 @@
-"""Persons, towns and identifiers in fields for codes, by the lists and forms of ``rules/hl7/codes.toml``.
+"""One code, type or word as a name, a town or an identifier, by the lists and forms of ``rules/hl7/codes.toml``.
 
 A code that no public code system names is a few capitals, digits, or a word of the clinic. A listed name that is no
 such word, two names side by side, and the form of a licence are none of these.
@@ -11,26 +11,25 @@ from functools import lru_cache
 from pathlib import Path
 
 from deid_agent.codec.dates import is_typed_date
-from deid_agent.codec.hl7v2.shapes import free_components, is_person_shape, read_utf8, shape_of_stranger
-from deid_agent.codec.hl7v2.structure import BLANK, NULL, Separators, split_text
-from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind, Layout
+from deid_agent.codec.hl7v2.shapes import read_utf8
+from deid_agent.codec.hl7v2.structure import BLANK
+from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind
 from deid_agent.codec.hl7v2.values import is_kept
 from deid_agent.model import ConfigurationError
 from deid_agent.rules import load_toml, read_terms
 
 _SHORTEST_NAME = 3
-_LONGEST_NAME = 40
+LONGEST_NAME = 40
 _CAPITALS = 4
 """Letters of the shortest word in capitals that is read as a name; fewer are an abbreviation."""
 _MANY = 6
-"""Digits of a number in place of a unit that is an identifier."""
+"""Digits of an answer that is an identifier, and letters of the longest type of an identifier."""
 _DAY = 8
 _SHORT_ANSWER = re.compile(r"[A-Z0-9]{1,3}|[a-z]{1,2}|[0-9]{1,4}|[A-Z]{2,4}_[A-Z]{2,4}|CD:[0-9]{1,12}|\W{1,5}")
 """Also the internal number of a code, as a large vendor writes it."""
 _CAPITAL_WORD = re.compile(r"(?=.{0,20}[AEIOUY])[A-Z]{5,40}")
 _WORD = re.compile(r"[^\W\d_]+(?:['’`-][^\W\d_]+)*")
 _PARTS = re.compile(r"[^\W\d_]+")
-_TEXTS = frozenset({2, 5, 9, 11})
 _PARTICLES = frozenset(
     {"de", "del", "della", "di", "da", "dos", "la", "le", "van", "von", "den", "der", "el", "al", "bin", "st"}
 )
@@ -39,14 +38,11 @@ _LONG = 7
 _VERY_LONG = 9
 """Digits of a number that is no name of a system."""
 _NUMBER = re.compile(r"(?!HL7)[A-Z]{0,4}-?[0-9]{2,12}-?[A-Z0-9]{0,9}")
-_SYSTEM_OF_CODE = {1: 3, 4: 6, 10: 12}
 _FILE = "codes.toml"
-_FLAG, _KEEP = Hl7Kind.FLAG, Hl7Kind.KEEP
+_FLAG = Hl7Kind.FLAG
 _UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
 """Kinds of which no value that fits is a name."""
 _NAMED_AFTER = frozenset({Hl7Kind.KEEP, Hl7Kind.AUTHORITY})
-Misplaced = tuple[int, Hl7Kind]
-"""The number of a component, and the kind as which it is read."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -76,7 +72,7 @@ class CodeWords:
         list has: there are no clinical words in it.
         """
         code = read_utf8(code).strip(BLANK)
-        if not _SHORTEST_NAME <= len(code) <= _LONGEST_NAME:
+        if not _SHORTEST_NAME <= len(code) <= LONGEST_NAME:
             return None
         if self.is_identifier(code):
             return Hl7Kind.ID
@@ -142,7 +138,7 @@ class CodeWords:
             and text.lower() not in self.words
         ):
             return Hl7Kind.NAME if text not in self.prefixes else None
-        if found is Hl7Kind.NAME and not strict and not self.organizations.isdisjoint(_lower_parts(text)):
+        if found is Hl7Kind.NAME and not strict and not self.organizations.isdisjoint(lower_parts(text)):
             return None
         return found
 
@@ -152,15 +148,15 @@ class CodeWords:
         ``strict`` is true in a component without free text, ``local`` in a segment of a site.
         """
         text = text.strip(BLANK)
-        if len(text) > _LONGEST_NAME:
+        if len(text) > LONGEST_NAME:
             return None
         if " " in text:
-            return Hl7Kind.NAME if self._is_person_text(text, strict or tabled or local) else None
+            return Hl7Kind.NAME if self.is_person_text(text, strict or tabled or local) else None
         if not text.replace("-", "").replace("'", "").isalpha():
             return None
         found = self.kind_of_part(_FLAG, text) if strict else self.kind_of_code(text, tabled)
         if found is None and local and len(text) >= _CAPITALS and not text.islower():
-            parts = _lower_parts(text)
+            parts = lower_parts(text)
             known = self.words.isdisjoint(parts) and self.eponyms.isdisjoint(parts)
             found = Hl7Kind.NAME if known and not self.surnames.isdisjoint(parts) else None
         return found
@@ -168,75 +164,28 @@ class CodeWords:
     def _is_full_name(self, text: str, strict: bool) -> bool:
         """True for two to four names, of which one (in the name of a system: each) is listed, or is no common word."""
         words = text.replace(",", " ").split()
-        if not 2 <= len(words) <= 4 or not all(_is_affix(word) or self._is_name_form(word) for word in words):
+        if not 2 <= len(words) <= 4 or not all(is_affix(word) or is_name_form(word) for word in words):
             return False
-        words = [word for word in words if not _is_affix(word) and word.casefold() not in _PARTICLES]
-        if not words or any(not self.organizations.isdisjoint(_lower_parts(word)) for word in words):
+        words = [word for word in words if not is_affix(word) and word.casefold() not in _PARTICLES]
+        if not words or any(not self.organizations.isdisjoint(lower_parts(word)) for word in words):
             return False
         listed = [self._is_listed(word) for word in words]
         if not strict:
             return len(words) > 1 and (all(listed) or ("," in text and any(listed)))
-        if any(not self.words.isdisjoint(_lower_parts(word)) for word in words):
+        if any(not self.words.isdisjoint(lower_parts(word)) for word in words):
             return "," in text and any(listed)
         if any(word.isupper() and len(word) <= _CAPITALS for word in words) and not text.isupper():
             return False  # the name of a system and an abbreviation
         return any(listed) or not text.isupper() or all(len(word) > _CAPITALS for word in words)
 
-    @lru_cache(maxsize=8192)  # noqa: B019
-    def misplaced(
-        self, words: tuple[str, ...], tabled: bool, units: bool, inner: bool = False
-    ) -> tuple[Misplaced, ...]:
-        """The components of a coded value (CWE) that name or number a person, with their kinds.
-
-        With ``inner``, the value is a component of a person, an address or an identifier.
-        """
-        if person := self.person(words, units):
-            return person
-        found = []
-        for number, text in enumerate(words, start=1):
-            if (text := text.strip(BLANK)) in {"", NULL}:
-                continue
-            if " " in text or number in _TEXTS:
-                strict = inner or tabled
-                if not (number in _TEXTS and self._is_explained(words, number)) and self._is_person_text(text, strict):
-                    found.append((number, Hl7Kind.NAME))
-                continue
-            system = _SYSTEM_OF_CODE.get(number)
-            if system is None:
-                kind = (
-                    None if self.systems.is_public_system(text) else self.kind_of_part(_FLAG if inner else _KEEP, text)
-                )
-                if kind is not None and (inner or kind is Hl7Kind.NAME):
-                    found.append((number, kind))
-                continue
-            named = words[system - 1].strip(BLANK) if system <= len(words) else ""
-            if self.systems.is_public_system(named):
-                continue
-            if inner:
-                kind = self.kind_of_part(_FLAG, text)
-            else:
-                kind = self._kind_of_unit(text) if units else self.kind_of_code(text, tabled)
-            # The number of a local code that a text explains is that of a thing in a list of the site.
-            explained = number < len(words) and words[number].strip(BLANK) != ""
-            if kind is Hl7Kind.ID and (named or explained) and not tabled and not units:
-                continue
-            if kind is not None:
-                found.append((number, kind))
-        return tuple(found)
-
-    def _is_explained(self, words: tuple[str, ...], number: int) -> bool:
-        """True for the text of a code of a public system."""
-        system = _SYSTEM_OF_CODE.get(number - 1, 0)
-        return 0 < system <= len(words) and self.systems.is_public_system(words[system - 1].strip(BLANK))
-
-    def _is_person_text(self, text: str, strict: bool) -> bool:
+    def is_person_text(self, text: str, strict: bool) -> bool:
         """True for a full name of which every word is listed, or (``strict``) in which no word is a common one."""
-        if " " not in text or len(text) > _LONGEST_NAME:
+        if " " not in text or len(text) > LONGEST_NAME:
             return False
         text = read_utf8(text)
         if strict or "," in text:
             return self._is_full_name(text, strict)
-        parts = [part for word in text.split() if not _is_affix(word) for part in _lower_parts(word)]
+        parts = [part for word in text.split() if not is_affix(word) for part in lower_parts(word)]
         return (
             self._is_full_name(text, True)
             and len(parts) > 1
@@ -244,66 +193,17 @@ class CodeWords:
             and self.eponyms.isdisjoint(parts)
         )
 
-    def _kind_of_unit(self, text: str) -> Hl7Kind | None:
-        if text.casefold() in self.units:
-            return None
-        if len(text) >= _MANY and text.isdigit() and text.strip("0") not in {"", "1"}:
-            return Hl7Kind.ID
-        found = self.kind_of_code(text, False)
-        if found is None and text.istitle() and text.casefold() in self.places and text.casefold() not in self.words:
-            return Hl7Kind.CITY
-        return found
-
-    @lru_cache(maxsize=8192)  # noqa: B019
-    def person(  # noqa: PLR0911 - each test excludes another sort of code
-        self, words: tuple[str, ...], units: bool
-    ) -> tuple[Misplaced, ...]:
-        """The components of a family and a given name in place of a code and its text, and initials after them."""
-        if len(words) < 2 or any(len(word) > _LONGEST_NAME for word in words[:2]):
-            return ()
-        rest = words[2:]
-        if any(not _is_affix(word) for word in rest[:1]) or (rest and self.systems.is_public_system(rest[0])):
-            return ()
-        family, given = (read_utf8(word).strip(BLANK) for word in words[:2])
-        if not (self._is_name_form(family) and self._is_name_form(given)):
-            return ()
-        low, other = family.casefold(), given.casefold()
-        if low.startswith(other) or other.startswith(low) or (units and (low in self.units or other in self.units)):
-            return ()
-        if not self.eponyms.isdisjoint(_lower_parts(family)) and not self.people & {other}:
-            return ()
-        known = [self._is_surname(each) for each in (family, given)]
-        common = [not self.words.isdisjoint(_lower_parts(each)) for each in (family, given)]
-        if not any(known) or (common[1] and not (known[0] and self._is_listed_anyway(given))):
-            return ()
-        if common[0] and not (known[1] and self._is_listed_anyway(family)):
-            return ()
-        found = [(1, Hl7Kind.FAMILY), (2, Hl7Kind.GIVEN)]
-        if rest and rest[0].strip(BLANK):
-            found.append((3, Hl7Kind.GIVEN))
-        return tuple(found)
-
-    def _is_name_form(self, word: str) -> bool:
-        return len(word) >= _SHORTEST_NAME and word[0].isupper() and _WORD.fullmatch(word) is not None
-
     def _is_listed(self, word: str) -> bool:
         """True if a part of ``word`` is a listed name and none is a word of the vocabulary."""
-        parts = _lower_parts(word)
+        parts = lower_parts(word)
         return self.words.isdisjoint(parts) and not self.people.isdisjoint(parts)
-
-    def _is_surname(self, word: str) -> bool:
-        parts = _lower_parts(word)
-        return self.words.isdisjoint(parts) and not self.surnames.isdisjoint(parts)
-
-    def _is_listed_anyway(self, word: str) -> bool:
-        return not self.people.isdisjoint(_lower_parts(word))
 
     @lru_cache(maxsize=2048)  # noqa: B019
     def kind_of_answer(self, text: str) -> Hl7Kind | None:
         """The kind of a value for an indicator or a sex; None if it is one: a short code, or words of ``answers``."""
         text = read_utf8(text).strip(BLANK)
         digits = sum(map(str.isdigit, text))
-        if _SHORT_ANSWER.fullmatch(text) or (digits == 0 and self.answers.issuperset(_lower_parts(text))):
+        if _SHORT_ANSWER.fullmatch(text) or (digits == 0 and self.answers.issuperset(lower_parts(text))):
             return None
         if is_typed_date(text) and len(text) >= _DAY:
             return Hl7Kind.DATE
@@ -324,35 +224,16 @@ def kept_value_reader(words: CodeWords) -> Callable[[Hl7Kind, str, bool], Hl7Kin
     return lru_cache(maxsize=8192)(words.read_as)
 
 
-@lru_cache(maxsize=64)
-def coded_field_check(marks: Separators, words: CodeWords) -> Callable[[str, Layout, bool], bool]:
-    """A function of a coded field, its layout and ``tabled`` that is true if it has no free text and no person."""
-    codes = words.systems
-
-    @lru_cache(maxsize=8192)  # a field that is mostly the same costs one lookup
-    def has_no_text(text: str, layout: Layout, tabled: bool) -> bool:
-        units = layout is Hl7Kind.UNIT
-        inner = marks.subcomponent if marks.subcomponent in text else ""
-        for each in filter(None, split_text(text, marks.repetition)):
-            parts = tuple(split_text(each, marks.component))
-            if free_components(parts, codes, units, False):
-                return False
-            if inner and is_person_shape(each.split(inner), codes, coded=True):
-                return False
-            if layout is not Hl7Kind.LABEL and words.misplaced(parts, tabled, units):
-                return False
-            if len(parts) > 2 and (is_person_shape(parts, codes, coded=True) or shape_of_stranger(parts, codes)):
-                return False
-        return True
-
-    return has_no_text
+def is_name_form(word: str) -> bool:
+    """True for a word of at least three letters that begins with a capital, also one with a hyphen or apostrophe."""
+    return len(word) >= _SHORTEST_NAME and word[0].isupper() and _WORD.fullmatch(word) is not None
 
 
-def _lower_parts(word: str) -> list[str]:
+def lower_parts(word: str) -> list[str]:
     return [part.casefold() for part in _PARTS.findall(word)]
 
 
-def _is_affix(word: str) -> bool:
+def is_affix(word: str) -> bool:
     """True for nothing or an initial."""
     return len(word.strip(BLANK).rstrip(".")) <= 1
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
-from deid_agent.codec.hl7v2.codes import CodeWords, coded_field_check
+from deid_agent.codec.hl7v2.codes import CodeWords
 from deid_agent.codec.hl7v2.components import ComponentReader
+from deid_agent.codec.hl7v2.misplaced import coded_field_check, find_misplaced, find_person
 from deid_agent.codec.hl7v2.shapes import (
     SYSTEMS_OF_CODED,
     free_text_of_coded,
@@ -196,7 +197,7 @@ class FieldReader:
             self._components.read_components(layout_of_repetition(rule, words), words, at, rule, path, path)
         elif isinstance(layout, Hl7Kind) and (layout is _CODED or layout is _UNIT or layout is _LABEL):
             self._components.read_coded(layout, words, at, rule, path)
-        elif layout == _CLOSED and (found := self._words.misplaced(tuple(words), rule.tabled, False)):
+        elif layout == _CLOSED and (found := find_misplaced(self._words, tuple(words), rule.tabled, False)):
             self._components.read_misplaced(found, words, at, rule, path)
         elif layout in _FREE and is_coded_value(words, self._codes):
             self._components.pending += free_text_of_coded(words, at, path, self._codes)
@@ -219,7 +220,7 @@ class FieldReader:
             self._components.read_components(self._layouts[name], words, at, rule, path, path)
             return True
         # Most fields begin with a number, and a number with neighbors is a new key of the cache in each message.
-        if not words[0][:1].isdigit() and (found := self._words.person(tuple(words), rule.layout is _UNIT)):
+        if not words[0][:1].isdigit() and (found := find_person(self._words, tuple(words), rule.layout is _UNIT)):
             self._components.read_misplaced(found, words, at, rule, path)
             return True
         mark = self._marks.subcomponent
