@@ -1,15 +1,26 @@
 """The handlers of the treatments of ``types.toml``: each reads one scalar of a resource.
 
 A handler takes a scalar and adds sites or a narrative. A value that does not have the form of its type is read as text,
-so that no value is lost.
+so that no value is lost. The handlers of addresses, of codes and of whole values are in ``addresses``, ``coded`` and
+``sink``.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from urllib.parse import unquote
 
 from deid_agent.codec.base import find_labelled_cells, markup_rows
+from deid_agent.codec.fhir.addresses import (
+    SCHEMES,
+    handle_address,
+    handle_canonical,
+    handle_id,
+    handle_link,
+    handle_parts,
+    handle_reference,
+    handle_search,
+    handle_uri,
+)
 from deid_agent.codec.fhir.coded import CODE_HANDLERS
 from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
 from deid_agent.codec.fhir.sink import (
@@ -20,19 +31,14 @@ from deid_agent.codec.fhir.sink import (
     FhirSink,
     Handler,
     Scalar,
-    date_kind_of,
     decode_attachment,
 )
 from deid_agent.codec.fhir.tokens import character_ranges, read_xhtml
-from deid_agent.codec.fhir.uris import UriPart, end_without_extension, identifier_start, search_parts
+from deid_agent.codec.fhir.uris import identifier_start
 from deid_agent.codec.labels import AGE_PLACEHOLDER, has_identity_cue
-from deid_agent.model import ATTACHMENT_URL_SOURCE, Attachment, MessageError, Narrative, PhiType, Reason, ValueKind
+from deid_agent.model import Attachment, MessageError, Narrative, PhiType, Reason, ValueKind
 
-_PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
-_ADDRESS = re.compile(r"[/:#?]")  # an address of a resource contains one of these
-_LAST = re.compile(r"(?:[^\s?#|]*/)?([^\s/?#|]+)/?")
 _EMAIL = re.compile(r"[^\s@]+@[^\s@]+")
-_NETWORK = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{1,20}:)?([0-9]{1,3}(?:\.[0-9]{1,3}){3})(?=[:/]|\Z)")
 _HANDLE = re.compile(r"(?=[^\s]*[0-9_@:.])[^\s]{3,64}")  # an account of a messenger: skype:ada.okafor
 _IMAGE = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,")
 _CONTACTS = {
@@ -43,28 +49,9 @@ _CONTACTS = {
     "email": PhiType.EMAIL,
     "url": PhiType.URL,
 }
-_SCHEMES = {"mailto:": PhiType.EMAIL, "tel:": PhiType.PHONE, "fax:": PhiType.FAX}
-_IDNUM = PhiType.IDNUM
 _YEARS = frozenset({"a", "y", "yr", "yrs", "year", "years", "jahr", "jahre", "ans", "anos", "años", "anni", "{years}"})
 _MANY = 10_000
 """A number of an unknown element may be an identifier from this value on (a ZIP code, a record number)."""
-
-
-def _handle_id(
-    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
-) -> None:
-    owner = frame.owner
-    name = owner.get("resourceType")
-    if isinstance(name, str) and name in sink.table.definitions and "contained" not in path:
-        # References to it stay too, see ``AddressReader.names_definition``.
-        sink.persons(path, start, end, value, frame)
-        return
-    if ":" in value or "." in value:
-        scalar = Scalar(sink, treatment, value, start, end, path, frame)
-        scalar.site(_IDNUM, identifier_start(value), end_without_extension(value, len(value)))
-        scalar.persons()
-    else:
-        sink.site(path, start, end, value, _IDNUM, frame)
 
 
 def _handle_unknown(scalar: Scalar) -> None:
@@ -72,125 +59,7 @@ def _handle_unknown(scalar: Scalar) -> None:
     if len(value) > 4 and DATE.fullmatch(value):
         scalar.site(PhiType.DATE)
     elif " " not in value and (value.startswith("urn:uuid:") or scalar.sink.addresses.resource_type(value)):
-        _handle_address(scalar)
-    else:
-        scalar.text()
-
-
-def _handle_reference(
-    sink: FhirSink, treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
-) -> None:
-    found = sink.addresses.simple(value) if end - start == len(value) else None
-    if found is not None:
-        (first, last), host = found
-        sink.site(path, start + first, start + last, value[first:last], _IDNUM, frame)
-        if host is not None:
-            first, last = host
-            sink.site_of_host(path, start + first, start + last, value[first:last], frame)
-    elif sink.addresses.names_definition(value):
-        sink.persons(path, start, end, value, frame)
-    else:
-        _handle_address(Scalar(sink, treatment, value, start, end, path, frame))
-
-
-def _handle_address(scalar: Scalar) -> None:
-    value = scalar.value
-    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(value)):
-        _handle_parts(scalar, found)
-        scalar.persons()
-        scalar.sink.host(scalar.path, scalar.start, scalar.end, value, scalar.frame)
-    elif value == "#" or value.startswith("urn:oid:"):
-        return
-    elif value.startswith("urn:"):
-        scalar.site(PhiType.IDNUM, identifier_start(value))
-    elif "://" in value and " " not in value:
-        scalar.site(PhiType.URL)
-    elif (name := _LAST.fullmatch(value)) is None:
-        scalar.text()
-    elif name[1] not in scalar.table.resources and name[1] != "metadata" and name[1][0] not in "$_":
-        scalar.site(PhiType.IDNUM, *name.span(1))
-
-
-def _handle_search(scalar: Scalar) -> None:
-    mark = scalar.value.find("?")
-    if mark >= 0 and "=" not in scalar.value[:mark]:
-        _handle_address(scalar)
-    else:
-        _handle_parts(scalar, list(search_parts(scalar.value)))
-
-
-def _handle_parts(scalar: Scalar, found: list[UriPart]) -> None:
-    """Add each part as its parameter is defined; a part without a parameter is an id."""
-    for part in found:
-        inside = scalar.value[part.start : part.end]
-        nested = scalar.sink.addresses.parts(inside) if _ADDRESS.search(inside) else []
-        if not part.parameter and not nested:
-            scalar.site(PhiType.IDNUM, part.start, part.end)
-            continue
-        treatment: FhirTreatment | None = FhirTreatment("id")
-        if part.parameter:
-            treatment = scalar.table.queries.get(part.parameter, FhirTreatment("unknown"))
-        if treatment is None:
-            if not scalar.table.keeps_code(part.system, unquote(inside)):
-                scalar.site(PhiType.IDNUM, part.start, part.end)
-            continue
-        prefix = _PREFIX.match(inside)
-        if nested:
-            for inner in nested:
-                scalar.site(PhiType.IDNUM, part.start + inner.start, part.start + inner.end)
-        elif treatment.name == "identifier":
-            type_ = scalar.table.identifier_type_of(unquote(part.system)) or PhiType.IDNUM
-            scalar.site(type_, part.start + identifier_start(inside), part.end)
-        elif treatment.name == "site":
-            scalar.site(treatment.type, part.start, part.end, kind=treatment.kind, subject=PEOPLE.get(treatment.type))
-        elif treatment.name == "id":
-            scalar.site(PhiType.IDNUM, part.start, part.end)
-        elif prefix and DATE.fullmatch(inside, prefix.end()):
-            scalar.site(PhiType.DATE, part.start + prefix.end(), part.end, date_kind=date_kind_of(treatment))
-        else:
-            scalar.text(part.start, part.end)
-
-
-def _handle_uri(scalar: Scalar) -> None:
-    value = scalar.value
-    if value.startswith(scalar.table.vocabularies):
-        return
-    if " " not in value and scalar.sink.addresses.names_definition(value):
-        scalar.persons()
-        return
-    if "://" in value and " " not in value and scalar.sink.addresses.resource_type(value) in scalar.table.definitions:
-        scalar.persons()  # the name of a definition; STU3 uses the type uri for many canonicals
-        return
-    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(value)):
-        _handle_parts(scalar, found)
-        scalar.persons()
-        return
-    for scheme, meant in (*_SCHEMES.items(), ("urn:", PhiType.IDNUM)):
-        if value.startswith(scheme):
-            scalar.site(meant, identifier_start(value) or len(scheme))
-            return
-    if network := _NETWORK.match(value):  # llp:10.20.30.41:5678
-        if not network[1].startswith("127."):
-            scalar.site(PhiType.IPADDRESS, *network.span(1))
-    elif "://" in value and " " not in value:
-        scalar.site(PhiType.URL)
-    else:
-        scalar.text()
-
-
-def _names_resource(scalar: Scalar) -> bool:
-    """False for an address on the web that names no resource: its query is none of FHIR (``https://meet.x/j/1?pwd=2``)."""
-    return "://" not in scalar.value or bool(scalar.sink.addresses.resource_type(scalar.value))
-
-
-def _handle_canonical(scalar: Scalar) -> None:
-    if " " not in scalar.value and ("://" in scalar.value or scalar.sink.addresses.names_definition(scalar.value)):
-        scalar.persons()
-        return
-    if found := scalar.sink.addresses.parts(scalar.value):
-        _handle_parts(scalar, found)
-    elif scalar.value.startswith("urn:"):
-        scalar.persons()
+        handle_address(scalar)
     else:
         scalar.text()
 
@@ -254,7 +123,7 @@ def _handle_labelled_number(scalar: Scalar, value: int | float) -> None:
 
 def _handle_contact(scalar: Scalar) -> None:
     system, value = scalar.frame.owner.get("system"), scalar.value
-    for scheme, meant in _SCHEMES.items():
+    for scheme, meant in SCHEMES.items():
         if value.startswith(scheme):
             scalar.site(meant, len(scheme))
             return
@@ -278,14 +147,6 @@ def _handle_person(scalar: Scalar) -> None:
         scalar.site(PhiType.DOCTOR, kind=ValueKind.NAME, subject=PEOPLE[PhiType.DOCTOR])
     else:
         scalar.text()
-
-
-def _handle_link(scalar: Scalar) -> None:
-    if _names_resource(scalar) and (found := scalar.sink.addresses.parts(scalar.value)):
-        _handle_parts(scalar, found)
-        scalar.persons()
-    else:
-        scalar.site(PhiType.URL, kind=ValueKind.REDACT, source=ATTACHMENT_URL_SOURCE)
 
 
 def _handle_data(scalar: Scalar) -> None:
@@ -358,7 +219,7 @@ def _handle_linked(scalar: Scalar) -> bool:
     if value.startswith(scalar.table.vocabularies):
         return True
     if "&" not in value and (found := scalar.sink.addresses.parts(value)):
-        _handle_parts(scalar, found)
+        handle_parts(scalar, found)
         return True
     return False
 
@@ -376,16 +237,16 @@ HANDLERS: Mapping[str, Handler] = {
     **WHOLE_VALUE_HANDLERS,
     **CODE_HANDLERS,
     "unknown": _on_scalar(_handle_unknown),
-    "id": _handle_id,
-    "reference": _handle_reference,
-    "search": _on_scalar(_handle_search),
-    "uri": _on_scalar(_handle_uri),
-    "canonical": _on_scalar(_handle_canonical),
+    "id": handle_id,
+    "reference": handle_reference,
+    "search": _on_scalar(handle_search),
+    "uri": _on_scalar(handle_uri),
+    "canonical": _on_scalar(handle_canonical),
     "identifier": _on_scalar(_handle_identifier),
     "labelled": _on_scalar(_handle_labelled),
     "contact": _on_scalar(_handle_contact),
     "person": _on_scalar(_handle_person),
-    "link": _on_scalar(_handle_link),
+    "link": _on_scalar(handle_link),
     "xhtml": _on_scalar(_handle_xhtml),
     "data": _on_scalar(_handle_data),
     "mark": _on_scalar(_handle_mark),
