@@ -16,35 +16,32 @@ characters or is a whole name; a shorter one after a title or alone.
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-from deid_agent.model import Document, NormalText, Range, Span, fold_accents
+from deid_agent.model import Document, NormalText, Span, fold_accents
+from deid_agent.recognize.cut_words import (
+    LONGEST_FORM,
+    PIECE,
+    FoldedText,
+    TextWithoutCuts,
+    compact_letters,
+    find_all,
+    find_form,
+    fold_letters,
+    is_letter,
+    letters_after,
+    letters_before,
+)
 from deid_agent.recognize.known_people import NameLexicons, Person
-from deid_agent.recognize.written_values import is_written_without_blanks
 from deid_agent.rules import Regexp, compile_pattern
 
 _SHORTEST = 6
 _LONG = 8
-_LONGEST = 48
 _FEW_FORMS = 40
-_MARKS = (
-    "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0955-\u0957\u0981-\u0983"
-    "\u09bc-\u09cd\u0a3c-\u0dcf"
-)
-_CUT = re.compile(
-    rf"(?=[ \t\r\n-])(?<=[^\W\d_]|[{_MARKS}])"
-    r"(?:[ \t]{0,4}-?[ \t]{0,4}\r?\n[ \t\r\n]{0,4}|-?[ \t]{1,4}|[ \t]{1,2}-[ \t]{1,2})(?=[^\W\d_])"
-)
-"""What may stand inside a word that a line end or a blank cuts, with a hyphen before it."""
 _LONGEST_COMMENT = 80
-_NO_WORD = re.compile(rf"(?:[^\w{_MARKS}]|_)+")
-_SEPARATORS = (*" ._-", *(a + b + c for a in " \t" for b in " \t" for c in ("", " ", "\t")))
-"""What may separate each two letters of a name."""
-_PIECE = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
 _LINE = re.compile("\n")
 _LABELS = (
     *("patient", "patients", "pt", "name", "lastname", "firstname", "surname", "family", "middle", "last", "first"),
@@ -118,10 +115,10 @@ class GluedNameFinder:
         for person in self.people:
             for part in person.family | person.given:
                 least = _SHORTEST if part.isascii() or _prefixes_of(part) is None else _SHORTEST_PREFIXED
-                if least <= len(part) <= _LONGEST and _is_word(part) and self.lists.is_distinctive(part):
+                if least <= len(part) <= LONGEST_FORM and _is_word(part) and self.lists.is_distinctive(part):
                     forms.setdefault(part, person)
             for name in person.joined:
-                if _SHORTEST <= len(name) <= _LONGEST and _is_word(name):
+                if _SHORTEST <= len(name) <= LONGEST_FORM and _is_word(name):
                     forms.setdefault(name, person)
         return {form: forms[form] for form in sorted(forms, key=lambda form: (-len(form), form))}
 
@@ -136,26 +133,26 @@ class GluedNameFinder:
         return frozenset(part for person in self.people for part in person.family | person.given if len(part) > 2)
 
     def _cut_or_glued(self, text: str) -> Iterator[tuple[int, int, Person]]:
-        folded = _fold_letters(text)
-        places = _Places(text, folded)
+        folded = fold_letters(text)
+        places = FoldedText(text, folded)
         for first, last, form in self._apart(folded) if self.with_comments else ():
             yield *places.source(first, last), self._short_forms[form]
         if not self._forms:
             return
         for first, last, form in self._around_lines(folded) if self.with_comments else ():
             yield *places.source(first, last), self._forms[form]
-        compact = _NO_WORD.sub("", folded) if not text.isascii() else Document(text).compact
+        compact = compact_letters(text, folded)
         if not self._may_occur(compact):
             return
         taken = bytearray(len(folded))
-        uncut, whole = _WithoutCuts(folded, (), ()), None
+        uncut, whole = TextWithoutCuts(folded, (), ()), None
         for form, person in self._forms.items():
             if form not in compact:
                 continue
             may_be_cut = compact.count(form) > folded.count(form)
             if may_be_cut and whole is None:
-                whole = _WithoutCuts.of(folded)
-            for start, end in _find_form(form, folded, whole if may_be_cut and whole else uncut):
+                whole = TextWithoutCuts.of(folded)
+            for start, end in find_form(form, folded, whole if may_be_cut and whole else uncut):
                 if 0 in taken[start:end] and self._counts(folded, start, end, form):
                     taken[start:end] = b"1" * (end - start)
                     yield *places.source(start, end), person
@@ -167,8 +164,8 @@ class GluedNameFinder:
         for form in self._short_forms:
             for separator in (" ", ". ", ".") if len(form) > _SHORTEST_PREFIXED else (" ",):
                 apart = separator.join(form)
-                for at in _find_all(apart, folded):
-                    if not _letters_before(folded, at) and not _letters_after(folded, at + len(apart)):
+                for at in find_all(apart, folded):
+                    if not letters_before(folded, at) and not letters_after(folded, at + len(apart)):
                         yield at, at + len(apart), form
 
     @cached_property
@@ -185,15 +182,15 @@ class GluedNameFinder:
         """Forms whose two pieces end one line and begin the next but one: a comment cuts the name."""
         ends = [found.start() for found in _LINE.finditer(folded)]
         for before, after in pairwise(ends):
-            if not 1 < after - before <= _LONGEST_COMMENT or not _continues(folded[before - 1 : before] or " "):
+            if not 1 < after - before <= _LONGEST_COMMENT or not is_letter(folded[before - 1 : before] or " "):
                 continue
-            left, right = _letters_before(folded, before), _letters_after(folded, after + 1)
+            left, right = letters_before(folded, before), letters_after(folded, after + 1)
             if left + right in self._forms and left and right and not {left, right} <= self.lists.common:
                 yield before - len(left), after + 1 + len(right), left + right
 
     def _counts(self, folded: str, start: int, end: int, form: str) -> bool:
-        left, right = _letters_before(folded, start), _letters_after(folded, end)
-        pieces = _PIECE.findall(folded, start, end)
+        left, right = letters_before(folded, start), letters_after(folded, end)
+        pieces = PIECE.findall(folded, start, end)
         if len(pieces) > 1 and len(form) >= _SHORTEST:
             if len(pieces) == len(form):
                 return not left and not right
@@ -269,115 +266,3 @@ def _prefixes_of(word: str) -> re.Pattern[str] | None:
 
 def _is_word(part: str) -> bool:
     return part.isalpha() or all(c.isalpha() or unicodedata.category(c)[0] == "M" for c in part)
-
-
-def _continues(char: str) -> bool:
-    """True for a letter or mark of a script with blanks between words."""
-    if char.isascii():
-        return char.isalpha()
-    return _PIECE.match(char) is not None and not is_written_without_blanks(char)
-
-
-def _letters_before(text: str, start: int) -> str:
-    at = start
-    while at > 0 and start - at < _LONGEST and _continues(text[at - 1]):
-        at -= 1
-    return text[at:start]
-
-
-def _letters_after(text: str, end: int) -> str:
-    at = end
-    while at < len(text) and at - end < _LONGEST and _continues(text[at]):
-        at += 1
-    return text[end:at]
-
-
-@dataclass(frozen=True, slots=True)
-class _WithoutCuts:
-    """A text without the cuts between two letters: line ends with hyphens and blanks around them, or blanks.
-
-    ``cuts[i]`` is the character of ``text`` before which a range is missing; ``gains[i]`` are all missing characters up
-    to there.
-    """
-
-    text: str = field(repr=False)
-    cuts: Sequence[int] = field(repr=False)
-    gains: Sequence[int] = field(repr=False)
-
-    @classmethod
-    def of(cls, text: str) -> "_WithoutCuts":
-        parts: list[str] = []
-        cuts: list[int] = []
-        gains: list[int] = []
-        at = gain = 0
-        for found in _CUT.finditer(text):
-            start, end = found.span()
-            parts.append(text[at:start])
-            at = end
-            gain += end - start
-            cuts.append(end - gain)
-            gains.append(gain)
-        return cls("".join((*parts, text[at:])), cuts, gains)
-
-    def source(self, at: int) -> int:
-        """The place of character ``at`` in the text with the line ends."""
-        cut = bisect_right(self.cuts, at)
-        return at + self.gains[cut - 1] if cut else at
-
-
-def _find_form(form: str, text: str, whole: _WithoutCuts) -> Iterator[Range]:
-    """Where ``form`` is in ``text``, cut or with its letters apart; disjoint, the first of two that overlap.
-
-    A pattern for each name would take longer to compile than to search for.
-    """
-    found = [(whole.source(at), whole.source(at + len(form) - 1) + 1) for at in _find_all(form, whole.text)]
-    for separator in _SEPARATORS if whole.text is not text else ():
-        apart = separator.join(form)
-        found += ((at, at + len(apart)) for at in _find_all(apart, text))
-    last = 0
-    for start, end in sorted(found):
-        if start >= last:
-            yield start, end
-            last = end
-
-
-def _find_all(words: str, text: str) -> Iterator[int]:
-    at = text.find(words)
-    while at >= 0:
-        yield at
-        at = text.find(words, at + 1)
-
-
-class _Folded(dict[int, str]):
-    """The letters without case and accents of each character: none for an accent, two for a ligature."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = fold_accents(chr(code))
-        return self[code]
-
-
-_FOLDED = _Folded()
-
-
-def _fold_letters(text: str) -> str:
-    return text.lower() if text.isascii() else text.translate(_FOLDED)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where the characters of ``folded`` are in ``text``."""
-
-    text: str = field(repr=False)
-    folded: str = field(repr=False)
-
-    def source(self, start: int, end: int) -> Range:
-        if self.text.isascii():
-            return start, end
-        last = bisect_left(self._ends, end)
-        while last + 1 < len(self._ends) and self._ends[last + 1] == self._ends[last]:
-            last += 1  # the accents of the last letter
-        return bisect_right(self._ends, start), last + 1
-
-    @cached_property
-    def _ends(self) -> Sequence[int]:
-        return list(accumulate(len(_FOLDED[ord(each)]) for each in self.text))
