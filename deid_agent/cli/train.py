@@ -30,6 +30,7 @@ from deid_agent.model import ConfigurationError
 from deid_agent.recognize import Profile, Resolver
 from deid_agent.rules import data_folder
 from deid_agent.train import (
+    PUBLISHED,
     SHIPPED,
     Augmenter,
     CardFacts,
@@ -54,6 +55,8 @@ from deid_agent.train import (
 
 T = TypeVar("T")
 _SEED = 20140
+_GROUPS = {"all": SHIPPED, "published": PUBLISHED}
+"""The names of several components."""
 
 
 @click.command("train")
@@ -72,7 +75,7 @@ _SEED = 20140
 @click.option("--iterations", metavar="N", type=click.IntRange(1), help="Most iterations of the training.")
 @click.option("--epochs", metavar="N", type=click.IntRange(1), help="Most epochs of a network's training.")
 @click.option(
-    "--fraction", metavar="SHARE", type=click.FloatRange(0, 1, min_open=True), help="Share of patients for a network."
+    "--fraction", metavar="SHARE", type=click.FloatRange(0, 1, min_open=True), help="Share of patients to learn from."
 )
 @click.option(
     "--without",
@@ -105,14 +108,15 @@ def train(
 ) -> Exit:
     """Train models from annotated notes.
 
-    COMPONENT is the name of a model, or `all` for every shipped one. The corpus may be in any format that eval reads.
+    COMPONENT is the name of a model, `all` for those of the default system, or `published` for those of the published
+    systems. The corpus may be in any format that eval reads.
     The dev notes of the project's corpus are never used for training, only for the scores. With --hold-out a model is
     saved only if --out is given.
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")
     refuse_existing("--json", json_file)
-    names = SHIPPED if component == "all" else (component,)
+    names = _GROUPS.get(component, (component,))
     changes = _Changes(augment, iterations, epochs, fraction, tuple(map(NetworkAblation, without)), seed)
     chosen = {name: changes.of(find_recipe(name)) for name in names}
     for needed in {
@@ -155,11 +159,16 @@ class _Changes:
         if self.augment is not None:
             one = replace(one, augment=self.augment)
         match one.settings:
-            case CrfSettings() if self.iterations is not None:
-                return replace(one, settings=replace(one.settings, iterations=self.iterations))
+            case CrfSettings():
+                return replace(one, settings=self._crf(one.settings))
             case NetworkSettings():
                 return replace(one, settings=self._network(one.settings))
         return one
+
+    def _crf(self, settings: CrfSettings) -> CrfSettings:
+        if self.iterations is not None:
+            settings = replace(settings, iterations=self.iterations)
+        return settings if self.fraction is None else replace(settings, fraction=self.fraction)
 
     def _network(self, settings: NetworkSettings) -> NetworkSettings:
         if self.epochs is not None:

@@ -9,6 +9,7 @@ from deid_agent.train.components import tag_with_component, train_component
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
 from deid_agent.train.examples import Example, ExampleReader
 from deid_agent.train.recipes import (
+    PUBLISHED,
     SHIPPED,
     ComponentKind,
     NetworkAblation,
@@ -20,6 +21,7 @@ from deid_agent.train.recipes import (
 )
 
 __all__ = [
+    "PUBLISHED",
     "SHIPPED",
     "Augmenter",
     "CardFacts",
