@@ -33,6 +33,7 @@ from deid_agent.train import (
     PUBLISHED,
     SHIPPED,
     Augmenter,
+    CandidateModels,
     CardFacts,
     ComponentKind,
     CrfSettings,
@@ -133,8 +134,8 @@ def train(
             continue
         keep = out is not None or not hold_out
         with open_store(out or Path("models")) if keep else nullcontext() as shelf:
-            models, examples = trainer.trained(name, one, notes)
-            scores = score_notes(trainer.tagged(models, one, tested)) if tested else None
+            models, examples, candidates = trainer.trained(name, one, notes)
+            scores = score_notes(trainer.tagged(models, one, tested, candidates)) if tested else None
             facts = CardFacts(one, notes, sum(e.copy > 0 for e in examples), chance, trainer.rules, of, scores)
             if shelf is not None:
                 for path in shelf.save(models, model_card(facts)):
@@ -210,19 +211,38 @@ class _Trainer:
     quiet: bool
     per_type: bool
 
-    def trained(self, name: str, one: Recipe, notes: Sequence[Note]) -> tuple[tuple[TrainedModel, ...], list[Example]]:
-        examples = self._read(one, notes, one.augment)
-        return self._fitted(name, one, examples), examples
+    def trained(
+        self, name: str, one: Recipe, notes: Sequence[Note]
+    ) -> tuple[tuple[TrainedModel, ...], list[Example], CandidateModels | None]:
+        """The models, their examples, and the models whose spans they see."""
+        examples, candidates = self._with_candidates(one, self._read(one, notes, one.augment))
+        return self._fitted(name, one, examples), examples, candidates
 
-    def tagged(self, models: Sequence[TrainedModel], one: Recipe, notes: Sequence[Note]) -> list[Pair]:
+    def _with_candidates(self, one: Recipe, examples: list[Example]) -> tuple[list[Example], CandidateModels | None]:
+        """``examples`` with the spans of the recipe's candidate models, and these models."""
+        if not one.candidates:
+            return examples, None
+        reader = ExampleReader.load(self.rules, one.recognizers)
+        candidates = CandidateModels.train(one.candidates, find_recipe(one.candidates), reader, examples)
+        return candidates.add_spans(examples), candidates
+
+    def tagged(
+        self,
+        models: Sequence[TrainedModel],
+        one: Recipe,
+        notes: Sequence[Note],
+        candidates: CandidateModels | None = None,
+    ) -> list[Pair]:
         reader = ExampleReader.load(self.rules, one.recognizers)
         with self._bar(notes, "scoring") as bar:
             examples = [reader.example(note) for note in bar]
+        if candidates is not None:
+            examples = candidates.add_spans(examples)
         return self._pairs(models, one, reader, examples)
 
     def cross_validated(self, name: str, one: Recipe, notes: Sequence[Note]) -> list[Pair]:
         """Every note, tagged by a model that was trained without its author."""
-        examples = self._read(one, notes, one.augment)
+        examples, _ = self._with_candidates(one, self._read(one, notes, one.augment))
         reader = ExampleReader.load(self.rules, one.recognizers)
         authors = sorted({note.author for note in notes})
         if len(authors) < 2:

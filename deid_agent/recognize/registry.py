@@ -130,7 +130,7 @@ class ModelRole(StrEnum):
     NAMES = "names"  # the name filter, in addition to the other models
     NETWORK = "network"  # the recurrent network, in addition to the other models
     AVERAGE = "average"  # the recurrent network, averaged with the token model before it
-    FILTER = "filter"  # the name filter decides about the names of the recognizers; their other spans are dropped
+    FILTER = "filter"  # the name filter decides about the names of all before it; their other spans are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,9 @@ SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
             rule_types=_LIU_RULES,
         ),
         "dernoncourt2016": TaggerSystem("none", (("dernoncourt-network", ModelRole.NETWORK),)),
-        "ferrandez2012": TaggerSystem("patterns-dictionary", (("ferrandez-names", ModelRole.FILTER),)),
+        "ferrandez2012": TaggerSystem(
+            "patterns-dictionary", (("ferrandez-token", ModelRole.TOKEN), ("ferrandez-names", ModelRole.FILTER))
+        ),
         **{name: TaggerSystem(name) for name in RECOGNIZER_SETS if name != "default"},
     }
 )
@@ -232,7 +234,8 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
             case ModelRole.NAMES:
                 loaded.append(NameFilter(load_svm(models, model), lists))
             case ModelRole.FILTER:
-                recognizers = _filter_names(recognizers, resolver, NameFilter(load_svm(models, model), lists))
+                names = NameFilter(load_svm(models, model), lists)
+                recognizers, loaded = _filter_names(recognizers, resolver, names, tuple(loaded)), []
             case unknown:
                 assert_never(unknown)
     if system.ranked:
@@ -271,11 +274,13 @@ def _token_model(loaded: list[Model]) -> TokenCrf:
     return loaded[-1]
 
 
-def _filter_names(recognizers: tuple[Recognizer, ...], resolver: Resolver, names: NameFilter) -> tuple[Recognizer, ...]:
-    """The name filter in place of the recognizers whose spans it has learned to judge; the others remain."""
+def _filter_names(
+    recognizers: tuple[Recognizer, ...], resolver: Resolver, names: NameFilter, models: tuple[Model, ...]
+) -> tuple[Recognizer, ...]:
+    """The name filter in place of the recognizers and models whose spans it has learned to judge; the others remain."""
     others = tuple(each for each in recognizers if _remains_beside_models(each))
     judged = tuple(each for each in recognizers if not _remains_beside_models(each))
-    return (FilteredNames(Tagger(judged, resolver).find, names), *others)
+    return (FilteredNames(Tagger(judged, resolver, models).find, names), *others)
 
 
 def _remains_beside_models(recognizer: Recognizer) -> bool:

@@ -5,7 +5,7 @@ The training libraries are imported when a training starts, not with this packag
 
 from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, model_card, open_store
-from deid_agent.train.components import tag_with_component, train_component
+from deid_agent.train.components import CandidateModels, tag_with_component, train_component
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
 from deid_agent.train.examples import Example, ExampleReader
 from deid_agent.train.recipes import (
@@ -24,6 +24,7 @@ __all__ = [
     "PUBLISHED",
     "SHIPPED",
     "Augmenter",
+    "CandidateModels",
     "CardFacts",
     "ComponentKind",
     "CrfSettings",

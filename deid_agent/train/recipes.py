@@ -117,6 +117,7 @@ class Recipe:
     - ``augment``: the number of synthetic copies of each note, made with ``noise``.
     - ``around`` and ``share``: a character model learns from the windows of ``around`` characters on both sides of PHI,
       and from each ``share``-th line besides. A model that tags whole lines must learn from whole lines, and from all.
+    - ``candidates``: the token model whose spans a name filter sees beside those of the recognizers.
     """
 
     description: str
@@ -131,6 +132,7 @@ class Recipe:
     noise: Noise = field(default_factory=Noise)
     around: int = 30
     share: int = 6
+    candidates: str = ""
 
 
 WHOLE_LINES = 1_000
@@ -171,10 +173,22 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             recognizers="default",
         ),
         "ferrandez-names": Recipe(
-            "the name filter of Ferrandez 2012, section 3.2: judges candidates of rules and lists",
+            "the name filter of Ferrandez 2012, section 3.2.4: judges candidates of rules, lists and a token model",
             ComponentKind.FILTER,
             settings=FilterSettings(),
             recognizers="patterns-dictionary",
+            candidates="ferrandez-token",
+        ),
+        "ferrandez-token": Recipe(
+            "the CRF of Ferrandez 2012, section 3.2.3: names of persons, no rules, lists of names and common words",
+            ComponentKind.TOKEN,
+            Schema.IO,
+            ("basic", "affix", "ngram", "position"),
+            (
+                *(f"{feature}[{at}]" for feature in ("person", "plain") for at in _NEAR),
+                *("person[0] shape[0]", "plain[0] shape[0]", "person[0] person[1]", "person[-1] person[0]"),
+            ),
+            types=(PhiType.PATIENT, PhiType.DOCTOR),
         ),
         "network": Recipe(
             "the product's recurrent network: words, characters, and the findings of rules and dictionaries",
@@ -250,6 +264,7 @@ PUBLISHED = (
     "zuccon-token",
     "liu-character",
     "liu-token",
+    "ferrandez-token",
     "ferrandez-names",
     "dernoncourt-network",
 )
