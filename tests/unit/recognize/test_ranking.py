@@ -54,5 +54,5 @@ def test_under_recall_the_rest_of_a_lower_span_remains_found() -> None:
     assert [span.source for span in found] == [SECOND, FIRST, SECOND]
 
 
-def test_a_rest_without_a_letter_or_digit_is_no_span() -> None:
+def test_a_rest_without_a_letter_or_digit_is_dropped() -> None:
     assert select([name(0, 9, FIRST)], [name(0, 10, SECOND)], keep_rests=True) == [name(0, 9, FIRST)]
