@@ -39,12 +39,14 @@ from deid_agent.train import (
     CrfSettings,
     Example,
     ExampleReader,
+    FilterSettings,
     NetworkAblation,
     NetworkSettings,
     Progress,
     Recipe,
     TrainedModel,
     TrainingExtra,
+    draw_share,
     find_recipe,
     ignore_progress,
     model_card,
@@ -162,6 +164,8 @@ class _Changes:
         match one.settings:
             case CrfSettings():
                 return replace(one, settings=self._crf(one.settings))
+            case FilterSettings() if self.fraction is not None:
+                return replace(one, settings=replace(one.settings, fraction=self.fraction))
             case NetworkSettings():
                 return replace(one, settings=self._network(one.settings))
         return one
@@ -255,6 +259,7 @@ class _Trainer:
         return list(chain.from_iterable(map(fold, authors)))
 
     def _read(self, one: Recipe, notes: Sequence[Note], times: int) -> list[Example]:
+        notes = [note for note in notes if draw_share("learn", note.patient) < one.settings.fraction]
         reader = ExampleReader.load(self.rules, one.recognizers)
         augmenter = Augmenter(self.rules, self.seed, one.noise)
         with self._bar(notes, "reading") as bar:

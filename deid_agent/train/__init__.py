@@ -7,7 +7,8 @@ from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, model_card, open_store
 from deid_agent.train.components import CandidateModels, tag_with_component, train_component
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
-from deid_agent.train.examples import Example, ExampleReader
+from deid_agent.train.examples import Example, ExampleReader, draw_share
+from deid_agent.train.name_filter_trainer import FilterSettings
 from deid_agent.train.recipes import (
     PUBLISHED,
     SHIPPED,
@@ -30,12 +31,14 @@ __all__ = [
     "CrfSettings",
     "Example",
     "ExampleReader",
+    "FilterSettings",
     "NetworkAblation",
     "NetworkSettings",
     "Progress",
     "Recipe",
     "TrainedModel",
     "TrainingExtra",
+    "draw_share",
     "find_recipe",
     "ignore_progress",
     "model_card",

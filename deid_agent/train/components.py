@@ -33,7 +33,7 @@ from deid_agent.recognize import Model, Resolver, Tagger
 from deid_agent.rules import data_folder
 from deid_agent.train.card import TrainedModel
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
-from deid_agent.train.examples import Example, ExampleReader, draw_share
+from deid_agent.train.examples import Example, ExampleReader
 from deid_agent.train.name_filter_trainer import FilterSettings, train_filter
 from deid_agent.train.recipes import ComponentKind, NetworkSettings, Recipe
 
@@ -67,8 +67,6 @@ def _train_model(
 ) -> TrainedModel:
     chains: Iterable[tuple[Sequence[Ints], Sequence[str]]]
     schema, settings = recipe.schema, recipe.settings
-    if isinstance(settings, CrfSettings) and settings.fraction < 1:
-        examples = [e for e in examples if draw_share("learn", e.note.patient) < settings.fraction]
     match recipe.kind, settings, schema:
         case ComponentKind.FILTER, FilterSettings(), _:
             return train_filter(examples, settings, name=name)

@@ -175,7 +175,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "ferrandez-names": Recipe(
             "the name filter of Ferrandez 2012, section 3.2.4: judges candidates of rules, lists and a token model",
             ComponentKind.FILTER,
-            settings=FilterSettings(),
+            settings=FilterSettings(max_candidates=5_000, fraction=0.4),
             recognizers="patterns-dictionary",
             candidates="ferrandez-token",
         ),
@@ -188,6 +188,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 *(f"{feature}[{at}]" for feature in ("person", "plain") for at in _NEAR),
                 *("person[0] shape[0]", "plain[0] shape[0]", "person[0] person[1]", "person[-1] person[0]"),
             ),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=30, fraction=0.5),
             types=(PhiType.PATIENT, PhiType.DOCTOR),
         ),
         "network": Recipe(
@@ -209,6 +210,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.IO,
             ("basic", "ngram", "position"),
             tuple(f"{feature}[{at}]" for feature in ("place", "people") for at in _NEAR),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=40),
             types=(
                 PhiType.CITY,
                 PhiType.DATE,
@@ -224,6 +226,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             ComponentKind.TOKEN,
             Schema.IO,
             ("basic", "affix", "ngram", "bag", "position", "rule"),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=35),
             recognizers="patterns",
         ),
         "liu-token": Recipe(
@@ -237,7 +240,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 *(f"place[{at}]" for at in _NEAR),
                 *(f"{feature}[{at}]" for feature in ("person", "body") for at in (-1, 0, 1)),
             ),
-            settings=CrfSettings(iterations=50),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=40, fraction=0.7),
         ),
         "liu-character": Recipe(
             "the character-level classifier of Liu 2015, section 3.2.3: BIOES with the edges of a category, no rules",
