@@ -240,7 +240,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 *(f"place[{at}]" for at in _NEAR),
                 *(f"{feature}[{at}]" for feature in ("person", "body") for at in (-1, 0, 1)),
             ),
-            settings=CrfSettings(l1=0.3, l2=0.2, iterations=40, fraction=0.7),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=30, fraction=0.4),
         ),
         "liu-character": Recipe(
             "the character-level classifier of Liu 2015, section 3.2.3: BIOES with the edges of a category, no rules",

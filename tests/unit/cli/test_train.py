@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -183,6 +183,16 @@ def test_the_arrays_of_each_model_have_the_digest_of_its_card(name: str) -> None
     assert card["sha256"] == hashlib.sha256(data).hexdigest()
     assert f"SHA-256 `{card['sha256']}`" in (ROOT / "models" / f"{name}.md").read_text("utf-8")
     assert card["about"] == RECIPES[name].description
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PUBLISHED if not isinstance(RECIPES[name].settings, NetworkSettings)]
+)
+def test_a_published_component_was_trained_with_the_settings_of_its_recipe(name: str) -> None:
+    card = json.loads((ROOT / "models" / f"{name}.json").read_text("utf-8"))
+    recipe = RECIPES[name]
+    assert card["settings"] == asdict(recipe.settings)
+    assert (card["families"], card["recognizers"]) == (list(recipe.families), recipe.recognizers)
 
 
 def test_the_shipped_files_are_small() -> None:
