@@ -1,7 +1,7 @@
 """The table of ``docs/published-systems.md``. Run by hand, with NAME each system of ``SYSTEMS``::
 
     deid-agent eval corpus --split dev --profile balanced --system NAME --json out/NAME.json
-    python tests/bench/bench_network.py --notes 60 --profiles balanced --systems NAME,NAME > out/speed.md
+    python tests/bench/bench_network.py --notes 30 --profiles balanced --systems NAME,NAME > out/speed.md
     python .ci/published_systems.py out
 
 Replaces the table of the page. The figures are those of the files; nothing is counted here but the sizes of the models.
