@@ -2,7 +2,7 @@
 # make check     format, lint, types: under a minute
 # make test      the daily loop: all that a change breaks quickly, the broker contract and a browser included
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
-# make models    train everything that models/ ships: some minutes of CPU for each
+# make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?=

@@ -21,14 +21,18 @@ HEADER = """\
 
 A model has three files. `<name>.json` holds its schema, how it was trained and its scores, `<name>.md` shows the same
 for people, and `<name>.npz` holds its arrays. The arrays are opened only if their SHA-256 equals the one in the
-`.json`. They hold numbers and words, never pickled objects. `deid-agent train` trains one model and `make models` all
-shipped models. The shipped models were trained on this corpus with the rules of this tree, as a test of their digests
+`.json`. They hold numbers and words, never pickled objects. `deid-agent train` trains one model and `make models` the
+two of the default. Those two were trained on this corpus with the rules of this tree, as a test of their digests
 proves. [token](token.md) labels tokens with a conditional random field over
 words, lists, layout and rules. [network](network.md) labels them with a recurrent network, which reads
 `vectors.npz`, word vectors of 8 bits that `.ci/freeze_vectors.py` made.
 The default system decides by the mean of their probabilities. `features`
 runs without the network, `network` without the CRF, and `union` takes the findings of both.
 [ablations.md](ablations.md) lists the contribution of each part of the network.
+
+The other models are the trained parts of [five published systems](../docs/published-systems.md), which the default
+does not load; `deid-agent train published` trains them. Their cards record the notes and the rules that they were
+trained with, which may be older than those of this tree: the test of the digests covers the models of the default only.
 
 The scores below are those of the whole tagger on dev: notes of authors and patients that no model was trained on,
 without the context of a message unless stated. **All notes are synthetic**: the scores compare parts, and do not

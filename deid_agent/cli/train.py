@@ -30,19 +30,23 @@ from deid_agent.model import ConfigurationError
 from deid_agent.recognize import Profile, Resolver
 from deid_agent.rules import data_folder
 from deid_agent.train import (
+    PUBLISHED,
     SHIPPED,
     Augmenter,
+    CandidateModels,
     CardFacts,
     ComponentKind,
     CrfSettings,
     Example,
     ExampleReader,
+    FilterSettings,
     NetworkAblation,
     NetworkSettings,
     Progress,
     Recipe,
     TrainedModel,
     TrainingExtra,
+    draw_share,
     find_recipe,
     ignore_progress,
     model_card,
@@ -54,6 +58,8 @@ from deid_agent.train import (
 
 T = TypeVar("T")
 _SEED = 20140
+_GROUPS = {"all": SHIPPED, "published": PUBLISHED}
+"""The names of several components."""
 
 
 @click.command("train")
@@ -72,7 +78,7 @@ _SEED = 20140
 @click.option("--iterations", metavar="N", type=click.IntRange(1), help="Most iterations of the training.")
 @click.option("--epochs", metavar="N", type=click.IntRange(1), help="Most epochs of a network's training.")
 @click.option(
-    "--fraction", metavar="SHARE", type=click.FloatRange(0, 1, min_open=True), help="Share of patients for a network."
+    "--fraction", metavar="SHARE", type=click.FloatRange(0, 1, min_open=True), help="Share of patients to learn from."
 )
 @click.option(
     "--without",
@@ -105,14 +111,15 @@ def train(
 ) -> Exit:
     """Train models from annotated notes.
 
-    COMPONENT is the name of a model, or `all` for every shipped one. The corpus may be in any format that eval reads.
+    COMPONENT is the name of a model, `all` for those of the default system, or `published` for those of the published
+    systems. The corpus may be in any format that eval reads.
     The dev notes of the project's corpus are never used for training, only for the scores. With --hold-out a model is
     saved only if --out is given.
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")
     refuse_existing("--json", json_file)
-    names = SHIPPED if component == "all" else (component,)
+    names = _GROUPS.get(component, (component,))
     changes = _Changes(augment, iterations, epochs, fraction, tuple(map(NetworkAblation, without)), seed)
     chosen = {name: changes.of(find_recipe(name)) for name in names}
     for needed in {
@@ -129,8 +136,8 @@ def train(
             continue
         keep = out is not None or not hold_out
         with open_store(out or Path("models")) if keep else nullcontext() as shelf:
-            models, examples = trainer.trained(name, one, notes)
-            scores = score_notes(trainer.tagged(models, one, tested)) if tested else None
+            models, examples, candidates = trainer.trained(name, one, notes)
+            scores = score_notes(trainer.tagged(models, one, tested, candidates)) if tested else None
             facts = CardFacts(one, notes, sum(e.copy > 0 for e in examples), chance, trainer.rules, of, scores)
             if shelf is not None:
                 for path in shelf.save(models, model_card(facts)):
@@ -155,11 +162,18 @@ class _Changes:
         if self.augment is not None:
             one = replace(one, augment=self.augment)
         match one.settings:
-            case CrfSettings() if self.iterations is not None:
-                return replace(one, settings=replace(one.settings, iterations=self.iterations))
+            case CrfSettings():
+                return replace(one, settings=self._crf(one.settings))
+            case FilterSettings() if self.fraction is not None:
+                return replace(one, settings=replace(one.settings, fraction=self.fraction))
             case NetworkSettings():
                 return replace(one, settings=self._network(one.settings))
         return one
+
+    def _crf(self, settings: CrfSettings) -> CrfSettings:
+        if self.iterations is not None:
+            settings = replace(settings, iterations=self.iterations)
+        return settings if self.fraction is None else replace(settings, fraction=self.fraction)
 
     def _network(self, settings: NetworkSettings) -> NetworkSettings:
         if self.epochs is not None:
@@ -201,19 +215,38 @@ class _Trainer:
     quiet: bool
     per_type: bool
 
-    def trained(self, name: str, one: Recipe, notes: Sequence[Note]) -> tuple[tuple[TrainedModel, ...], list[Example]]:
-        examples = self._read(one, notes, one.augment)
-        return self._fitted(name, one, examples), examples
+    def trained(
+        self, name: str, one: Recipe, notes: Sequence[Note]
+    ) -> tuple[tuple[TrainedModel, ...], list[Example], CandidateModels | None]:
+        """The models, their examples, and the models whose spans they see."""
+        examples, candidates = self._with_candidates(one, self._read(one, notes, one.augment))
+        return self._fitted(name, one, examples), examples, candidates
 
-    def tagged(self, models: Sequence[TrainedModel], one: Recipe, notes: Sequence[Note]) -> list[Pair]:
+    def _with_candidates(self, one: Recipe, examples: list[Example]) -> tuple[list[Example], CandidateModels | None]:
+        """``examples`` with the spans of the recipe's candidate models, and these models."""
+        if not one.candidates:
+            return examples, None
+        reader = ExampleReader.load(self.rules, one.recognizers)
+        candidates = CandidateModels.train(one.candidates, find_recipe(one.candidates), reader, examples)
+        return candidates.add_spans(examples), candidates
+
+    def tagged(
+        self,
+        models: Sequence[TrainedModel],
+        one: Recipe,
+        notes: Sequence[Note],
+        candidates: CandidateModels | None = None,
+    ) -> list[Pair]:
         reader = ExampleReader.load(self.rules, one.recognizers)
         with self._bar(notes, "scoring") as bar:
             examples = [reader.example(note) for note in bar]
+        if candidates is not None:
+            examples = candidates.add_spans(examples)
         return self._pairs(models, one, reader, examples)
 
     def cross_validated(self, name: str, one: Recipe, notes: Sequence[Note]) -> list[Pair]:
         """Every note, tagged by a model that was trained without its author."""
-        examples = self._read(one, notes, one.augment)
+        examples, _ = self._with_candidates(one, self._read(one, notes, one.augment))
         reader = ExampleReader.load(self.rules, one.recognizers)
         authors = sorted({note.author for note in notes})
         if len(authors) < 2:
@@ -226,6 +259,7 @@ class _Trainer:
         return list(chain.from_iterable(map(fold, authors)))
 
     def _read(self, one: Recipe, notes: Sequence[Note], times: int) -> list[Example]:
+        notes = [note for note in notes if draw_share("learn", note.patient) < one.settings.fraction]
         reader = ExampleReader.load(self.rules, one.recognizers)
         augmenter = Augmenter(self.rules, self.seed, one.noise)
         with self._bar(notes, "reading") as bar:

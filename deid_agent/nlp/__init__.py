@@ -8,6 +8,7 @@ from deid_agent.nlp.crf import Crf, CrfModel, build_crf, load_crf, save_crf, spl
 from deid_agent.nlp.crf_taggers import (
     LOW_CONFIDENCE,
     CharacterCrf,
+    FirstPass,
     GatedCrf,
     ProbabilitySource,
     TokenCrf,
@@ -68,6 +69,7 @@ __all__ = [
     "EncodedTokens",
     "FeatureExtractor",
     "FilteredNames",
+    "FirstPass",
     "Floats",
     "GatedCrf",
     "InputEncoder",

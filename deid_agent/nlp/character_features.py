@@ -33,6 +33,11 @@ CHARACTER_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *(f"char[{i}] char[{i + 1}]" for i in range(-3, 3)),
             *(f"char[{i}] char[{i + 1}] char[{i + 2}]" for i in range(-3, 2)),
         ),
+        "letter": (
+            *(f"letter[{i}]" for i in range(-5, 6)),
+            *(f"letter[{i}] letter[{i + 1}]" for i in range(-5, 5)),
+            *(f"letter[{i}] letter[{i + 1}] letter[{i + 2}]" for i in range(-5, 4)),
+        ),
         "class": (
             *(f"class[{i}]" for i in (-2, -1, 0, 1, 2)),
             *("class[-1] class[0]", "class[0] class[1]", "class[-1] class[0] class[1]"),
@@ -57,7 +62,10 @@ CHARACTER_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "position": ("case[0] shape[0]", "zone[0] shape[0]"),
     }
 )
-"""The families of Liu's character model. ``character`` is his bag of characters with a window of 5."""
+"""The families of character models. ``letter`` is the bag of characters of Liu 2015: as written, in a window of 5.
+
+``character`` is smaller: it reads no letter case, and fewer combinations.
+"""
 
 
 @dataclass(slots=True)
@@ -120,6 +128,11 @@ def _fold_character(char: str) -> str:
     return low if len(low) == 1 else char
 
 
+def _plain_character(char: str) -> str:
+    """``char`` as written; white space is a blank, and characters that have no glyph are one character."""
+    return " " if char.isspace() else char if char.isprintable() else "\x00"
+
+
 def _character_class(char: str) -> str:
     if char.isalpha():
         return "X" if char.isupper() else "x"
@@ -154,6 +167,7 @@ def _first_pass_labels(characters: CharacterFeatures) -> IndexedFeature:
 _CHARACTER_FEATURES: Mapping[str, Callable[[CharacterFeatures], IndexedFeature]] = MappingProxyType(
     {
         "char": lambda characters: characters.map_characters(_fold_character),
+        "letter": lambda characters: characters.map_characters(_plain_character),
         "class": lambda characters: characters.map_characters(_character_class),
         "spot": _positions_in_token,
         "rule": _first_pass_labels,

@@ -17,6 +17,8 @@ import numpy as np
 from deid_agent.model import ConfigurationError
 
 FORMAT = 1
+REINSTALL = "install the package again"
+"""What restores the packaged models."""
 SEPARATOR = "\x1f"
 """Separates the words of a stored word list. No token contains it: the tokenizer treats it as white space."""
 AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -43,20 +45,19 @@ def save_model_files(folder: Path, name: str, manifest: Mapping[str, object], ar
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def load_model_files(folder: Path, name: str, build: ModelBuilder[Model]) -> Model:
-    """The model ``name`` of ``folder``, made by ``build``.
+def load_model_files(folder: Path, name: str, build: ModelBuilder[Model], remedy: str = "") -> Model:
+    """The model ``name`` of ``folder``, made by ``build``. ``remedy`` replaces the advice to train a missing model.
 
     Raises ``ConfigurationError`` if a file is missing or unreadable, has another format, or does not match the digest
     in the manifest. The array file is not opened if the digest differs.
     """
-    manifest = _read_manifest(folder / f"{name}.json")
+    remedy = remedy or f"train the model with deid-agent train {name} --corpus NOTES --out {folder}, or {REINSTALL}"
+    manifest = _read_manifest(folder / f"{name}.json", remedy)
     path = folder / f"{name}.npz"
     try:
         data = path.read_bytes()
     except OSError as fault:
-        raise ConfigurationError(
-            f"{path}: {fault.strerror}: train the model, or restore the file from a release"
-        ) from None
+        raise ConfigurationError(f"{path}: {fault.strerror}: {remedy}") from None
     digest = hashlib.sha256(data).hexdigest()
     if manifest.get("format") != FORMAT or digest != manifest.get("sha256"):
         raise ConfigurationError(
@@ -88,13 +89,11 @@ def unpack_words(array: AnyArray, first: int) -> dict[str, int]:
     return {word: at for at, word in enumerate(words, first)}
 
 
-def _read_manifest(path: Path) -> Mapping[str, object]:
+def _read_manifest(path: Path, remedy: str) -> Mapping[str, object]:
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as fault:
-        raise ConfigurationError(
-            f"{path}: {type(fault).__name__}: train the model, or restore the file from a release"
-        ) from None
+        raise ConfigurationError(f"{path}: {type(fault).__name__}: {remedy}") from None
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path}: not a JSON object: train the model again")
     return found

@@ -16,7 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.nlp.model_files import Arrays, load_model_files, pack_words, save_model_files, unpack_words
+from deid_agent.nlp.model_files import (
+    REINSTALL,
+    Arrays,
+    load_model_files,
+    pack_words,
+    save_model_files,
+    unpack_words,
+)
 from deid_agent.nlp.token_features import TOKEN_FEATURES, IndexedFeature, Ints, TokenFeatures
 
 Floats = NDArray[np.float32]
@@ -82,7 +89,7 @@ def load_vectors(folder: Path) -> WordVectors:
     Raises ``ConfigurationError`` if a file is missing, has another format, or does not match its digest. The array file
     is not opened if the digest differs.
     """
-    return load_model_files(folder, VECTORS_NAME, _build_vectors)
+    return load_model_files(folder, VECTORS_NAME, _build_vectors, f"copy it from the packaged models, or {REINSTALL}")
 
 
 def _build_vectors(_manifest: Mapping[str, object], arrays: Arrays, digest: str) -> WordVectors:

@@ -158,7 +158,7 @@ def load_network(folder: Path, name: str) -> NetworkModel:
             if vectors.digest != wanted:
                 raise ConfigurationError(
                     f"{folder / name}.json: the network was trained with other vectors than {VECTORS_NAME}.npz: "
-                    "train it again, or restore both from one release"
+                    "train it again, or restore both files"
                 )
         return _build_model(manifest, arrays, digest, vectors)
 

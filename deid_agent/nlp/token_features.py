@@ -28,6 +28,7 @@ from deid_agent.nlp.line_features import (
     find_paragraph_starts,
     find_previous_words,
     find_sections,
+    find_sentences,
     find_zones,
 )
 from deid_agent.rules import NO_SENSE, Dictionaries, Tags, list_of_tag
@@ -176,10 +177,12 @@ _WORD_FEATURES: Mapping[str, Callable[[str], str]] = MappingProxyType(
         "p2": lambda word: word.lower()[:2],
         "p3": lambda word: word.lower()[:3],
         "p4": lambda word: word.lower()[:4],
+        "p5": lambda word: word.lower()[:5],
         "s1": lambda word: word.lower()[-1:],
         "s2": lambda word: word.lower()[-2:],
         "s3": lambda word: word.lower()[-3:],
         "s4": lambda word: word.lower()[-4:],
+        "s5": lambda word: word.lower()[-5:],
         "length": lambda word: str(min(len(word), 12)),
     }
 )
@@ -385,6 +388,7 @@ TOKEN_FEATURES: Mapping[str, Callable[[TokenFeatures], FeatureValues]] = Mapping
         "label": lambda tokens: find_line_labels(tokens.doc, tokens.lower, tokens.lines),
         **{name: _line_feature(name) for name in _LINE_FEATURES},
         "line_place": lambda tokens: find_line_positions(tokens.lines),
+        "sentence": lambda tokens: find_sentences(tokens.words, tokens.lines),
         "size": _size_classes,
         "speaker": _speakers,
         "measure": _measures,

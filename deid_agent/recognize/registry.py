@@ -21,7 +21,16 @@ from types import MappingProxyType
 from typing import assert_never
 
 from deid_agent.measure import load_grammar
-from deid_agent.model import BesideModels, Confidence, ConfigurationError, Document, Source, SourceTraits, Span
+from deid_agent.model import (
+    BesideModels,
+    Confidence,
+    ConfigurationError,
+    Document,
+    PhiType,
+    Source,
+    SourceTraits,
+    Span,
+)
 from deid_agent.nlp import (
     LOW_CONFIDENCE,
     LOW_CONFIDENCE_NAME,
@@ -41,6 +50,7 @@ from deid_agent.recognize.known_people import NameLexicons
 from deid_agent.recognize.known_phi import KnownRecognizer
 from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
 from deid_agent.recognize.listed_names import ListedNameRecognizer
+from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
 from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words
@@ -138,20 +148,26 @@ class ModelRole(StrEnum):
     NAMES = "names"  # the name filter, in addition to the other models
     NETWORK = "network"  # the recurrent network, in addition to the other models
     AVERAGE = "average"  # the recurrent network, averaged with the token model before it
-    FILTER = "filter"  # the name filter decides about the names of the recognizers; their other spans are dropped
+    FILTER = "filter"  # the name filter decides about the names of all before it; their other spans are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class TaggerSystem:
     """A recognizer set, models (file names in the models folder) with their roles, and the stages after them.
 
-    ``models_decide``: the models were trained on the recognizers' spans and overrule them, see ``Tagger``.
+    - ``models_decide``: the models were trained on the recognizers' spans and overrule them, see ``Tagger``.
+    - ``ranked``: of overlapping spans the recognizers' is selected, then that of the first model, see ``RankedModels``.
+    - ``rule_types``: only the pattern rules of these types run; with none all do.
+    - ``shipped``: the package has the models.
     """
 
     recognizers: str
     models: tuple[tuple[str, ModelRole], ...] = ()
     consistency: bool = False
     models_decide: bool = False
+    ranked: bool = False
+    rule_types: frozenset[PhiType] = frozenset()
+    shipped: bool = True
 
 
 _TOKEN = ("token", ModelRole.TOKEN)
@@ -159,6 +175,8 @@ _NETWORK = ("network", ModelRole.NETWORK)
 _AVERAGED_NETWORK = ("network", ModelRole.AVERAGE)
 _CHARACTER = ("character", ModelRole.UNCERTAIN_LINES)
 _NAMES = ("names", ModelRole.NAMES)
+_LIU_RULES = frozenset({PhiType.PHONE, PhiType.FAX, PhiType.MEDICALRECORD, PhiType.EMAIL, PhiType.IPADDRESS})
+"""The types of the rule-based classifier of Liu 2015, table 2."""
 _HYBRID = TaggerSystem("default", (_TOKEN, _AVERAGED_NETWORK), consistency=True, models_decide=True)
 
 SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
@@ -169,14 +187,23 @@ SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
         "network": TaggerSystem("default", (_NETWORK,), consistency=True, models_decide=True),
         "union": TaggerSystem("default", (_TOKEN, _NETWORK), consistency=True, models_decide=True),
         "token": TaggerSystem("default", (_TOKEN,), models_decide=True),
-        "thorough": TaggerSystem("default", (_TOKEN, _CHARACTER, _NAMES), consistency=True, models_decide=True),
+        "thorough": TaggerSystem(
+            "default", (_TOKEN, _CHARACTER, _NAMES), consistency=True, models_decide=True, shipped=False
+        ),
         "rules": TaggerSystem("default", consistency=True),
         "rules-once": TaggerSystem("default"),
         "dehghan2015": TaggerSystem("patterns-dictionary", (("dehghan-token", ModelRole.TOKEN),), consistency=True),
-        "zuccon2014": TaggerSystem("patterns", (("zuccon-token", ModelRole.TOKEN),)),
-        "liu2015": TaggerSystem("patterns", (("liu-character", ModelRole.CHARACTER), ("liu-token", ModelRole.TOKEN))),
+        "zuccon2014": TaggerSystem("patterns", (("zuccon-token", ModelRole.TOKEN),), models_decide=True),
+        "liu2015": TaggerSystem(
+            "patterns",
+            (("liu-character", ModelRole.CHARACTER), ("liu-token", ModelRole.TOKEN)),
+            ranked=True,
+            rule_types=_LIU_RULES,
+        ),
         "dernoncourt2016": TaggerSystem("none", (("dernoncourt-network", ModelRole.NETWORK),)),
-        "ferrandez2012": TaggerSystem("patterns-dictionary", (("names", ModelRole.FILTER),)),
+        "ferrandez2012": TaggerSystem(
+            "patterns-dictionary", (("ferrandez-token", ModelRole.TOKEN), ("ferrandez-names", ModelRole.FILTER))
+        ),
         **{name: TaggerSystem(name) for name in RECOGNIZER_SETS if name != "default"},
     }
 )
@@ -194,7 +221,8 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
     system = SYSTEMS.get(name)
     if system is None:
         raise ConfigurationError(f"unknown recognizer system {name}: one of {', '.join(SYSTEMS)}")
-    recognizers = assemble_recognizers(rules, system.recognizers)
+    _require_models(models, name, system)
+    recognizers = _choose_recognizers(rules, system)
     low = frozenset(
         source
         for recognizer in recognizers
@@ -224,11 +252,37 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
             case ModelRole.NAMES:
                 loaded.append(NameFilter(load_svm(models, model), lists))
             case ModelRole.FILTER:
-                recognizers = _filter_names(recognizers, resolver, NameFilter(load_svm(models, model), lists))
+                names = NameFilter(load_svm(models, model), lists)
+                recognizers, loaded = _filter_names(recognizers, resolver, names, tuple(loaded)), []
             case unknown:
                 assert_never(unknown)
+    if system.ranked:
+        loaded = [RankedModels(tuple(loaded), keep_rests=profile is Profile.RECALL)]
     consistency = ConsistencyPass(lists, low | {LOW_CONFIDENCE, LOW_CONFIDENCE_NAME}) if system.consistency else None
     return Tagger(recognizers, resolver, tuple(loaded), consistency, system.models_decide)
+
+
+def _require_models(models: Path, name: str, system: TaggerSystem) -> None:
+    """Raise ``ConfigurationError`` with the commands that train the missing models of ``system``."""
+    missing = [model for model, _ in system.models if not (models / f"{model}.json").is_file()]
+    if missing:
+        commands = " and ".join(f"deid-agent train {model} --corpus NOTES --out {models}" for model in missing)
+        raise ConfigurationError(
+            f"system {name} needs {' and '.join(missing)}, not in the models folder {models}: run {commands}"
+        )
+
+
+def _choose_recognizers(rules: Ruleset, system: TaggerSystem) -> tuple[Recognizer, ...]:
+    """The recognizers of ``system``, with the pattern rules of its types only."""
+    found = assemble_recognizers(rules, system.recognizers)
+    if not system.rule_types:
+        return found
+    return tuple(
+        replace(each, rules=tuple(rule for rule in each.rules if rule.types[0] in system.rule_types))
+        if isinstance(each, PatternRecognizer)
+        else each
+        for each in found
+    )
 
 
 def _token_model(loaded: list[Model]) -> TokenCrf:
@@ -238,11 +292,13 @@ def _token_model(loaded: list[Model]) -> TokenCrf:
     return loaded[-1]
 
 
-def _filter_names(recognizers: tuple[Recognizer, ...], resolver: Resolver, names: NameFilter) -> tuple[Recognizer, ...]:
-    """The name filter in place of the recognizers whose spans it has learned to judge; the others remain."""
+def _filter_names(
+    recognizers: tuple[Recognizer, ...], resolver: Resolver, names: NameFilter, models: tuple[Model, ...]
+) -> tuple[Recognizer, ...]:
+    """The name filter in place of the recognizers and models whose spans it has learned to judge; the others remain."""
     others = tuple(each for each in recognizers if _remains_beside_models(each))
     judged = tuple(each for each in recognizers if not _remains_beside_models(each))
-    return (FilteredNames(Tagger(judged, resolver).find, names), *others)
+    return (FilteredNames(Tagger(judged, resolver, models).find, names), *others)
 
 
 def _remains_beside_models(recognizer: Recognizer) -> bool:

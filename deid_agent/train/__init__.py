@@ -5,10 +5,12 @@ The training libraries are imported when a training starts, not with this packag
 
 from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, model_card, open_store
-from deid_agent.train.components import tag_with_component, train_component
+from deid_agent.train.components import CandidateModels, tag_with_component, train_component
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
-from deid_agent.train.examples import Example, ExampleReader
+from deid_agent.train.examples import Example, ExampleReader, draw_share
+from deid_agent.train.name_filter_trainer import FilterSettings
 from deid_agent.train.recipes import (
+    PUBLISHED,
     SHIPPED,
     ComponentKind,
     NetworkAblation,
@@ -20,19 +22,23 @@ from deid_agent.train.recipes import (
 )
 
 __all__ = [
+    "PUBLISHED",
     "SHIPPED",
     "Augmenter",
+    "CandidateModels",
     "CardFacts",
     "ComponentKind",
     "CrfSettings",
     "Example",
     "ExampleReader",
+    "FilterSettings",
     "NetworkAblation",
     "NetworkSettings",
     "Progress",
     "Recipe",
     "TrainedModel",
     "TrainingExtra",
+    "draw_share",
     "find_recipe",
     "ignore_progress",
     "model_card",

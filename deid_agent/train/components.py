@@ -1,6 +1,7 @@
 """Training and application of a component of any kind."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import assert_never
 
@@ -28,7 +29,7 @@ from deid_agent.nlp import (
     select_templates,
     split_sequence,
 )
-from deid_agent.recognize import Model, Resolver
+from deid_agent.recognize import Model, Resolver, Tagger
 from deid_agent.rules import data_folder
 from deid_agent.train.card import TrainedModel
 from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
@@ -96,6 +97,47 @@ def _train_model(
         case _:
             raise ConfigurationError(f"recipe {name}: the settings or the schema do not fit a {recipe.kind} component")
     return CrfModel(name, schema, extractor, train_crf(extractor, chains, settings, progress))
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateModels:
+    """Token models whose spans a name filter sees, each trained on one half of the patients.
+
+    A filter that learned from the spans of a model in that model's own training notes would trust it too much. So the
+    model of the other half reads each note.
+    """
+
+    reader: ExampleReader
+    models: tuple[TokenCrf, TokenCrf]
+    first: frozenset[str]
+    """The patients of the first half, whose notes the first model learned from."""
+
+    @staticmethod
+    def train(name: str, recipe: Recipe, reader: ExampleReader, examples: Sequence[Example]) -> "CandidateModels":
+        """The models of both halves of the patients of ``examples``."""
+        first = frozenset(sorted({each.note.patient for each in examples})[::2])
+        halves = ([e for e in examples if (e.note.patient in first) is half] for half in (True, False))
+        one, two = (TokenCrf(_train_half(name, recipe, half), reader.dictionaries) for half in halves)
+        return CandidateModels(reader, (one, two), first)
+
+    def add_spans(self, examples: Iterable[Example]) -> list[Example]:
+        """``examples`` with the spans of the model that did not learn from the patient in their first pass."""
+        taggers = [Tagger(self.reader.recognizers, self.reader.resolver, (model,)) for model in self.models]
+        return [self._add(each, taggers[each.note.patient in self.first]) for each in examples]
+
+    def _add(self, example: Example, tagger: Tagger) -> Example:
+        doc = example.tokens.doc
+        return replace(
+            example,
+            tokens=TokenFeatures(doc, tagger.find(doc), self.reader.dictionaries, grammar=self.reader.grammar),
+        )
+
+
+def _train_half(name: str, recipe: Recipe, examples: Sequence[Example]) -> CrfModel:
+    (model,) = train_component(name, recipe, examples)
+    if not isinstance(model, CrfModel):
+        raise ConfigurationError(f"recipe {name}: the candidates of a name filter come from a token component")
+    return model
 
 
 AFFINITY_WEIGHT = 0.1

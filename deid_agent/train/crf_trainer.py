@@ -19,12 +19,16 @@ _BIAS = "b"
 
 @dataclass(frozen=True, slots=True)
 class CrfSettings:
-    """The L1 and L2 penalties, the most iterations, and the fewest occurrences of a feature with a weight."""
+    """The L1 and L2 penalties, the most iterations, and the fewest occurrences of a feature with a weight.
+
+    ``fraction`` is the share of the patients that is used.
+    """
 
     l1: float = 0.1
     l2: float = 0.05
     iterations: int = 80
     least: int = 2
+    fraction: float = 1.0
 
 
 def ignore_progress(_done: int, _total: int) -> None:

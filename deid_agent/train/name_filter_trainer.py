@@ -45,6 +45,7 @@ class FilterSettings:
     - ``screen_recall``: the share of names that pass the screen.
     - ``features`` and ``max_candidates``: the limits of the model and of the training candidates of a machine.
     - ``least``: the fewest occurrences of a feature; ``folds``: the number of author groups for the thresholds.
+    - ``fraction``: the share of the patients that is used.
     """
 
     cost: float = 4.0
@@ -55,6 +56,7 @@ class FilterSettings:
     least: int = 4
     max_candidates: int = 10_000
     folds: int = 2
+    fraction: float = 1.0
     seed: int = 2012
 
 

@@ -5,7 +5,6 @@ imports JAX and optax (extra ``train-neural``), so it is imported only when a ne
 chosen on a part of the training patients, so the development notes stay unseen. Source: Dernoncourt 2016 section 3.3.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from deid_agent.train.examples import (
     Example,
     TrainingBatch,
     build_batch,
+    draw_share,
     encode_note,
     list_sequences,
     plan_batches,
@@ -47,7 +47,7 @@ def train_network(
     The same examples in the same order give the same network on the same machine. ``progress`` counts epochs. Raises
     ``ConfigurationError`` if there are too few patients to learn from and to hold out.
     """
-    chosen = [e for e in examples if e.tokens.words and _draw_share("learn", e.note.patient) < settings.fraction]
+    chosen = [e for e in examples if e.tokens.words and draw_share("learn", e.note.patient) < settings.fraction]
     testing = _hold_out(sorted({e.note.patient for e in chosen}), settings.held_out)
     held = [e for e in chosen if e.note.patient in testing and not e.copy]
     rest = [e for e in chosen if e.note.patient not in testing]
@@ -93,13 +93,8 @@ def _best_epoch(epochs: Sequence[dict[str, float]]) -> int:
 
 def _hold_out(patients: Sequence[str], share: float) -> frozenset[str]:
     """About ``share`` of the patients, at least one."""
-    draws = {patient: _draw_share("hold", patient) for patient in patients}
+    draws = {patient: draw_share("hold", patient) for patient in patients}
     return frozenset(p for p in patients if draws[p] < share) or frozenset(sorted(patients, key=lambda p: draws[p])[:1])
-
-
-def _draw_share(purpose: str, patient: str) -> float:
-    """A number from 0 to 1 that depends on the purpose and the patient only, not on the other patients."""
-    return int.from_bytes(hashlib.sha256(f"{purpose}:{patient}".encode()).digest()[:4]) / 2**32
 
 
 def score_network(network: Network, notes: Sequence[EncodedNote]) -> float:

@@ -116,7 +116,8 @@ class Recipe:
     - ``types``: the types that it learns; with none it learns all.
     - ``augment``: the number of synthetic copies of each note, made with ``noise``.
     - ``around`` and ``share``: a character model learns from the windows of ``around`` characters on both sides of PHI,
-      and from each ``share``-th line besides.
+      and from each ``share``-th line besides. A model that tags whole lines must learn from whole lines, and from all.
+    - ``candidates``: the token model whose spans a name filter sees beside those of the recognizers.
     """
 
     description: str
@@ -131,8 +132,11 @@ class Recipe:
     noise: Noise = field(default_factory=Noise)
     around: int = 30
     share: int = 6
+    candidates: str = ""
 
 
+WHOLE_LINES = 1_000
+"""As ``around`` of a recipe: the windows are whole lines."""
 _NEAR = range(-2, 3)
 _NETWORK_FEATURES = (
     *("shape", "length", "gap", "rule", "source", "elsewhere", "writing", "person", "place", "people", "body", "plain"),
@@ -163,10 +167,29 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             recognizers="default",
         ),
         "names": Recipe(
-            "the name filter of Ferrandez 2012, section 3.2: accepts or rejects candidates for names of persons",
+            "the product's name filter: accepts or rejects candidates for names of persons",
             ComponentKind.FILTER,
             settings=FilterSettings(),
             recognizers="default",
+        ),
+        "ferrandez-names": Recipe(
+            "the name filter of Ferrandez 2012, section 3.2.4: judges candidates of rules, lists and a token model",
+            ComponentKind.FILTER,
+            settings=FilterSettings(max_candidates=5_000, fraction=0.4),
+            recognizers="patterns-dictionary",
+            candidates="ferrandez-token",
+        ),
+        "ferrandez-token": Recipe(
+            "the CRF of Ferrandez 2012, section 3.2.3: names of persons, no rules, lists of names and common words",
+            ComponentKind.TOKEN,
+            Schema.IO,
+            ("basic", "affix", "ngram", "position"),
+            (
+                *(f"{feature}[{at}]" for feature in ("person", "plain") for at in _NEAR),
+                *("person[0] shape[0]", "plain[0] shape[0]", "person[0] person[1]", "person[-1] person[0]"),
+            ),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=30, fraction=0.5),
+            types=(PhiType.PATIENT, PhiType.DOCTOR),
         ),
         "network": Recipe(
             "the product's recurrent network: words, characters, and the findings of rules and dictionaries",
@@ -179,7 +202,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             "the recurrent network of Dernoncourt 2016, section 2.2: words and characters, no rules, no lists",
             ComponentKind.NETWORK,
             Schema.IO,
-            settings=NetworkSettings(),
+            settings=NetworkSettings(epochs=10),
         ),
         "dehghan-token": Recipe(
             "the learned part of Dehghan 2015, section 2.3: I-O, no rules, lists of places and professions",
@@ -187,6 +210,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             Schema.IO,
             ("basic", "ngram", "position"),
             tuple(f"{feature}[{at}]" for feature in ("place", "people") for at in _NEAR),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=40),
             types=(
                 PhiType.CITY,
                 PhiType.DATE,
@@ -198,32 +222,56 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             ),
         ),
         "zuccon-token": Recipe(
-            "Anonym of Zuccon 2014, section 3: words, shapes, n-grams, positions and patterns, no lists",
+            "Anonym of Zuccon 2014, section 3: words, shapes, n-grams, bags, positions and patterns, no lists",
             ComponentKind.TOKEN,
             Schema.IO,
-            ("basic", "affix", "ngram", "position", "rule"),
+            ("basic", "affix", "ngram", "bag", "position", "rule"),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=35),
             recognizers="patterns",
         ),
         "liu-token": Recipe(
-            "the token-level classifier of Liu 2015, section 3.2.2: BIO, no rules, only lists of places",
+            "the token-level classifier of Liu 2015, section 3.2.2: BIO, no rules",
             ComponentKind.TOKEN,
             Schema.BIO,
-            ("basic", "affix", "ngram", "section"),
-            tuple(f"place[{at}]" for at in _NEAR),
+            ("basic", "affix", "ngram", "section", "sense"),
+            (
+                *("word[-2] word[-1] word[0]", "word[-1] word[0] word[1]", "word[0] word[1] word[2]"),
+                *("p5[0]", "s5[0]", "sentence[0]"),
+                *(f"place[{at}]" for at in _NEAR),
+                *(f"{feature}[{at}]" for feature in ("person", "body") for at in (-1, 0, 1)),
+            ),
+            settings=CrfSettings(l1=0.3, l2=0.2, iterations=30, fraction=0.4),
         ),
         "liu-character": Recipe(
-            "the character-level classifier of Liu 2015, section 3.2.3: no rules, only lists of places",
+            "the character-level classifier of Liu 2015, section 3.2.3: BIOES with the edges of a category, no rules",
             ComponentKind.CHARACTER,
             Schema.EDGES,
-            ("character", "token", "section"),
-            ("place[0]", "place_b[0]", "place_a[0]"),
-            settings=CrfSettings(l1=0.1, l2=0.05, iterations=40, least=3),
+            ("letter", "token", "section"),
+            (
+                *("place[0]", "place_b[0]", "place_a[0]", "sentence[0]"),
+                *("sense[0]", "sense_field[0]", "sense_field_b[0]", "sense_field_a[0]"),
+                *(f"{feature}[0]" for feature in ("person", "person_b", "person_a", "body")),
+            ),
+            settings=CrfSettings(l1=0.1, l2=0.05, iterations=40, least=3, fraction=0.5),
+            around=WHOLE_LINES,
+            share=1,
         ),
     }
 )
 
 SHIPPED = ("token", "network")
-"""The components in ``models/``, which ``make models`` trains."""
+"""The components of the default system, which ``make models`` trains."""
+
+PUBLISHED = (
+    "dehghan-token",
+    "zuccon-token",
+    "liu-character",
+    "liu-token",
+    "ferrandez-token",
+    "ferrandez-names",
+    "dernoncourt-network",
+)
+"""The components of the published systems. ``models/`` has them too."""
 
 
 def find_recipe(name: str) -> Recipe:

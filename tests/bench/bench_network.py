@@ -1,6 +1,6 @@
 """The cost of the recurrent network: tokens per second and memory with and without it, in one run on one core.
 
-    python tests/bench/bench_network.py [--notes 150]
+    python tests/bench/bench_network.py [--notes 150] [--systems NAME,NAME] [--profiles NAME]
 
 Notes of the corpus's dev part, tagged one by one by ``rivals.py`` in a process of its own for each system: best of
 three rounds of processor time, models loaded before. ``MiB`` is the growth of the process, loading included.
@@ -40,6 +40,8 @@ def measured(name: str, texts: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--notes", type=int, default=150)
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--profiles", default=",".join(PROFILES))
     args = parser.parse_args()
     notes = [note.annotated.text for note in select_part(list(read_corpus(ROOT / "corpus")), CorpusPart.DEV)]
     spread = notes[:: max(1, len(notes) // args.notes)][: args.notes]
@@ -49,8 +51,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder) / "texts.json"
         texts.write_text(json.dumps({"notes": spread, "pages": "\n\n".join(spread)[:60_000]}), "utf-8")
-        for system in SYSTEMS:
-            for profile in PROFILES:
+        for system in args.systems.split(","):
+            for profile in args.profiles.split(","):
                 figures = measured(f"ours:{system}:{profile}", texts)
                 speed = tokens / figures["seconds"]
                 write(

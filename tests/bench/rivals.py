@@ -26,13 +26,11 @@ Tag = Callable[[str], int]
 def ours(name: str) -> Tag:
     root = Path(__file__).resolve().parents[2]
     sys.path.insert(0, str(root))
-    systems, registry, resolve, text_ = (
-        import_module(f"deid_agent.{module}") for module in ("systems", "recognize.registry", "resolve", "text")
-    )
+    recognize, model = (import_module(f"deid_agent.{package}") for package in ("recognize", "model"))
     _, system, profile = name.split(":")
-    rules = registry.load_rules(root / "rules")
-    tagger = systems.tagger(rules, root / "models", system, resolve.Profile(profile))
-    return lambda text: len(tagger.find(text_.Document(text)))
+    rules = recognize.load_rules(root / "rules")
+    tagger = recognize.load_tagger(rules, root / "models", system, recognize.Profile(profile))
+    return lambda text: len(tagger.find(model.Document(text)))
 
 
 def presidio(model: str) -> Tag:

@@ -1,7 +1,8 @@
 """``deid-agent train``: reproducible bytes, no training on dev, errors that name the remedy."""
 
+import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from deid_agent.nlp.network_inputs import VECTORS_NAME
 from deid_agent.nlp.network_tagger import load_network
 from deid_agent.nlp.svm import load_svm
 from deid_agent.train.card import digest_notes
-from deid_agent.train.recipes import RECIPES, SHIPPED, NetworkSettings
+from deid_agent.train.recipes import PUBLISHED, RECIPES, SHIPPED, NetworkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
@@ -47,7 +48,7 @@ def test_the_same_notes_and_settings_give_the_same_bytes(corpus: Path, tmp_path:
 
 
 def test_dev_is_scored_and_never_learned_from(corpus: Path, tmp_path: Path) -> None:
-    done = run("liu-token", "--corpus", corpus, "--out", tmp_path / "out")
+    done = run("liu-token", "--corpus", corpus, "--fraction", 1, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "2 notes of 1 patients" in done.stdout
     card = json.loads((tmp_path / "out" / "liu-token.json").read_text("utf-8"))
@@ -146,6 +147,15 @@ def test_errors_name_the_remedy(
     assert not list((tmp_path / "models").glob("*")) if (tmp_path / "models").exists() else True
 
 
+def test_a_share_of_the_patients_is_enough_for_a_crf(corpus: Path, tmp_path: Path) -> None:
+    for share in ("1", "0.5"):
+        done = run("dehghan-token", "--corpus", corpus, "--out", tmp_path / share, "--fraction", share, "--quiet")
+        assert done.exit_code == 0, done.output
+    whole, half = (load_crf(tmp_path / share, "dehghan-token") for share in ("1", "0.5"))
+    assert half.card["settings"]["fraction"] == 0.5  # type: ignore[index]
+    assert len(half.crf.weights) < len(whole.crf.weights)
+
+
 def test_an_unwritable_folder_is_reported_before_the_training(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("token", "--corpus", corpus, "--out", tmp_path / "file" / "models")
@@ -154,7 +164,35 @@ def test_an_unwritable_folder_is_reported_before_the_training(corpus: Path, tmp_
 
 
 def test_every_file_of_models_is_a_shipped_component() -> None:
-    assert {path.stem for path in (ROOT / "models").glob("*.json")} <= {*SHIPPED, VECTORS_NAME}
+    assert {path.stem for path in (ROOT / "models").glob("*.json")} == {*SHIPPED, *PUBLISHED, VECTORS_NAME}
+
+
+MOST_PUBLISHED = 20_000_000
+"""The bytes of all models of the published systems."""
+
+
+def test_the_models_of_the_published_systems_are_small() -> None:
+    files = [ROOT / "models" / f"{name}.{ending}" for name in PUBLISHED for ending in ("json", "md", "npz")]
+    assert sum(path.stat().st_size for path in files) < MOST_PUBLISHED
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, *PUBLISHED])
+def test_the_arrays_of_each_model_have_the_digest_of_its_card(name: str) -> None:
+    card = json.loads((ROOT / "models" / f"{name}.json").read_text("utf-8"))
+    data = (ROOT / "models" / f"{name}.npz").read_bytes()
+    assert card["sha256"] == hashlib.sha256(data).hexdigest()
+    assert f"SHA-256 `{card['sha256']}`" in (ROOT / "models" / f"{name}.md").read_text("utf-8")
+    assert card["about"] == RECIPES[name].description
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PUBLISHED if not isinstance(RECIPES[name].settings, NetworkSettings)]
+)
+def test_a_published_component_was_trained_with_the_settings_of_its_recipe(name: str) -> None:
+    card = json.loads((ROOT / "models" / f"{name}.json").read_text("utf-8"))
+    recipe = RECIPES[name]
+    assert card["settings"] == asdict(recipe.settings)
+    assert (card["families"], card["recognizers"]) == (list(recipe.families), recipe.recognizers)
 
 
 def test_the_shipped_files_are_small() -> None:

@@ -46,6 +46,7 @@ def test_a_character_has_the_features_of_its_token_and_a_blank_those_of_the_next
 def test_characters_by_themselves() -> None:
     characters = seen("aB7\t\r.é\x1f\ud800İ")
     assert values(characters, "char") == ["a", "b", "0", " ", "\n", ".", "é", " ", "\x00", "İ"]
+    assert values(characters, "letter") == ["a", "B", "7", " ", " ", ".", "é", " ", "\x00", "İ"]
     assert values(characters, "class") == ["x", "X", "0", " ", "\n", ".", "x", " ", "\x00", "X"]
 
 
