@@ -69,6 +69,8 @@ _FIRST_HALF = re.compile(r"(?<![^\s(])(?:[^\W\d_]{1,12}[-‐'’])+\Z")
 _INITIALS = re.compile(rf"(?<![^\s(:/])(?:[{UPPER}]\.[ ]?){{1,3}}\Z")
 _BACK = 24
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_HEADING_LETTER = re.compile(rf"[ \t]*\r?\n\s*[{UPPER}]\Z")
+_LONG_NUMBER = re.compile(r"\d{4}|\d{3}[-.) ]{1,2}\d{3}")
 _QUOTED = re.compile(r"'(?=\d{3})")  # a quoted number, but not the year '98
 _NUMERIC = frozenset({PhiCategory.AGE, PhiCategory.DATE, PhiCategory.CONTACT, PhiCategory.ID})
 _NO_INITIALS = frozenset({"MD", "DO", "RN", "NP", "PA", "PO", "MO", "MSW", "PT", "OT", "AD"})
@@ -82,7 +84,23 @@ def repair_boundaries(span: Span, text: str) -> Iterator[Span]:
     for part in _split_span(span, text):
         trimmed = trim_span(_extend_span(part, text), text)
         if trimmed is not None:
-            yield trimmed
+            yield _number_by_its_form(_without_heading(trimmed, text), text)
+
+
+def _without_heading(span: Span, text: str) -> Span:
+    """A name without the letter that begins the next line as a heading (``A: sepsis``)."""
+    if span.type in _NAMES and text[span.end : span.end + 1] == ":":
+        found = _HEADING_LETTER.search(text, span.start, span.end)
+        if found:
+            return Span(span.start, found.start(), span.type, span.source)
+    return span
+
+
+def _number_by_its_form(span: Span, text: str) -> Span:
+    """A long number is no age, whatever proposed it: an age keeps its text, and a telephone number would stay."""
+    if span.type is PhiType.AGE and _LONG_NUMBER.search(text, span.start, span.end):
+        return Span(span.start, span.end, PhiType.IDNUM, span.source)
+    return span
 
 
 def _split_span(span: Span, text: str) -> Iterator[Span]:

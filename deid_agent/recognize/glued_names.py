@@ -194,8 +194,11 @@ class GluedNameFinder:
         if len(pieces) > 1 and len(form) >= _SHORTEST:
             if len(pieces) == len(form):
                 return not left and not right
+            # A name beside a letter is a name and an initial or, in "Okafor C5", a letter of something else.
+            beside_letter = len(pieces) == 2 and min(map(len, pieces)) == 1 and not self._parts.isdisjoint(pieces)
             return (
-                not all(piece in self.lists.common for piece in pieces)
+                not beside_letter
+                and not all(piece in self.lists.common for piece in pieces)
                 and (not left + right or "\n" in folded[start:end])
                 and all(self._may_touch(rest, form) for rest in (left, right) if rest)
             )

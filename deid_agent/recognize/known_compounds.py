@@ -11,6 +11,7 @@ from functools import cached_property
 
 from deid_agent.model import Document, Range, Span, fold_accents
 from deid_agent.recognize.boundaries import UPPER
+from deid_agent.recognize.known_initials import ends_initial
 from deid_agent.recognize.known_people import APOSTROPHES, NameLexicons, Person
 from deid_agent.recognize.misspellings import is_one_edit_apart, without_each_letter
 
@@ -50,7 +51,12 @@ class CompoundFinder:
                 first, taken, person = best
                 end = words[taken][1]
                 initial = _INITIAL_AFTER.match(doc.text, end)
-                if initial and fold_accents(initial["letter"] or initial["last"]) in person.initials:
+                letter = fold_accents(initial["letter"] or initial["last"]) if initial else ""
+                if (
+                    initial
+                    and letter in person.initials
+                    and ends_initial(doc.text, initial.end(initial.lastgroup or 0))
+                ):
                     end = initial.end()
                 yield Span(words[first][0], end, person.type, person.source)
 

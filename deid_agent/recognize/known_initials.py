@@ -61,6 +61,32 @@ _LAST = re.compile(r"[ \t.]{0,3}(?:\r?\n|\Z)")
 _REACH = 24
 
 
+_TERM_AFTER = re.compile(r"[\w:+/#%&*-]|['’](?!s\b)")
+_DOTTED_LETTER = re.compile(rf"[ ]?[{UPPER}]\.(?!\w)")
+_LOWER_AFTER = re.compile(r"[ \t]{1,2}[a-zß-öø-ÿ]")
+_PERSON_AFTER = re.compile(
+    r"[ \t]{1,2}(?:was|is|has|had|will|would|and|or|who|at|on|in|by|from|for|to|with|here|phoned|called|arrived|seen"
+    r"|today|tonight|tomorrow|yesterday|now|then|again|this|that"
+    r"|when|while|as|since|after|before|until|but|if|re|about|via|per|did|does|can|may|should|lives|works)\b"
+)
+
+
+def ends_initial(text: str, end: int) -> bool:
+    """Return true if nothing after an initial that ends at ``end`` makes it a part of a term.
+
+    A level (``C5``), a finding (``A-fib``), a heading (``A: sepsis``) or an organism (``H. pylori``) may follow a name.
+    """
+    if text[end : end + 1] == ".":
+        end += 1
+        if _DOTTED_LETTER.match(text, end):
+            return True
+    if _TERM_AFTER.match(text, end):
+        return False
+    if not _LOWER_AFTER.match(text, end):
+        return True
+    return any(words.match(text, end) for words in (_PERSON_AFTER, ACTS, FARES))
+
+
 @dataclass(frozen=True)
 class InitialsFinder:
     """Finds the initials of ``people``; created once for each set of facts."""

@@ -33,7 +33,7 @@ from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
-from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder
+from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, ends_initial
 from deid_agent.recognize.known_people import NameLexicons, Person
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
@@ -268,11 +268,18 @@ class _PersonSearch:
         return (self._is_initial(last + 1) and self._is_adjacent_to_next(last + 1)) or self._is_middle(last + 1)
 
     def _with_initials(self, run: list[int]) -> list[int]:
-        while run[-1] + 1 < len(self.words) and self._is_initial(run[-1] + 1) and self._is_adjacent_to_next(run[-1]):
+        while run[-1] + 1 < len(self.words) and self._follows_run(run[-1] + 1):
             run.append(run[-1] + 1)
         while run[0] > 0 and self._precedes_run(run[0] - 1):
             run.insert(0, run[0] - 1)
         return run
+
+    def _follows_run(self, at: int) -> bool:
+        """Return true if word ``at`` after the run is an initial on the same line, and no part of a term."""
+        if not (self._is_initial(at) and self._is_adjacent_to_next(at - 1)):
+            return False
+        text, (start, end) = self.doc.text, self.words[at]
+        return "\n" not in text[self.words[at - 1][1] : start] and ends_initial(text, end)
 
     def _precedes_run(self, at: int) -> bool:
         """Return true if word ``at`` before the run is an initial or the O of O'Leary."""

@@ -191,10 +191,13 @@ class KnownRecognizer:
             for span in _find_in(cut, doc, finders[1:]):  # names in scripts without blanks, and values
                 if span.type in _NAMES or sum(c.isalnum() for c in doc.text[span.start : span.end]) >= _LONG_VALUE:
                     yield span
-        if not self._exact and (read := read_digits_as_letters(text)) is not None:
-            yield from _find_in(read.over(plain), doc, finders)
-        if (apart := separate_glued_words(text)) is not None:
-            yield from _find_in(apart.over(plain), doc, finders)
+        divided = (
+            [separate_glued_words(text)] if self._exact else [read_digits_as_letters(text), separate_glued_words(text)]
+        )
+        for apart in divided:
+            if apart is not None:
+                for span in _find_in(apart.over(plain), doc, finders):
+                    yield _without_first_letter_of_term(span, doc.text)
 
     def proves_absence(self, reading: PlainReading, facts: tuple[Fact, ...]) -> bool:
         """Return true if ``reading`` certainly contains no fact. Always false unless the recognizer is ``exact``."""
@@ -233,6 +236,15 @@ def _in_normal_form(facts: Iterable[Fact]) -> Iterator[Fact]:
         plain = fact.value.isascii() and not _WRITTEN_OTHERWISE.search(fact.value)
         if not plain and (found := normalize_writing(fact.value)) is not None:
             yield replace(fact, value=found.text)
+
+
+def _without_first_letter_of_term(span: Span, text: str) -> Span:
+    """A name without the first letter of the next word, which is no initial: ``Okafor C5``, ``Okafor HFrEF``."""
+    last = span.end - 1
+    if text[span.end : span.end + 1].isalnum() and text[last].isalpha() and not text[last - 1 : last].isalnum():
+        end = span.start + len(text[span.start : last].rstrip(" ,.\t\n"))
+        return span if end <= span.start else Span(span.start, end, span.type, span.source)
+    return span
 
 
 def _find_in(writing: NormalText, doc: Document, finders: Iterable[_Finder]) -> Iterator[Span]:

@@ -29,6 +29,10 @@ _MBI_LETTER = "[AC-HJKMNP-RT-Y]"  # without the letters that look like digits
 _MBI_FORM = re.compile(  # Medicare beneficiary identifier, which has no check digit (CMS, 2017)
     rf"[1-9]{_MBI_LETTER}(?:[0-9]|{_MBI_LETTER})[0-9]{_MBI_LETTER}(?:[0-9]|{_MBI_LETTER})[0-9]{_MBI_LETTER}{{2}}[0-9]{{2}}"
 )
+_WRITTEN_DATE = re.compile(
+    r"(?:19|20)[0-9]{2}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0[1-9]|[12][0-9]|3[01])-(?:0[1-9]|[12][0-9]|3[01])-(?:19|20)[0-9]{2}"
+)
 _DEA_FORM = re.compile(r"[A-Z]{2}[0-9]{7}")
 _HEX_FORM = re.compile(r"(?![A-F]{1,3}[0-9]+\Z)(?=.*[0-9])(?=.*[A-F])[0-9A-F]{12,}")  # not AB0004471902
 
@@ -262,6 +266,11 @@ def _has_digits(count: int) -> Callable[[str], bool]:
     return lambda text: len(_digits(text)) >= count
 
 
+def _is_written_date(text: str) -> bool:
+    """A year, month and day in this or the reverse order, with hyphens: ``2023-06-24``. A visit has dates too."""
+    return _WRITTEN_DATE.fullmatch(text) is not None
+
+
 def _has_letter_and_digit(text: str) -> bool:
     return _has_digit(text) and any(c.isalpha() for c in text)
 
@@ -290,7 +299,7 @@ CHECKS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "has-digit": _has_digit,
         "two-digits": _has_digits(2),
         "three-digits": _has_digits(3),
-        "four-digits": _has_digits(4),
+        "four-digits": lambda text: _has_digits(4)(text) and not _is_written_date(text),
         "five-digits": _has_digits(5),
         "seven-digits": _has_digits(7),
         "not-clock-year": _is_no_clock_or_year,

@@ -448,3 +448,38 @@ def test_initials_of_a_clinician(text: str, initials: str | None) -> None:
 def test_a_heading_is_not_a_speaker(heading: str) -> None:
     letters = heading.partition(":")[0]
     assert found(heading, *person(f"{letters[-1]}uellan", f"{letters[0]}nesta")) == []
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "Weaverton C5-C6 ACDF",
+        "Weaverton, C7 fx",
+        "Weaverton C-section",
+        "Weaverton C. diff",
+        "Weaverton, C. difficile toxin",
+        "Weaverton CFrEF",
+        "Weaverton C2DM",
+        "Weaverton\nC: sepsis",
+        "Weaverton\nCHEST clear",
+        "Weaverton C/W plan",
+        "Weaverton C positive",
+    ],
+)
+def test_the_first_letter_of_a_clinical_term_is_no_initial(term: str) -> None:
+    assert found(term, *person("Weaverton", "Charles")) == ["Weaverton"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Weaverton, C. Seen today", "Weaverton, C"),
+        ("Weaverton C.", "Weaverton C"),
+        ("Weaverton, C (mother)", "Weaverton, C"),
+        ("Weaverton C was seen", "Weaverton C"),
+        ("Weaverton, C. reports pain", "Weaverton, C"),
+        ("Charles A. Weaverton", "Charles A. Weaverton"),
+    ],
+)
+def test_an_initial_belongs_to_the_name(text: str, name: str) -> None:
+    assert [each.rstrip(".") for each in found(text, *person("Weaverton", "Charles A"))] == [name]
