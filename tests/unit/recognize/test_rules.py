@@ -38,6 +38,7 @@ def test_every_list_is_used() -> None:
     text = "".join(path.read_text("utf-8") for path in RULES.glob("*/*.toml"))
     in_rules = set(re.findall(r'^(?:stop|beyond|within) = "([a-z-]+)"$', text, re.MULTILINE))
     in_code = {"common", "name-particle", "name-title", "not-initials", "site-kind", "heading", "listed-term"}
+    in_code |= {"glued-staff", "glued-patient", "glued-not-name"}
     assert set(SHIPPED.lexicons) == in_rules | in_code
 
 
