@@ -171,7 +171,12 @@ class CodeWords:
             return False
         listed = [self._is_listed(word) for word in words]
         if not strict:
-            return len(words) > 1 and (all(listed) or ("," in text and any(listed)))
+            parts = [part for word in words for part in lower_parts(word)]
+            # BARRETT, ESOPHAGUS: with a clinical word, or an eponym alone, it is a term
+            named = any(
+                found and self.eponyms.isdisjoint(lower_parts(word)) for word, found in zip(words, listed, strict=True)
+            )
+            return len(words) > 1 and (all(listed) or ("," in text and named and self.words.isdisjoint(parts)))
         if any(not self.words.isdisjoint(lower_parts(word)) for word in words):
             return "," in text and any(listed)
         if any(word.isupper() and len(word) <= _CAPITALS for word in words) and not text.isupper():

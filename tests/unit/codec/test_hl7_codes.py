@@ -56,6 +56,7 @@ def field(name: str, value: str) -> str:
         ("OBX-6", "Kalamazoo", {"Kalamazoo"}),
         ("PV2-3", "X^Leonor Okafor^L", {"Leonor Okafor"}),
         # fields for numbers and dates
+        ("AL1-3", "^WEXCOMBE, LEONOR", {"WEXCOMBE, LEONOR"}),
         ("AIG-9", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
         ("BPO-7", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
         ("BPX-14", "Wexcombe", {"Wexcombe"}),
@@ -97,6 +98,7 @@ def test_a_person_a_town_or_a_number_in_a_field_for_a_code(name: str, value: str
         ("DG1-3", "O360110"),
         ("DG1-3", "Appendicitis"),
         ("DG1-3", "MB99128^Bunion^I10"),
+        ("DG1-3", "^LEONOR, STENT"),
         ("PR1-3", "99213"),
         ("PR1-3", "J1234"),
         ("PR1-3", "04V0346"),
