@@ -15,7 +15,7 @@ from deid_agent.codec.hl7v2.shapes import read_utf8
 from deid_agent.codec.hl7v2.structure import BLANK
 from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind
 from deid_agent.codec.hl7v2.values import is_kept
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, fold_accents
 from deid_agent.rules import load_toml, read_terms
 
 _SHORTEST_NAME = 3
@@ -78,7 +78,7 @@ class CodeWords:
             return Hl7Kind.ID
         if not _WORD.fullmatch(code) or code.islower():
             return None
-        parts = [part.casefold() for part in _PARTS.findall(code)]
+        parts = lower_parts(code)
         if not self.words.isdisjoint(parts):
             return None
         capitals = code.isupper()
@@ -235,7 +235,8 @@ def is_name_form(word: str) -> bool:
 
 
 def lower_parts(word: str) -> list[str]:
-    return [part.casefold() for part in _PARTS.findall(word)]
+    """The words of ``word`` as the lists have them: in lower case and without accents."""
+    return [fold_accents(part) for part in _PARTS.findall(word)]
 
 
 def is_affix(word: str) -> bool:

@@ -12,6 +12,7 @@ from deid_agent.codec.hl7v2.codes import LONGEST_NAME, CodeWords, is_affix, is_n
 from deid_agent.codec.hl7v2.shapes import free_components, is_person_shape, read_utf8, shape_of_stranger
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Separators, split_text
 from deid_agent.codec.hl7v2.table import Hl7Kind, Layout
+from deid_agent.model import fold_accents
 
 _TEXTS = frozenset({2, 5, 9, 11})
 _SYSTEM_OF_CODE = MappingProxyType({1: 3, 4: 6, 10: 12})
@@ -107,7 +108,7 @@ def find_person(  # noqa: PLR0911 - each test excludes another sort of code
     family, given = (read_utf8(word).strip(BLANK) for word in words[:2])
     if not (is_name_form(family) and is_name_form(given)):
         return ()
-    low, other = family.casefold(), given.casefold()
+    low, other = fold_accents(family), fold_accents(given)
     if low.startswith(other) or other.startswith(low) or (units and (low in lists.units or other in lists.units)):
         return ()
     if not lists.eponyms.isdisjoint(lower_parts(family)) and not lists.people & {other}:

@@ -28,6 +28,7 @@ def field(name: str, value: str) -> str:
         ("IN2-57", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
         ("PV1-4", "Wexcombe^Leonor^Q", {"Wexcombe", "Leonor", "Q"}),
         ("PV2-2", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
+        ("NK1-14", "Ekström^Chidubem^S", {"Ekström", "Chidubem", "S"}),
         # one word, of a person or a town
         ("PV1-18", "Leonor", {"Leonor"}),
         ("PV1-18", "LEONOR", {"LEONOR"}),
