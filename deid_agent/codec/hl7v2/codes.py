@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from deid_agent.codec.codes import is_long_number
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.shapes import read_utf8
 from deid_agent.codec.hl7v2.structure import BLANK
@@ -38,6 +39,9 @@ _LONG = 7
 _VERY_LONG = 9
 """Digits of a number that is no name of a system."""
 _NUMBER = re.compile(r"(?!HL7)[A-Z]{0,4}-?[0-9]{2,12}-?[A-Z0-9]{0,9}")
+_PLATE = re.compile(r"([A-Z]{3})[- ]?[0-9]{4}|([A-Z]{2}) [0-9]{4} [A-Z]")
+_SERIAL = re.compile(r"[A-Z]{1,4}-[0-9]{3,8}-[A-Z]{1,4}[0-9]{2,8}")
+"""A number in place of the name of a system."""
 _FILE = "codes.toml"
 _FLAG = Hl7Kind.FLAG
 _UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
@@ -123,7 +127,9 @@ class CodeWords:
         if " " in text:
             return Hl7Kind.NAME if self._is_full_name(read_utf8(text), strict) else None
         digits = sum(map(str.isdigit, text))
-        if digits == len(text) and (digits >= _VERY_LONG or (strict and digits >= _LONG and not is_typed_date(text))):
+        if digits == len(text) and (digits >= _VERY_LONG or (digits >= _LONG and not is_typed_date(text))):
+            return Hl7Kind.ID
+        if kind is Hl7Kind.KEEP and _SERIAL.fullmatch(text):
             return Hl7Kind.ID
         if strict and digits > _CAPITALS and _NUMBER.fullmatch(text) and not is_typed_date(text):
             return Hl7Kind.ID
@@ -150,6 +156,8 @@ class CodeWords:
         text = text.strip(BLANK)
         if len(text) > LONGEST_NAME:
             return None
+        if local and (is_long_number(text) or self._is_plate(text)):
+            return Hl7Kind.ID
         if " " in text:
             return Hl7Kind.NAME if self.is_person_text(text, strict or tabled or local) else None
         if not text.replace("-", "").replace("'", "").isalpha():
@@ -160,6 +168,12 @@ class CodeWords:
             known = self.words.isdisjoint(parts) and self.eponyms.isdisjoint(parts)
             found = Hl7Kind.NAME if known and not self.surnames.isdisjoint(parts) else None
         return found
+
+    def _is_plate(self, text: str) -> bool:
+        """True for the form of a licence plate that does not begin like a local code: ``KJE-1726``, ``QX 7712 B``."""
+        found = _PLATE.fullmatch(text)
+        letters = (found[1] or found[2]) if found is not None else ""
+        return letters != "" and letters not in self.prefixes and letters.lower() not in self.words
 
     def _is_full_name(self, text: str, strict: bool) -> bool:
         """True for two to four names, of which one (in the name of a system: each) is listed, or is no common word."""
