@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
-from deid_agent.codec.dates import find_dates, has_date
+from deid_agent.codec.dates import find_dates, has_date, is_typed_date
 from deid_agent.codec.labels import has_identity_cue
 
 _NAMES = ("given-female", "given-male", "family")
@@ -45,6 +45,7 @@ _DAY = re.compile(
 )
 _VERSION = re.compile(r"\|[^|/]*\Z")
 _RELEASE = re.compile(r"[vV]?[0-9]+(?:[.-][0-9A-Za-z]+)*")
+_LONG_NUMBER = re.compile(r"[0-9]{14,17}")
 _FEW_LETTERS, _SHORTEST_NAME = 2, 5
 _LETTERS_OF_A_NAME = 0.7
 _DIGITS_WITH_LETTERS, _DIGITS = 6, 7
@@ -104,6 +105,19 @@ def is_snomed_id(code: str) -> bool:
     for place, digit in enumerate(reversed(code)):
         check = int(_PRODUCT[check][int(_CHECK[place % 8][int(digit)])])
     return check == 0
+
+
+def is_long_number(text: str) -> bool:
+    """True for 14 to 17 digits that are no date and no identifier of SNOMED CT; a payment card also if it is both."""
+    if _LONG_NUMBER.fullmatch(text) is None or is_typed_date(text):
+        return False
+    return not is_snomed_id(text) or _has_luhn_digit(text)
+
+
+def _has_luhn_digit(digits: str) -> bool:
+    """The check digit of payment cards (ISO/IEC 7812-1)."""
+    doubled = (int(each) * (2 if place % 2 else 1) for place, each in enumerate(reversed(digits)))
+    return sum(each - 9 if each > 9 else each for each in doubled) % 10 == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

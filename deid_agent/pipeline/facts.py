@@ -10,11 +10,13 @@ from dataclasses import replace
 from datetime import date
 
 from deid_agent.model import (
+    CATEGORY,
     HOST_SOURCE,
     DateKind,
     Fact,
     Message,
     MessageError,
+    PhiCategory,
     PhiType,
     Reason,
     Site,
@@ -45,6 +47,10 @@ _PEOPLE: Mapping[str, tuple[PhiType, Subject]] = {
 _DAY = re.compile(r"((?:19|20|21)\d\d)-?(\d\d)-?(\d\d)")
 NAME_TYPES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 """The types of names of persons."""
+_ID = PhiCategory.ID
+_DOTTED_DIAGNOSIS = re.compile(r"[A-Z][0-9]{2}\.[0-9A-Z]{1,4}")
+_DIAGNOSIS = re.compile(r"[A-Z][0-9]{2}\.?[0-9]{0,4}")
+_EIGHT = re.compile(r"[0-9]{8}")
 _NAMES = frozenset({ValueKind.FAMILY, ValueKind.GIVEN, ValueKind.NAME})
 _DATE, _EVENT = PhiType.DATE, DateKind.EVENT  # a member lookup for each site is slow
 _Key = tuple[PhiType, ValueKind, Subject, str, DateKind]
@@ -71,6 +77,8 @@ def collect_facts(sites: Iterable[Site], namespace: str = "") -> tuple[Fact, ...
         if site.kind in _NAMES:
             people.setdefault(site.group, {})[site.type, site.kind, site.subject, site.value, _EVENT] = None
         elif site.type is not _DATE:
+            if CATEGORY[site.type] is _ID and _reads_as_code_or_day(site.value.strip(), site.subject):
+                continue
             facts[site.type, site.kind, site.subject, site.value, _EVENT] = None
         elif site.subject is Subject.PATIENT or site.date_kind is DateKind.BIRTH:
             facts[site.type, site.kind, site.subject, site.value, site.date_kind] = None
@@ -80,6 +88,16 @@ def collect_facts(sites: Iterable[Site], namespace: str = "") -> tuple[Fact, ...
     return tuple(
         [Fact(type_, kind, subject, group, value, day) for group, (type_, kind, subject, value, day) in grouped]
     )
+
+
+def _reads_as_code_or_day(value: str, subject: Subject) -> bool:
+    """True for an identifier in the form of a diagnosis (ICD-10) or of a day.
+
+    A search for it would change the diagnoses and the dates of the message. The patient's own number may be a letter
+    and six digits, so only its form with a dot is a diagnosis.
+    """
+    form = _DOTTED_DIAGNOSIS if subject is Subject.PATIENT else _DIAGNOSIS
+    return form.fullmatch(value) is not None or (_EIGHT.fullmatch(value) is not None and parse_day(value) is not None)
 
 
 def collect_people(message: Message, read: Callable[[PhiType, str], NamedPerson]) -> dict[str, NamedPerson]:

@@ -74,3 +74,19 @@ def _counts(lists: set[str], found: re.Match[str], text: str) -> bool:
     before = _PLACE_BEFORE.search(text, max(0, found.start() - 20), found.start()) is not None
     after = _PLACE_AFTER.match(text, found.end()) is not None
     return (before and after) or (bool(lists) and (before or after))
+
+
+_TERMS = frozenset({"common-word", "rare-word", "drug", "device", "organism", "abbreviation", "shorthand"})
+_OTHER_MEANINGS = _TERMS | {"eponym"}
+_FREQUENT = _GIVEN | {"family"}
+_LETTERS = re.compile(r"[^\W\d_]{2,40}")
+
+
+def is_clinical_term(text: str, lists: Dictionaries) -> bool:
+    """True if a word of ``text`` is a term of the lists and no name, and no word of it is only a name.
+
+    ``STENT, DES`` is a term in the form of a name; ``STENT, JOHANNA`` is a name.
+    """
+    held = [frozenset(map(list_of_tag, lists.lists_of(word))) for word in _LETTERS.findall(text)]
+    only_name = any(each & _FREQUENT and not each & _OTHER_MEANINGS for each in held)
+    return not only_name and any(each & _TERMS and not each & _FREQUENT for each in held)

@@ -18,6 +18,7 @@ from deid_agent.model import (
     Document,
     Fact,
     PhiCategory,
+    PhiType,
     Range,
     Source,
     SourceTraits,
@@ -26,6 +27,7 @@ from deid_agent.model import (
 )
 from deid_agent.nlp import is_short_value
 from deid_agent.recognize.consistency import ConsistencyPass, TaggedDocument
+from deid_agent.recognize.listed_names import is_clinical_term
 from deid_agent.recognize.name_memory import PatientNames
 from deid_agent.recognize.remembered_names import NameMemoryRules
 from deid_agent.recognize.resolve import Profile, Resolver
@@ -180,7 +182,7 @@ class Tagger:
     def _beside_models(self, doc: Document, spans: list[Span]) -> list[Span]:
         """The recognizers' spans without those that models overrule.
 
-        In a short value models overrule only what the grammar reads as a measurement.
+        In a short value models overrule only what the grammar reads as a measurement, and names of clinical terms.
         """
         if not self.models_decide:
             return spans
@@ -188,8 +190,22 @@ class Tagger:
         if self.resolver.profile is Profile.RECALL and is_short_value(doc):
             marks = self.resolver.grammar.find(doc)
             others = (span for span in spans if span.source in self._overruled)
-            kept += (s for s in others if not any(m.start <= s.start and s.end <= m.end for m in marks))
+            kept += (
+                s
+                for s in others
+                if not any(m.start <= s.start and s.end <= m.end for m in marks) and not self._is_clinical(s, doc)
+            )
         return kept
+
+    def _is_clinical(self, span: Span, doc: Document) -> bool:
+        """True for a term with a comma ("PENICILLIN, ORAL"), which has the form of a name in a list of patients."""
+        found = doc.text[span.start : span.end]
+        return (
+            span.type is PhiType.PATIENT
+            and "," in found
+            and self.consistency is not None
+            and is_clinical_term(found, self.consistency.dictionaries)
+        )
 
     def _with_further_mentions(self, doc: Document, found: list[Span], others: Iterable[TaggedDocument]) -> list[Span]:
         if self.consistency is not None and (more := self.consistency.find_mentions(doc, found, others)):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from deid_agent.codec.codes import is_long_number
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
 from deid_agent.codec.fhir.tokens import character_ranges
@@ -287,6 +288,9 @@ def _handle_site(
 def _handle_text(
     sink: FhirSink, _treatment: FhirTreatment, value: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
+    if is_long_number(value) and "xtension[" in path:
+        sink.site(path, start, end, value, _IDNUM, frame)
+        return
     if not (is_reading(value) and _is_result(sink.table, path, frame.owner)):
         sink.text(path, start, end, value)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from deid_agent.codec.base import find_labelled_cells, markup_rows
+from deid_agent.codec.codes import is_long_number
 from deid_agent.codec.fhir.addresses import (
     SCHEMES,
     handle_address,
@@ -58,6 +59,8 @@ def _handle_unknown(scalar: Scalar) -> None:
     value = scalar.value
     if len(value) > 4 and DATE.fullmatch(value):
         scalar.site(PhiType.DATE)
+    elif is_long_number(value):
+        scalar.site(PhiType.IDNUM)
     elif " " not in value and (value.startswith("urn:uuid:") or scalar.sink.addresses.resource_type(value)):
         handle_address(scalar)
     else:

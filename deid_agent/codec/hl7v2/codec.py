@@ -1,5 +1,6 @@
 """The HL7 v2 codec: one payload to its messages, and to the leaves that the leak guard searches."""
 
+import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -16,6 +17,7 @@ from deid_agent.codec.hl7v2.reader import Hl7Message, Hl7Reader
 from deid_agent.codec.hl7v2.selection import find_unlisted
 from deid_agent.codec.hl7v2.shapes import SYSTEMS_OF_CODED
 from deid_agent.codec.hl7v2.structure import (
+    BLANK,
     DEFAULT_SEPARATORS,
     Hl7Segment,
     Range,
@@ -58,6 +60,9 @@ _CODES = frozenset({Hl7Kind.IDTYPE, Hl7Kind.EQUIPMENT, Hl7Kind.USE})
 _NAMES = frozenset({Hl7Kind.KEEP, Hl7Kind.FLAG, Hl7Kind.AFFIX, Hl7Kind.DIAL, Hl7Kind.AUTHORITY, Hl7Kind.ROOM})
 _CODED = frozenset({Hl7Kind.CODED, Hl7Kind.LABEL, Hl7Kind.UNIT, Hl7Kind.VARIES, Hl7Kind.KEEP})
 _TEXTS: frozenset[Layout] = frozenset({Hl7Kind.TEXT, Hl7Kind.VERBATIM, (Hl7Kind.CODE,), (Hl7Kind.NUMBER,)})
+
+
+_LOCAL_SYSTEM = re.compile(r"(?:99)?[A-Z0-9]{1,5}|99[A-Z0-9]{1,10}|LOCAL|[0-9]+(?:\.[0-9]+){2,}")
 
 
 class Hl7Codec:
@@ -337,7 +342,9 @@ def _leaves_of_repetition(
 def _role_in_coded(table: Hl7Table, view: Hl7View, components: Sequence[Range], number: int) -> LeafRole:
     """The role of a component of a coded value; TEXT if the code system is missing or local."""
     if number in SYSTEMS_OF_CODED:
-        return LeafRole.CODE
+        name = view.text[slice(*components[number - 1])].strip(BLANK)
+        named = table.codes.is_public_system(name) or _LOCAL_SYSTEM.fullmatch(name) or number in _VERSIONS
+        return LeafRole.CODE if named else LeafRole.TEXT
     system = _SYSTEM.get(number)
     if system is None or system > len(components):
         return LeafRole.TEXT

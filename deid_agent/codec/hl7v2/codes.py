@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from deid_agent.codec.codes import is_long_number
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.shapes import read_utf8
 from deid_agent.codec.hl7v2.structure import BLANK
 from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind
 from deid_agent.codec.hl7v2.values import is_kept
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, fold_accents
 from deid_agent.rules import load_toml, read_terms
 
 _SHORTEST_NAME = 3
@@ -38,6 +39,9 @@ _LONG = 7
 _VERY_LONG = 9
 """Digits of a number that is no name of a system."""
 _NUMBER = re.compile(r"(?!HL7)[A-Z]{0,4}-?[0-9]{2,12}-?[A-Z0-9]{0,9}")
+_PLATE = re.compile(r"([A-Z]{3})[- ]?[0-9]{4}|([A-Z]{2}) [0-9]{4} [A-Z]")
+_SERIAL = re.compile(r"[A-Z]{1,4}-[0-9]{3,8}-[A-Z]{1,4}[0-9]{2,8}")
+"""A number in place of the name of a system."""
 _FILE = "codes.toml"
 _FLAG = Hl7Kind.FLAG
 _UNNAMED = frozenset({Hl7Kind.NUMBER, Hl7Kind.ROOM, Hl7Kind.AFFIX})
@@ -78,7 +82,7 @@ class CodeWords:
             return Hl7Kind.ID
         if not _WORD.fullmatch(code) or code.islower():
             return None
-        parts = [part.casefold() for part in _PARTS.findall(code)]
+        parts = lower_parts(code)
         if not self.words.isdisjoint(parts):
             return None
         capitals = code.isupper()
@@ -123,7 +127,9 @@ class CodeWords:
         if " " in text:
             return Hl7Kind.NAME if self._is_full_name(read_utf8(text), strict) else None
         digits = sum(map(str.isdigit, text))
-        if digits == len(text) and (digits >= _VERY_LONG or (strict and digits >= _LONG and not is_typed_date(text))):
+        if digits == len(text) and (digits >= _VERY_LONG or (digits >= _LONG and not is_typed_date(text))):
+            return Hl7Kind.ID
+        if kind is Hl7Kind.KEEP and _SERIAL.fullmatch(text):
             return Hl7Kind.ID
         if strict and digits > _CAPITALS and _NUMBER.fullmatch(text) and not is_typed_date(text):
             return Hl7Kind.ID
@@ -150,6 +156,8 @@ class CodeWords:
         text = text.strip(BLANK)
         if len(text) > LONGEST_NAME:
             return None
+        if local and (is_long_number(text) or self._is_plate(text)):
+            return Hl7Kind.ID
         if " " in text:
             return Hl7Kind.NAME if self.is_person_text(text, strict or tabled or local) else None
         if not text.replace("-", "").replace("'", "").isalpha():
@@ -161,6 +169,12 @@ class CodeWords:
             found = Hl7Kind.NAME if known and not self.surnames.isdisjoint(parts) else None
         return found
 
+    def _is_plate(self, text: str) -> bool:
+        """True for the form of a licence plate that does not begin like a local code: ``KJE-1726``, ``QX 7712 B``."""
+        found = _PLATE.fullmatch(text)
+        letters = (found[1] or found[2]) if found is not None else ""
+        return letters != "" and letters not in self.prefixes and letters.lower() not in self.words
+
     def _is_full_name(self, text: str, strict: bool) -> bool:
         """True for two to four names, of which one (in the name of a system: each) is listed, or is no common word."""
         words = text.replace(",", " ").split()
@@ -171,7 +185,12 @@ class CodeWords:
             return False
         listed = [self._is_listed(word) for word in words]
         if not strict:
-            return len(words) > 1 and (all(listed) or ("," in text and any(listed)))
+            parts = [part for word in words for part in lower_parts(word)]
+            # BARRETT, ESOPHAGUS: with a clinical word, or an eponym alone, it is a term
+            named = any(
+                found and self.eponyms.isdisjoint(lower_parts(word)) for word, found in zip(words, listed, strict=True)
+            )
+            return len(words) > 1 and (all(listed) or ("," in text and named and self.words.isdisjoint(parts)))
         if any(not self.words.isdisjoint(lower_parts(word)) for word in words):
             return "," in text and any(listed)
         if any(word.isupper() and len(word) <= _CAPITALS for word in words) and not text.isupper():
@@ -230,7 +249,8 @@ def is_name_form(word: str) -> bool:
 
 
 def lower_parts(word: str) -> list[str]:
-    return [part.casefold() for part in _PARTS.findall(word)]
+    """The words of ``word`` as the lists have them: in lower case and without accents."""
+    return [fold_accents(part) for part in _PARTS.findall(word)]
 
 
 def is_affix(word: str) -> bool:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.hl7v2.charset import Hl7View, unescape_text
 from deid_agent.codec.hl7v2.codes import CodeWords, kept_value_reader
-from deid_agent.codec.hl7v2.misplaced import Misplaced, find_misplaced
+from deid_agent.codec.hl7v2.misplaced import Misplaced, find_login, find_misplaced
 from deid_agent.codec.hl7v2.shapes import free_text_of_coded
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Fragment, Separators, split_text
 from deid_agent.codec.hl7v2.table import Composite, Hl7Kind, Hl7Rule, Hl7Table
@@ -128,7 +128,7 @@ class ComponentReader:
     def read_coded(self, kind: Hl7Kind, words: Sequence[str], at: int, rule: Hl7Rule, path: str) -> None:
         """A coded value: its free text, and the components that name or number a person."""
         units = kind is _UNIT
-        found = () if kind is _LABEL else find_misplaced(self._words, tuple(words), rule.tabled, units)
+        found = find_login(words) if kind is _LABEL else find_misplaced(self._words, tuple(words), rule.tabled, units)
         skip = [number for number, _ in found]
         self.pending += free_text_of_coded(words, at, path, self._codes, units=units, skip=skip)
         if found:

@@ -4,7 +4,7 @@ A family and a given name in place of a code and its text, a full name as a text
 name, a town or an identifier. The components of coded values: HL7 v2.8.2 chapter 2A.2.12.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from deid_agent.codec.hl7v2.codes import LONGEST_NAME, CodeWords, is_affix, is_n
 from deid_agent.codec.hl7v2.shapes import free_components, is_person_shape, read_utf8, shape_of_stranger
 from deid_agent.codec.hl7v2.structure import BLANK, NULL, Separators, split_text
 from deid_agent.codec.hl7v2.table import Hl7Kind, Layout
+from deid_agent.model import fold_accents
 
 _TEXTS = frozenset({2, 5, 9, 11})
 _SYSTEM_OF_CODE = MappingProxyType({1: 3, 4: 6, 10: 12})
@@ -98,7 +99,12 @@ def _is_explained(lists: CodeWords, words: tuple[str, ...], number: int) -> bool
 def find_person(  # noqa: PLR0911 - each test excludes another sort of code
     lists: CodeWords, words: tuple[str, ...], units: bool
 ) -> tuple[Misplaced, ...]:
-    """The components of a family and a given name in place of a code and its text, and initials after them."""
+    """The components of a family and a given name in place of a code and its text, and initials after them.
+
+    Also those of a login of such a name before them: ``tgraves^Graves^Tobias``.
+    """
+    if login := find_login(words):
+        return login
     if len(words) < 2 or any(len(word) > LONGEST_NAME for word in words[:2]):
         return ()
     rest = words[2:]
@@ -107,7 +113,7 @@ def find_person(  # noqa: PLR0911 - each test excludes another sort of code
     family, given = (read_utf8(word).strip(BLANK) for word in words[:2])
     if not (is_name_form(family) and is_name_form(given)):
         return ()
-    low, other = family.casefold(), given.casefold()
+    low, other = fold_accents(family), fold_accents(given)
     if low.startswith(other) or other.startswith(low) or (units and (low in lists.units or other in lists.units)):
         return ()
     if not lists.eponyms.isdisjoint(lower_parts(family)) and not lists.people & {other}:
@@ -122,6 +128,15 @@ def find_person(  # noqa: PLR0911 - each test excludes another sort of code
     if rest and rest[0].strip(BLANK):
         found.append((3, Hl7Kind.GIVEN))
     return tuple(found)
+
+
+def find_login(words: Sequence[str]) -> tuple[Misplaced, ...]:
+    """The components of a login, and the family and the given name that it is built from."""
+    if len(words) < 3 or not (is_name_form(words[1]) and is_name_form(words[2])):
+        return ()
+    if not words[0].islower() or words[0] != words[2][0].lower() + words[1].lower():
+        return ()
+    return ((1, Hl7Kind.ID), (2, Hl7Kind.FAMILY), (3, Hl7Kind.GIVEN))
 
 
 def _kind_of_unit(lists: CodeWords, text: str) -> Hl7Kind | None:

@@ -3,7 +3,7 @@
 import pytest
 from support.fhir import RULES, codec
 
-from deid_agent.codec.codes import AddressNames, has_form_of_identifier, is_snomed_id, load_names
+from deid_agent.codec.codes import AddressNames, has_form_of_identifier, is_long_number, is_snomed_id, load_names
 
 NAMES = load_names(RULES)
 ADDRESSES = AddressNames(NAMES, frozenset({"standard.example"}), ("http://hl7.org/", "urn:oid:"))
@@ -103,3 +103,21 @@ def test_the_parts_of_an_address_that_identify_are_found(address: str, parts: li
 )
 def test_a_system_may_name_a_register_of_people(system: str, expected: bool) -> None:
     assert codec()._table.names_register(system) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("4111111111111111", True),
+        ("378282246310005", True),
+        ("998877665544332", True),
+        ("20240101123045", False),
+        ("1234567890123", False),
+        ("123456789012345678", False),
+        ("7321001000119106", False),  # of SNOMED CT
+        ("7321041000119108", True),  # the check digits of SNOMED CT and of a card
+        ("12345678901234", True),
+    ],
+)
+def test_a_number_of_14_to_17_digits_is_that_of_a_card_unless_it_is_a_date(text: str, found: bool) -> None:
+    assert is_long_number(text) is found

@@ -10,6 +10,8 @@ import pytest
 from support.fhir import parsed
 from support.scopes import scope_of
 
+from deid_agent.model import PhiType
+
 CASES = tomllib.loads((Path(__file__).parents[2] / "cases/fhir/sites.toml").read_text("utf-8"))["case"]
 
 
@@ -63,3 +65,14 @@ def test_redaction_gives_a_value_that_fhir_accepts(path: str, blank: str) -> Non
     )
 
     assert {site.path: site.blank for site in message.sites}[path] == blank
+
+
+def test_the_number_of_a_card_in_an_extension_is_an_identifier() -> None:
+    extension = [
+        {"url": "http://x.example/card", "valueString": "378282246310005"},
+        {"url": "http://x.example/at", "valueString": "20240101123045"},
+    ]
+    message = parsed({"resourceType": "Patient", "extension": extension})
+
+    values = [site.value for site in message.sites if site.type is PhiType.IDNUM]
+    assert values == ["378282246310005"]

@@ -28,6 +28,7 @@ def field(name: str, value: str) -> str:
         ("IN2-57", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
         ("PV1-4", "Wexcombe^Leonor^Q", {"Wexcombe", "Leonor", "Q"}),
         ("PV2-2", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
+        ("NK1-14", "Ekström^Chidubem^S", {"Ekström", "Chidubem", "S"}),
         # one word, of a person or a town
         ("PV1-18", "Leonor", {"Leonor"}),
         ("PV1-18", "LEONOR", {"LEONOR"}),
@@ -56,6 +57,7 @@ def field(name: str, value: str) -> str:
         ("OBX-6", "Kalamazoo", {"Kalamazoo"}),
         ("PV2-3", "X^Leonor Okafor^L", {"Leonor Okafor"}),
         # fields for numbers and dates
+        ("AL1-3", "^WEXCOMBE, LEONOR", {"WEXCOMBE, LEONOR"}),
         ("AIG-9", "HOBBES^LEONOR", {"HOBBES", "LEONOR"}),
         ("BPO-7", "Hobbes^Leonor", {"Hobbes", "Leonor"}),
         ("BPX-14", "Wexcombe", {"Wexcombe"}),
@@ -97,6 +99,7 @@ def test_a_person_a_town_or_a_number_in_a_field_for_a_code(name: str, value: str
         ("DG1-3", "O360110"),
         ("DG1-3", "Appendicitis"),
         ("DG1-3", "MB99128^Bunion^I10"),
+        ("DG1-3", "^LEONOR, STENT"),
         ("PR1-3", "99213"),
         ("PR1-3", "J1234"),
         ("PR1-3", "04V0346"),
@@ -146,6 +149,15 @@ def test_a_code_stays(name: str, value: str) -> None:
         ("IN1|1|||GEN^^^^^^^^Wexcombe", "Wexcombe"),
         ("PV1|1|I|||||7^Bell^Amy^^^^^^GEN&6156443170", "6156443170"),
         ("ZPX|1|^Hobbes, Leonor", "Hobbes, Leonor"),
+        ("ZPX|1|4111111111111111", "4111111111111111"),
+        ("ZPX|1|371449635398431", "371449635398431"),
+        ("ZPX|1|998877665544332", "998877665544332"),
+        ("ZPX|1|KJE-1726", "KJE-1726"),
+        ("ZPX|1|KJE1726", "KJE1726"),
+        ("ZPX|1|QX 7712 B", "QX 7712 B"),
+        ("OBR|1|ORD1^EPIC^8812447", "8812447"),
+        ("OBR|1|ORD1^EPIC^PM-4386-AC559", "PM-4386-AC559"),
+        ("OBX|1|NM|1^X^LN||4||||||||||||tgraves^Graves^Tobias^G", "Tobias"),
     ],
 )
 def test_an_identifier_in_a_component_for_something_else(line: str, found: str) -> None:
@@ -158,6 +170,8 @@ def test_an_identifier_in_a_component_for_something_else(line: str, found: str) 
         "PID|1||^7^M10^GENERAL HOSPITAL&1.2.3.4&ISO^MR^Mayo",
         "ORC|1|^Epic Beaker^1.2.3^ISO|^SPHL-000026^1.2^ISO",
         "ORC|1|^Maven EDSS|^STARLIMS.CDC.Prod",
+        "ORC|1|^EPIC^2.16.840.1.113883|^LIS^05D0642827",
+        "ZPX|GLU1234|LAB1001|CBC 1234|I214|999",
         "SPM|1|||119364003^Serum^SCT^SER^^L^0912017^09012017",
         "SCH|||||||||||||||||||||||||NOSHOW",
         "OBX|1|NM|1^X^LN||HEMOLYZED",

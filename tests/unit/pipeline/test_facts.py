@@ -104,3 +104,22 @@ def test_result_dates_are_not_facts_but_date_the_message() -> None:
     assert [f.value for f in collect_facts([born, seen])] == ["19570422"]
     assert find_message_date([born, seen]) == date(2024, 3, 11)
     assert find_message_date([born]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "subject", "known"),
+    [
+        ("I21.4", Subject.PROVIDER, False),
+        ("I21.4", Subject.PATIENT, False),
+        ("I214", Subject.PROVIDER, False),
+        ("M123456", Subject.PATIENT, True),
+        ("20230624", Subject.PATIENT, False),
+        ("20231324", Subject.PATIENT, True),
+        ("8824625", Subject.PATIENT, True),
+    ],
+)
+def test_an_identifier_in_the_form_of_a_diagnosis_or_a_day_is_not_searched_for(
+    value: str, subject: Subject, known: bool
+) -> None:
+    site = Site("PV1-7[1].1", 0, 8, PhiType.IDNUM, ValueKind.VALUE, subject, "PV1-7[1]", value)
+    assert [fact.value for fact in collect_facts([site])] == ([value] if known else [])

@@ -115,3 +115,23 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
     rules = load_rules(ROOT / "rules")
     with pytest.raises(ConfigurationError, match=r"token\.json: .*train the model"):
         load_tagger(rules, tmp_path, "hybrid", Profile.RECALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("PENICILLIN, ORAL", False),
+        ("STENT, DES", False),
+        ("CARCINOMA, DUCTAL", False),
+        ("LITHIUM, CARBONATE", False),
+        ("WARFARIN, COUMADIN", False),
+        ("AMOXICILLIN, SUSP", False),
+        ("ILIEVA, RADOSTINA", True),
+        ("STENT, JOHANNA", True),
+        ("YOUNG, GRACE", True),
+        ("ZYTHAN, QUORLE", True),
+    ],
+)
+def test_a_short_clinical_term_with_a_comma_is_no_name(text: str, named: bool) -> None:
+    found = load_tagger(load_rules(ROOT / "rules"), ROOT / "models", "hybrid", Profile.RECALL).find(Document(text))
+    assert bool(found) is named
