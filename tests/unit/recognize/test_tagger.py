@@ -132,6 +132,6 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
         ("ZYTHAN, QUORLE", True),
     ],
 )
-def test_a_short_clinical_term_with_a_comma_is_no_name(text: str, named: bool) -> None:
+def test_models_overrule_the_form_of_a_name_in_a_clinical_term(text: str, named: bool) -> None:
     found = load_tagger(load_rules(ROOT / "rules"), ROOT / "models", "hybrid", Profile.RECALL).find(Document(text))
     assert bool(found) is named
