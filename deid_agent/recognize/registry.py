@@ -209,7 +209,7 @@ SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
 )
 """The systems that configuration may name: the product's own and the published ones."""
 
-_LEAN = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 5.7})
+_LEAN = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 4.2})
 """How far models lean towards PHI: they divide the probability of no PHI by this number."""
 
 
