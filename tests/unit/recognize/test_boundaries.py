@@ -99,11 +99,11 @@ def test_known_phi_keeps_words_that_look_like_titles_and_credentials(name: str, 
 @pytest.mark.parametrize(
     ("number", "kind"), [("94", PhiType.AGE), ("2928823333", PhiType.IDNUM), ("1931", PhiType.IDNUM)]
 )
-def test_a_long_number_is_no_age(number: str, kind: PhiType) -> None:
+def test_a_long_number_is_not_an_age(number: str, kind: PhiType) -> None:
     (repaired,) = repair_boundaries(Span(4, 4 + len(number), PhiType.AGE, RULE), f"Son {number} aware")
     assert repaired.type is kind
 
 
-def test_a_heading_on_the_next_line_is_no_initial() -> None:
+def test_a_heading_on_the_next_line_is_not_an_initial() -> None:
     (repaired,) = repair_boundaries(Span(0, 6, PhiType.DOCTOR, RULE), "Hale\nA: sepsis")
     assert (repaired.start, repaired.end) == (0, 4)

@@ -466,7 +466,7 @@ def test_a_heading_is_not_a_speaker(heading: str) -> None:
         "Weaverton C positive",
     ],
 )
-def test_the_first_letter_of_a_clinical_term_is_no_initial(term: str) -> None:
+def test_the_first_letter_of_a_clinical_term_is_not_an_initial(term: str) -> None:
     assert found(term, *person("Weaverton", "Charles")) == ["Weaverton"]
 
 
