@@ -34,10 +34,9 @@ from deid_agent.app import WorkerFactory
 from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail
 from deid_agent.config.secrets import SecretKey
-from deid_agent.model.spans import Span
 from deid_agent.model.text import Document
 from deid_agent.pipeline.policy import load_policy
-from deid_agent.recognize.tagger import Tagger
+from deid_agent.recognize.tagger import Findings, Tagger
 from deid_agent.rules import data_folder
 from deid_agent.telemetry.emit import Telemetry, stream_handler
 
@@ -57,7 +56,7 @@ class Troubled:
     def __call__(self) -> Process:
         process, real = self.worker_factory(), Tagger._find_once
 
-        def broken(self: Tagger, docs: Sequence[Document]) -> list[list[Span]]:
+        def broken(self: Tagger, docs: Sequence[Document]) -> list[Findings]:
             raise ValueError(f"no rule for {[doc.text for doc in docs]}")
 
         def run(job: Job) -> Result:
