@@ -8,7 +8,13 @@ from urllib.parse import unquote
 
 from deid_agent.codec.fhir.shapes import FhirTreatment
 from deid_agent.codec.fhir.sink import DATE, PEOPLE, FhirFrame, FhirSink, Scalar, date_kind_of
-from deid_agent.codec.fhir.uris import UriPart, end_without_extension, identifier_start, search_parts
+from deid_agent.codec.fhir.uris import (
+    UriPart,
+    end_without_extension,
+    identifier_start,
+    is_namespace,
+    search_parts,
+)
 from deid_agent.model import ATTACHMENT_URL_SOURCE, PhiType, ValueKind
 
 _PREFIX = re.compile(r"(?:eq|ne|gt|lt|ge|le|sa|eb|ap)?(?=[0-9]{4})")
@@ -61,7 +67,7 @@ def handle_address(scalar: Scalar) -> None:
         handle_parts(scalar, found)
         scalar.persons()
         scalar.sink.host(scalar.path, scalar.start, scalar.end, value, scalar.frame)
-    elif value == "#" or value.startswith("urn:oid:"):
+    elif value == "#" or value.startswith("urn:oid:") or is_namespace(value):
         return
     elif value.startswith("urn:"):
         scalar.site(PhiType.IDNUM, identifier_start(value))
@@ -84,7 +90,7 @@ def handle_search(scalar: Scalar) -> None:
 
 def handle_parts(scalar: Scalar, found: list[UriPart]) -> None:
     """Add each part as its parameter is defined; a part without a parameter is an id."""
-    for part in found:
+    for part in (each for each in found if not is_namespace(scalar.value[each.start : each.end])):
         inside = scalar.value[part.start : part.end]
         nested = scalar.sink.addresses.parts(inside) if _ADDRESS.search(inside) else []
         if not part.parameter and not nested:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 _URN = "urn:uuid:"
-_NAMESPACE = re.compile(r"urn:[A-Za-z0-9-]{1,32}:")
+_NAMESPACES = re.compile(r"(?:urn:[A-Za-z0-9-]{1,32}:)+", re.IGNORECASE)
 _PLAIN = re.compile(r"([A-Z][A-Za-z]+)/([A-Za-z0-9.-]+)")  # the form of most references
 _ID = re.compile(r"[A-Za-z0-9.-]+")
 _NAME = re.compile(r"[A-Z][A-Za-z]{1,63}")
@@ -185,9 +185,14 @@ def end_without_extension(value: str, end: int) -> int:
     return found.start() if found else end
 
 
+def is_namespace(value: str) -> bool:
+    """Return true for ``urn:uuid:`` and the like without an identifier. Replaced, it would change every other URN."""
+    return _NAMESPACES.fullmatch(value) is not None
+
+
 def identifier_start(value: str) -> int:
     """The start of the identifying part of an identifier's value: after ``urn:uuid:`` and the like, or after a path."""
-    if urn := _NAMESPACE.match(value):
+    if urn := _NAMESPACES.match(value):
         return urn.end() if urn.end() < len(value) else 0
     if "://" in value:
         last = max(value.rfind(mark) for mark in "/=#") + 1

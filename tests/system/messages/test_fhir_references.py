@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.hl7 import RULES
 from support.shared import shared
@@ -74,6 +74,7 @@ PATIENT = {
 
 
 @settings(deadline=None, max_examples=150)
+@example(["urn:uuid:urn:uuid:", "?name=urn:uuid:"])
 @given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join), min_size=1, max_size=3))
 def test_every_address_remains_an_address(found: list[str]) -> None:
     entries: list[object] = [{"fullUrl": each, "resource": {"resourceType": "Basic"}} for each in found]

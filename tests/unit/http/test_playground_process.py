@@ -51,7 +51,7 @@ def whole(page: Any, side: str) -> str:
 
 
 def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> None:
-    note = f"Seen by Dr. Ines Castellano on 03/04/2019, MRN: 4471902. {CANARY} Chidi called."
+    note = f"Plan {CANARY} unchanged. Seen by Dr. Ines Castellano on 03/04/2019, MRN: 4471902. Chidi called."
     reply = tried(process, note)
     assert reply["kind"] == "note"
     (page,) = reply["pages"]
