@@ -44,7 +44,7 @@ async def test_the_playground_shows_before_and_after_with_causes(file: Path, chr
         page = seen.page
         await page.goto(f"{shown.base}/console/playground")
         await page.wait_for_selector(READY["playground"])
-        await page.fill("#text", f"Seen by Dr. Ines Castellano on 03/04/2019. {CANARY} MRN: 4471902.")
+        await page.fill("#text", f"Plan {CANARY} unchanged. Seen by Dr. Ines Castellano on 03/04/2019. MRN: 4471902.")
         await page.click("button[type=submit]")
         marks = page.locator("#result .pair > div").nth(0).locator("mark")
         await marks.first.wait_for()

@@ -190,13 +190,13 @@ def test_broken_documents_are_unreadable(policy_words: dict[str, str]) -> None:
     ],
 )
 def test_a_text_keeps_its_charset(charset: str, bom: bytes) -> None:
-    text = "Fieber: 39 °C, Größe 1 µm. Patient: Zebulon Okafor. Gewicht übrig"
+    text = "Fieber: 39 °C, Größe 1 µm. Patient: Zebulon Okafor. Dose 40 µg/kg"
     label = "text/plain" if bom else f"text/plain; charset={charset}"
     data = data_of(deidentifier().message(reference(bom + text.encode(charset), label)).payload)
     assert data.startswith(bom)
     back = data[len(bom) :].decode(charset)
     assert back.startswith("Fieber: 39 °C, Größe 1 µm. Patient: ")
-    assert back.endswith(". Gewicht übrig")
+    assert back.endswith(". Dose 40 µg/kg")
     assert "Okafor" not in back
 
 

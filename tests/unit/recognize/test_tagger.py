@@ -113,7 +113,9 @@ def test_an_unknown_system_lists_the_names() -> None:
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     rules = load_rules(ROOT / "rules")
-    with pytest.raises(ConfigurationError, match=r"token\.json: .*train the model"):
+    with pytest.raises(
+        ConfigurationError, match=r"system hybrid needs token and network, .*: run deid-agent train token"
+    ):
         load_tagger(rules, tmp_path, "hybrid", Profile.RECALL)
 
 
