@@ -28,7 +28,8 @@ words, lists, layout and rules. [network](network.md) labels them with a recurre
 `vectors.npz`, word vectors of 8 bits that `.ci/freeze_vectors.py` made.
 The default system decides by the mean of their probabilities. `features`
 runs without the network, `network` without the CRF, and `union` takes the findings of both.
-[ablations.md](ablations.md) lists the contribution of each part of the network, and [levers.md](levers.md) that of each step around the models.
+[ablations.md](ablations.md) lists the contribution of each part of the network, [levers.md](levers.md) that of each
+step around the models.
 
 The other models are the trained parts of [five published systems](../docs/published-systems.md), which the default
 does not load; `deid-agent train published` trains them. Their cards record the notes and the rules that they were
