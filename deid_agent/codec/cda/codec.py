@@ -15,7 +15,6 @@ from deid_agent.codec.cda.sink import (
     CdaLeaves,
     CdaSink,
     CdaValue,
-    is_code,
     may_hold_document,
     placeholder_for,
     take_document,
@@ -76,8 +75,6 @@ _SEXES = {"F": "female", "M": "male"}
 """administrativeGenderCode (HL7 v3 AdministrativeGender)."""
 _TEXT = CdaTreatment(CdaAction.TEXT)
 _FORMAL = frozenset({CdaAction.CODE, CdaAction.KEY})
-_OF_ATTACHMENTS = frozenset({"mediaType", "integrityCheck", "compression"})
-"""Attributes that are rewritten with the attachment of their element."""
 _KEPT_ACTIONS = frozenset({CdaAction.KEY, CdaAction.KEEP, CdaAction.LABEL})
 _LABELS = frozenset({"code", "translation"})
 _CODED = frozenset({"code", "displayName"})
@@ -347,8 +344,6 @@ class CdaWalk:
 
     def _attribute(self, attribute: Attribute, frame: CdaFrame, treatment: CdaTreatment | None = None) -> None:
         if not attribute.value:
-            return
-        if self._leaves is None and attribute.name in _OF_ATTACHMENTS and is_code(attribute.value):
             return
         usual, known, keeps_date = self._table.read_attribute(frame.name, attribute.name)
         treatment = treatment or usual

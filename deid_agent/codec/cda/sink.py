@@ -259,7 +259,7 @@ def _encoded_document(frame: CdaFrame, sink: CdaSink, runs: list[XmlToken], dens
     media, plain = _media_range(frame, sink)
     check = frame.attributes.get("integrityCheck")
     by_sha1 = frame.value("integrityCheckAlgorithm") in {"", "SHA-1"}
-    has_digest = check and is_code(check.value) and by_sha1 and not compressed
+    has_digest = check and _is_code(check.value, sink.table) and by_sha1 and not compressed
     digest = view.span(check.start, check.end) if check and has_digest else None
     span, *parts = (view.span(*each) for each in spans)
     return Attachment(
@@ -291,12 +291,12 @@ def _media_range(frame: CdaFrame, sink: CdaSink) -> tuple[tuple[int, int] | None
     """
     media, compression = frame.attributes.get("mediaType"), frame.attributes.get("compression")
     view, plain = sink.view, "text/plain"
-    if media is None or not is_code(media.value):
+    if media is None or not _is_code(media.value, sink.table):
         return None, plain.encode(view.charset)
     first, last = media.start, media.end
     if (
         compression
-        and is_code(compression.value)
+        and _is_code(compression.value, sink.table)
         and compression.start > last
         and _BETWEEN.fullmatch(view.text[last + 1 : compression.start])
     ):
@@ -305,8 +305,9 @@ def _media_range(frame: CdaFrame, sink: CdaSink) -> tuple[tuple[int, int] | None
     return view.span(first, last), plain.encode(view.charset, "xmlcharrefreplace")
 
 
-def is_code(value: str) -> bool:
+def _is_code(value: str, table: CdaTable) -> bool:
     """True for a value that the walk reads as a code, so that no site or narrative covers it."""
     if value == "" or not value.isascii() or any(c.isspace() or c == "&" for c in value):
         return False
-    return next(find_dates(value), None) is None and not has_identity_cue(value)
+    named = has_identity_cue(value) or not table.people.is_plain_label(value)
+    return next(find_dates(value), None) is None and not named
