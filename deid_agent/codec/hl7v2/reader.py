@@ -8,23 +8,23 @@ from itertools import chain, count, repeat
 from operator import attrgetter
 from types import MappingProxyType
 
-from deid_agent.codec.hl7v2.charset import Hl7View, escape_text
+from deid_agent.codec.hl7v2.charset import Hl7View, escape_text, unescape_text
 from deid_agent.codec.hl7v2.codes import CodeWords
 from deid_agent.codec.hl7v2.fields import FieldReader
 from deid_agent.codec.hl7v2.missing_terminators import refuse_missing_terminator, refuse_written_out_terminator
-from deid_agent.codec.hl7v2.patients import read_first_component, read_patient_identifiers
 from deid_agent.codec.hl7v2.shapes import SHORTEST_STAFF_NUMBER, kind_in_address
 from deid_agent.codec.hl7v2.structure import (
     DEFAULT_SEPARATORS,
     HEADERS,
+    NULL,
     Hl7Segment,
     Separators,
     parse_separators,
     split_text,
 )
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table
+from deid_agent.codec.hl7v2.table import CodeTable, Hl7Kind, Hl7Rule, Hl7Table
 from deid_agent.codec.hl7v2.texts import TextCollector, is_measured_value, rule_for_observation
-from deid_agent.codec.hl7v2.values import is_surely_kept
+from deid_agent.codec.hl7v2.values import hinted_type, is_surely_kept
 from deid_agent.codec.labels import Labels
 from deid_agent.model import (
     Attachment,
@@ -32,6 +32,7 @@ from deid_agent.model import (
     Narrative,
     PatientField,
     PatientIdentifier,
+    PhiType,
     Reason,
     Site,
     ValueKind,
@@ -289,7 +290,7 @@ class Hl7Reader:
             if key not in self._first and index < len(fields) and fields[index]:
                 at = start + sum(map(len, fields[:index])) + index
                 text = split_text(fields[index], self._marks.repetition)[0]
-                if value := read_first_component(self._view, text, at, self._marks):
+                if value := _read_first_component(self._view, text, at, self._marks):
                     self._first[key] = value
 
     def _note_patient(self, name: str, fields: Sequence[str], start: int) -> None:
@@ -300,4 +301,33 @@ class Hl7Reader:
             if number < len(fields) and fields[number]:
                 at = start + sum(map(len, fields[:number])) + number
                 codes = self._table.codes
-                self._patients += read_patient_identifiers(self._view, fields[number], at, self._marks, codes, rank)
+                self._patients += _read_patient_identifiers(self._view, fields[number], at, self._marks, codes, rank)
+
+
+def _read_first_component(view: Hl7View, text: str, at: int, marks: Separators) -> str:
+    """The first component of ``text``, which begins at character ``at`` of ``view``; empty for the HL7 null."""
+    for mark in (marks.component, marks.subcomponent):
+        text = split_text(text, mark)[0]
+    value = unescape_text(view, at, at + len(text), marks).strip()
+    return "" if value == NULL else value
+
+
+def _read_patient_identifiers(
+    view: Hl7View, text: str, at: int, marks: Separators, codes: CodeTable, rank: PatientField
+) -> list[PatientIdentifier]:
+    """The identifiers in the repetitions of a field that names the patient; it begins at character ``at``.
+
+    The layout is that of CX in all versions: value, check digit, its scheme, assigner, type (chapter 2A.2.14; the
+    composite of version 2.2 has the same first components).
+    """
+    found = []
+    for repetition in split_text(text, marks.repetition):
+        parts = split_text(repetition, marks.component)
+        if parts[0] and (value := _read_first_component(view, parts[0], at, marks)):
+            assigners = split_text(parts[3], marks.subcomponent) if len(parts) > 3 and parts[3] else ()
+            code = parts[4].strip().upper() if len(parts) > 4 else ""
+            kind = codes.idtype.get(code) or (hinted_type(Hl7Kind.AUTHORITY, assigners, codes) if assigners else None)
+            code, kind = "" if code == NULL else code, kind or PhiType.MEDICALRECORD
+            found.append(PatientIdentifier(value, code, tuple(assigners), kind, rank))
+        at += len(repetition) + 1
+    return found

@@ -141,6 +141,7 @@ _ADVICE: dict[type[BaseException], str] = {
     kafka_errors.TransactionalIdAuthorizationFailed: "grant the principal WRITE on transactional ids deid-<group>-*",
     kafka_errors.InvalidTransactionTimeout: "raise transaction.max.timeout.ms of the broker to 60000 at least",
     kafka_errors.InvalidSessionTimeoutError: "set kafka.session_timeout_ms within the broker's group limits",
+    # aiokafka's own error for a broker that is too old
     NotImplementedError: "the broker's version is not supported; Apache Kafka 2.5 or later is needed",
 }
 

@@ -11,20 +11,13 @@ from functools import cache
 
 import pytest
 from support.fhir import RULES, codec, ranges
+from support.plants import PLANTS
 
 STRINGS = frozenset({"code", "markdown", "string", "canonical", "url", "uri", "id", "oid", "uuid"})
-PLANTS = {
-    "Anna Okafor": "annaokafor",
+IN_FHIR = {
+    **PLANTS,
     "Okafor": "okafor",
-    "okafor.a": "okafora",
-    "ZK4471190": "zk4471190",
-    "44711903": "44711903",
-    "DR-40117": "dr40117",
-    "617-555-0143": "6175550143",
-    "288-14-9031": "288149031",
-    "j.thornbury@northmail.example": "thornbury",
     "1945-03-12": "19450312",
-    "http://hospital.example/x/anna-okafor": "okafor",
     "https://intra.klinik.example/x/ZK4471190?y=1": "zk4471190",
     "https://meet.klinik.example/j/1?who=okafor": "okafor",
     "file:///C:/okafor_anna.pdf": "okafor",
@@ -102,7 +95,7 @@ def _may_stay(member: str, value: str) -> bool:
     return kept or number or (value[4:5] == "-" and DATED.fullmatch(member) is not None)
 
 
-@pytest.mark.parametrize(("value", "plant"), PLANTS.items())
+@pytest.mark.parametrize(("value", "plant"), IN_FHIR.items())
 def test_no_member_publishes_an_identifier(value: str, plant: str) -> None:
     planted = 0
     found = []

@@ -7,22 +7,12 @@ from functools import cache
 
 import pytest
 from support.markup import RULES, document, ranges
+from support.plants import PLANTS
 
 FRAME = (
     '<ClinicalDocument xmlns="urn:hl7-org:v3" xmlns:sdtc="urn:hl7-org:sdtc" '
     'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">{}</ClinicalDocument>'
 )
-PLANTS = {
-    "Anna Okafor": "annaokafor",
-    "okafor.a": "okafora",
-    "ZK4471190": "zk4471190",
-    "44711903": "44711903",
-    "DR-40117": "dr40117",
-    "617-555-0143": "6175550143",
-    "288-14-9031": "288149031",
-    "j.thornbury@northmail.example": "thornbury",
-    "http://hospital.example/x/anna-okafor": "okafor",
-}
 MEASURES = {"increment", "period", "width"}
 
 
