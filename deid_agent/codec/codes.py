@@ -14,6 +14,8 @@ from urllib.parse import unquote
 
 from deid_agent.codec.dates import find_dates, has_date, is_typed_date
 from deid_agent.codec.labels import has_identity_cue
+from deid_agent.model import Range
+from deid_agent.rules import CHECKS, read_terms
 
 _NAMES = ("given-female", "given-male", "family")
 _RARE = "family-rare"
@@ -59,7 +61,6 @@ _PRODUCT = (
     "8765932104", "9876543210",
 )  # fmt: skip
 HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://([A-Za-z0-9.-]{1,253})(?=[/:?#|]|\Z)")
-Range = tuple[int, int]
 
 
 @lru_cache(maxsize=8192)
@@ -111,13 +112,7 @@ def is_long_number(text: str) -> bool:
     """True for 14 to 17 digits that are no date and no identifier of SNOMED CT; a payment card also if it is both."""
     if _LONG_NUMBER.fullmatch(text) is None or is_typed_date(text):
         return False
-    return not is_snomed_id(text) or _has_luhn_digit(text)
-
-
-def _has_luhn_digit(digits: str) -> bool:
-    """The check digit of payment cards (ISO/IEC 7812-1)."""
-    doubled = (int(each) * (2 if place % 2 else 1) for place, each in enumerate(reversed(digits)))
-    return sum(each - 9 if each > 9 else each for each in doubled) % 10 == 0
+    return not is_snomed_id(text) or CHECKS["luhn"](text)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -248,8 +243,6 @@ def load_names(rules: Path) -> NameReader:
 
 
 def _read_all(rules: Path, names: Iterable[str]) -> frozenset[str]:
-    return frozenset[str]().union(*(_read_terms(rules / f"{name}.txt") for name in names))
-
-
-def _read_terms(path: Path) -> frozenset[str]:
-    return frozenset(path.read_text("utf-8").lower().splitlines()) if path.is_file() else frozenset()
+    """The unambiguous terms of all lists. A name that is an ordinary word too is no evidence in a code."""
+    paths = (rules / f"{name}.txt" for name in names)
+    return frozenset[str]().union(*(read_terms(path, ambiguous=False) for path in paths if path.is_file()))

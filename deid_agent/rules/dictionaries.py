@@ -203,10 +203,13 @@ def _folded_tokens(doc: Document) -> list[str]:
     return [fold_accents(doc.text[a:b]) for a, b in doc.tokens]
 
 
-def read_terms(path: Path) -> frozenset[str]:
-    """All terms of a list file, ambiguous or not. Raises ``ConfigurationError`` for an invalid file."""
-    plain, ambiguous = _read(path)
-    return frozenset((*plain, *ambiguous))
+def read_terms(path: Path, *, ambiguous: bool = True) -> frozenset[str]:
+    """The terms of a list file, with or without the ambiguous ones.
+
+    Raises ``ConfigurationError`` for an invalid file.
+    """
+    plain, marked = _read(path)
+    return frozenset((*plain, *marked)) if ambiguous else frozenset(plain)
 
 
 def _read(path: Path) -> tuple[list[str], list[str]]:
