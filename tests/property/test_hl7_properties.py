@@ -56,6 +56,7 @@ def test_near_messages(raw: bytes) -> None:
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(SEGMENTS[:6]), st.lists(VALUE, max_size=8)), max_size=5))
+@example([("PID", ["", "", "", "", "||", "\\X41\\"])])
 def test_every_value_written_as_itself_reads_as_itself(lines: list[tuple[str, list[str]]]) -> None:
     body = "\r".join("|".join([name, *values]) for name, values in lines)
     raw = f"MSH|^~\\&|A|B|C|D|20230501||ADT^A08|1|P|2.5||||||UNICODE UTF-8\r{body}\r".encode()

@@ -176,9 +176,11 @@ class ComponentReader:
         self, kind: Hl7Kind, text: str, at: int, rule: Hl7Rule, path: str, group: str, hinted: PhiType | None
     ) -> None:
         """One value without separators."""
-        is_open = kind in _OPEN
+        is_open, escape = kind in _OPEN, self._marks.escape
+        # An escaped value is the same value: "\X46\" is a sex like "F".
+        read = unescape_text(self._view, at, at + len(text), self._marks) if escape and escape in text else text
         if not is_open and kind in _KEPT:
-            read_as = self._read_as(kind, text, rule.tabled) if len(text) < _LONG else self._words.read_as(kind, text)
+            read_as = self._read_as(kind, read, rule.tabled) if len(read) < _LONG else self._words.read_as(kind, read)
             if read_as is None:
                 return
             if read_as is not kind:
@@ -189,19 +191,19 @@ class ComponentReader:
             return
         if not is_open:
             if kind is _ANSWER:
-                if (found := self._words.kind_of_answer(text)) is None:
+                if (found := self._words.kind_of_answer(read)) is None:
                     return
                 kind = found
             elif kind is _TEXT and (town := TOWN_AND_STATE.fullmatch(text)):
                 self._read_town(town, rule, at, path, group)
                 return
-            if kind is _STATE and value.isalpha() and len(value) > _SHORTEST and not self._labels.is_state(value):
-                kind = self._words.kind_of_code(value, True) or kind
+            if kind is _STATE and read.isalpha() and len(read) > _SHORTEST and not self._labels.is_state(read):
+                kind = self._words.kind_of_code(read, True) or kind
             elif kind in UNEXPECTED:
                 kind = unexpected_kind(kind, self._view.string(at, at + len(text)).strip(BLANK), self._labels)
-            if kind in _SCRUBBED or (kind in _CONTACT and not reads_as_contact(text)):
+            if kind in _SCRUBBED or (kind in _CONTACT and not reads_as_contact(read)):
                 tabled = rule.tabled or (kind is _NUMBER and path[:3] != "OBX")
-                found = self._words.kind_of_word(text, kind in _STRICT, tabled, path[:1] == "Z")
+                found = self._words.kind_of_word(read, kind in _STRICT, tabled, path[:1] == "Z")
                 if found is None:
                     self.pending.append((path, (at, at + len(text))))
                     return
@@ -209,7 +211,6 @@ class ComponentReader:
         if len(value) < len(text):
             at += len(text) - len(text.lstrip(BLANK))
         end = at + len(value)
-        escape = self._marks.escape
         if not value.isascii() or not escape or escape in value:
             value = unescape_text(self._view, at, end, self._marks)
         if not value.strip():
