@@ -6,17 +6,22 @@ carry the mark themselves.
 
 A run that skips broker tests ends with a red banner, and fails if ``DEID_REQUIRE_BROKER=1``. With several processes all
 tests of one file run in the same process; so do all tests that share the broker or use the fixed ports of a page.
+
+Property tests draw new examples in each run. With ``DEID_SAME_EXAMPLES=1``, as in the gate, they draw the same ones in
+each run, so that a change is refused only for what the change did. No property test has a limit of time.
 """
 
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from support.kafka_broker import Cluster, KafkaBroker, NoBroker, find_classpath
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 REQUIRED = "DEID_REQUIRE_BROKER"
+SAME_EXAMPLES = "DEID_SAME_EXAMPLES"
 ONE_BY_ONE = {"broker", "chaos", "docs"}
 FULL_FOLDERS = (
     "tests/property/fuzz/",
@@ -25,6 +30,10 @@ FULL_FOLDERS = (
     "tests/system/messages/",
     "tests/system/wheel/",
 )
+
+hypothesis.settings.register_profile("new examples", deadline=None)
+hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("same examples" if os.environ.get(SAME_EXAMPLES) == "1" else "new examples")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m

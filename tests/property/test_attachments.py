@@ -24,7 +24,7 @@ FRAGMENTS = (
     b"Ada", b" ", b"\r\n", b"\xe9", b"\x82", b"\\ansicpg932", b"\\ansicpg65001", b"\\~", b"\\\n", b"\x00",
 )  # fmt: skip
 bodies = st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=4), max_size=40).map(b"".join)
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -105,7 +105,7 @@ def test_a_damaged_pdf_gives_text_or_none(raw: bytes) -> None:
     assert found is None or found.strip()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     damaged() | st.binary(max_size=60),
     st.sampled_from([None, "text/plain", "application/pdf", "text/rtf", "image/png"]),
@@ -119,7 +119,7 @@ def test_any_attachment_is_published_or_refused(raw: bytes, content_type: str | 
     assert data == NOTICE or b"\x00" not in data or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} or raw.startswith(b"{\\rtf")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=300), st.integers(20, 80), st.sampled_from(["TX", "ED", "FT"]))
 def test_pieces_over_many_obx_keep_the_segments(raw: bytes, width: int, kind: str) -> None:
     coded = base64.b64encode(raw).decode()

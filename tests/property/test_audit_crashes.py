@@ -137,7 +137,7 @@ def lives(draw: st.DrawFn) -> Life:
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lives(), min_size=1, max_size=6), st.data())
 def test_consecutive_crashes_and_power_losses_leave_a_sound_trail(chain: list[Life], data: st.DataObject) -> None:
     with TemporaryDirectory() as where:

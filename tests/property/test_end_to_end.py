@@ -19,7 +19,7 @@ from deid_agent.pipeline.policy import load_policy
 RULES = Path(__file__).resolve().parents[2] / "rules"
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][-+0-9.eE]*')
 POLICIES = ("pseudonymised", "safe-harbor")
-slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @lru_cache(maxsize=4)

@@ -62,7 +62,7 @@ def bench() -> JobRunner:
     return JobRunner(parts.deidentifier(), AuditDigester(DEMO_KEY), 1_000_000)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(jobs, max_size=7))
 def test_a_batch_gives_the_results_of_its_members(group: list[Job]) -> None:
     found = bench().process_batch(group)

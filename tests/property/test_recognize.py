@@ -46,7 +46,7 @@ def spans_of(doc: Document) -> list[Span]:
     return [span for recognizer in RECOGNIZERS for span in recognizer.recognize(doc)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(NOTES, st.sampled_from(Profile))
 def test_resolved_spans_are_disjoint_and_inside_the_text(text: str, profile: Profile) -> None:
     doc = Document(text, FACTS)
@@ -59,7 +59,7 @@ def test_resolved_spans_are_disjoint_and_inside_the_text(text: str, profile: Pro
         assert inside == inside.strip()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(NOTES)
 def test_recall_covers_balanced_and_balanced_covers_precision(text: str) -> None:
     doc = Document(text, FACTS)
@@ -76,7 +76,7 @@ def test_recall_covers_balanced_and_balanced_covers_precision(text: str) -> None
     assert covered[0] <= covered[1] <= covered[2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(NOTES, NOTES)
 def test_a_distant_paragraph_changes_nothing(first: str, second: str) -> None:
     """Matches and their context windows are short, so distant text cannot change a span."""

@@ -25,7 +25,7 @@ ANY_TEXT = st.text(max_size=40) | st.text("AaBz09 -.,/'\"()\n\r\t@:#x", max_size
 DAYS = st.dates(min_value=date(1900, 1, 1), max_value=date(2150, 12, 31)).filter(lambda day: day not in DEFAULTS)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TYPES, ANY_TEXT, st.sampled_from(list(ValueKind)), st.text(max_size=5), st.none() | st.text(max_size=5))
 @example(PhiType.DATE, "March\n4,\r\n2019", ValueKind.VALUE, "", None)
 @example(PhiType.PATIENT, "\ud800", ValueKind.NAME, "\ud800", None)
@@ -42,14 +42,14 @@ def test_no_string_raises_and_outer_spaces_and_line_breaks_are_kept(
     assert new == MADE.replace(type_, value, kind=kind, scope=Scope(document, patient))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(MUST_DIFFER), ANY_TEXT)
 def test_never_the_original(type_: PhiType, value: str) -> None:
     if has_content(value):
         assert not is_same_text(replace(MADE, type_, value), value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(IDS), st.text("AZaz09-./ ", min_size=1, max_size=20))
 def test_ids_keep_their_form_and_lose_no_character(type_: PhiType, value: str) -> None:
     new = replace(MADE, type_, value)
@@ -58,7 +58,7 @@ def test_ids_keep_their_form_and_lose_no_character(type_: PhiType, value: str) -
     assert len(new) == len(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text("0123456789", min_size=2, max_size=12), st.data())
 def test_punctuation_and_case_do_not_change_an_id(digits: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(1, len(digits) - 1))
@@ -67,7 +67,7 @@ def test_punctuation_and_case_do_not_change_an_id(digits: str, data: st.DataObje
     assert spaced.replace("-", "").lower() == plain
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(["", "H", "AB", "V-"]), st.integers(10**3, 10**8), st.integers(1, 5))
 def test_leading_zeros_do_not_change_an_id(prefix: str, number: int, zeros: int) -> None:
     """Except in forms whose zeros can make a checksum valid: ten digits with one zero (CHI), AB0123456 (DEA)."""
@@ -79,7 +79,7 @@ def test_leading_zeros_do_not_change_an_id(prefix: str, number: int, zeros: int)
     assert replace(MADE, PhiType.MEDICALRECORD, padded) == f"{plain[: len(prefix)]}{'0' * zeros}{plain[len(prefix) :]}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 400), st.text(max_size=4), st.binary(min_size=1, max_size=8))
 def test_permutation_is_one_cycle(size: int, tweak: str, secret: bytes) -> None:
     permutation = KeyedHash(secret).permutation(size, tweak)
@@ -91,7 +91,7 @@ def test_permutation_is_one_cycle(size: int, tweak: str, secret: bytes) -> None:
     assert at == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**9 - 1))
 def test_valid_checksums_stay_valid(number: int) -> None:
     text = f"{number:09d}"
@@ -132,7 +132,7 @@ def _read(text: str, form: str) -> date:
     return datetime.strptime(text, form).date()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(DAYS, DAYS, st.sampled_from(_FORMS), st.sampled_from(_FORMS), st.text(max_size=6))
 def test_intervals_are_exact_across_forms(a: date, b: date, one: str, other: str, document: str) -> None:
     scope = Scope(document)
@@ -143,7 +143,7 @@ def test_intervals_are_exact_across_forms(a: date, b: date, one: str, other: str
     assert left < a
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(DAYS, st.sampled_from(["", "13", "1340", "134009", "134009.1234"]), st.sampled_from(["", "+0100", "-0500"]))
 def test_hl7_and_fhir_times_keep_time_and_zone(day: date, time: str, zone: str) -> None:
     new = replace(MADE, PhiType.DATE, f"{day:%Y%m%d}{time}{zone}")
@@ -152,7 +152,7 @@ def test_hl7_and_fhir_times_keep_time_and_zone(day: date, time: str, zone: str) 
     assert replace(MADE, PhiType.DATE, f"{day}T13:40:09.5+01:00") == f"{moved}T13:40:09.5+01:00"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.text(max_size=10),
     st.none() | st.text(max_size=10),
@@ -165,7 +165,7 @@ def test_shift_is_in_range_and_never_zero(document: str, patient: str | None, da
     assert days > -363 or 2 <= -days % 365.2425 <= 363.2425
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(DAYS, st.text(max_size=4))
 def test_a_complete_date_is_always_replaced(day: date, document: str) -> None:
     for form in (*_FORMS, "%m/%d", "%d.%m.%y"):
@@ -177,7 +177,7 @@ GIVEN = st.sampled_from(["Ada", "Ludwig", "Mary", "Ngozi", "José", "Tamsin", "L
 FAMILY = st.sampled_from(["Okafor", "Smith", "Garcia", "Petrossian", "Nguyen", "Fry", "Montgomery"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(GIVEN, FAMILY, st.sampled_from(sorted(NAMES)), st.text(max_size=3), st.booleans())
 def test_all_writings_of_one_person_agree(given: str, family: str, type_: PhiType, patient: str, known: bool) -> None:
     scope = Scope("d", patient, people=(NamedPerson(given, family),) if known else ())
@@ -199,7 +199,7 @@ def test_all_writings_of_one_person_agree(given: str, family: str, type_: PhiTyp
         assert new(f"Mr. {family[:2]}{family[3]}{family[2]}{family[4:]}") == f"Mr. {last}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(MUST_DIFFER), st.text("ABCDEFGHabcdefgh0123456789", min_size=12, max_size=30))
 def test_another_key_gives_another_surrogate(type_: PhiType, value: str) -> None:
     assume(len(value.replace("0", "")) > 7)  # leading zeros stay: a text of zeros leaves a key ten values

@@ -17,8 +17,8 @@ from deid_agent.model.errors import ConfigurationError
 
 ENTRIES = 300
 REMARKS = b'[{"path":"PID-5[1]","type":"PATIENT","method":"surrogate","source":"structure","count":2}]'
-often = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-seldom = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+often = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+seldom = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @cache

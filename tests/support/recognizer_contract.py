@@ -67,7 +67,6 @@ class RecognizerContract:
     @settings(
         max_examples=60,
         suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture],
-        deadline=None,
     )
     @given(TEXTS)
     def test_any_text(self, recognizer: Recognizer, text: str) -> None:

@@ -115,7 +115,7 @@ NAMES = ("produce", "produce", "produce", "time", "finish", "finish", "finish", 
 STEPS = st.lists(st.tuples(st.sampled_from((*NAMES, "stop", "kill")), st.integers(0, 11)), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=STEPS, deaf=st.booleans(), begun=st.sampled_from([None, 0, 1, 3]))
 def test_nothing_is_lost_duplicated_or_reordered(steps: list[tuple[str, int]], deaf: bool, begun: int | None) -> None:
     async def schedule() -> None:

@@ -73,7 +73,7 @@ PATIENT = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @example(["urn:uuid:urn:uuid:", "?name=urn:uuid:"])
 @given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join), min_size=1, max_size=3))
 def test_every_address_remains_an_address(found: list[str]) -> None:

@@ -167,7 +167,7 @@ def test_refusals_within_the_limit_stop_nothing(feed: str, batch: int) -> None:
     assert committed_of(feed, DeadLetterLimit(run=20, ratio=0.75, window=40), batch) == (feed, "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text("..xo", max_size=60), st.integers(1, 6), st.sampled_from([0.3, 0.6, 1.0]), st.integers(1, 9))
 def test_only_the_outcomes_of_records_stop_the_agent(feed: str, run: int, ratio: float, batch: int) -> None:
     """Compared with a count over the feed itself, which is independent of the refusing side and the moment."""

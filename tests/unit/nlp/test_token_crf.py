@@ -61,7 +61,7 @@ def test_low_confidence_spans_are_returned_with_the_others(model: TokenCrf) -> N
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=200) | st.text("AB ab1.,:\n\té́", max_size=200))
 def test_spans_lie_inside_any_text(text: str, model: TokenCrf) -> None:
     for span in model.propose(Document(text), ()):

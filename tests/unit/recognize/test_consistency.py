@@ -112,7 +112,7 @@ def test_the_source_names_the_type_and_no_text() -> None:
     assert spans == [Span(11, 17, PhiType.PATIENT, parse_source("again:PATIENT"))]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.sampled_from(PIECES), max_size=25), st.data())
 def test_spans_are_disjoint_and_new_and_stable(words: list[str], data: st.DataObject) -> None:
     text = " ".join(words)

@@ -4,7 +4,7 @@ import json
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fhir import codec as fhir_codec
 from support.hl7 import MSH, RULES
@@ -75,13 +75,11 @@ ranges = st.lists(st.tuples(st.integers(60, 90), st.integers(0, 9)), max_size=2)
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(HL7_PIECES), max_size=9).map("".join), ranges)
 def test_facts_proved_absent_in_a_message_are_not_found(text: str, decided: list[tuple[int, int]]) -> None:
     agrees(hl7_codec(), f"{MSH}\rPID|1||{text}\r".encode(), decided)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=3),
     st.lists(st.sampled_from(XHTML_PIECES), max_size=9).map("".join),

@@ -142,7 +142,7 @@ TEXT = "Ada Okafor St . Louis New York City - ' the Will Portuguese truck driver
 WORDS = st.sampled_from(TEXT.split(" "))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(WORDS, max_size=30), st.lists(WORDS, max_size=30))
 def test_tags_depend_on_a_window_only(left: list[str], right: list[str]) -> None:
     """Text beyond ``LONGEST`` words (here words of no list) changes no tag."""
@@ -152,7 +152,7 @@ def test_tags_depend_on_a_window_only(left: list[str], right: list[str]) -> None
     assert beside[len(beside) - len(alone) :] == alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(WORDS, max_size=30))
 def test_case_and_accents_change_no_tag(words: list[str]) -> None:
     text = " ".join(words)
@@ -161,7 +161,7 @@ def test_case_and_accents_change_no_tag(words: list[str]) -> None:
     assert OURS.tag_tokens(Document(text.replace("o", "o\u0308").replace("e", "é"))) == as_is
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=200))
 def test_one_set_of_tags_for_each_token_of_any_text(text: str) -> None:
     doc = Document(text)
