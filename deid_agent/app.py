@@ -8,15 +8,15 @@ import gc
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
 from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
-from deid_agent.codec import Codec
-from deid_agent.config import SecretKey
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec, FieldAction, PayloadEncoding, parse_pointer
+from deid_agent.config import EnvelopeSettings, SecretKey
 from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings
 from deid_agent.pipeline import (
     DROP,
@@ -47,6 +47,7 @@ class WorkerFactory:
     models: Path | None = None
     unexamined: bool = False
     remembered_patients: int = 0
+    envelopes: tuple[tuple[str, Envelope], ...] = ()
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -85,7 +86,9 @@ class WorkerFactory:
         validator = Validator() if self.validate else None
         digester = AuditDigester(self.key)
         memory = NameMemory(self.key.secret, self.remembered_patients) if self.remembered_patients else None
-        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory)
+        runner = JobRunner(
+            self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory, dict(self.envelopes)
+        )
         return runner if runner.deidentifier.prefers_batches else runner.__call__
 
 
@@ -152,6 +155,7 @@ class JobRunner:
     validator: Validator | None = None
     unexamined: bool = False
     memory: NameMemory | None = None
+    envelopes: Mapping[str, Envelope] = field(default_factory=dict)
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -184,14 +188,15 @@ class JobRunner:
             done = self.deidentifier.tombstone(key=job.key, headers=job.headers)
             run.result = self._make_result(run, done, Timings())
         else:
-            run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers)
+            envelope = self.envelopes.get(job.source)
+            run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers, envelope=envelope)
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
         done = self.deidentifier.apply(plan, recognition)
         timings = Timings()
         if self.validator is not None:
             with timings.measure("validate"):
-                self.validator.check(run.job.payload, done.payload)
+                check_payloads(self.validator, self.envelopes.get(run.job.source), run.job.payload, done.payload)
         run.result = result = self._make_result(run, done, timings)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not
@@ -239,6 +244,23 @@ class _JobRun:
             self.result = refusal_from_error(error)
         finally:
             self.seconds += perf_counter() - begin
+
+
+def make_envelope(settings: EnvelopeSettings) -> Envelope:
+    """The envelope of a section of the settings."""
+    fields = {parse_pointer(place): FieldAction(action) for place, action in settings.fields.items()}
+    return Envelope(tuple(map(parse_pointer, settings.payload)), PayloadEncoding(settings.encoding), fields)
+
+
+def check_payloads(validator: Validator, envelope: Envelope | None, before: bytes, after: bytes) -> None:
+    """Validate a record, or each message in its envelope. Raises ``MessageError(REJECTED)`` as ``Validator.check``."""
+    if envelope is None:
+        validator.check(before, after)
+        return
+    codec = EnvelopeCodec(envelope)
+    records = [message.attachments for raw in (before, after) for message in codec.parse(raw)]
+    for one, two in zip(*records, strict=True):
+        validator.check(one.data, two.data)
 
 
 def remarks_json(remarks: Iterable[Remark]) -> bytes:

@@ -15,12 +15,16 @@ from deid_agent.model import ConfigurationError, MessageError, Reason
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A record without its position. A ``tombstone`` has no payload: only its key is de-identified."""
+    """A record without its position. A ``tombstone`` has no payload: only its key is de-identified.
+
+    ``source`` is the topic, which decides about an envelope.
+    """
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     tombstone: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class Executor(Protocol):
 
 def job_for(record: Record) -> Job:
     """The job for a record."""
-    return Job(record.payload, record.key, record.headers, record.tombstone)
+    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic)
 
 
 def attempt(process: Process, job: Job) -> Result:

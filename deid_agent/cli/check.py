@@ -78,6 +78,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("recognizers", lambda: _recognizers(settings)),
         ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
+        *((("envelopes", lambda: _envelopes(settings)),) if settings.envelopes else ()),
         *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
@@ -189,6 +190,12 @@ def _recognizers(settings: Settings) -> str:
         models=settings.models,
     ).deidentifier()
     return f"system {settings.system}, profile {settings.profile}"
+
+
+def _envelopes(settings: Settings) -> str:
+    """The topics with envelopes, and the places of their messages."""
+    shown = ((topic, ", ".join(each.payload) or "the record") for topic, each in settings.envelopes.items())
+    return "; ".join(f"{topic}: {places}, {settings.envelopes[topic].encoding}" for topic, places in shown)
 
 
 def _memory(settings: Settings) -> str:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.app import remark_dict
+from deid_agent.app import check_payloads, make_envelope, remark_dict
 from deid_agent.cli.common import (
     Exit,
     echo_error,
@@ -24,6 +24,8 @@ from deid_agent.cli.common import (
     worker_factory,
 )
 from deid_agent.cli.unexamined_file import render_ledger
+from deid_agent.codec import Envelope
+from deid_agent.config import load_envelope
 from deid_agent.model import ConfigurationError, MessageError, Reason, counted
 from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Validator
 from deid_agent.transport.folder import Skipped, walk_files
@@ -59,6 +61,13 @@ class _Input:
     type=click.Path(path_type=Path),
     help="Count the values that leave unchanged and unread, by path (CSV).",
 )
+@click.option(
+    "--envelope",
+    "envelope_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The messages are inside records: places and fields (TOML).",
+)
 @click.option("--validate", is_flag=True, help="Refuse outputs that hl7apy or fhir.resources find less valid.")
 @tagging_options
 @handle_errors
@@ -68,6 +77,7 @@ def message(
     remarks: Path | None,
     as_json: bool,
     unexamined: Path | None,
+    envelope_file: Path | None,
     validate: bool,
     policy_name: str,
     profile: str,
@@ -99,6 +109,7 @@ def message(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     )
     deidentifier = parts.deidentifier()
+    envelope = None if envelope_file is None else make_envelope(load_envelope(envelope_file))
     validator = Validator() if validate else None
     code = Exit.DONE
     unread: UnexaminedCounts | None = None if unexamined is None else Counter()
@@ -106,7 +117,7 @@ def message(
         if out is not None:
             _prepare(out, parts.key.demo)
         for item in bar:
-            line = _one(item, out, deidentifier, validator, parts.max_bytes, unread)
+            line = _one(item, out, deidentifier, envelope, validator, parts.max_bytes, unread)
             if line["outcome"] != "published":
                 code = Exit.REFUSED
             report.write(orjson.dumps(line) + b"\n")
@@ -192,6 +203,7 @@ def _one(
     item: _Input,
     out: Path | None,
     deidentifier: Deidentifier,
+    envelope: Envelope | None,
     validator: Validator | None,
     max_bytes: int,
     unread: UnexaminedCounts | None,
@@ -205,12 +217,12 @@ def _one(
         payload = item.read()
         if len(payload) > max_bytes:
             raise MessageError(Reason.RESOURCE, "payload", f"over {counted(max_bytes, 'byte')}")
-        done = deidentifier.message(payload)
+        done = deidentifier.message(payload, envelope=envelope)
         if validator is not None:
-            validator.check(payload, done.payload)
+            check_payloads(validator, envelope, payload, done.payload)
         _write(done, item, out)
         if unread is not None:
-            unread.update(deidentifier.count_unexamined(payload))
+            unread.update(deidentifier.count_unexamined(payload, envelope))
     except MessageError as problem:
         echo_error(f"{printable(item.name)}: {problem}")
         return {"file": name, "outcome": "dead_lettered", "reason": problem.reason.value, "remarks": []}

@@ -16,16 +16,32 @@ member of ``cda.table.CdaAction`` and an entry of ``HANDLERS`` in ``cda/values.p
 
 from deid_agent.codec.base import Codec, PlainMessage, PlainText, TableCodec
 from deid_agent.codec.charsets import encode_text
+from deid_agent.codec.envelope import (
+    Envelope,
+    EnvelopeCodec,
+    EnvelopeMessage,
+    FieldAction,
+    PayloadEncoding,
+    parse_pointer,
+    rewrite_string,
+)
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
 __all__ = [
     "Codec",
+    "Envelope",
+    "EnvelopeCodec",
+    "EnvelopeMessage",
+    "FieldAction",
     "HtmlCodec",
+    "PayloadEncoding",
     "PlainMessage",
     "PlainText",
     "TableCodec",
     "encode_text",
     "is_pdf",
+    "parse_pointer",
     "read_pdf_text",
+    "rewrite_string",
 ]

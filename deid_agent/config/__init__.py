@@ -12,6 +12,7 @@ from deid_agent.config.environment import RENAMED, limit_blas_threads, refuse_un
 from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret_file
 
 if TYPE_CHECKING:
+    from deid_agent.config.envelopes import EnvelopeSettings, load_envelope
     from deid_agent.config.service import (
         AgentSettings,
         AuditSettings,
@@ -38,6 +39,7 @@ __all__ = [
     "DeadLetterSettings",
     "Delivery",
     "DirectorySettings",
+    "EnvelopeSettings",
     "FailureReply",
     "HttpSettings",
     "KafkaSettings",
@@ -48,6 +50,7 @@ __all__ = [
     "ShownSetting",
     "TransportKind",
     "limit_blas_threads",
+    "load_envelope",
     "load_key",
     "load_settings",
     "read_secret_file",
@@ -57,6 +60,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "envelopes": ("EnvelopeSettings", "load_envelope"),
     "service": (
         "AgentSettings",
         "AuditSettings",

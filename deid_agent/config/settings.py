@@ -18,6 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from deid_agent.config.envelopes import EnvelopeSettings
 from deid_agent.config.environment import (
     PREFIX,
     RENAMED,
@@ -68,6 +69,9 @@ class Settings(BaseSettings):
     directory: DirectorySettings | None = None
     mllp: MllpSettings | None = None
     mllp_out: MllpOutSettings | None = None
+    envelopes: dict[str, EnvelopeSettings] = Field(
+        default={}, description='input topic (or "files") = envelope of its records'
+    )
     audit: AuditSettings
     http: HttpSettings = HttpSettings()
 
@@ -80,6 +84,15 @@ class Settings(BaseSettings):
     def _check_source(self) -> Self:
         if getattr(self, self.transport.value) is None:
             raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
+        return self
+
+    @model_validator(mode="after")
+    def _check_envelopes(self) -> Self:
+        known = {TransportKind.DIRECTORY: {"files"}, TransportKind.MLLP: set[str]()}
+        inputs = known.get(self.transport, set(self.kafka.routes) if self.kafka else set())
+        if unknown := sorted(set(self.envelopes) - inputs):
+            names = ", ".join(map(repr, sorted(inputs))) or "none"
+            raise ValueError(f"envelopes: {unknown[0]!r} is not an input; the inputs with envelopes may be: {names}")
         return self
 
     @model_validator(mode="after")

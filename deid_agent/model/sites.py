@@ -119,10 +119,13 @@ PLAIN_LAYOUT = EncodingLayout()
 class Attachment:
     """An embedded document: bytes ``[start, end)`` hold ``data`` in ``encoding``.
 
-    ``encoding`` is base64, hex or text, and ``layout`` its layout. ``size``, ``digest`` and ``media`` are the byte
-    ranges of sibling values that depend on the data (FHIR Attachment.size, .hash, .contentType; HL7 ED.2-3).
-    ``plain`` is the value of ``media`` for plain text. A document divided over several values continues in ``parts``;
-    ``labels`` are the media types of the parts, which depend on the data too.
+    ``encoding`` is base64, hex or text, and ``layout`` its layout; the message inside an envelope may also be a JSON
+    value (json), the content of a JSON string (string), or compressed (base64+gzip, gzip).
+
+    ``size``, ``digest`` and ``media`` are the byte ranges of sibling values that depend on the data (FHIR
+    Attachment.size, .hash, .contentType; HL7 ED.2-3). ``plain`` is the value of ``media`` for plain text. A document
+    divided over several values continues in ``parts``; ``labels`` are the media types of the parts, which
+    depend on the data too.
     """
 
     path: str

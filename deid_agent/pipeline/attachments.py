@@ -5,12 +5,13 @@ The content of an attachment decides how it is read. Its label (a media type) ca
 
 import binascii
 import codecs
+import gzip
 import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from deid_agent.codec import encode_text
+from deid_agent.codec import encode_text, rewrite_string
 from deid_agent.model import Attachment, Edit, Message, MessageError, encode_base64, encode_hex, split_by_lengths
 
 NOTICE = b"[attachment removed: its format cannot be searched for identifiers]"
@@ -154,6 +155,18 @@ def write_attachment(attachment: Attachment, data: bytes, message: Message) -> I
     """The edits that write ``data`` in the original encoding and line layout over the original ranges."""
     ranges = ((attachment.start, attachment.end), *attachment.parts)
     match attachment.encoding:
+        case "json":
+            yield Edit(attachment.start, attachment.end, data)
+            return
+        case "gzip":
+            yield Edit(attachment.start, attachment.end, _compress(data))
+            return
+        case "string":
+            text = data.decode("utf-8", "surrogatepass")
+            yield from (Edit(*each) for each in rewrite_string(message.raw, attachment, text, message.encode))
+            return
+        case "base64+gzip":
+            text = encode_base64(_compress(data), attachment.layout)
         case "hex":
             text = encode_hex(data, attachment.layout)
         case "text":
@@ -164,6 +177,11 @@ def write_attachment(attachment: Attachment, data: bytes, message: Message) -> I
     pieces = [text] + [""] * len(attachment.parts) if whole else split_by_lengths(text, [b - a for a, b in ranges])
     for (start, end), piece in zip(ranges, pieces, strict=True):
         yield Edit(start, end, message.encode(piece))
+
+
+def _compress(data: bytes) -> bytes:
+    """``data`` in gzip without a time, so that the same message gives the same bytes."""
+    return gzip.compress(data, mtime=0)
 
 
 def update_siblings(attachment: Attachment, data: bytes, media: bytes, message: Message) -> Iterable[Edit]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deid_agent.codec import Codec
+from deid_agent.codec import Codec, Envelope
 from deid_agent.model import (
     Document,
     Fact,
@@ -105,13 +105,16 @@ class Deidentifier:
         key: bytes | None = None,
         tracer: Tracer = NO_TRACE,
         memory: NameMemory | None = None,
+        envelope: Envelope | None = None,
     ) -> Deidentified:
         """De-identify one payload (a message, a batch, NDJSON) and its record key. ``tracer`` receives each change.
 
-        For ``memory`` see ``recognize``. Raises ``MessageError`` if the payload cannot be understood or an identifier
-        remains in it. No part of it may then be published.
+        With an ``envelope`` the payload is a record around messages. For ``memory`` see ``recognize``.
+
+        Raises ``MessageError`` if the payload cannot be understood or an identifier remains in it. No part of it may
+        then be published.
         """
-        plan = self.plan(payload, key=key)
+        plan = self.plan(payload, key=key, envelope=envelope)
         (recognition,) = self.recognize([plan], memory)
         return self.apply(plan, recognition, tracer=tracer)
 
@@ -120,12 +123,22 @@ class Deidentifier:
         """True if ``recognize`` costs less for several plans at once. That is so for models."""
         return bool(self._tagger.models)
 
-    def plan(self, payload: bytes, *, key: bytes | None = None, headers: Headers = ()) -> MessagePlan:
+    def plan(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        envelope: Envelope | None = None,
+    ) -> MessagePlan:
         """Stage 1: parse a record's payload with its attachments and list the texts to read.
+
+        With an ``envelope`` the payload is a record around messages.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
         """
-        return Planner(self._policy, self._codecs, self._attachment_codecs).plan_message(payload, key, headers)
+        planner = Planner(self._policy, self._codecs, self._attachment_codecs)
+        return planner.plan_message(payload, key, headers, envelope)
 
     def recognize(self, plans: Sequence[MessagePlan], memory: NameMemory | None = None) -> list[Recognition]:
         """Stage 2: read the texts of all plans in shared batches. An error is kept for the plan that causes it.
@@ -191,9 +204,9 @@ class Deidentifier:
         remarks = summarize_changes(applier.counts)
         return Deidentified(payload, remarks, key, self._select_headers(plan.headers), timings.seconds_by_stage)
 
-    def count_unexamined(self, payload: bytes) -> UnexaminedCounts:
+    def count_unexamined(self, payload: bytes, envelope: Envelope | None = None) -> UnexaminedCounts:
         """The values of a payload that leave it unchanged and unread. Raises as ``plan``."""
-        return self.count_unexamined_in(self.plan(payload))
+        return self.count_unexamined_in(self.plan(payload, envelope=envelope))
 
     def count_unexamined_in(self, plan: MessagePlan) -> UnexaminedCounts:
         """The values of a planned message that leave it unchanged and unread."""

@@ -6,10 +6,10 @@ limit, an attachment that the policy refuses.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
-from deid_agent.codec import Codec, is_pdf, read_pdf_text
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, read_pdf_text
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -131,23 +131,60 @@ class Planner:
     timings: Timings = field(default_factory=Timings)
     _texts: list[PlannedText] = field(default_factory=list)
 
-    def plan_message(self, payload: bytes, key: bytes | None, headers: Headers) -> MessagePlan:
-        """Plan a payload: one message, a batch, or NDJSON.
+    def plan_message(
+        self, payload: bytes, key: bytes | None, headers: Headers, envelope: Envelope | None = None
+    ) -> MessagePlan:
+        """Plan a payload: one message, a batch, or NDJSON; with an ``envelope`` a record around such payloads.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
         """
+        if envelope is not None:
+            parts = (self._plan_envelope(EnvelopeCodec(envelope), payload),)
+            return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings)
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 codec = self._detect_codec(payload)
                 messages = codec.parse(payload)
-            parts = []
-            for number, message in enumerate(messages):
-                facts = collect_facts(message.sites, str(number))
-                patient = self.policy.patient.scope(message.patients)
-                reference, today = find_message_date(message.sites), find_written_date(message.sites)
-                scope = make_scope(message.identity, patient, facts, reference, today)
-                parts.append(self._plan_part(PartPlan(codec, message, facts, scope), nesting=0))
-        return MessagePlan(payload, key, headers, tuple(parts), tuple(self._texts), self.timings)
+            planned = tuple(self._plan_document(codec, each, str(number)) for number, each in enumerate(messages))
+        return MessagePlan(payload, key, headers, planned, tuple(self._texts), self.timings)
+
+    def _plan_document(self, codec: Codec, message: Message, group: str, outer: Sequence[Fact] = ()) -> PartPlan:
+        """A message with a scope of its own. ``outer`` are facts of its envelope."""
+        facts = (*collect_facts(message.sites, group), *outer)
+        patient = self.policy.patient.scope(message.patients)
+        reference, today = find_message_date(message.sites), find_written_date(message.sites)
+        scope = make_scope(message.identity, patient, facts, reference, today)
+        return self._plan_part(PartPlan(codec, message, facts, scope), nesting=0)
+
+    def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes) -> PartPlan:
+        """A record around messages. Its fields have the scope of the first message, or of the record without one."""
+        with self.timings.measure("edit"):
+            with self.timings.measure("parse"):
+                (message,) = codec.parse(payload)
+            facts = collect_facts(message.sites, "")
+            attachments = [self._plan_payload(each, facts) for each in message.attachments]
+            contents = [each.content for each in attachments]
+            inner = [part for each in contents if isinstance(each, NestedContent) for part in each.parts]
+            scope = inner[0].scope if inner else make_scope("", None, facts)
+            part = PartPlan(codec, message, facts, scope, tuple(attachments), dropped=DroppedRanges.of(message.dropped))
+            if self.policy.changes_nothing:
+                return part
+            texts = [self._plan_text(each.path, each.mapped.text, facts) for each in message.narratives]
+            return replace(part, texts=tuple(texts))
+
+    def _plan_payload(self, attachment: Attachment, facts: Sequence[Fact]) -> AttachmentPlan:
+        """The messages at one place of an envelope: planned as if they had come without it."""
+        try:
+            with self.timings.measure("parse"):
+                codec = self._detect_codec(attachment.data)
+                messages = codec.parse(attachment.data)
+            parts = [
+                self._plan_document(codec, each, f"{attachment.path}/{number}", facts)
+                for number, each in enumerate(messages)
+            ]
+        except MessageError as problem:
+            raise prefix_error(attachment, problem) from None
+        return AttachmentPlan(attachment, NestedContent(tuple(parts)))
 
     def _detect_codec(self, payload: bytes) -> Codec:
         for codec in self.codecs:

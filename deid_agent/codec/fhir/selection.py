@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deid_agent.codec.fhir.shapes import FhirTable, Shape
+from deid_agent.codec.json_ranges import JsonRange, read_ranges
 from deid_agent.model import ConfigurationError, Dropped, MessageError, PublishedPaths, Reason
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+|[{}\[\]]')
 _APART = frozenset({"extension", "modifierExtension", "contained", "fhir_comments"})
 """Members that a path above them does not list: they may hold anything."""
 _CONTAINERS = frozenset({"Bundle", "Parameters"})
@@ -23,16 +23,6 @@ _CONTAINERS = frozenset({"Bundle", "Parameters"})
 _STRUCTURE = frozenset({"Bundle.type"})
 _ANY = "[x]"
 _CAPITAL = re.compile(r"[A-Z]")
-
-
-@dataclass(slots=True)
-class JsonRange:
-    """A value in bytes ``[start, end)``: an object (``members``), a list (``items``), or a scalar (neither)."""
-
-    start: int
-    end: int = 0
-    members: "list[tuple[str, int, JsonRange]] | None" = field(default=None, repr=False)
-    items: "list[JsonRange] | None" = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +33,6 @@ class _Child:
     end: int
     path: str
     inside: list[Dropped] | None
-
-
-def read_ranges(raw: bytes) -> JsonRange:
-    """The ranges of a JSON text that ``orjson`` has accepted."""
-    root = JsonRange(0)
-    stack: list[JsonRange] = []
-    key: tuple[str, int] | None = None
-    for token in _TOKEN.finditer(raw):
-        sign = token[0][:1]
-        if sign in b"}]":
-            stack.pop().end = token.end()
-            continue
-        owner = stack[-1] if stack else None
-        if owner is not None and owner.members is not None and key is None:
-            key = str(json.loads(token[0])), token.start()
-            continue
-        node = JsonRange(token.start(), token.end())
-        if owner is None:
-            root = node
-        elif owner.members is not None and key is not None:
-            owner.members.append((*key, node))
-            key = None
-        elif owner.items is not None:
-            owner.items.append(node)
-        if sign == b"{":
-            node.members = []
-            stack.append(node)
-        elif sign == b"[":
-            node.items = []
-            stack.append(node)
-    return root
 
 
 class FhirSelector:

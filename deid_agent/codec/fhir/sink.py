@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from deid_agent.codec.codes import is_long_number
 from deid_agent.codec.dates import is_typed_date
 from deid_agent.codec.fhir.shapes import FhirTable, FhirTreatment
-from deid_agent.codec.fhir.tokens import character_ranges
 from deid_agent.codec.fhir.uris import AddressReader
+from deid_agent.codec.json_ranges import character_ranges
 from deid_agent.codec.labels import is_reading
 from deid_agent.model import (
     HOST_SOURCE,

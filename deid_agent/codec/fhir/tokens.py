@@ -11,13 +11,12 @@ from itertools import islice
 
 import numpy as np
 
-from deid_agent.codec.charsets import Offsets
 from deid_agent.codec.fhir.shapes import FhirTable, Shape
+from deid_agent.codec.json_ranges import character_ranges
 from deid_agent.codec.markup.readable import Attribute, EscapedText, escape_replacements, read_markup
 from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
 
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+')
-_WIDE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\.|[\xc2-\xf4][\x80-\xbf]+")
 _ESCAPED = re.compile(rb'\\["\\]')
 _BARE = re.compile(rb"[-0-9tfn][-+.0-9A-Za-z]*+")
 _QUOTE = ord('"')
@@ -99,36 +98,6 @@ def check_value_count(raw: bytes, limit: int) -> None:
     past = next(islice(_SCALAR.finditer(raw), limit, None), None)
     if past is not None:
         raise MessageError(Reason.RESOURCE, f"byte {past.start()}", f"more than {limit} values")
-
-
-def character_ranges(raw: bytes, start: int, end: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
-    """The first byte and the end of each of the ``count`` characters of the string content ``raw[start:end]``.
-
-    An escape, a pair of escaped surrogates and a UTF-8 sequence are one character each.
-    """
-    if end - start == count:
-        return range(start, end), range(start + 1, end + 1)
-    first: list[int] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    at, index = start, 0
-    for wide in _WIDE.finditer(raw, start, end):
-        begin, stop = wide.span()
-        if at < begin:
-            first.append(index)
-            starts.append(at)
-            ends.append(at + 1)
-            index += begin - at
-        first.append(index)
-        starts.append(begin)
-        ends.append(stop)
-        index += 1
-        at = stop
-    if at < end:
-        first.append(index)
-        starts.append(at)
-        ends.append(at + 1)
-    return Offsets(first, starts, count), Offsets(first, ends, count)
 
 
 def read_xhtml(

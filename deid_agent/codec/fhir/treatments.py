@@ -34,8 +34,9 @@ from deid_agent.codec.fhir.sink import (
     Scalar,
     decode_attachment,
 )
-from deid_agent.codec.fhir.tokens import character_ranges, read_xhtml
+from deid_agent.codec.fhir.tokens import read_xhtml
 from deid_agent.codec.fhir.uris import identifier_start
+from deid_agent.codec.json_ranges import character_ranges
 from deid_agent.codec.labels import AGE_PLACEHOLDER, has_identity_cue
 from deid_agent.model import Attachment, MessageError, Narrative, PhiType, Reason, ValueKind
 

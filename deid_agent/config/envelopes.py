@@ -1,0 +1,63 @@
+"""The sections ``[envelopes."TOPIC"]``: where a record carries its messages, and what becomes of its other fields."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from deid_agent.config.service import Section
+from deid_agent.model import ConfigurationError
+
+_POINTER = re.compile(r"(?:/[^/]*)*")
+
+
+Encoding = Literal["text", "base64", "gzip"]
+Action = Literal["keep", "drop", "identifier", "date", "text"]
+
+
+class EnvelopeSettings(Section):
+    """The envelope of the records of one topic. Places are JSON pointers; ``*`` is any member or item."""
+
+    payload: tuple[str, ...] = Field(min_length=1, description='places of the messages: "/payload" or a list of places')
+    encoding: Encoding = Field(
+        default="text", description="text, base64 (compressed or not) or gzip (the record itself)"
+    )
+    fields: dict[str, Action] = Field(
+        default={}, description="place = keep, drop, identifier, date or text; other fields refuse the record"
+    )
+
+    @field_validator("payload", mode="before")
+    @classmethod
+    def _one_place(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("payload", "fields")
+    @classmethod
+    def _check_pointers(cls, value: tuple[str, ...] | dict[str, Action]) -> tuple[str, ...] | dict[str, Action]:
+        for pointer in value:
+            if not _POINTER.fullmatch(pointer):
+                raise ValueError('write a JSON pointer such as "/payload/after", or "" for the whole record')
+        return value
+
+    @model_validator(mode="after")
+    def _check_gzip(self) -> Self:
+        if self.encoding == "gzip" and (self.payload != ("",) or self.fields):
+            raise ValueError('gzip is the record itself: write payload = "" and no fields')
+        return self
+
+
+def load_envelope(path: Path) -> EnvelopeSettings:
+    """The envelope in a TOML file with the keys of a section. Raises ``ConfigurationError``."""
+    try:
+        return EnvelopeSettings.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except ValidationError as problem:
+        first = problem.errors(include_input=False, include_url=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        fault = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"envelope {path}: {name}: {fault}") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigurationError(f"envelope {path}: not TOML: {problem}") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigurationError(f"envelope {path}: cannot be read ({type(problem).__name__})") from None

@@ -1,0 +1,193 @@
+"""Records around messages: only listed fields pass, the message comes out as without its envelope."""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deid_agent.app import WorkerFactory, make_envelope
+from deid_agent.codec import Envelope
+from deid_agent.config import DEMO_KEY, EnvelopeSettings
+from deid_agent.model import MessageError, Reason
+from deid_agent.pipeline import Deidentifier, load_policy
+from deid_agent.rules import data_folder
+
+HL7 = (
+    "MSH|^~\\&|A|B|C|D|20240311||ORU^R01|M-1|P|2.5\r"
+    "PID|1||4471902^^^HOSP^MR||Okafor^Adaeze||19710304|F\r"
+    "OBX|1|TX|1||Mrs. Okafor has 2/6 murmur, \u00b5g dose kept.\r"
+)
+PATIENT = {"resourceType": "Patient", "id": "p1", "identifier": [{"value": "4471902"}], "name": [{"family": "Okafor"}]}
+
+
+@pytest.fixture(scope="module")
+def deidentifier() -> Deidentifier:
+    rules = data_folder("rules")
+    policy = load_policy("pseudonymised", rules)
+    return WorkerFactory(rules=rules, key=DEMO_KEY, policy=policy, system="rules").deidentifier()
+
+
+def envelope(payload: str | tuple[str, ...] = "/payload", encoding: str = "text", **fields: str) -> Envelope:
+    places = {name if name.startswith("/") else f"/{name}": action for name, action in fields.items()}
+    return make_envelope(EnvelopeSettings.model_validate({"payload": payload, "encoding": encoding, "fields": places}))
+
+
+def run(deidentifier: Deidentifier, record: object, form: Envelope, **style: object) -> bytes:
+    raw = record if isinstance(record, bytes) else json.dumps(record, **style).encode()  # type: ignore[arg-type]
+    return deidentifier.message(raw, envelope=form).payload
+
+
+def alone(deidentifier: Deidentifier, message: str = HL7) -> str:
+    return deidentifier.message(message.encode()).payload.decode()
+
+
+@pytest.mark.parametrize("style", [{}, {"ensure_ascii": False}, {"separators": (",", ":")}, {"indent": 2}])
+def test_a_message_in_a_string_comes_out_as_without_the_envelope(
+    deidentifier: Deidentifier, style: Mapping[str, object]
+) -> None:
+    record = {"schema": {"type": "string", "optional": False}, "payload": HL7}
+    out = run(deidentifier, record, envelope(schema="keep"), **style)
+
+    assert json.loads(out) == {**record, "payload": alone(deidentifier)}
+    assert "Okafor" not in out.decode()
+
+
+def test_lines_without_a_change_keep_their_escapes(deidentifier: Deidentifier) -> None:
+    text = json.dumps(HL7).replace("\\r", "\\u000d").replace("/", "\\/")
+    out = run(deidentifier, f'{{"payload":{text}}}'.encode(), envelope()).decode()
+
+    assert json.loads(out)["payload"] == alone(deidentifier)
+    assert out.startswith('{"payload":"MSH|^~\\\\&|A|') and "\\u000d" in out
+
+
+def test_an_untouched_record_keeps_every_byte(deidentifier: Deidentifier) -> None:
+    raw = b' { "payload" : {"resourceType":"Basic","code":{"text":"\\u0061"}} , "n" : 1.50e0 }\n'
+    assert run(deidentifier, raw, envelope(n="keep")) == raw
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_base64_with_and_without_compression(deidentifier: Deidentifier, packed: bool) -> None:
+    data = gzip.compress(HL7.encode()) if packed else HL7.encode()
+    record = {"data_base64": base64.b64encode(data).decode(), "specversion": "1.0", "datacontenttype": "x"}
+    form = envelope("/data_base64", "base64", specversion="keep", datacontenttype="keep")
+    out = base64.b64decode(json.loads(run(deidentifier, record, form))["data_base64"])
+
+    assert (gzip.decompress(out) if packed else out).decode() == alone(deidentifier)
+
+
+def test_a_compressed_record(deidentifier: Deidentifier) -> None:
+    out = run(deidentifier, gzip.compress(HL7.encode()), envelope("", "gzip"))
+    assert gzip.decompress(out).decode() == alone(deidentifier)
+
+
+def test_a_change_record_of_debezium(deidentifier: Deidentifier) -> None:
+    before = {"id": 7, "mrn": "4471902", "message": HL7}
+    record = {"payload": {"before": before, "after": {**before, "message": None}, "source": {"ts_ms": 1}, "op": "u"}}
+    form = envelope(
+        ("/payload/before/message", "/payload/after/message"),
+        **{"/payload/*/mrn": "identifier", "/payload/*/id": "drop", "/payload/source": "keep", "/payload/op": "keep"},
+    )
+    out = json.loads(run(deidentifier, record, form))["payload"]
+
+    assert out["source"] == {"ts_ms": 1} and out["after"]["message"] is None
+    assert set(out["before"]) == {"mrn", "message"}
+    assert out["before"]["message"] == alone(deidentifier)
+    assert out["before"]["mrn"] in out["before"]["message"].split("|")[20] + out["before"]["message"]
+    assert out["before"]["mrn"] == out["after"]["mrn"] != "4471902"
+
+
+def test_a_list_of_resources(deidentifier: Deidentifier) -> None:
+    record = {"events": [{"data": PATIENT}, {"data": PATIENT}], "at": "2024-03-11T10:00:00Z"}
+    out = json.loads(run(deidentifier, record, envelope("/events/*/data", at="date")))
+
+    assert [event["data"]["resourceType"] for event in out["events"]] == ["Patient", "Patient"]
+    assert "Okafor" not in json.dumps(out) and out["at"] != record["at"] and out["at"].endswith("T10:00:00Z")
+
+
+@pytest.mark.parametrize("dropped", ["a", "b", "c", "ab", "bc", "ac", "abc"])
+def test_dropped_members_leave_valid_json(deidentifier: Deidentifier, dropped: str) -> None:
+    record = {"a": [1, {"x": "Okafor"}], "b": "Okafor", "payload": HL7, "c": "Okafor"}
+    actions = {name: "drop" if name in dropped else "text" for name in "bc"}
+    out = json.loads(run(deidentifier, record, envelope(a="drop" if "a" in dropped else "keep", **actions)))
+
+    assert set(out) == {*"abc", "payload"} - set(dropped)
+    assert "Okafor" not in json.dumps(out)
+
+
+def test_a_kept_field_is_searched_for_the_people_of_the_message(deidentifier: Deidentifier) -> None:
+    out = run(deidentifier, {"payload": HL7, "file": "okafor-4471902.hl7"}, envelope(file="keep")).decode()
+    assert "okafor" not in out.lower() and "4471902" not in out
+
+
+def test_the_message_is_searched_for_the_identifiers_of_the_fields(deidentifier: Deidentifier) -> None:
+    message = HL7.replace("kept.", "kept, see QX-88-1034.")
+    out = run(deidentifier, {"payload": message, "ref": "QX-88-1034"}, envelope(ref="identifier")).decode()
+    assert "QX-88-1034" not in out
+
+
+@pytest.mark.parametrize(
+    ("record", "form", "reason", "where"),
+    [
+        ({"payload": HL7, "extra": "Okafor"}, envelope(), Reason.UNSUPPORTED, "byte 1"),
+        ({"payload": HL7, "n": 7}, envelope(n="identifier"), Reason.UNSUPPORTED, "byte 1"),
+        ({"payload": 12}, envelope(), Reason.UNSUPPORTED, "/payload"),
+        ({"payload": "no message at all"}, envelope(), Reason.UNSUPPORTED, "/payload"),
+        ({"payload": None}, envelope(), Reason.UNSUPPORTED, "byte 0"),
+        ({"other": HL7}, envelope(other="drop"), Reason.UNSUPPORTED, "byte 0"),
+        ({"payload": "%%%"}, envelope(encoding="base64"), Reason.MALFORMED, "/payload"),
+        (b"{", envelope(), Reason.MALFORMED, "byte"),
+        (b'{"payload":"a","payload":"b"}', envelope(), Reason.MALFORMED, "byte 1"),
+        (b"not gzip", envelope("", "gzip"), Reason.MALFORMED, ""),
+        (gzip.compress(HL7.encode())[:-4], envelope("", "gzip"), Reason.MALFORMED, ""),
+        (b"[" * 200 + b"]" * 200, envelope(), Reason.RESOURCE, "byte"),
+        ({"Okafor": 4471902, "payload": HL7}, envelope(**{"/*": "keep"}), Reason.LEAK, ""),
+    ],
+)
+def test_refused(deidentifier: Deidentifier, record: object, form: Envelope, reason: Reason, where: str) -> None:
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, record, form)
+    assert refused.value.reason is reason
+    assert refused.value.where.startswith(where)
+    assert "Okafor" not in str(refused.value) and "4471902" not in str(refused.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(
+    JSON, st.dictionaries(st.sampled_from(["/a", "/b", "/*", "/a/0", ""]), st.sampled_from(["keep", "drop", "text"]))
+)
+def test_any_json_is_refused_or_stays_json(
+    deidentifier: Deidentifier, value: object, fields: Mapping[str, str]
+) -> None:
+    form = envelope("/m", **fields)
+    record = {"a": value, "b": value, "m": {"resourceType": "Basic"}}
+    try:
+        out = run(deidentifier, record, form)
+    except MessageError:
+        return
+    assert json.loads(out)["m"] == record["m"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"payload": "payload"},
+        {"payload": []},
+        {"payload": "/a", "fields": {"b": "keep"}},
+        {"payload": "/a", "fields": {"/b": "mask"}},
+        {"payload": "/a", "encoding": "gzip"},
+        {"payload": "/a", "encodng": "text"},
+    ],
+)
+def test_settings_that_are_refused(settings: Mapping[str, object]) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        EnvelopeSettings.model_validate(settings)
