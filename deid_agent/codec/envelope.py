@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from os.path import commonprefix
 from types import MappingProxyType
 
 import orjson
@@ -140,6 +139,7 @@ class _Reader:
     dropped: list[Dropped] = field(default_factory=list)
     leaves: list[Narrative] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
+    found: bool = False
 
     def read(self) -> EnvelopeMessage:
         try:
@@ -147,7 +147,7 @@ class _Reader:
         except orjson.JSONDecodeError as problem:
             raise MessageError(Reason.MALFORMED, f"byte {problem.pos}", "not JSON, as its envelope expects") from None
         self._value(read_ranges(self.raw), (), None)
-        if not self.slots:
+        if not self.found:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "no message at the places that the envelope names")
         return EnvelopeMessage(
             self.raw,
@@ -234,6 +234,7 @@ class _Reader:
     def _slot(self, node: JsonRange, at: Pointer) -> None:
         """The message at a place. ``null`` is none: Debezium writes it before an insert and after a delete."""
         token, path = self.raw[node.start : node.end], self._path(at)
+        self.found = True
         if token == b"null":
             return
         if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] in b"{[":
@@ -306,9 +307,14 @@ def rewrite_string(
     at = 0
     for one, two in zip(before, after, strict=True):
         if one != two:
-            head = len(commonprefix((one, two)))
-            tail = len(commonprefix((one[head:][::-1], two[head:][::-1])))
+            head = _common(one, two)
+            tail = _common(one[head:][::-1], two[head:][::-1])
             first, last = at + head, at + len(one) - tail
             start = starts[first] if first < len(old) else slot.end
             yield start, ends[last - 1] if last > first else start, encode(two[head : len(two) - tail])
         at += len(one)
+
+
+def _common(one: str, two: str) -> int:
+    """The number of equal characters at the beginning."""
+    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))

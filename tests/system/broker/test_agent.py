@@ -63,7 +63,9 @@ async def world(cluster: Cluster) -> AsyncIterator[KafkaWorld]:
 class Agent:
     """The command in a separate process."""
 
-    def __init__(self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "", start_s: int = 5) -> None:
+    def __init__(
+        self, world: KafkaWorld, folder: Path, *, agent: str = "", audit: str = "", more: str = "", start_s: int = 5
+    ) -> None:
         config = folder / "kafka.toml"
         if not (folder / "dead-letters.key").exists():
             generate_keys(folder / "dead-letters.key")
@@ -74,7 +76,7 @@ class Agent:
             f'[kafka]\nbootstrap_servers = "{world.cluster.bootstrap}"\ngroup_id = "g-{world.name}"\n'
             "session_timeout_ms = 6000\n"
             f'[kafka.routes]\n"{world.name}" = "{world.out}"\n[dead_letters]\n{dead_letters}\n'
-            f'[audit]\npath = "{folder / "audit"}"\n{audit}'
+            f'[audit]\npath = "{folder / "audit"}"\n{audit}{more}'
         )
         key = folder / "deid.key"
         key.write_bytes(KEY)
@@ -99,6 +101,30 @@ async def finished(world: KafkaWorld, count: int) -> None:
             total += len(await read(world.cluster.bootstrap, f"{world.name}.dlq"))
             if total >= count:
                 return
+
+
+async def test_messages_inside_records(world: KafkaWorld, tmp_path: Path) -> None:
+    """A sink connector's records: the message in a string, an identifier beside it, a field that nobody listed."""
+    wrapped = {"schema": {"type": "struct"}, "payload": {"mrn": "4471902", "hl7": HL7[0].decode(), "trace": "t-1"}}
+    unlisted = {**wrapped, "note": "Okafor"}
+    await world.fill([Given(json.dumps(record).encode(), b"4471902", ()) for record in (wrapped, unlisted)], 0)
+    fields = '"/schema" = "keep"\n"/payload/mrn" = "identifier"\n"/payload/trace" = "drop"\n'
+    envelope = f'[envelopes."{world.name}"]\npayload = "/payload/hl7"\n[envelopes."{world.name}".fields]\n{fields}'
+
+    agent = Agent(world, tmp_path, more=envelope)
+    try:
+        await finished(world, 2)
+    finally:
+        code = agent.stop()
+    assert code == 0, agent.log.read_bytes()
+
+    (out,) = await read(world.cluster.bootstrap, world.out)
+    (refused,) = await read(world.cluster.bootstrap, f"{world.name}.dlq")
+    record = json.loads(out.value)
+    assert record["schema"] == {"type": "struct"} and set(record["payload"]) == {"mrn", "hl7"}
+    assert f"|{record['payload']['mrn']}^" in record["payload"]["hl7"]
+    assert not any(canary in out.value for canary in CANARIES)
+    assert dict(refused.headers)["deid.error.code"] == b"UNSUPPORTED"
 
 
 async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp_path: Path) -> None:
