@@ -68,6 +68,16 @@ CT <3/12> images|admitted <3/4> nights|films <3/4> and <4/5>|BiPAP <12/5>|settin
 Feb <5th> admission|Moderna <24> March|on <Sat> was|in <May> start|Mrs. <May> go|since <march> the|G3P1 <94> yo
 G3P0 <614>-555-0100|P <614-555> 0100|SSN <XXX>-XX-<4471>|Aadhaar XXXX XXXX <6093>|[** <Okafor> **]|[**<4471902>**]
 [**<2019-5-6>**]|[Name <Okafor>]
+restart <Wed> at 5|2 mg on <Wednesday>|last <Mon/Tues/Wed>|church every <Sunday>|signed <M/W/F>|<M/F> twins
+Took first Ozempic <Wed>
+Dr. <Fisher> 4|Carol <Hamilton> 22|<Hamilton> 22 y/o|son <Fisher> 4|<Beck> Okafor 4|<Beck-Okafor> 4|Dr. <Wang> 21g
+18g <Wang> called
+<BROWN, AMBER>|<GREEN, CLARE>|<GRAY, SCARLET>|Dr. <Maitland> grade|told <Wilson> blade|wife <Allen> +
+contacts <Thomas> neg
+Dana <Holt>, RN aware|by RN <Okafor>|occupation <RN>|signed <RT> eval|signed <OS>|Dr <Li> 0.9|Wei <Li> 0.9
+tube at <5> years
+Hb <94> yo|started feeds <6/24>|VOD <6/9/2019>|12 <Parkland> Ave|lives on <CR 50>|the Beaumont ER <11/24>
+Dr. <Ivor Lewis> type
 """
 
 
@@ -84,7 +94,36 @@ def test_no_hard_mark_touches_an_identifier(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Na 138 -> 141", "in 6 months", "GCS 14", "L hip", "MR 2+", "E. coli", "[**Name 12**]"]
+    "text",
+    [
+        *("Na 138 -> 141", "in 6 months", "GCS 14", "L hip", "MR 2+", "E. coli", "[**Name 12**]", "Hb 94, iron"),
+        *(
+            "5 mg M/W/F, 2.5 mg T/Th/S/Su",
+            "open M-F 9-5",
+            "HD TTS",
+            "MTX 15 mg q Wed",
+            "960 Mon/Wed/Fri for",
+            "Li 0.9, Cr",
+        ),
+        *(
+            "Mayo 2, UCEIS",
+            "feeds 6/24",
+            "Bivona 8 in situ",
+            "Tuohy 17G",
+            "Ober neg",
+            "HAZY, AMBER",
+            "color BROWN, AMBER",
+        ),
+        *(
+            "RN aware",
+            "OT/PT/SLP to see",
+            "Eylea #7 OS, CST",
+            "VOD 6/9",
+            "NG 16 Fr R nare at 55",
+            "Rives-Stoppa",
+            "A. Appendix",
+        ),
+    ],
 )
 def test_clinical_content_keeps_its_hard_mark(text: str) -> None:
     assert any(mark.veto is Veto.HARD for mark in GRAMMAR.find(Document(text)))

@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from deid_agent.measure import load_grammar
 from deid_agent.model.text import Document
 from deid_agent.recognize.registry import assemble_recognizers, load_rules
 from deid_agent.recognize.resolve import Profile, Resolver
 
 RULES = load_rules(Path(__file__).resolve().parents[3] / "rules")
 RECOGNIZERS = assemble_recognizers(RULES, "default")
+RESOLVER = Resolver(Profile.RECALL, RULES, grammar=load_grammar(RULES.folder))
 
 
 def found(text: str) -> list[str]:
     doc = Document(text)
     proposals = [span for recognizer in RECOGNIZERS for span in recognizer.recognize(doc)]
-    return [text[s.start : s.end] for s in Resolver(Profile.RECALL, RULES).resolve(proposals, doc)]
+    return [text[s.start : s.end] for s in RESOLVER.resolve(proposals, doc)]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,12 @@ def found(text: str) -> list[str]:
         "1/2 NS",
         "&#8805;6.5",
         r"\T\#8805;6.5",
+        "warfarin 5 mg M/W/F, 2.5 mg T/Th/S/Su",
+        "Clinic M-F 9-5",
+        "azithromycin Mon/Wed/Fri",
+        "methotrexate 15 mg weekly (Fridays)",
+        "Mayo 2, feeds 6/24",
+        "Parvovirus DNA not detected",
     ],
 )
 def test_clinical_text_is_not_found(text: str) -> None:
@@ -96,6 +104,10 @@ def test_clinical_text_is_not_found(text: str) -> None:
         ("MAC 00:1B:44:11:3A:B7", None),
         ("MAC 00-1B-44-11-3A-B7", None),
         ("by Raymond Stolle, RN-BC", ["Raymond Stolle"]),
+        ("restart warfarin on Wednesday", ["Wednesday"]),
+        ("Oduya DNA x2, rebook", ["Oduya"]),
+        ("by Raymond Stolle, RN 201904121530", ["Raymond Stolle", "20190412"]),
+        ("last visit: 2019", ["2019"]),
     ],
 )
 def test_identifiers_beside_clinical_text_are_found(text: str, spans: list[str] | None) -> None:
