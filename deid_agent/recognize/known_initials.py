@@ -26,6 +26,68 @@ FARES = re.compile(
     r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
 )
 """The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a posture."""
+_PREDICATE = re.compile(
+    r"[ \t]{1,2}(?:(?:is|was) (?:an? (?:retired|widow|very|pleasant|single|married|former|known|healthy|[0-9])|informed|discharged"
+    r"|admitted|seen|reviewed|transferred|told|advised|given|brought|unable|well\b|happy|pleased|keen|upset|anxious"
+    r"|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed|examined|encouraged|offered|asked|fed"
+    r"|born|aware|present\b|accompanied|married|single|widowed|living|independent|able|confused|agitated|comfortable"
+    r"|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able|aware))|(?:has|had) (?:an?|been|had|no|not|never|two|three"
+    r"|lost|gained|chronic|always|refused|agreed)\b|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b|walk(?:s|ed)\b|fell\b"
+    r"|cooks\b|drinks\b|smokes\b|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b|thought\b|remembers\b"
+    r"|likes\b|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b|describe[sd]\b|enjoys\b|wrote\b"
+    r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b|woke\b"
+    r"|will (?:attend|call|come|return|go|see|decide|think)\b|and (?:his|her|their|the) (?:wife|husband|partner|son|daughter|mother"
+    r"|father|family|carer)\b)"
+)
+"""What a person is, has or does, after a name at the beginning of a sentence."""
+_TASK = re.compile(
+    r"[ ](?:DNA(?:['’]?e?d)?|FBC|CBC|U&Es?|LFTs?|CXR|INR|NBM|NPO|TTOs?|TTAs?|BNO|ECG|EKG|OPA|OPD|(?:HR|BP|sats|SpO2|temp|INR|Hb|NEWS|GCS) ?[0-9])"
+    r"(?![\w-])"
+)
+"""A task or a reading of a patient, after a name at the beginning of a line."""
+_LOUD = re.compile(
+    r"[ ](?:FOR (?:DISCHARGE|D/C|THEATRE|HOME|TRANSFER|REVIEW|MRI|CT|SURGERY|OR|BLOODS)|TO GO HOME|TO THEATRE|TO CT|HOME (?:TODAY|TOMORROW)"
+    r"|REFUS(?:ED|ES|ING)|DECLIN(?:ED|ES|ING)|STATES|STATED|DENIES|DENIED|REPORTS|REPORTED|COMPLAINS|ASKED|SLEPT|TOLERAT(?:ED|ING)|MOBILI[SZ](?:ED|ING)"
+    r"|AMBULAT(?:ED|ING)|STABLE|COMFORTABLE|SETTLED|(?:WAS|IS) (?:SEEN|ADMITTED|DISCHARGED|REVIEWED|INFORMED|STABLE|WELL|AWAKE|ALERT))(?![\w])"
+)
+"""The same in a text in capitals."""
+_TOLD = re.compile(
+    r"(?<![\w.])(?:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned|rang|met(?: with)?"
+    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|[Aa]s|sent to|letter to|results to|copy to|seen by|reviewed by"
+    r"|encouraged|reminded|taught)[ ]\Z"
+)
+_BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
+_BESIDE_PERSON = re.compile(r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)")
+_ALONE = re.compile(r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip|clamp)s?\b))")
+_BEGINS = re.compile(r"(?:\A|[\n.;?!][ \t]{0,3}|\n[ \t]{0,4}[-*•][ ])\Z")
+_CALENDAR = frozenset("may march april june august winter summer spring autumn monday friday sunday day".split())
+
+
+def acts_like_person(text: str, start: int, end: int) -> bool:
+    """True if the words around the capitalized word from ``start`` to ``end`` are those around a person.
+
+    The word has another meaning too: it counts at the beginning of a sentence before a predicate of a person, and
+    inside a sentence after a word that a person follows, unless a term follows.
+    """
+    word = text[start:end]
+    begins = _BEGINS.search(text, max(0, start - 6), start) is not None
+    if word.isupper() and len(word) > 1:
+        return begins and _LOUD.match(text, end) is not None
+    if begins:
+        return any(after.match(text, end) for after in (ACTS, FARES, _PREDICATE))
+    if word.lower() in _CALENDAR:
+        return False
+    before = max(0, start - _REACH)
+    if _BY.search(text, before, start) and _BESIDE_PERSON.match(text, end):
+        return True
+    return _TOLD.search(text, before, start) is not None and _ALONE.match(text, end) is not None
+
+
+def has_task(text: str, start: int, end: int) -> bool:
+    """True if the word begins a line before a task or a reading of a patient: ``Love CBC pending``."""
+    return (start == 0 or text[start - 1] == "\n") and _TASK.match(text, end) is not None
+
+
 _DOTTED = re.compile(
     r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)"
     rf"|(?<![\w./-])[{UPPER}]\.(?:[{UPPER}]\.){{0,2}}[{UPPER}](?![\w./-]|['’]\w)"

@@ -33,9 +33,10 @@ from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
-from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, ends_initial
+from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, acts_like_person, ends_initial, has_task
 from deid_agent.recognize.known_people import NameLexicons, Person
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
+from deid_agent.rules import find_nicknames
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
@@ -63,6 +64,11 @@ _DAY = re.compile(r"[ \t]{0,3}\d")
 _ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
+_ANSWERS = re.compile(r"[ \t]?:[ \t]{1,2}[\"“']?(?:I|I['’][a-z]{1,2}|[Mm]y|[Yy]es|[Yy]eah|[Nn]o[,.!?]|[Ww]e|[Ii]t)\b")
+_SECTIONS = frozenset(
+    "head neck back chest heart hand foot hip skin eye nose mouth case pain plan diet field day note ward bed gait legs".split()
+)
+"""Names that head a section of a note: ``Head: atraumatic``."""
 _DIGITS = re.compile(r"\d{1,6}")
 _REACH = 24
 _MANY_PARTS = 40
@@ -323,14 +329,24 @@ class _PersonSearch:
     def _is_in_context(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name are those around a person."""
         text = self.doc.text
+        if end - start == 2 and text[start:end].isupper() and self._is_short_nickname(text[start:end].lower()):
+            return False
         if self._acts(start, end, named):
             return True
         return _CUE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
 
+    def _is_short_nickname(self, word: str) -> bool:
+        """Return true for ``ed`` of Edward: ED in capitals is a department."""
+        return any(len(given) > 2 and word in find_nicknames(given) for given in self.person.given)
+
     def _acts(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name say that it does something, or it begins a speech."""
         text = self.doc.text
-        if self.exact or (end - start > 2 and text[start:end].isupper()):
+        if self.exact:
+            return False
+        if acts_like_person(text, start, end):
+            return True
+        if end - start > 2 and text[start:end].isupper():
             return False
         if _OWNS.match(text, end):
             return True
@@ -338,8 +354,9 @@ class _PersonSearch:
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
-        speaks = named <= self.person.given and _SPEAKS.match(text, end) is not None
-        return speaks or FARES.match(text, end) is not None
+        answers = _ANSWERS.match(text, end) is not None and named.isdisjoint(_SECTIONS)
+        speaks = answers or (named <= self.person.given and _SPEAKS.match(text, end) is not None)
+        return speaks or FARES.match(text, end) is not None or has_task(text, start, end)
 
     def _is_initial(self, at: int) -> bool:
         (a, b), text = self.words[at], self.doc.text

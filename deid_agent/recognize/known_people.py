@@ -120,7 +120,7 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
         family += ("".join(each) for each in _compounds(last) if len("".join(each)) >= _SHORTEST_DOUBLE)
     letters = tuple(w[0] for w in given if w[0].isalpha())
     nicks = {nick for word in given if nicknames and len(word) > 2 for nick in find_nicknames(word)}
-    full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
+    full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 1 and n.isalpha())
     full |= frozenset(a + b for a, b in pairwise(given) if min(len(a), len(b)) > 2 and len(a + b) >= _SHORTEST_DOUBLE)
     joined = frozenset(name for name in _join_names(family, given, words) if name not in words.words)
     names = frozenset(w for w in family if len(w) > 1)
