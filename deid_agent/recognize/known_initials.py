@@ -52,13 +52,22 @@ _LOUD = re.compile(
 )
 """The same in a text in capitals."""
 _TOLD = re.compile(
-    r"(?<![\w.])(?:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned|rang|met(?: with)?"
-    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|[Aa]s|sent to|letter to|results to|copy to|seen by|reviewed by"
+    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned|rang|met(?: with)?"
+    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to|copy to|seen by|reviewed by"
     r"|encouraged|reminded|taught)[ ]\Z"
 )
 _BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
 _BESIDE_PERSON = re.compile(r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)")
 _ALONE = re.compile(r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip|clamp)s?\b))")
+_OPEN = re.compile(r"[ \t]{1,2}(?:is|was|has|had|will|would|can|cannot|could|did|does|says|fell|labelled|labeled|who)[ ](?!to\b)[a-z0-9]")
+"""A predicate of any thing: it counts unless the word is a thing of a note."""
+_THINGS = frozenset(
+    "head neck back chest heart hand foot hip skin eye nose mouth case pain plan diet field day note ward bed gait arm leg"
+    " knee lung brain blood stool wound cough fever mass line drain tube block stone bone joint lip tongue cord test scan dose"
+    " drip culture speech sleep weight temp pressure rate rash sound sight vision call visit care home service family mother"
+    " father son daughter left right side may will can do so an than long short good best last more most first what this that"
+    " he she it we they there here who which all any some none one other page room school street work level stage state".split()
+)
 _BEGINS = re.compile(r"(?:\A|[\n.;?!][ \t]{0,3}|\n[ \t]{0,4}[-*•][ ])\Z")
 _CALENDAR = frozenset("may march april june august winter summer spring autumn monday friday sunday day".split())
 
@@ -74,6 +83,8 @@ def acts_like_person(text: str, start: int, end: int) -> bool:
     if word.isupper() and len(word) > 1:
         return begins and _LOUD.match(text, end) is not None
     if begins:
+        if word.lower() not in _THINGS and _OPEN.match(text, end):
+            return True
         return any(after.match(text, end) for after in (ACTS, FARES, _PREDICATE))
     if word.lower() in _CALENDAR:
         return False

@@ -34,9 +34,8 @@ from functools import cached_property
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
 from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, acts_like_person, ends_initial, has_task
-from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.known_people import NameLexicons, Person, nicknames_of
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
-from deid_agent.rules import find_nicknames
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
@@ -337,7 +336,7 @@ class _PersonSearch:
 
     def _is_short_nickname(self, word: str) -> bool:
         """Return true for ``ed`` of Edward: ED in capitals is a department."""
-        return any(len(given) > 2 and word in find_nicknames(given) for given in self.person.given)
+        return any(len(given) > 2 and word in nicknames_of(given) for given in self.person.given)
 
     def _acts(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name say that it does something, or it begins a speech."""

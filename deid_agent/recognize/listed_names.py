@@ -44,7 +44,7 @@ _PLACE_AFTER = re.compile(
 
 
 _NEVER = frozenset({"drug", "device", "organism", "abbreviation", "shorthand", "gene"})
-_LINE_BEFORE = re.compile(r"(?:\A|\n[ \t]{0,4})(?:[-*•][ ]|[0-9]{1,2}[.):][ ])?\Z")
+_LINE_BEFORE = re.compile(r"(?:(?:\A|\n[ \t]{0,4})(?:[-*•][ ]|[0-9]{1,2}[.):][ ])?|, )\Z")
 _STATE = re.compile(
     r"[ ](?:(?:sats?|SpO2|HR|BP|RR|BM|CBG|INR|Hb|Hgb|NEWS|GCS|CRP|PSA)[ ]?[0-9]|K\+?[ ][0-9]"
     r"|(?:CXR|CT|MRI|ECG|EKG|USS|FBC|CBC|U&Es?|LFTs?|MRSA)"
@@ -54,7 +54,7 @@ _STATE = re.compile(
     r"|[0-9] units[ ](?:PRBC|RBC|FFP|plts?|platelets|blood)\b|[0-9.]{1,4} lactate\b"
     r"|(?:[LR]|Lt|Rt)[ ](?:hip|knee|shoulder|wrist|ankle|elbow|hand|foot|arm|leg|eye|breast|lung|side|femur|tibia|humerus|NOF"
     r"|lower|upper|groin|inguinal|MCA|THR|TKR|#)"
-    r"|(?:NBM|NPO)\b|for (?:theatre|discharge|d/c|OT|MRI|CT|transfer|home|TTO)\b|home (?:today|tomorrow)\b"
+    r"|(?:[0-9]|10)/10 pain\b|(?:PICC|CVC|NGT|PEG|IDC|IVC)(?:[ ]|[.,;]|\Z)|(?:NBM|NPO)\b|for (?:theatre|discharge|d/c|OT|MRI|CT|transfer|home|TTO)\b|home (?:today|tomorrow)\b"
     r"|(?:slept|settled|refused|declined|vomited|mobili[sz]ed|ambulated|tearful|agitated|BNO|fasting|transferred|readmitted)\b)"
 )
 _LOUD_STATE = re.compile(
