@@ -81,7 +81,10 @@ _UNKNOWN_BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>[{UPPER}][^\W\d_A-Z]{{3
 _UNKNOWN_AFTER = re.compile(rf"[ ](?P<word>[{UPPER}][^\W\d_A-Z]{{3,20}})(?![\w’'-])")
 
 
-_TITLE = re.compile(r"(?<![\w/])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor|Doctor|Nurse|Sister)\.?[ ]{1,2}(?:\w{1,20}\.? )?\Z", re.IGNORECASE)
+_TITLE = re.compile(
+    r"(?<![\w/])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor|Doctor|Nurse|Sister)\.?[ ]{1,2}(?:\w{1,20}\.? )?\Z",
+    re.IGNORECASE,
+)
 _CAPITALIZED = re.compile(rf"(?<![\w'’./-])[{UPPER}][^\W\d_A-Z]{{2,20}}(?!\w|-\w|['’](?!s\b))")
 
 

@@ -20,56 +20,93 @@ ACTS = re.compile(
 )
 """Acts of a person, after the name."""
 FARES = re.compile(
-    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking|slept"
+    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking"
+    r"|slept"
     r"|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears|looks"
     r"|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled|discharged"
     r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
 )
-"""The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a posture."""
+"""The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a"
+" posture."""
 _PREDICATE = re.compile(
-    r"[ \t]{1,2}(?:(?:is|was) (?:an? (?:retired|widow|very|pleasant|single|married|former|known|healthy|[0-9])|informed|discharged"
+    r"[ \t]{1,2}(?:(?:is|was) (?:an? (?:retired|widow|very|pleasant|single|married|former|known|healthy|[0-9])"
+    r"|informed|discharged"
     r"|admitted|seen|reviewed|transferred|told|advised|given|brought|unable|well\b|happy|pleased|keen|upset|anxious"
-    r"|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed|examined|encouraged|offered|asked|fed"
+    r"|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed|examined|encouraged"
+    r"|offered|asked|fed"
     r"|born|aware|present\b|accompanied|married|single|widowed|living|independent|able|confused|agitated|comfortable"
-    r"|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able|aware))|(?:has|had) (?:an?|been|had|no|not|never|two|three"
-    r"|lost|gained|chronic|always|refused|agreed)\b|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b|walk(?:s|ed)\b|fell\b"
-    r"|cooks\b|drinks\b|smokes\b|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b|thought\b|remembers\b"
-    r"|likes\b|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b|describe[sd]\b|enjoys\b|wrote\b"
-    r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b|woke\b"
-    r"|will (?:attend|call|come|return|go|see|decide|think)\b|and (?:his|her|their|the) (?:wife|husband|partner|son|daughter|mother"
+    r"|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able|aware))|(?:has|had) (?:an?|been|had|no|not"
+    r"|never|two|three"
+    r"|lost|gained|chronic|always|refused|agreed)\b|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b"
+    r"|walk(?:s|ed)\b|fell\b"
+    r"|cooks\b|drinks\b|smokes\b|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b"
+    r"|thought\b|remembers\b"
+    r"|likes\b|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b"
+    r"|describe[sd]\b|enjoys\b|wrote\b"
+    r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b"
+    r"|woke\b"
+    r"|will (?:attend|call|come|return|go|see|decide|think)\b|and (?:his|her|their|the) (?:wife|husband|partner"
+    r"|son|daughter|mother"
     r"|father|family|carer)\b)"
 )
 """What a person is, has or does, after a name at the beginning of a sentence."""
 _TASK = re.compile(
-    r"[ ](?:DNA(?:['’]?e?d)?|FBC|CBC|U&Es?|LFTs?|CXR|INR|NBM|NPO|TTOs?|TTAs?|BNO|ECG|EKG|OPA|OPD|(?:HR|BP|sats|SpO2|temp|INR|Hb|NEWS|GCS) ?[0-9])"
+    r"[ ](?:DNA(?:['’]?e?d)?|FBC|CBC|U&Es?|LFTs?|CXR|INR|NBM|NPO|TTOs?|TTAs?|BNO|ECG|EKG|OPA|OPD|(?:HR|BP|sats"
+    r"|SpO2|temp|INR|Hb|NEWS|GCS) ?[0-9])"
     r"(?![\w-])"
 )
 """A task or a reading of a patient, after a name at the beginning of a line."""
 _LOUD = re.compile(
-    r"[ ](?:FOR (?:DISCHARGE|D/C|THEATRE|HOME|TRANSFER|REVIEW|MRI|CT|SURGERY|OR|BLOODS)|TO GO HOME|TO THEATRE|TO CT|HOME (?:TODAY|TOMORROW)"
-    r"|REFUS(?:ED|ES|ING)|DECLIN(?:ED|ES|ING)|STATES|STATED|DENIES|DENIED|REPORTS|REPORTED|COMPLAINS|ASKED|SLEPT|TOLERAT(?:ED|ING)|MOBILI[SZ](?:ED|ING)"
-    r"|AMBULAT(?:ED|ING)|STABLE|COMFORTABLE|SETTLED|(?:WAS|IS) (?:SEEN|ADMITTED|DISCHARGED|REVIEWED|INFORMED|STABLE|WELL|AWAKE|ALERT))(?![\w])"
+    r"[ ](?:FOR (?:DISCHARGE|D/C|THEATRE|HOME|TRANSFER|REVIEW|MRI|CT|SURGERY|OR|BLOODS)|TO GO HOME|TO THEATRE"
+    r"|TO CT|HOME (?:TODAY|TOMORROW)"
+    r"|REFUS(?:ED|ES|ING)|DECLIN(?:ED|ES|ING)|STATES|STATED|DENIES|DENIED|REPORTS|REPORTED|COMPLAINS|ASKED|SLEPT"
+    r"|TOLERAT(?:ED|ING)|MOBILI[SZ](?:ED|ING)"
+    r"|AMBULAT(?:ED|ING)|STABLE|COMFORTABLE|SETTLED|(?:WAS|IS) (?:SEEN|ADMITTED|DISCHARGED|REVIEWED|INFORMED"
+    r"|STABLE|WELL|AWAKE|ALERT))(?![\w])"
 )
 """The same in a text in capitals."""
 _TOLD = re.compile(
-    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned|rang|met(?: with)?"
-    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to|copy to|seen by|reviewed by"
+    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned"
+    r"|rang|met(?: with)?"
+    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to"
+    r"|copy to|seen by|reviewed by"
     r"|encouraged|reminded|taught)[ ]\Z"
 )
 _BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
-_BESIDE_PERSON = re.compile(r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)")
-_ALONE = re.compile(r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip|clamp)s?\b))")
-_OPEN = re.compile(r"[ \t]{1,2}(?:is|was|has|had|will|would|can|cannot|could|did|does|says|fell|labelled|labeled|who)[ ](?!to\b)[a-z0-9]")
+_BESIDE_PERSON = re.compile(
+    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)"
+)
+_ALONE = re.compile(
+    r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip"
+    r"|clamp)s?\b))"
+)
+_OPEN = re.compile(
+    r"[ \t]{1,2}(?:is|was|has|had|will|would|can|cannot|could|did|does|says|fell|labelled|labeled"
+    r"|who)[ ](?!to\b)[a-z0-9]"
+)
 """A predicate of any thing: it counts unless the word is a thing of a note."""
 _THINGS = frozenset(
-    "head neck back chest heart hand foot hip skin eye nose mouth case pain plan diet field day note ward bed gait arm leg"
-    " knee lung brain blood stool wound cough fever mass line drain tube block stone bone joint lip tongue cord test scan dose"
-    " drip culture speech sleep weight temp pressure rate rash sound sight vision call visit care home service family mother"
-    " father son daughter left right side may will can do so an than long short good best last more most first what this that"
-    " he she it we they there here who which all any some none one other page room school street work level stage state".split()
+    {
+        *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
+        *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
+        *("arm", "leg", "knee", "lung", "brain", "blood", "stool", "wound", "cough", "fever", "mass"),
+        *("line", "drain", "tube", "block", "stone", "bone", "joint", "lip", "tongue", "cord", "test"),
+        *("scan", "dose", "drip", "culture", "speech", "sleep", "weight", "temp", "pressure", "rate", "rash"),
+        *("sound", "sight", "vision", "call", "visit", "care", "home", "service", "family", "mother", "father"),
+        *("son", "daughter", "left", "right", "side", "may", "will", "can", "do", "so", "an"),
+        *("than", "long", "short", "good", "best", "last", "more", "most", "first", "what", "this"),
+        *("that", "he", "she", "it", "we", "they", "there", "here", "who", "which", "all"),
+        *("any", "some", "none", "one", "other", "page", "room", "school", "street", "work", "level"),
+        *("stage", "state"),
+    }
 )
 _BEGINS = re.compile(r"(?:\A|[\n.;?!][ \t]{0,3}|\n[ \t]{0,4}[-*•][ ])\Z")
-_CALENDAR = frozenset("may march april june august winter summer spring autumn monday friday sunday day".split())
+_CALENDAR = frozenset(
+    {
+        *("may", "march", "april", "june", "august", "winter", "summer", "spring", "autumn", "monday", "friday"),
+        *("sunday", "day"),
+    }
+)
 
 
 def acts_like_person(text: str, start: int, end: int) -> bool:
@@ -122,7 +159,9 @@ _STAFF_ACTS = re.compile(
     r"[ \t]{1,2}(?:aware|notified|paged|informed|updated|to review|reviewed|rounded|agrees|present|covering)\b"
 )
 _DICTATES = re.compile(
-    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
+    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending"
+    r"|surgeon)[.:]?[ \t]{1,2}\Z",
+    re.IGNORECASE,
 )
 _WHO_SIGNS = re.compile(
     r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon|d/w|s/w|discussed with|per"
@@ -231,7 +270,8 @@ class InitialsFinder:
 
     @cached_property
     def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
-        """Patients and clinicians by the first letters of a given and a family name, one for each type and subject."""
+        """Patients and clinicians by the first letters of a given and a family name, one for each type and"
+        " subject."""
         signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
         for person in self.people:
             if person.subject in (Subject.PATIENT, Subject.PROVIDER) and person.initials:

@@ -65,7 +65,11 @@ _ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
 _ANSWERS = re.compile(r"[ \t]?:[ \t]{1,2}[\"“']?(?:I|I['’][a-z]{1,2}|[Mm]y|[Yy]es|[Yy]eah|[Nn]o[,.!?]|[Ww]e|[Ii]t)\b")
 _SECTIONS = frozenset(
-    "head neck back chest heart hand foot hip skin eye nose mouth case pain plan diet field day note ward bed gait legs".split()
+    {
+        *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
+        *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
+        *("legs",),
+    }
 )
 """Names that head a section of a note: ``Head: atraumatic``."""
 _DIGITS = re.compile(r"\d{1,6}")
@@ -347,9 +351,7 @@ class _PersonSearch:
             return True
         if end - start > 2 and text[start:end].isupper():
             return False
-        if _OWNS.match(text, end):
-            return True
-        if ACTS.match(text, end):
+        if _OWNS.match(text, end) or ACTS.match(text, end):
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
@@ -372,7 +374,8 @@ class _PersonSearch:
         return text[end : end + 1] == "." or text[end : end + 1] == "_" or text[start - 1 : start] == "_"
 
     def _is_middle(self, at: int) -> bool:
-        """Return true for a word in title case between a given name and a family name that is also a word (``May``)."""
+        """Return true for a word in title case between a given name and a family name that is also a word"
+        " (``May``)."""
         given, family = self.folded[at - 1], self.folded[at + 1]
         if self.exact or given not in self.person.given or family not in self.person.family:
             return False

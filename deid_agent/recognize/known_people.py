@@ -128,8 +128,12 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
 
 
 _MORE_NICKNAMES = {
-    **dict.fromkeys(("mohammed", "mohamed", "mohammad", "mohamad", "muhammad", "muhammed"), frozenset({"mo", "moe", "mohd"})),
-    **dict.fromkeys(("aleksandr", "alexander", "aleksandra", "alexandra", "oleksandr"), frozenset({"sasha", "sascha", "alec"})),
+    **dict.fromkeys(
+        ("mohammed", "mohamed", "mohammad", "mohamad", "muhammad", "muhammed"), frozenset({"mo", "moe", "mohd"})
+    ),
+    **dict.fromkeys(
+        ("aleksandr", "alexander", "aleksandra", "alexandra", "oleksandr"), frozenset({"sasha", "sascha", "alec"})
+    ),
     "ekaterina": frozenset({"katya"}),
     "katarzyna": frozenset({"kasia", "kaska"}),
     "malgorzata": frozenset({"gosia", "malgosia"}),

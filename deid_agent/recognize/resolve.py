@@ -38,7 +38,8 @@ _EQUAL_KINDS = (
     SourceKind.FOREIGN,
     SourceKind.CUSTOM,
 )
-"""Kinds on one level: of two such spans that overlap the longer wins, and this order decides between equal lengths."""
+"""Kinds on one level: of two such spans that overlap the longer wins, and this order decides between equal"
+" lengths."""
 _LATER_KINDS = (
     SourceKind.CHARACTER_MODEL,
     SourceKind.NETWORK,
@@ -164,8 +165,8 @@ def _spare_people(inside: set[Span], spans: set[Span], doc: Document) -> set[Spa
     """The spans ``inside`` the ranges of a veto without the names of people.
 
     A word is a name of a person if it follows a title, if a fact of the message has it, or if a span that the veto does
-    not reach has it and its recognizer is no list of words. Such a word remains removed in a medical term too: for a patient named Wilson
-    the reader cannot distinguish the diagnosis from the patient.
+    not reach has it and its recognizer is no list of words. Such a word remains removed in a medical term too: for a
+    patient named Wilson the reader cannot distinguish the diagnosis from the patient.
     """
     names = {word for fact in doc.facts if fact.type in _NAMES for word in _name_words(fact.value)}
     outside = (s for s in spans - inside if s.type in _NAMES and _LEVEL[s.source.kind] == 0)
