@@ -50,6 +50,13 @@ _PREDICATE = re.compile(
     r"|father|family|carer)\b)"
 )
 """What a person is, has or does, after a name at the beginning of a sentence."""
+_DID = re.compile(
+    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based|lasting|needed|need)\b)"
+    r"(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met|saw|lay|hit"
+    r"|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays|runs|drives|comes"
+    r"|hopes|helps|looks|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
+)
+"""What a person did, after a name at the beginning of a sentence that is no thing of a note."""
 _TASK = re.compile(
     r"[ ](?:DNA(?:['’]?e?d)?|FBC|CBC|U&Es?|LFTs?|CXR|INR|NBM|NPO|TTOs?|TTAs?|BNO|ECG|EKG|OPA|OPD|(?:HR|BP|sats"
     r"|SpO2|temp|INR|Hb|NEWS|GCS) ?[0-9])"
@@ -120,7 +127,7 @@ def acts_like_person(text: str, start: int, end: int) -> bool:
     if word.isupper() and len(word) > 1:
         return begins and _LOUD.match(text, end) is not None
     if begins:
-        if word.lower() not in _THINGS and _OPEN.match(text, end):
+        if word.lower() not in _THINGS and (_OPEN.match(text, end) or _DID.match(text, end)):
             return True
         return any(after.match(text, end) for after in (ACTS, FARES, _PREDICATE))
     if word.lower() in _CALENDAR:

@@ -159,6 +159,7 @@ _MORE_NICKNAMES = {
     "manuel": frozenset({"manolo"}),
     "giuseppe": frozenset({"beppe", "peppe"}),
     "giovanni": frozenset({"gianni"}),
+    "william": frozenset({"wills", "willy"}),
     "patrick": frozenset({"paddy"}),
     "padraig": frozenset({"paddy"}),
 }
