@@ -45,16 +45,22 @@ _PREDICATE = re.compile(
     r"|describe[sd]\b|enjoys\b|wrote\b"
     r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b"
     r"|woke\b"
-    r"|will (?:attend|call|come|return|go|see|decide|think)\b|and (?:his|her|their|the) (?:wife|husband|partner"
+    r"|requires\b|underwent\b|continues to\b|presents with\b|appeared\b|developed\b|started on\b|is (?:concerned"
+    r"|currently on)\b"
+    r"|will (?:be seen|attend|call|come|return|go|see|decide|think)\b|and (?:(?:his|her|their|the) )?(?:wife|husband"
+    r"|partner"
     r"|son|daughter|mother"
     r"|father|family|carer)\b)"
 )
 """What a person is, has or does, after a name at the beginning of a sentence."""
 _DID = re.compile(
-    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based|lasting|needed|need)\b)"
-    r"(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met|saw|lay|hit"
-    r"|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays|runs|drives|comes"
-    r"|hopes|helps|looks|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
+    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based|needed)\b)"
+    r"(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met|saw"
+    r"|lay|hit"
+    r"|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays|runs"
+    r"|drives|comes"
+    r"|hopes|helps|requires|underwent|undergoes|continues|presents|remains|became|becomes|began|begins|looks"
+    r"|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
 )
 """What a person did, after a name at the beginning of a sentence that is no thing of a note."""
 _TASK = re.compile(
@@ -77,8 +83,26 @@ _TOLD = re.compile(
     r"|rang|met(?: with)?"
     r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to"
     r"|copy to|seen by|reviewed by"
-    r"|encouraged|reminded|taught)[ ]\Z"
+    r"|encouraged|reminded|taught|counsel+ed|examination of|according to|reports? that|states? that|says that|wife of"
+    r"|husband of|family of|mother of|father of|son of|daughter of|seeing|meet|see|care of|obtained from|reviewed"
+    r"|admitted|transferred|discharged|assessed|contacted|assisted|helped|observed|escorted|educated|re-?assessed"
+    r"|options and|and that|both|by bed|copied to|given to)[ ]\Z"
 )
+_INSIDE = re.compile(
+    r"(?<![\w'’./-])(?!(?:an?|the|his|her|its|their|our|my|your|this|these|no|each|any|some|one|on|grade|type"
+    r"|stage)[ ])"
+    r"[a-zß-ÿ]{2,20}[ ]\Z"
+)
+_GOES_ON = re.compile(
+    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:and|or|is|was|has|had|will|would|can|could|did|does|who|with|to|that"
+    r"|the|by|for|at"
+    r"|on|in|re|regarding|about|before|after|again|back|today|tonight|tomorrow|yesterday|prefers|wants|requires"
+    r"|needs|from"
+    r"|as|if|when|while|since|until|but|because|alone|home|of|showed|shows|remains|continues|seems|feels|says"
+    r"|also|then|now"
+    r"|her|his|their|this|may|be|not|[a-z]{3,12}ed|[a-z]{3,12}ly)(?![\w-]))"
+)
+"""What follows a name inside a sentence, and no noun of which the word could be the adjective."""
 _BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
 _BESIDE_PERSON = re.compile(
     r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)"
@@ -126,16 +150,17 @@ def acts_like_person(text: str, start: int, end: int) -> bool:
     begins = _BEGINS.search(text, max(0, start - 6), start) is not None
     if word.isupper() and len(word) > 1:
         return begins and _LOUD.match(text, end) is not None
+    thing = word.lower() in _THINGS
     if begins:
-        if word.lower() not in _THINGS and (_OPEN.match(text, end) or _DID.match(text, end)):
-            return True
-        return any(after.match(text, end) for after in (ACTS, FARES, _PREDICATE))
+        predicates = (ACTS, FARES, _PREDICATE) if thing else (ACTS, FARES, _PREDICATE, _OPEN, _DID)
+        return any(after.match(text, end) for after in predicates)
     if word.lower() in _CALENDAR:
         return False
     before = max(0, start - _REACH)
-    if _BY.search(text, before, start) and _BESIDE_PERSON.match(text, end):
-        return True
-    return _TOLD.search(text, before, start) is not None and _ALONE.match(text, end) is not None
+    return any(
+        left.search(text, before, start) and right.match(text, end)
+        for left, right in ((_BY, _BESIDE_PERSON), (_TOLD, _ALONE), (_INSIDE, _GOES_ON))[: 2 if thing else 3]
+    )
 
 
 def has_task(text: str, start: int, end: int) -> bool:
