@@ -78,7 +78,7 @@ _LOUD = re.compile(
     r"|STABLE|WELL|AWAKE|ALERT))(?![\w])"
 )
 """The same in a text in capitals."""
-_TOLD = re.compile(
+_ADDRESSED = re.compile(
     r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned"
     r"|rang|met(?: with)?"
     r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to"
@@ -159,7 +159,7 @@ def acts_like_person(text: str, start: int, end: int) -> bool:
     before = max(0, start - _REACH)
     return any(
         left.search(text, before, start) and right.match(text, end)
-        for left, right in ((_BY, _BESIDE_PERSON), (_TOLD, _ALONE), (_INSIDE, _GOES_ON))[: 2 if thing else 3]
+        for left, right in ((_BY, _BESIDE_PERSON), (_ADDRESSED, _ALONE), (_INSIDE, _GOES_ON))[: 2 if thing else 3]
     )
 
 

@@ -45,7 +45,7 @@ _CUE = re.compile(
     r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by|"
     r"(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin|triplet) [abc123]|(?:infant|baby) of"
     r"|n[ée]e|formerly|"
-    r"maiden name)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
+    r"maiden name)\b\.?[:,]?|(?:name|pt|patient)=|[:(\"“])[ \t]{0,6}\Z",
     re.IGNORECASE,
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d|(?<=[ ,])(?:jr|sr|iii))\b", re.IGNORECASE)
