@@ -100,7 +100,7 @@ _GOES_ON = re.compile(
     r"|needs|from"
     r"|as|if|when|while|since|until|but|because|alone|home|of|showed|shows|remains|continues|seems|feels|says"
     r"|also|then|now"
-    r"|her|his|their|this|may|be|not|[a-z]{3,12}ed|[a-z]{3,12}ly)(?![\w-]))"
+    r"|her|his|their|this|may|be|not|senior|junior|[a-z]{3,12}ed|[a-z]{3,12}ly)(?![\w-]))"
 )
 """What follows a name inside a sentence, and no noun of which the word could be the adjective."""
 _BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
@@ -111,6 +111,13 @@ _ALONE = re.compile(
     r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip"
     r"|clamp)s?\b))"
 )
+_APPOSED = re.compile(
+    r",[ ](?:who\b|seen\b|aged\b|an? (?:pleasant|known|[0-9])|reviewed\b|admitted\b|[0-9]{1,3}[ ]?(?:yo|y/o|F|M)\b)"
+    r"|[ ](?:bleeding|coughing|vomiting|wheezing|sleeping|eating|crying|complaining|asking|refusing|awaiting"
+    r"|requesting"
+    r"|feeling|settling|senior|junior)\b"
+)
+"""The same after a comma, or as a participle."""
 _OPEN = re.compile(
     r"[ \t]{1,2}(?:is|was|has|had|will|would|can|cannot|could|did|does|says|fell|labelled|labeled"
     r"|who)[ ](?!to\b)[a-z0-9]"
@@ -152,7 +159,7 @@ def acts_like_person(text: str, start: int, end: int) -> bool:
         return begins and _LOUD.match(text, end) is not None
     thing = word.lower() in _THINGS
     if begins:
-        predicates = (ACTS, FARES, _PREDICATE) if thing else (ACTS, FARES, _PREDICATE, _OPEN, _DID)
+        predicates = (ACTS, FARES, _PREDICATE) if thing else (ACTS, FARES, _PREDICATE, _OPEN, _DID, _APPOSED)
         return any(after.match(text, end) for after in predicates)
     if word.lower() in _CALENDAR:
         return False
@@ -270,7 +277,7 @@ class InitialsFinder:
         if word in self.lists.common:
             fares = acts or FARES.match(text, end)
             return bool(fares and who and not who[0].isupper())
-        if acts or who or (begins and FARES.match(text, end)):
+        if acts or who or (begins and (FARES.match(text, end) or _PREDICATE.match(text, end))):
             return True
         return begins and _SPEAKS.match(text, end) is not None and word not in self.lists.headings
 
