@@ -23,6 +23,7 @@ from deid_agent.model import (
     joins_word,
 )
 from deid_agent.recognize.boundaries import UPPER
+from deid_agent.recognize.known_initials import acts_like_person
 from deid_agent.recognize.misspellings import find_misspelt
 from deid_agent.rules import Dictionaries, Tags
 
@@ -80,6 +81,13 @@ _UNKNOWN_BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>[{UPPER}][^\W\d_A-Z]{{3
 _UNKNOWN_AFTER = re.compile(rf"[ ](?P<word>[{UPPER}][^\W\d_A-Z]{{3,20}})(?![\w’'-])")
 
 
+_TITLE = re.compile(
+    r"(?<![\w/])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor|Doctor|Nurse|Sister)\.?[ ]{1,2}(?:\w{1,20}\.? )?\Z",
+    re.IGNORECASE,
+)
+_CAPITALIZED = re.compile(rf"(?<![\w'’./-])[{UPPER}][^\W\d_A-Z]{{2,20}}(?!\w|-\w|['’](?!s\b))")
+
+
 class _Node(dict[str, "_Node"]):
     """The next nodes by folded token; ``votes`` count the type and written form of the terms that end here."""
 
@@ -111,6 +119,7 @@ class ConsistencyPass:
                     self._learn(text_doc.text[span.start : span.end], span.type, root)
         beside = [span for found in spans for span in self._unknown_words_beside(found, doc)]
         again = [*beside, *(self._find(doc, in_order([*spans, *beside]), root) if root else [])]
+        again += _find_titled(doc, in_order([*spans, *again]))
         return [*again, *self._find_misspelt(doc, in_order([*spans, *again]))]
 
     def _find_misspelt(self, doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
@@ -290,6 +299,28 @@ class ConsistencyPass:
     def _is_in_lists(self, word: str, wanted: Tags) -> bool:
         lists = self.dictionaries.lists_of(word)
         return not lists.isdisjoint(wanted) and lists.isdisjoint(_NO_NEIGHBOUR)
+
+
+def _find_titled(doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
+    """Mentions without a title of the people whom ``doc`` also has with one; their surnames may be words (``Marsh``).
+
+    ``spans`` are disjoint and in order.
+    """
+    named: dict[str, PhiType] = {}
+    for span in spans:
+        if span.type in _NAMES and _TITLE.search(doc.text, max(0, span.start - _REACH), span.start):
+            words = _CAPITALIZED.findall(doc.text, span.start, span.end)
+            named |= {words[-1]: span.type} if words else {}
+    if not named:
+        return
+    at = 0
+    for found in _CAPITALIZED.finditer(doc.text):
+        while at < len(spans) and spans[at].end <= found.start():
+            at += 1
+        free = at == len(spans) or found.end() <= spans[at].start
+        if free and found[0] in named and acts_like_person(doc.text, found.start(), found.end()):
+            kind = named[found[0]]
+            yield Span(found.start(), found.end(), kind, _SOURCES[kind])
 
 
 def _is_number(term: str) -> bool:

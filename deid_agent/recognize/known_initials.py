@@ -20,12 +20,161 @@ ACTS = re.compile(
 )
 """Acts of a person, after the name."""
 FARES = re.compile(
-    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking|slept"
+    r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking"
+    r"|slept"
     r"|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears|looks"
     r"|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled|discharged"
     r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
 )
-"""The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a posture."""
+"""The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a"
+" posture."""
+_PREDICATE = re.compile(
+    r"[ \t]{1,2}(?:(?:is|was) (?:an? (?:retired|widow|very|pleasant|single|married|former|known|healthy|[0-9])"
+    r"|informed|discharged"
+    r"|admitted|seen|reviewed|transferred|told|advised|given|brought|unable|well\b|happy|pleased|keen|upset|anxious"
+    r"|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed|examined|encouraged"
+    r"|offered|asked|fed"
+    r"|born|aware|present\b|accompanied|married|single|widowed|living|independent|able|confused|agitated|comfortable"
+    r"|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able|aware))|(?:has|had) (?:an?|been|had|no|not"
+    r"|never|two|three"
+    r"|lost|gained|chronic|always|refused|agreed)\b|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b"
+    r"|walk(?:s|ed)\b|fell\b"
+    r"|cooks\b|drinks\b|smokes\b|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b"
+    r"|thought\b|remembers\b"
+    r"|likes\b|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b"
+    r"|describe[sd]\b|enjoys\b|wrote\b"
+    r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b"
+    r"|woke\b"
+    r"|requires\b|underwent\b|continues to\b|presents with\b|appeared\b|developed\b|started on\b|is (?:concerned"
+    r"|currently on)\b"
+    r"|will (?:be seen|attend|call|come|return|go|see|decide|think)\b|and (?:(?:his|her|their|the) )?(?:wife|husband"
+    r"|partner"
+    r"|son|daughter|mother"
+    r"|father|family|carer)\b)"
+)
+"""What a person is, has or does, after a name at the beginning of a sentence."""
+_DID = re.compile(
+    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based|needed)\b)"
+    r"(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met|saw"
+    r"|lay|hit"
+    r"|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays|runs"
+    r"|drives|comes"
+    r"|hopes|helps|requires|underwent|undergoes|continues|presents|remains|became|becomes|began|begins|looks"
+    r"|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
+)
+"""What a person did, after a name at the beginning of a sentence that is no thing of a note."""
+_TASK = re.compile(
+    r"[ ](?:DNA(?:['’]?e?d)?|FBC|CBC|U&Es?|LFTs?|CXR|INR|NBM|NPO|TTOs?|TTAs?|BNO|ECG|EKG|OPA|OPD|(?:HR|BP|sats"
+    r"|SpO2|temp|INR|Hb|NEWS|GCS) ?[0-9])"
+    r"(?![\w-])"
+)
+"""A task or a reading of a patient, after a name at the beginning of a line."""
+_LOUD = re.compile(
+    r"[ ](?:FOR (?:DISCHARGE|D/C|THEATRE|HOME|TRANSFER|REVIEW|MRI|CT|SURGERY|OR|BLOODS)|TO GO HOME|TO THEATRE"
+    r"|TO CT|HOME (?:TODAY|TOMORROW)"
+    r"|REFUS(?:ED|ES|ING)|DECLIN(?:ED|ES|ING)|STATES|STATED|DENIES|DENIED|REPORTS|REPORTED|COMPLAINS|ASKED|SLEPT"
+    r"|TOLERAT(?:ED|ING)|MOBILI[SZ](?:ED|ING)"
+    r"|AMBULAT(?:ED|ING)|STABLE|COMFORTABLE|SETTLED|(?:WAS|IS) (?:SEEN|ADMITTED|DISCHARGED|REVIEWED|INFORMED"
+    r"|STABLE|WELL|AWAKE|ALERT))(?![\w])"
+)
+"""The same in a text in capitals."""
+_ADDRESSED = re.compile(
+    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned"
+    r"|rang|met(?: with)?"
+    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to"
+    r"|copy to|seen by|reviewed by"
+    r"|encouraged|reminded|taught|counsel+ed|examination of|according to|reports? that|states? that|says that|wife of"
+    r"|husband of|family of|mother of|father of|son of|daughter of|seeing|meet|see|care of|obtained from|reviewed"
+    r"|admitted|transferred|discharged|assessed|contacted|assisted|helped|observed|escorted|educated|re-?assessed"
+    r"|options and|and that|both|by bed|copied to|given to)[ ]\Z"
+)
+_INSIDE = re.compile(
+    r"(?<![\w'’./-])(?!(?:an?|the|his|her|its|their|our|my|your|this|these|no|each|any|some|one|on|grade|type"
+    r"|stage)[ ])"
+    r"[a-zß-ÿ]{2,20}[ ]\Z"
+)
+_GOES_ON = re.compile(
+    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:and|or|is|was|has|had|will|would|can|could|did|does|who|with|to|that"
+    r"|the|by|for|at"
+    r"|on|in|re|regarding|about|before|after|again|back|today|tonight|tomorrow|yesterday|prefers|wants|requires"
+    r"|needs|from"
+    r"|as|if|when|while|since|until|but|because|alone|home|of|showed|shows|remains|continues|seems|feels|says"
+    r"|also|then|now"
+    r"|her|his|their|this|may|be|not|senior|junior|[a-z]{3,12}ed|[a-z]{3,12}ly)(?![\w-]))"
+)
+"""What follows a name inside a sentence, and no noun of which the word could be the adjective."""
+_BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
+_BESIDE_PERSON = re.compile(
+    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:who|today|re|about|that|this|and (?:his|her|their|family))\b)"
+)
+_ALONE = re.compile(
+    r"(?:['’]s)?(?:[.,;:)?!]?(?:\s|\Z)(?![A-Z0-9]|(?:disease|syndrome|sign|test|score|palsy|catheter|clip"
+    r"|clamp)s?\b))"
+)
+_APPOSED = re.compile(
+    r",[ ](?:who\b|seen\b|aged\b|an? (?:pleasant|known|[0-9])|reviewed\b|admitted\b|[0-9]{1,3}[ ]?(?:yo|y/o|F|M)\b)"
+    r"|[ ](?:bleeding|coughing|vomiting|wheezing|sleeping|eating|crying|complaining|asking|refusing|awaiting"
+    r"|requesting"
+    r"|feeling|settling|senior|junior)\b"
+)
+"""The same after a comma, or as a participle."""
+_OPEN = re.compile(
+    r"[ \t]{1,2}(?:is|was|has|had|will|would|can|cannot|could|did|does|says|fell|labelled|labeled"
+    r"|who)[ ](?!to\b)[a-z0-9]"
+)
+"""A predicate of any thing: it counts unless the word is a thing of a note."""
+_THINGS = frozenset(
+    {
+        *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
+        *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
+        *("arm", "leg", "knee", "lung", "brain", "blood", "stool", "wound", "cough", "fever", "mass"),
+        *("line", "drain", "tube", "block", "stone", "bone", "joint", "lip", "tongue", "cord", "test"),
+        *("scan", "dose", "drip", "culture", "speech", "sleep", "weight", "temp", "pressure", "rate", "rash"),
+        *("sound", "sight", "vision", "call", "visit", "care", "home", "service", "family", "mother", "father"),
+        *("son", "daughter", "left", "right", "side", "may", "will", "can", "do", "so", "an"),
+        *("than", "long", "short", "good", "best", "last", "more", "most", "first", "what", "this"),
+        *("that", "he", "she", "it", "we", "they", "there", "here", "who", "which", "all"),
+        *("any", "some", "none", "one", "other", "page", "room", "school", "street", "work", "level"),
+        *("stage", "state"),
+    }
+)
+_BEGINS = re.compile(r"(?:\A|[\n.;?!][ \t]{0,3}|\n[ \t]{0,4}[-*•][ ])\Z")
+_CALENDAR = frozenset(
+    {
+        *("may", "march", "april", "june", "august", "winter", "summer", "spring", "autumn", "monday", "friday"),
+        *("sunday", "day"),
+    }
+)
+
+
+def acts_like_person(text: str, start: int, end: int) -> bool:
+    """True if the words around the capitalized word from ``start`` to ``end`` are those around a person.
+
+    The word has another meaning too: it counts at the beginning of a sentence before a predicate of a person, and
+    inside a sentence after a word that a person follows, unless a term follows.
+    """
+    word = text[start:end]
+    begins = _BEGINS.search(text, max(0, start - 6), start) is not None
+    if word.isupper() and len(word) > 1:
+        return begins and _LOUD.match(text, end) is not None
+    thing = word.lower() in _THINGS
+    if begins:
+        predicates = (ACTS, FARES, _PREDICATE) if thing else (ACTS, FARES, _PREDICATE, _OPEN, _DID, _APPOSED)
+        return any(after.match(text, end) for after in predicates)
+    if word.lower() in _CALENDAR:
+        return False
+    before = max(0, start - _REACH)
+    return any(
+        left.search(text, before, start) and right.match(text, end)
+        for left, right in ((_BY, _BESIDE_PERSON), (_ADDRESSED, _ALONE), (_INSIDE, _GOES_ON))[: 2 if thing else 3]
+    )
+
+
+def has_task(text: str, start: int, end: int) -> bool:
+    """True if the word begins a line before a task or a reading of a patient: ``Love CBC pending``."""
+    return (start == 0 or text[start - 1] == "\n") and _TASK.match(text, end) is not None
+
+
 _DOTTED = re.compile(
     r"(?<![\w.])[^\W\d_]\. ?(?:[^\W\d_]\. ?){0,3}(?:O['’])?[^\W\d_]\.(?!\w)"
     rf"|(?<![\w./-])[{UPPER}]\.(?:[{UPPER}]\.){{0,2}}[{UPPER}](?![\w./-]|['’]\w)"
@@ -49,7 +198,9 @@ _STAFF_ACTS = re.compile(
     r"[ \t]{1,2}(?:aware|notified|paged|informed|updated|to review|reviewed|rounded|agrees|present|covering)\b"
 )
 _DICTATES = re.compile(
-    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon)[.:]?[ \t]{1,2}\Z", re.IGNORECASE
+    r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending"
+    r"|surgeon)[.:]?[ \t]{1,2}\Z",
+    re.IGNORECASE,
 )
 _WHO_SIGNS = re.compile(
     r"\b(?:dict(?:ated)?(?: by)?|signed(?: by)?|author|typed by|d|dr|attending|surgeon|d/w|s/w|discussed with|per"
@@ -126,7 +277,7 @@ class InitialsFinder:
         if word in self.lists.common:
             fares = acts or FARES.match(text, end)
             return bool(fares and who and not who[0].isupper())
-        if acts or who or (begins and FARES.match(text, end)):
+        if acts or who or (begins and (FARES.match(text, end) or _PREDICATE.match(text, end))):
             return True
         return begins and _SPEAKS.match(text, end) is not None and word not in self.lists.headings
 
@@ -158,7 +309,8 @@ class InitialsFinder:
 
     @cached_property
     def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
-        """Patients and clinicians by the first letters of a given and a family name, one for each type and subject."""
+        """Patients and clinicians by the first letters of a given and a family name, one for each type and"
+        " subject."""
         signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
         for person in self.people:
             if person.subject in (Subject.PATIENT, Subject.PROVIDER) and person.initials:

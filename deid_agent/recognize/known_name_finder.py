@@ -33,8 +33,8 @@ from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
-from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, ends_initial
-from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, acts_like_person, ends_initial, has_task
+from deid_agent.recognize.known_people import NameLexicons, Person, nicknames_of
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
@@ -45,7 +45,7 @@ _CUE = re.compile(
     r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by|"
     r"(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin|triplet) [abc123]|(?:infant|baby) of"
     r"|n[ée]e|formerly|"
-    r"maiden name)\b\.?[:,]?|[:(\"“])[ \t]{0,6}\Z",
+    r"maiden name)\b\.?[:,]?|(?:name|pt|patient)=|[:(\"“])[ \t]{0,6}\Z",
     re.IGNORECASE,
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d|(?<=[ ,])(?:jr|sr|iii))\b", re.IGNORECASE)
@@ -63,6 +63,15 @@ _DAY = re.compile(r"[ \t]{0,3}\d")
 _ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
+_ANSWERS = re.compile(r"[ \t]?:[ \t]{1,2}[\"“']?(?:I|I['’][a-z]{1,2}|[Mm]y|[Yy]es|[Yy]eah|[Nn]o[,.!?]|[Ww]e|[Ii]t)\b")
+_SECTIONS = frozenset(
+    {
+        *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
+        *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
+        *("legs",),
+    }
+)
+"""Names that head a section of a note: ``Head: atraumatic``."""
 _DIGITS = re.compile(r"\d{1,6}")
 _REACH = 24
 _MANY_PARTS = 40
@@ -323,23 +332,32 @@ class _PersonSearch:
     def _is_in_context(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name are those around a person."""
         text = self.doc.text
+        if end - start == 2 and text[start:end].isupper() and self._is_short_nickname(text[start:end].lower()):
+            return False
         if self._acts(start, end, named):
             return True
         return _CUE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
 
+    def _is_short_nickname(self, word: str) -> bool:
+        """Return true for ``ed`` of Edward: ED in capitals is a department."""
+        return any(len(given) > 2 and word in nicknames_of(given) for given in self.person.given)
+
     def _acts(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name say that it does something, or it begins a speech."""
         text = self.doc.text
-        if self.exact or (end - start > 2 and text[start:end].isupper()):
+        if self.exact:
             return False
-        if _OWNS.match(text, end):
+        if acts_like_person(text, start, end):
             return True
-        if ACTS.match(text, end):
+        if end - start > 2 and text[start:end].isupper():
+            return False
+        if _OWNS.match(text, end) or ACTS.match(text, end):
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
-        speaks = named <= self.person.given and _SPEAKS.match(text, end) is not None
-        return speaks or FARES.match(text, end) is not None
+        answers = _ANSWERS.match(text, end) is not None and named.isdisjoint(_SECTIONS)
+        speaks = answers or (named <= self.person.given and _SPEAKS.match(text, end) is not None)
+        return speaks or FARES.match(text, end) is not None or has_task(text, start, end)
 
     def _is_initial(self, at: int) -> bool:
         (a, b), text = self.words[at], self.doc.text
@@ -356,7 +374,8 @@ class _PersonSearch:
         return text[end : end + 1] == "." or text[end : end + 1] == "_" or text[start - 1 : start] == "_"
 
     def _is_middle(self, at: int) -> bool:
-        """Return true for a word in title case between a given name and a family name that is also a word (``May``)."""
+        """Return true for a word in title case between a given name and a family name that is also a word"
+        " (``May``)."""
         given, family = self.folded[at - 1], self.folded[at + 1]
         if self.exact or given not in self.person.given or family not in self.person.family:
             return False

@@ -119,12 +119,56 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
         compounds |= {*_compounds(last), *_compounds(first)}
         family += ("".join(each) for each in _compounds(last) if len("".join(each)) >= _SHORTEST_DOUBLE)
     letters = tuple(w[0] for w in given if w[0].isalpha())
-    nicks = {nick for word in given if nicknames and len(word) > 2 for nick in find_nicknames(word)}
-    full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 2 and n.isalpha())
+    nicks = {nick for word in given if nicknames and len(word) > 2 for nick in nicknames_of(word)}
+    full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 1 and n.isalpha())
     full |= frozenset(a + b for a, b in pairwise(given) if min(len(a), len(b)) > 2 and len(a + b) >= _SHORTEST_DOUBLE)
     joined = frozenset(name for name in _join_names(family, given, words) if name not in words.words)
     names = frozenset(w for w in family if len(w) > 1)
     return Person(kind, subject, names, full, letters, joined, frozenset(compounds))
+
+
+_MORE_NICKNAMES = {
+    **dict.fromkeys(
+        ("mohammed", "mohamed", "mohammad", "mohamad", "muhammad", "muhammed"), frozenset({"mo", "moe", "mohd"})
+    ),
+    **dict.fromkeys(
+        ("aleksandr", "alexander", "aleksandra", "alexandra", "oleksandr"), frozenset({"sasha", "sascha", "alec"})
+    ),
+    "ekaterina": frozenset({"katya"}),
+    "katarzyna": frozenset({"kasia", "kaska"}),
+    "malgorzata": frozenset({"gosia", "malgosia"}),
+    "agnieszka": frozenset({"aga"}),
+    "joanna": frozenset({"asia"}),
+    "stanislaw": frozenset({"staszek", "stan"}),
+    "mikhail": frozenset({"misha"}),
+    "dmitri": frozenset({"dima"}),
+    "dmitry": frozenset({"dima"}),
+    "maria": frozenset({"masha", "mia", "maru"}),
+    "natalia": frozenset({"natasha"}),
+    "svetlana": frozenset({"sveta"}),
+    "tatiana": frozenset({"tanya"}),
+    "vladimir": frozenset({"vova", "volodya"}),
+    "jose": frozenset({"pepe", "chepe"}),
+    "francisco": frozenset({"paco", "pancho", "kiko"}),
+    "guadalupe": frozenset({"lupe", "lupita"}),
+    "ignacio": frozenset({"nacho"}),
+    "jesus": frozenset({"chuy"}),
+    "dolores": frozenset({"lola", "lolita"}),
+    "eduardo": frozenset({"lalo"}),
+    "enrique": frozenset({"quique", "kike"}),
+    "manuel": frozenset({"manolo"}),
+    "giuseppe": frozenset({"beppe", "peppe"}),
+    "giovanni": frozenset({"gianni"}),
+    "william": frozenset({"wills", "willy"}),
+    "patrick": frozenset({"paddy"}),
+    "padraig": frozenset({"paddy"}),
+}
+"""Nicknames of given names of many languages, in addition to those of the rules."""
+
+
+def nicknames_of(name: str) -> frozenset[str]:
+    """The nicknames of the folded given name by which a note may call the person."""
+    return find_nicknames(name) | _MORE_NICKNAMES.get(name, frozenset())
 
 
 def _compounds(name: str) -> Iterator[tuple[str, ...]]:

@@ -29,6 +29,7 @@ _NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
 _NAME_LISTS = frozenset({"given-female", "given-male", "nickname", "family", "family-rare"})
 _OTHER_MEANINGS = frozenset({"common-word", "abbreviation", "drug"})
 _WORD = re.compile(r"(?<![\w'’@.-])[^\W\d_]{5,24}(?![\w@])")
+_DOUBLED = re.compile(r"(.)\1")
 _SHORTEST, _LONG = 6, 9
 _MOST_NAMES = 400
 
@@ -89,6 +90,7 @@ class MisspellingIndex:
         }
         if unknown:
             found.update(self._alike.get(_read_alike(word), ()))
+            found.update(part for part in {_DOUBLED.sub(r"\1", word)} & self.parts if len(part) >= _SHORTEST_ALIKE)
             if _LONG_MISSPELT - 2 <= len(word) <= _LONGEST:
                 found.update(self._twice_misspelt(word))
         return found

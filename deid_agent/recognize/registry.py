@@ -115,7 +115,11 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
         frozenset({"dictionary", "patterns-dictionary"}),
     ),
     "listed": RegisteredRecognizer(
-        lambda rules: ListedNameRecognizer(_load_dictionaries(rules.folder), rules.lexicons["listed-term"]),
+        lambda rules: ListedNameRecognizer(
+            _load_dictionaries(rules.folder),
+            rules.lexicons["listed-term"],
+            rules.lexicons["common"] | rules.lexicons["terse-term"],
+        ),
         frozenset({"default"}),
     ),
     "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer.load(rules.lexicons), frozenset({"default"})),

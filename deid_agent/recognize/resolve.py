@@ -38,7 +38,8 @@ _EQUAL_KINDS = (
     SourceKind.FOREIGN,
     SourceKind.CUSTOM,
 )
-"""Kinds on one level: of two such spans that overlap the longer wins, and this order decides between equal lengths."""
+"""Kinds on one level: of two such spans that overlap the longer wins, and this order decides between equal"
+" lengths."""
 _LATER_KINDS = (
     SourceKind.CHARACTER_MODEL,
     SourceKind.NETWORK,
@@ -156,20 +157,23 @@ class Resolver:
 
 
 _NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
+_TITLE = re.compile(r"(?<![\w/-])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor)\.?[ ]{1,2}\Z")
 _NAME_WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def _spare_people(inside: set[Span], spans: set[Span], doc: Document) -> set[Span]:
     """The spans ``inside`` the ranges of a veto without the names of people.
 
-    A word is a name of a person if a fact of the message has it, or if a span that the veto does not reach has it and
-    its recognizer is no list of words. Such a word remains removed in a medical term too: for a patient named Wilson
-    the reader cannot distinguish the diagnosis from the patient.
+    A word is a name of a person if it follows a title, if a fact of the message has it, or if a span that the veto does
+    not reach has it and its recognizer is no list of words. Such a word remains removed in a medical term too: for a
+    patient named Wilson the reader cannot distinguish the diagnosis from the patient.
     """
     names = {word for fact in doc.facts if fact.type in _NAMES for word in _name_words(fact.value)}
     outside = (s for s in spans - inside if s.type in _NAMES and _LEVEL[s.source.kind] == 0)
     for span in outside:
         names |= _name_words(doc.text[span.start : span.end])
+    titled = {s for s in inside if s.type in _NAMES and _TITLE.search(doc.text, max(0, s.start - 12), s.start)}
+    names |= {word for s in titled for word in _name_words(doc.text[s.start : s.end].split()[0])}
     if not names:
         return inside
     return {s for s in inside if names.isdisjoint(_name_words(doc.text[s.start : s.end]))}

@@ -37,6 +37,13 @@ FOUND = Source(SourceKind.TOKEN_MODEL, "token")
         ("Hounsfield 38", []),
         ("Cardioversion L arm", []),
         ("0940 Propofol 50 mg", []),
+        ("Rasmussen HR 110 BP 90/50", ["Rasmussen"]),
+        ("Ferro DNA clinic", ["Ferro"]),
+        ("3. Quennell R knee aspirate", ["Quennell"]),
+        ("Achebe 4/7 post op, Obiora 7/10 pain", ["Achebe", "Obiora"]),
+        ("OKPARA STABLE OVERNIGHT", ["OKPARA"]),
+        ("Zoladex refused; Depo declined", []),
+        ("Chlamydia DNA sent", []),
     ],
 )
 def test_words_that_are_only_names(text: str, names: list[str]) -> None:

@@ -112,3 +112,17 @@ def test_clinical_text_is_not_found(text: str) -> None:
 )
 def test_identifiers_beside_clinical_text_are_found(text: str, spans: list[str] | None) -> None:
     assert found(text) == (spans or [text.split(" ")[1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Saw Mr Marsh culture sent", ["Marsh"]),
+        ("Mr Marsh DNA; letter sent", ["Marsh"]),
+        ("Mrs Foley left. Dr Case rang", ["Foley", "Case"]),
+        ("Bordetella culture and Chlamydia DNA sent", []),
+        ("MR BRAIN W/O contrast", []),
+    ],
+)
+def test_a_title_is_stronger_than_the_name_of_an_assay_or_a_word(text: str, names: list[str]) -> None:
+    assert [name.split()[0] for name in found(text)] == names
