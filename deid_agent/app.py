@@ -4,7 +4,6 @@
 once for each worker.
 """
 
-import gc
 import hashlib
 import json
 from collections import Counter
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
+from deid_agent import pause_gc
 from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
 from deid_agent.codec import Codec
 from deid_agent.config import SecretKey
@@ -56,7 +56,7 @@ class WorkerFactory:
         With ``notes_only`` the de-identifier takes texts but no messages, and loads faster. Raises
         ``ConfigurationError`` if a file is missing or invalid.
         """
-        with _paused_gc():
+        with pause_gc():
             return self._load(wrap_tagger, _MessageCodecs() if notes_only else _load_codecs(self.rules))
 
     def _load(self, wrap_tagger: Callable[[Tagger], Tagger], codecs: "_MessageCodecs") -> Deidentifier:
@@ -112,23 +112,6 @@ def _load_codecs(rules: Path) -> _MessageCodecs:
         (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
         frozenset(fhir.resources),
     )
-
-
-@contextmanager
-def _paused_gc() -> Iterator[None]:
-    """Without garbage collection: it would walk the growing tables again and again, for a tenth of the load time.
-
-    It never walks the loaded tables later either, until the next load gives them back to it.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    gc.unfreeze()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class FormFile(RuleFile):
 class MeasureFile(BaseModel):
     """The forms of one kind."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     why: str = Field(min_length=1)
     veto: Veto
