@@ -149,7 +149,7 @@ def read_lines(path: Path) -> list[str]:
 def _read_lexicon(path: Path) -> Lexicon:
     terms: set[str] = set()
     for number, line in enumerate(read_lines(path), 1):
-        term = _COMMENT.sub("", line).strip().lower()
+        term = (_COMMENT.sub("", line) if "#" in line else line).strip().lower()
         if not term:
             continue
         if term in terms:
