@@ -232,11 +232,21 @@ def read_terms(path: Path, *, ambiguous: bool = True) -> frozenset[str]:
     return frozenset((*plain, *marked)) if ambiguous else frozenset(plain)
 
 
-def _read(path: Path) -> tuple[list[str], list[str]]:
+def _read(path: Path) -> tuple[Sequence[str], Sequence[str]]:
     """The unambiguous and the ambiguous terms of a list.
 
     Raises ``ConfigurationError`` for an invalid file.
     """
+    try:
+        state = path.stat()
+    except OSError as problem:
+        raise ConfigurationError(f"{path}: cannot be read as UTF-8 ({type(problem).__name__})") from None
+    return _read_version(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=64)
+def _read_version(path: Path, *_version: int) -> tuple[Sequence[str], Sequence[str]]:
+    """The terms of a list. The dictionaries, the rules and the lists of words read some lists in turn."""
     lines = read_lines(path)
     head = next((at for at, line in enumerate(lines) if not line.startswith("#")), len(lines))
     terms = lines[head:]
@@ -280,7 +290,7 @@ def _pieces(term: str) -> list[str]:
     return [t for t in _PIECE.findall(term) if t not in _SKIPPED]
 
 
-def _add_phrases(terms: list[str], name: str, roots: dict[str, _Root]) -> list[str]:
+def _add_phrases(terms: Sequence[str], name: str, roots: dict[str, _Root]) -> list[str]:
     """Add the terms of several tokens under their first tokens. Returns the terms of one token."""
     single = list(filter(str.isalpha, terms))
     for term in filterfalse(str.isalpha, terms) if len(single) < len(terms) else ():
