@@ -182,7 +182,7 @@ def load_senses(rules: Path) -> Mapping[str, Sense]:
     for number, line in enumerate(read_lines(path), 1):
         if line.startswith("#"):
             continue
-        head, *members = line.split()
+        head, *members = line.split() or [""]
         # The join is the line if single blanks separate the words.
         if not members or not _LINE_HEAD.fullmatch(head) or " ".join((head, *members)) != line:
             raise ConfigurationError(f"{path}:{number}: write field/group/sense and words, such as 1/2/3 word word")
