@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from operator import lt
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -316,9 +316,11 @@ def load_words(rules: Path) -> frozenset[str]:
     A list that is not there is skipped: it only makes fewer words known.
     """
     paths = (rules / "dictionary" / f"{name}.txt" for name in _WORD_LISTS)
-    return frozenset(
-        word for path in paths if path.exists() for terms in _read(path) for word in _WORD.findall("\n".join(terms))
-    )
+    found: set[str] = set()
+    for terms in chain.from_iterable(_read(path) for path in paths if path.exists()):
+        found.update(filter(str.isalpha, terms))
+        found.update(_WORD.findall("\n".join(filterfalse(str.isalpha, terms))))
+    return frozenset(found)
 
 
 @lru_cache(maxsize=1)
