@@ -1,10 +1,12 @@
 """Streaming de-identification of HL7 v2 messages and FHIR resources."""
 
+import gc
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 
-__all__ = ["__version__", "lazy_names"]
+__all__ = ["__version__", "lazy_names", "pause_gc"]
 
 __version__ = "0.1.0"
 
@@ -24,3 +26,20 @@ def lazy_names(package: str, names: Mapping[str, Iterable[str]]) -> Callable[[st
         return value
 
     return import_name
+
+
+@contextmanager
+def pause_gc() -> Iterator[None]:
+    """Without garbage collection: it would walk what is imported or loaded here again and again as it grows.
+
+    Afterwards the collector leaves these objects out, until the next use gives them back to it.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.unfreeze()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()

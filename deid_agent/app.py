@@ -4,7 +4,6 @@
 once for each worker.
 """
 
-import gc
 import hashlib
 import json
 from collections import Counter
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
+from deid_agent import pause_gc
 from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
 from deid_agent.codec import Codec, Envelope, EnvelopeCodec, FieldAction, PayloadEncoding, parse_pointer
 from deid_agent.config import EnvelopeSettings, SecretKey
@@ -57,7 +57,7 @@ class WorkerFactory:
         With ``notes_only`` the de-identifier takes texts but no messages, and loads faster. Raises
         ``ConfigurationError`` if a file is missing or invalid.
         """
-        with _paused_gc():
+        with pause_gc():
             return self._load(wrap_tagger, _MessageCodecs() if notes_only else _load_codecs(self.rules))
 
     def _load(self, wrap_tagger: Callable[[Tagger], Tagger], codecs: "_MessageCodecs") -> Deidentifier:
@@ -115,18 +115,6 @@ def _load_codecs(rules: Path) -> _MessageCodecs:
         (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
         frozenset(fhir.resources),
     )
-
-
-@contextmanager
-def _paused_gc() -> Iterator[None]:
-    """Without garbage collection: it would walk the growing tables again and again, for a tenth of the load time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

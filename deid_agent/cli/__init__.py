@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from deid_agent import __version__
+from deid_agent import __version__, pause_gc
 
 __all__ = ["main"]
 
@@ -59,7 +59,8 @@ class _LazyGroup(click.Group):
         if cmd_name != "train":
             limit_threads = import_module("deid_agent.config").limit_blas_threads
             limit_threads()
-        command = getattr(import_module(f"deid_agent.cli.{entry.module}"), entry.attribute)
+        with pause_gc():
+            command = getattr(import_module(f"deid_agent.cli.{entry.module}"), entry.attribute)
         assert isinstance(command, click.Command)  # noqa: S101 - for the type checker
         return command
 

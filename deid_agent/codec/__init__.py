@@ -14,6 +14,9 @@ A new FHIR treatment is an entry of ``HANDLERS`` in ``fhir/treatments.py`` and o
 member of ``cda.table.CdaAction`` and an entry of ``HANDLERS`` in ``cda/values.py``.
 """
 
+from typing import TYPE_CHECKING
+
+from deid_agent import lazy_names
 from deid_agent.codec.base import Codec, PlainMessage, PlainText, TableCodec
 from deid_agent.codec.charsets import encode_text
 from deid_agent.codec.envelope import (
@@ -25,8 +28,10 @@ from deid_agent.codec.envelope import (
     parse_pointer,
     rewrite_string,
 )
-from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
+
+if TYPE_CHECKING:
+    from deid_agent.codec.html import HtmlCodec
 
 __all__ = [
     "Codec",
@@ -45,3 +50,8 @@ __all__ = [
     "read_pdf_text",
     "rewrite_string",
 ]
+
+_LAZY = {"html": ("HtmlCodec",)}  # a command that reads notes does not need it
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _LAZY)

@@ -73,7 +73,7 @@ class FormFile(RuleFile):
 class MeasureFile(BaseModel):
     """The forms of one kind."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     why: str = Field(min_length=1)
     veto: Veto
@@ -193,14 +193,16 @@ def load_grammar(rules: Path) -> Grammar:
     """
     compiler = RuleCompiler.for_folder(rules, CHECKS)
     forms: list[Form] = []
+    lists: dict[str, frozenset[str] | None] = {"": None}
     for kind in MeasureKind:
         path = rules / "measures" / f"{kind.value}.toml"
         if path.exists():
             file = read_toml(path, _FILE)
-            forms += (
-                Form(kind, each.veto or file.veto, compiler.compile(path, each), _load_list(rules, path, each))
-                for each in file.form
-            )
+            for each in file.form:
+                if each.after_list not in lists:
+                    lists[each.after_list] = _load_list(rules, path, each.after_list)
+                rule, veto = compiler.compile(path, each), each.veto or file.veto
+                forms.append(Form(kind, veto, rule, lists[each.after_list]))
     return Grammar(tuple(forms))
 
 
@@ -208,12 +210,10 @@ _GIVEN_NAMES = ("given-female", "given-male", "nickname")
 """Yasmin is a drug and a person: "Yasmin 93" is an age."""
 
 
-def _load_list(rules: Path, path: Path, form: FormFile) -> frozenset[str] | None:
-    if not form.after_list:
-        return None
-    if form.after_list not in {file.stem for file in (rules / "dictionary").glob("*.txt")}:
-        raise ConfigurationError(f"{path}: after_list: no list {form.after_list} in {rules / 'dictionary'}")
-    terms = read_terms(rules / "dictionary" / f"{form.after_list}.txt")
+def _load_list(rules: Path, path: Path, name: str) -> frozenset[str]:
+    if name not in {file.stem for file in (rules / "dictionary").glob("*.txt")}:
+        raise ConfigurationError(f"{path}: after_list: no list {name} in {rules / 'dictionary'}")
+    terms = read_terms(rules / "dictionary" / f"{name}.txt")
     names = (rules / "dictionary" / f"{name}.txt" for name in _GIVEN_NAMES)
     return terms.difference(*(read_terms(path) for path in names if path.exists()))
 

@@ -283,7 +283,8 @@ def _build_model(manifest: Mapping[str, object], arrays: Arrays, digest: str) ->
     if any(feature not in vocabulary for t in templates for feature, _ in parse_template(t)):
         raise ValueError("templates")
     tables = tuple(
-        WeightTable(arrays[f"numbers{at}"].astype(np.int64), int(first)) for at, first in enumerate(arrays["firsts"])
+        WeightTable(arrays[f"numbers{at}"].astype(np.int64, copy=False), int(first))
+        for at, first in enumerate(arrays["firsts"])
     )
     weights, bias, moves = (arrays[key].astype(np.float32) for key in ("weights", "bias", "transitions"))
     crf = Crf(tuple(read_strings(manifest, "labels")), tables, weights, bias, moves)

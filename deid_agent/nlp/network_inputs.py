@@ -94,7 +94,7 @@ def load_vectors(folder: Path) -> WordVectors:
 
 def _build_vectors(_manifest: Mapping[str, object], arrays: Arrays, digest: str) -> WordVectors:
     rows = unpack_words(arrays["words"], 1)
-    codes, scales = arrays["codes"].astype(np.int8), arrays["scales"].astype(np.float32)
+    codes, scales = arrays["codes"].astype(np.int8, copy=False), arrays["scales"].astype(np.float32, copy=False)
     if codes.ndim != 2 or len(rows) != len(codes) or scales.shape != (len(codes),):
         raise ValueError("vectors")
     zero = np.zeros((1, codes.shape[1]), np.int8)

@@ -107,7 +107,7 @@ def _require_scalar(value: object) -> str:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class PlacesSection(_Section):

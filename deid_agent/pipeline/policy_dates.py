@@ -49,7 +49,7 @@ def _require_days(least: int, most: int) -> Callable[[object], object]:
 class DatesSection(BaseModel):
     """``[dates]``. Unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     base: DateBase = DateBase.PATIENT
     offset_days: Annotated[int, BeforeValidator(_require_days(0, 5))] = 3

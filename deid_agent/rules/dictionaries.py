@@ -10,16 +10,20 @@ section 3.2.2), up to ``LONGEST`` words. A term never spans an empty line or a t
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain, filterfalse
 from operator import lt
 from pathlib import Path
-
-from nicknames import NickNamer
+from typing import TYPE_CHECKING
 
 from deid_agent.model import ConfigurationError, Document, Range, fold_accents
 from deid_agent.rules.files import Sense, load_senses, read_lines
+
+if TYPE_CHECKING:
+    from nicknames import NickNamer
 
 LONGEST = 8
 """Words of the longest term."""
@@ -43,6 +47,26 @@ class _Node(dict[str, "_Node"]):
 
     def __init__(self) -> None:
         self.lists = _NONE
+
+
+class _Root(_Node):
+    """The node of a first token. ``terms`` are the lists and terms that no text has asked for yet: most never are."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms: list[tuple[str, str]] = []
+
+    def expand(self) -> "_Root":
+        """This node with the nodes of its terms. Two threads that expand it at once build the same nodes."""
+        for name, term in self.terms:
+            node: _Node = self
+            for token in _pieces(term)[1:]:
+                node = node.setdefault(token, _Node())
+            node.lists |= {name}
+        self.terms = []
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +93,7 @@ class Dictionaries:
 
     names: tuple[str, ...]
     single: Mapping[str, Tags] = field(repr=False)
-    phrases: Mapping[str, _Node] = field(repr=False)
+    phrases: Mapping[str, _Root] = field(repr=False)
     _units: Mapping[Tags, Tags] = field(repr=False)
     senses: Mapping[str, Sense] = field(default_factory=dict, repr=False)
     hidden: frozenset[str] = frozenset()
@@ -84,23 +108,20 @@ class Dictionaries:
         paths = sorted((rules / "dictionary").glob("*.txt"))
         if not paths:
             raise ConfigurationError(f"{rules / 'dictionary'}: no list *.txt there; correct the rules folder")
-        masks: dict[str, int] = {}  # bit n is set for list n of ``marked``
-        roots: dict[str, _Node] = {}
-        marked: list[str] = []
+        single: dict[str, Tags] = {}
+        phrases: dict[str, _Root] = {}
+        units: dict[Tags, Tags] = {}
         for path in paths:
             for name, terms in zip((path.stem, f"{path.stem}?"), _read(path), strict=True):
-                bit = 1 << len(marked)
-                marked.append(name)
-                words = [t if t.isalpha() else _add_term(t, name, roots) for t in terms]
-                found = dict.fromkeys(filter(None, words), bit)
-                for word in masks.keys() & found.keys():
-                    found[word] |= masks[word]
-                masks.update(found)
-        lists = {mask: frozenset(n for at, n in enumerate(marked) if mask >> at & 1) for mask in set(masks.values())}
-        units = {mask: frozenset(f"{name}:U" for name in names) for mask, names in lists.items()}
-        single = {term: units[mask] for term, mask in masks.items()}
-        units_of = {units[mask]: lists[mask] for mask in lists}
-        return Dictionaries(tuple(p.stem for p in paths), single, roots, units_of, load_senses(rules))
+                own = frozenset((f"{name}:U",))
+                united = {_NONE: own}  # one object for each set of tags, which many words share
+                found = dict.fromkeys(_add_phrases(terms, name, phrases), own)
+                for word in single.keys() & found.keys():
+                    others = single[word]
+                    found[word] = united.get(others) or united.setdefault(others, others | own)
+                single.update(found)
+                units |= {tags: frozenset(tag.removesuffix(":U") for tag in tags) for tags in united.values()}
+        return Dictionaries(tuple(p.stem for p in paths), single, phrases, units, load_senses(rules))
 
     def without_lists(self, *names: str) -> "Dictionaries":
         """The same dictionaries without these lists, for an ablation."""
@@ -149,14 +170,13 @@ class Dictionaries:
         words = _pieces(fold_accents(term))
         if len(words) == 1:
             return self._shown(self._units.get(self.single.get(words[0], _NONE), _NONE))
-        nodes: Mapping[str, _Node] = self.phrases
-        lists = _NONE
-        for word in words:
-            node = nodes.get(word)
-            if node is None:
-                return _NONE
-            nodes, lists = node, node.lists
-        return self._shown(lists)
+        root = self.phrases.get(words[0]) if words else None
+        if root is None:
+            return _NONE
+        node: _Node | None = root.expand()
+        for word in words[1:]:
+            node = node.get(word) if node is not None else None
+        return self._shown(node.lists) if node is not None else _NONE
 
     def _shown(self, lists: Tags) -> Tags:
         return frozenset(name for name in lists if list_of_tag(name) not in self.hidden) if self.hidden else lists
@@ -167,7 +187,7 @@ class Dictionaries:
         for first, word in enumerate(words):
             root = starts.get(word)
             if root is not None:
-                yield from _find_longest(root, first, words, doc)
+                yield from _find_longest(root.expand() if root.terms else root, first, words, doc)
 
 
 def _find_longest(root: _Node, first: int, words: Sequence[str], doc: Document) -> Iterator[DictionaryEntry]:
@@ -212,24 +232,43 @@ def read_terms(path: Path, *, ambiguous: bool = True) -> frozenset[str]:
     return frozenset((*plain, *marked)) if ambiguous else frozenset(plain)
 
 
-def _read(path: Path) -> tuple[list[str], list[str]]:
+def _read(path: Path) -> tuple[Sequence[str], Sequence[str]]:
     """The unambiguous and the ambiguous terms of a list.
 
     Raises ``ConfigurationError`` for an invalid file.
     """
+    try:
+        state = path.stat()
+    except OSError as problem:
+        raise ConfigurationError(f"{path}: cannot be read as UTF-8 ({type(problem).__name__})") from None
+    return _read_version(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=64)
+def _read_version(path: Path, *_version: int) -> tuple[Sequence[str], Sequence[str]]:
+    """The terms of a list. The dictionaries, the rules and the lists of words read some lists in turn."""
     lines = read_lines(path)
     head = next((at for at, line in enumerate(lines) if not line.startswith("#")), len(lines))
     terms = lines[head:]
     if not terms:
         raise ConfigurationError(f"{path}: the list is empty: add a term or remove the file")
-    bare = [line[1:] if line.startswith(AMBIGUOUS) else line for line in terms]
+    first, *marked = "\n".join(("", *terms)).split(f"\n{AMBIGUOUS}")
+    bare = "\n".join((first, *marked))[1:].split("\n") if marked else terms
     joined = "".join(bare)
-    # If a list is sorted ASCII without capitals, only terms with other characters than letters can have a fault.
-    simple = joined.isascii() and joined.islower() and all(map(lt, bare, bare[1:]))
-    for at, term in enumerate(bare):
-        if not (simple and term.isalpha()):
-            _check(f"{path}:{head + 1 + at}", term, bare[at - 1] if at else "")
-    return [t for t in terms if t[0] != AMBIGUOUS], [t[1:] for t in terms if t[0] == AMBIGUOUS]
+    doubtful: Iterable[int] = range(len(bare))
+    if joined.isascii() and joined == joined.lower() and all(map(lt, bare, bare[1:])):
+        # In a sorted list of ASCII without capitals only a term with other characters than letters can have a fault.
+        others = () if joined.isalpha() else filterfalse(str.isalpha, bare)
+        doubtful = (bisect_left(bare, term) for term in others if not _is_simple_phrase(term))
+    for at in doubtful:
+        _check(f"{path}:{head + 1 + at}", bare[at], bare[at - 1] if at else "")
+    ambiguous = [text.partition("\n")[0] for text in marked]
+    return list(filterfalse(frozenset(ambiguous).__contains__, bare)) if marked else bare, ambiguous
+
+
+def _is_simple_phrase(term: str) -> bool:
+    """True for ASCII words without capitals that single blanks separate, if there are not too many words."""
+    return term.replace(" ", "").isalnum() and term.count(" ") < LONGEST and term[0] > " " < term[-1]
 
 
 def _check(place: str, term: str, last: str) -> None:
@@ -251,19 +290,21 @@ def _pieces(term: str) -> list[str]:
     return [t for t in _PIECE.findall(term) if t not in _SKIPPED]
 
 
-def _add_term(term: str, name: str, roots: dict[str, _Node]) -> str:
-    """Add a term under its first token. A term of a single token is not added but returned."""
-    first, *others = _pieces(term)
-    if not others:
-        return first
-    node = roots.setdefault(first, _Node())
-    for token in others:
-        node = node.setdefault(token, _Node())
-    node.lists |= {name}
-    return ""
-
-
-_NAMER = NickNamer()
+def _add_phrases(terms: Sequence[str], name: str, roots: dict[str, _Root]) -> list[str]:
+    """Add the terms of several tokens under their first tokens. Returns the terms of one token."""
+    single = list(filter(str.isalpha, terms))
+    for term in filterfalse(str.isalpha, terms) if len(single) < len(terms) else ():
+        first, _, rest = term.partition(" ")
+        if not (first.isalpha() and rest[:1].isalnum()):
+            first, *others = _pieces(term)
+            if not others:
+                single.append(first)
+                continue
+        root = roots.get(first)
+        if root is None:
+            root = roots[first] = _Root()
+        root.terms.append((name, term))
+    return single
 
 
 _WORD_LISTS = ("common-word", "rare-word", "abbreviation", "shorthand", "drug", "gene", "organism", "device", "eponym")
@@ -275,15 +316,24 @@ def load_words(rules: Path) -> frozenset[str]:
     A list that is not there is skipped: it only makes fewer words known.
     """
     paths = (rules / "dictionary" / f"{name}.txt" for name in _WORD_LISTS)
-    return frozenset(
-        word for path in paths if path.exists() for term in read_terms(path) for word in _WORD.findall(term)
-    )
+    found: set[str] = set()
+    for terms in chain.from_iterable(_read(path) for path in paths if path.exists()):
+        found.update(filter(str.isalpha, terms))
+        found.update(_WORD.findall("\n".join(filterfalse(str.isalpha, terms))))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
+def _read_nicknames() -> "NickNamer":
+    from nicknames import NickNamer  # noqa: PLC0415 - takes 20 ms, and most notes ask for no nickname
+
+    return NickNamer()
 
 
 @lru_cache(maxsize=8192)
 def find_nicknames(name: str) -> frozenset[str]:
     """The nicknames of a given name, in lower case (Robert: bob, rob and others)."""
-    return frozenset(str(nick) for nick in _NAMER.nicknames_of(name))
+    return frozenset(str(nick) for nick in _read_nicknames().nicknames_of(name))
 
 
 def are_nicknames(a: str, b: str) -> bool:

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -148,7 +149,7 @@ def read_lines(path: Path) -> list[str]:
 def _read_lexicon(path: Path) -> Lexicon:
     terms: set[str] = set()
     for number, line in enumerate(read_lines(path), 1):
-        term = _COMMENT.sub("", line).strip().lower()
+        term = (_COMMENT.sub("", line) if "#" in line else line).strip().lower()
         if not term:
             continue
         if term in terms:
@@ -167,7 +168,7 @@ Sense = tuple[str, str, str]
 """The field, group and sense of a word."""
 NO_SENSE: Sense = ("", "", "")
 
-_LINE = re.compile(r"\d+/\d+/\d+(?: [^\s]+)+")
+_LINE_HEAD = re.compile(r"\d+/\d+/\d+")
 
 
 def load_senses(rules: Path) -> Mapping[str, Sense]:
@@ -181,11 +182,12 @@ def load_senses(rules: Path) -> Mapping[str, Sense]:
     for number, line in enumerate(read_lines(path), 1):
         if line.startswith("#"):
             continue
-        if not _LINE.fullmatch(line):
+        head, *members = line.split() or [""]
+        # The join is the line if single blanks separate the words.
+        if not members or not _LINE_HEAD.fullmatch(head) or " ".join((head, *members)) != line:
             raise ConfigurationError(f"{path}:{number}: write field/group/sense and words, such as 1/2/3 word word")
-        head, *members = line.split(" ")
         field, group, sense = head.split("/")
-        found.update(dict.fromkeys(members, (field, group, sense)))
+        found.update(zip(members, repeat((field, group, sense))))
         words += len(members)
         if len(found) < words:
             raise ConfigurationError(f"{path}:{number}: a word of this line occurs twice in the file: remove one")

@@ -41,7 +41,7 @@ def _require_lower_case(word: str) -> str:
 class RuleFile(BaseModel):
     """The keys that patterns and vetoes share. An empty string means the same as a missing key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     """The stem of the file's name."""

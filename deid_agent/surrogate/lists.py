@@ -11,26 +11,35 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
 
 from deid_agent.model import ConfigurationError
 from deid_agent.surrogate.keyed import KeyedHash
-from deid_agent.surrogate.shape import fold, match_case
+from deid_agent.surrogate.shape import fold, fold_all, match_case
 
 PARTS = ("female", "male", "family")
 ANY = "any"  # the pool of all origins in Latin letters together
 SITE = "site"  # the pool of the locales and providers that the policy names
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pool:
-    """Names of one origin and part, also by first letter. ``by_letter`` is empty for scripts other than Latin."""
+    """Names of one origin and part."""
 
     words: tuple[str, ...]
-    by_letter: Mapping[str, tuple[str, ...]]
+    latin: bool = True
+
+    @cached_property
+    def by_letter(self) -> Mapping[str, tuple[str, ...]]:
+        """The names by first letter; empty for scripts other than Latin."""
+        letters: dict[str, list[str]] = {}
+        for word, folded in zip(self.words, fold_all(self.words), strict=True) if self.latin else ():
+            letters.setdefault(folded[0].upper(), []).append(word)
+        return MappingProxyType({letter: tuple(found) for letter, found in letters.items()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,17 +86,23 @@ def load_lists(rules: Path, locales: tuple[str, ...] = (), providers: tuple[str,
                 found = str(value).split()
                 sets[name] = frozenset([*found, *(fold(w) for w in found if not w.isascii() or not w.isalnum())])
     pools: dict[tuple[str, str], Pool] = {}
-    origins: dict[tuple[str, str], list[str]] = {}
+    origin_of: dict[tuple[str, str], str] = {}
     ordinary = sets.get("ordinary", frozenset())
     for path in sorted((folder / "names").glob("*.toml")):
-        data = _read(path, digest.update)
+        data, origin = _read(path, digest.update), path.stem
         latin = data.get("script") == "latin"
         for part in PARTS:
             words = tuple(_read_words(path, data, part))
-            drawn = tuple(word for word in words if fold(word) not in ordinary) if latin else words
-            pools[path.stem, part] = Pool(drawn, _by_letter(drawn) if latin else MappingProxyType({}))
-            for word in words:
-                origins.setdefault((part, fold(word)), []).append(path.stem)
+            folded = fold_all(words)
+            drawn = tuple(w for w, f in zip(words, folded, strict=True) if f not in ordinary) if latin else words
+            pools[origin, part] = Pool(drawn, latin)
+            # American family names include the frequent Spanish and Vietnamese names, so "en" is their origin. If
+            # Nguyen became another Vietnamese name, a reader would guess it from its surrogate in four of ten cases.
+            if origin == "en":
+                origin_of.update(dict.fromkeys(zip(repeat(part), folded), origin))
+            else:
+                for key in zip(repeat(part), folded):
+                    origin_of.setdefault(key, origin)
     if not pools:
         raise ConfigurationError(
             f"{folder / 'names'} has no lists of names for surrogates: point rules to the packaged folder"
@@ -99,22 +114,13 @@ def load_lists(rules: Path, locales: tuple[str, ...] = (), providers: tuple[str,
     digest.update(names_digest.encode())
     return SurrogateLists(
         MappingProxyType(pools),
-        MappingProxyType({name: _main_origin(found) for name, found in origins.items()}),
+        MappingProxyType(origin_of),
         MappingProxyType(sets),
         MappingProxyType(phrases),
         MappingProxyType(tables),
         digest.hexdigest(),
         names_digest,
     )
-
-
-def _main_origin(origins: list[str]) -> str:
-    """The origin of a name that several have: "en" if it is one of them.
-
-    American family names include the frequent Spanish and Vietnamese names. If Nguyen became another Vietnamese name, a
-    reader would guess it from its surrogate in four of ten cases.
-    """
-    return "en" if "en" in origins else origins[0]
 
 
 def _read(path: Path, note: Callable[[bytes], None]) -> dict[str, object]:
@@ -134,18 +140,10 @@ def _read_words(path: Path, data: Mapping[str, object], part: str) -> list[str]:
     return value.split()
 
 
-def _by_letter(words: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    letters: dict[str, list[str]] = {}
-    for word in words:
-        letters.setdefault(fold(word)[0].upper(), []).append(word)
-    return MappingProxyType({letter: tuple(found) for letter, found in letters.items()})
-
-
 def _add_common_pools(pools: dict[tuple[str, str], Pool]) -> None:
     for part in PARTS:
-        merged = (pool.words for (_, p), pool in sorted(pools.items()) if p == part and pool.by_letter)
-        words = tuple(sorted({word for pool in merged for word in pool}))
-        pools[ANY, part] = Pool(words, _by_letter(words))
+        merged = (pool.words for (_, p), pool in pools.items() if p == part and pool.latin)
+        pools[ANY, part] = Pool(tuple(sorted(set().union(*merged))))
 
 
 # Names of Faker's providers
@@ -179,9 +177,9 @@ def _add_provider_pools(
         for script, words in by_script.items():
             if script is None:
                 kept = tuple(word for word in words if _LATIN_WORD.fullmatch(word) and fold(word) not in ordinary)
-                pools[SITE, part] = Pool(kept, _by_letter(kept))
+                pools[SITE, part] = Pool(kept)
             else:
-                pools[script, part] = Pool(tuple(words), MappingProxyType({}))
+                pools[script, part] = Pool(tuple(words), latin=False)
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from deid_agent.rules.checks import checksum_scheme, is_dea, is_nhs, is_npi, is_
 from deid_agent.surrogate import DateShifts, NamedPerson, Scope, Surrogates
 from deid_agent.surrogate.dates import DEFAULTS
 from deid_agent.surrogate.keyed import KeyedHash
-from deid_agent.surrogate.shape import has_content, is_same_text
+from deid_agent.surrogate.shape import fold, fold_all, has_content, is_same_text
 
 MADE = surrogates()
 ANOTHER = Surrogates(b"another secret of the tests")
@@ -230,3 +230,25 @@ def test_no_two_ids_share_a_surrogate(form: str, count: int) -> None:
     """Every number of five digits, and runs of consecutive numbers, in which a weak Feistel network fails first."""
     made = {replace(MADE, PhiType.MEDICALRECORD, form.format(n)) for n in range(count)}
     assert len(made) == count
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ANY_TEXT.map(lambda text: text.replace("\n", " ")), max_size=6))
+@example(
+    [
+        "Ødegård",
+        "",
+        "Æsa",
+        "ŁUKASZ",
+        "Straße",
+        "O'Neil-Ito",
+        "\u0301e\u0327\u0301",
+        "\u0327",
+        "กานต์",
+        "हिन्दी",
+        "각",
+        "٣",
+    ]
+)
+def test_words_folded_together_are_those_folded_alone(words: list[str]) -> None:
+    assert fold_all(words) == [fold(word) for word in words]

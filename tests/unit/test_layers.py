@@ -110,7 +110,7 @@ def test_a_package_has_every_name_that_it_exports(name: str) -> None:
     assert not [item for item in getattr(package, "__all__", ()) if not hasattr(package, item)]
 
 
-@pytest.mark.parametrize("name", ["agent", "config"])
+@pytest.mark.parametrize("name", ["agent", "codec", "config"])
 def test_a_package_that_imports_on_first_use_has_no_other_names(name: str) -> None:
     package = importlib.import_module(f"deid_agent.{name}")
     assert not hasattr(package, "no_such_name")

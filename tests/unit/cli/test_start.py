@@ -1,16 +1,19 @@
 """Commands import only the modules they need; the lines of ``--help``, renamed commands, ^C and shell completion."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from deid_agent import pause_gc
 from deid_agent.cli import COMMANDS, RENAMED, main
 from deid_agent.model import counted
 
@@ -55,7 +58,64 @@ def test_version_and_help_import_no_library_but_click(arguments: tuple[str, ...]
 def test_a_note_needs_no_service() -> None:
     modules = imported("text", "--demo-key")
     assert not modules & {"pydantic_settings", "aiokafka", "aiohttp", "pypdf", "nacl", "multiprocessing", "sklearn"}
+    assert not modules & {
+        "faker",
+        "fhir",
+        "hl7apy",
+        "nicknames",
+        "prometheus_client",
+        "asyncio",
+        "deid_agent.codec.html",
+    }
     assert not {name for name in modules if name.startswith(("deid_agent.eval", "deid_agent.train", "deid_agent.http"))}
+
+
+def test_the_collector_walks_no_loaded_tables() -> None:
+    program = """
+import gc, runpy, sys
+sys.argv = ["deid-agent", "text", "--demo-key"]
+try:
+    runpy.run_module("deid_agent", run_name="__main__")
+except SystemExit:
+    print(gc.isenabled(), gc.get_freeze_count() > 10 * len(gc.get_objects()), file=sys.stderr)
+"""
+    assert call(program).stderr.splitlines()[-1] == "True True"
+
+
+def test_the_collector_is_as_before_after_a_pause() -> None:
+    try:
+        for enabled in (True, False):
+            (gc.enable if enabled else gc.disable)()
+            with pause_gc():
+                assert not gc.isenabled()
+            assert gc.isenabled() is enabled
+            with pytest.raises(KeyError), pause_gc():
+                raise KeyError
+            assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def test_an_unused_load_can_be_collected_after_the_next() -> None:
+    class Cycle:
+        pass
+
+    try:
+        with pause_gc():
+            one = Cycle()
+            one.__dict__["self"] = one
+            gone = weakref.ref(one)
+        del one
+        gc.collect()
+        assert gone() is not None
+        with pause_gc():
+            pass
+        gc.unfreeze()
+        gc.collect()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
 
 
 def test_the_service_imports_no_training() -> None:

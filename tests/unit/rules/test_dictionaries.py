@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.model.text import Document
-from deid_agent.rules.dictionaries import LONGEST, Dictionaries
+from deid_agent.rules.dictionaries import LONGEST, Dictionaries, load_words
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 OURS = Dictionaries.load(RULES)
@@ -85,6 +85,12 @@ def test_lists_of_a_term(tmp_path: Path) -> None:
         ("a\nb \n", "x.txt:2: .*folded"),
         ("a\n\nb\n", "x.txt:2: .*words"),
         ("a\nb b b b b b b b b\n", "x.txt:2: .*words"),
+        ("a\nb-b-b-b-b-b-b-b-b\n", "x.txt:2: .*words"),
+        ("a\n b\n", "x.txt:2: .*folded"),
+        ("a\n--\n", "x.txt:2: .*words"),
+        ("a\n??b\n", "x.txt:2: .*folded"),
+        ("# head\na\n# b\n", "x.txt:3: .*folded"),
+        ("a\nc?\nb-c\n", "x.txt:3: .*order"),
         ("?\n", "x.txt:1: .*words"),
         ("# head only\n", "x.txt: .*empty"),
         ("", "x.txt: .*empty"),
@@ -95,6 +101,35 @@ def test_faults_name_file_and_line(tmp_path: Path, text: str | bytes, expected: 
     write(tmp_path, "x.txt", text)
     with pytest.raises(ConfigurationError, match=expected):
         Dictionaries.load(tmp_path)
+
+
+def test_an_edited_list_takes_effect_at_the_next_load(tmp_path: Path) -> None:
+    """A list is read once for all its users, as long as it does not change."""
+    assert small(tmp_path).lists_of("york") == {"city"}
+    before = load_words(write(tmp_path, "drug.txt", "abc\n"))
+    write(tmp_path, "city.txt", "new york\nyonkers\n")
+    edited = Dictionaries.load(tmp_path)
+    assert edited.lists_of("york") == frozenset()
+    assert edited.lists_of("yonkers") == {"city"} and edited.lists_of("new york") == {"city", "state"}
+    assert before == {"abc"}
+    assert load_words(write(tmp_path, "drug.txt", "abcd x\n")) == {"abcd", "x"}
+
+
+def test_terms_of_several_lists_and_forms(tmp_path: Path) -> None:
+    """Terms of one token with signs or digits, and terms whose first token is a sign."""
+    write(tmp_path, "a.txt", "# head\n# more\n'n b\n12\na-\nb & c\nb12\nst. x\nx\n")
+    write(tmp_path, "b.txt", "?12\n?b & c\n?x\n")
+    lists = Dictionaries.load(tmp_path)
+    assert {term: lists.lists_of(term) for term in ("n b", "12", "a", "b & c", "b12", "st x", "x", "b", "&")} == {
+        **{"n b": {"a"}, "12": {"a", "b?"}, "a": {"a"}, "b & c": {"a", "b?"}, "b12": {"a"}, "st x": {"a"}},
+        **{"x": {"a", "b?"}, "b": frozenset(), "&": frozenset()},
+    }
+    assert [sorted(tags) for _, tags in tags_of(lists, "b & c 12")] == [
+        ["a:B", "b?:B"],
+        ["a:I", "b?:I"],
+        ["a:I", "b?:I"],
+        ["a:U", "b?:U"],
+    ]
 
 
 def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
