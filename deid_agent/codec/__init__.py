@@ -22,11 +22,11 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
     FieldAction,
     PayloadEncoding,
-    parse_pointer,
     rewrite_string,
 )
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
+from deid_agent.codec.pointers import parse_pointer
 
 __all__ = [
     "Codec",

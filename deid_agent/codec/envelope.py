@@ -4,7 +4,6 @@ An ``Envelope`` names the places of the messages and an action for every other f
 which ``*`` stands for any member or item. Only listed fields pass: a field without an action refuses the record.
 """
 
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from types import MappingProxyType
 import orjson
 
 from deid_agent.codec.json_ranges import JsonRange, character_ranges, find_string_end, read_ranges
+from deid_agent.codec.pointers import Place, Pointer, leads, matches, names, show_place, sort_by_precision
 from deid_agent.model import (
     Attachment,
     DateKind,
@@ -30,13 +30,10 @@ from deid_agent.model import (
     decode_base64,
 )
 
-Pointer = tuple[str, ...]
-ANY = "*"
 _DEEPEST = 100
 _MOST_BYTES = 64 * 1024 * 1024
 """Bytes of a message after decompression. More are refused before they are made."""
 _GZIP = b"\x1f\x8b"
-_PATH = re.compile(r"(?:/[^/]*)*")
 
 
 class PayloadEncoding(StrEnum):
@@ -51,7 +48,7 @@ class FieldAction(StrEnum):
     """What becomes of a field of an envelope, and of everything below it."""
 
     KEEP = "keep"  # as it is, searched for identifiers of the message
-    DROP = "drop"  # the member or item is removed
+    DROP = "drop"  # the member is removed; an item too, or it becomes null to keep the numbers of the others
     IDENTIFIER = "identifier"  # a surrogate of the same form
     DATE = "date"  # shifted with the message
     TEXT = "text"  # read like a note
@@ -85,13 +82,6 @@ class EnvelopeMessage:
         return orjson.dumps(text)[1:-1]
 
 
-def parse_pointer(text: str) -> Pointer:
-    """The tokens of a JSON pointer. Raises ``ValueError`` if it is not empty and does not begin with a slash."""
-    if not _PATH.fullmatch(text):
-        raise ValueError('write a JSON pointer such as "/payload/after", or "" for the whole record')
-    return tuple(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])
-
-
 @dataclass(frozen=True, slots=True)
 class EnvelopeCodec:
     """Implements ``Codec`` for the records of one envelope."""
@@ -111,7 +101,8 @@ class EnvelopeCodec:
         """
         if self.envelope.encoding is PayloadEncoding.GZIP:
             return [EnvelopeMessage(raw, (), (), (_whole_record(raw),))]
-        return [_Reader(self.envelope, raw).read()]
+        places = (*self.envelope.payload, *self.envelope.fields)
+        return [_Reader(self.envelope, raw, sort_by_precision(places)).read()]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
         """The fields outside of the messages, and the keys that the envelope does not name. Raises as ``parse``."""
@@ -134,6 +125,7 @@ class _Reader:
 
     envelope: Envelope
     raw: bytes = field(repr=False)
+    patterns: tuple[Pointer, ...] = ()
     sites: list[Site] = field(default_factory=list, repr=False)
     slots: list[Attachment] = field(default_factory=list, repr=False)
     dropped: list[Dropped] = field(default_factory=list)
@@ -158,13 +150,17 @@ class _Reader:
             tuple(self.leaves),
         )
 
-    def _value(self, node: JsonRange, at: Pointer, action: FieldAction | None) -> None:
+    def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
         if len(at) > _DEEPEST:
             raise MessageError(Reason.RESOURCE, f"byte {node.start}", "nested too deep")
-        if any(_matches(at, pattern) for pattern in self.envelope.payload):
+        pattern = self._find(at)
+        if pattern in self.envelope.payload:
             self._slot(node, at)
             return
-        action = self._action(at) or action
+        action = self._action(pattern, inherited)
+        if action is None and not self._is_around(node, at):
+            detail = 'a field without an action: add it to the "fields" of the envelope'
+            raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
         if node.members is not None:
             self._members(node.members, at, action)
         elif node.items is not None:
@@ -172,31 +168,47 @@ class _Reader:
         else:
             self._scalar(node, at, action)
 
-    def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Pointer, action: FieldAction | None) -> None:
-        keys = [key for key, _, _ in members]
-        if len(set(keys)) < len(keys):
-            raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
-        places = [(*at, key) for key in keys]
-        self._drop([(start, node.end) for _, start, node in members], places)
-        for (key, start, node), place in zip(members, places, strict=True):
-            if self._action(place) is FieldAction.DROP:
-                continue
-            if not any(_names(place, pattern) for pattern in (*self.envelope.payload, *self.envelope.fields)):
-                self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
-            self._value(node, place, action)
+    def _is_around(self, node: JsonRange, at: Place) -> bool:
+        """True if places of the envelope are inside the value, or would be if it were not null."""
+        hollow = not node.is_scalar or self.raw[node.start : node.end] == b"null"
+        return hollow and any(leads(at, pattern) for pattern in self.patterns)
 
-    def _items(self, items: Sequence[JsonRange], at: Pointer, action: FieldAction | None) -> None:
-        places = [(*at, str(number)) for number in range(len(items))]
-        self._drop([(node.start, node.end) for node in items], places)
-        for node, place in zip(items, places, strict=True):
-            if self._action(place) is not FieldAction.DROP:
+    def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Place, action: FieldAction | None) -> None:
+        if len({key for key, _, _ in members}) < len(members):
+            raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
+        gone = [self._is_dropped(node, (*at, key), action) for key, _, node in members]
+        self._remove([(start, node.end) for _, start, node in members], [(*at, key) for key, _, _ in members], gone)
+        for (key, start, node), dropped in zip(members, gone, strict=True):
+            place = (*at, key)
+            if not dropped:
+                if not any(names(place, pattern) for pattern in self.patterns):
+                    self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
                 self._value(node, place, action)
 
-    def _drop(self, ranges: Sequence[tuple[int, int]], places: Sequence[Pointer]) -> None:
+    def _items(self, items: Sequence[JsonRange], at: Place, action: FieldAction | None) -> None:
+        gone = [self._is_dropped(node, (*at, number), action) for number, node in enumerate(items)]
+        if all(gone):
+            self._remove([(node.start, node.end) for node in items], [(*at, n) for n in range(len(items))], gone)
+            return
+        for number, (node, dropped) in enumerate(zip(items, gone, strict=True)):
+            if dropped:
+                self.dropped.append(Dropped(self._path((*at, number)), node.start, node.end, b"null"))
+            else:
+                self._value(node, (*at, number), action)
+
+    def _is_dropped(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> bool:
+        """True if nothing of a value is published. An object around a longer place that is published remains."""
+        pattern = self._find(at)
+        if pattern in self.envelope.payload or self._action(pattern, inherited) is not FieldAction.DROP:
+            return False
+        published = (each for each in self.patterns if self.envelope.fields.get(each) is not FieldAction.DROP)
+        return node.is_scalar or not any(leads(at, each) for each in published)
+
+    def _remove(self, ranges: Sequence[tuple[int, int]], places: Sequence[Place], gone: Sequence[bool]) -> None:
         """Note the ranges of dropped members or items, each with one comma."""
         kept = False
-        for number, ((start, end), place) in enumerate(zip(ranges, places, strict=True)):
-            if self._action(place) is not FieldAction.DROP:
+        for number, ((start, end), place, dropped) in enumerate(zip(ranges, places, gone, strict=True)):
+            if not dropped:
                 kept = True
             elif kept:
                 self.dropped.append(Dropped(self._path(place), ranges[number - 1][1], end))
@@ -204,13 +216,10 @@ class _Reader:
                 until = ranges[number + 1][0] if number + 1 < len(ranges) else end
                 self.dropped.append(Dropped(self._path(place), start, until))
 
-    def _scalar(self, node: JsonRange, at: Pointer, action: FieldAction | None) -> None:
+    def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None) -> None:
         token = self.raw[node.start : node.end]
         if token in {b"null", b"true", b"false", b'""'}:
             return
-        if action is None:
-            detail = 'a field without an action: add it to the "fields" of the envelope'
-            raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
         text = token[:1] == b'"'
         if action is not FieldAction.KEEP and not text:
             detail = f'a number cannot be replaced as "{action}": keep it or drop it'
@@ -226,12 +235,12 @@ class _Reader:
         elif action is FieldAction.IDENTIFIER:
             self.sites.append(Site(path, start, end, PhiType.IDNUM, group=path, value=value))
 
-    def _leaf(self, value: str, start: int, end: int, at: Pointer, role: LeafRole) -> Narrative:
+    def _leaf(self, value: str, start: int, end: int, at: Place, role: LeafRole) -> Narrative:
         mapped = MappedText(value, *character_ranges(self.raw, start, end, len(value)))
         self.leaves.append(Narrative(self._path(at), mapped, role))
         return self.leaves[-1]
 
-    def _slot(self, node: JsonRange, at: Pointer) -> None:
+    def _slot(self, node: JsonRange, at: Place) -> None:
         """The message at a place. ``null`` is none: Debezium writes it before an insert and after a delete."""
         token, path = self.raw[node.start : node.end], self._path(at)
         self.found = True
@@ -256,27 +265,15 @@ class _Reader:
         data = _decompress(data, path) if packed else data
         self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
 
-    def _action(self, at: Pointer) -> FieldAction | None:
-        found = self.envelope.fields.get(at)
-        if found is not None:
-            return found
-        return next((act for pattern, act in self.envelope.fields.items() if _matches(at, pattern)), None)
+    def _find(self, at: Place) -> Pointer | None:
+        """The most precise pointer to a place."""
+        return next((pattern for pattern in self.patterns if matches(at, pattern)), None)
 
-    def _path(self, at: Pointer) -> str:
-        """``at`` as a pointer; the parts that the envelope does not name are a star, for a key may be an identifier."""
-        patterns = (*self.envelope.payload, *self.envelope.fields)
-        known = [any(_names(at[: n + 1], pattern) for pattern in patterns) for n in range(len(at))]
-        shown = (token if name or token.isdigit() else ANY for token, name in zip(at, known, strict=True))
-        return "".join(f"/{token.replace('~', '~0').replace('/', '~1')}" for token in shown)
+    def _action(self, pattern: Pointer | None, inherited: FieldAction | None) -> FieldAction | None:
+        return inherited if pattern is None else self.envelope.fields.get(pattern, inherited)
 
-
-def _matches(at: Pointer, pattern: Pointer) -> bool:
-    return len(at) == len(pattern) and all(one in (ANY, token) for token, one in zip(at, pattern, strict=True))
-
-
-def _names(at: Pointer, pattern: Pointer) -> bool:
-    """True if ``pattern`` leads through ``at`` and gives its last token itself."""
-    return len(at) <= len(pattern) and _matches(at, pattern[: len(at)]) and pattern[len(at) - 1] != ANY
+    def _path(self, at: Place) -> str:
+        return show_place(at, self.patterns)
 
 
 def _decompress(data: bytes, path: str) -> bytes:

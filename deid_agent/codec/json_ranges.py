@@ -28,6 +28,11 @@ class JsonRange:
     members: "list[tuple[str, int, JsonRange]] | None" = field(default=None, repr=False)
     items: "list[JsonRange] | None" = field(default=None, repr=False)
 
+    @property
+    def is_scalar(self) -> bool:
+        """True for a string, a number, ``true``, ``false`` and ``null``."""
+        return self.members is None and self.items is None
+
 
 def read_ranges(raw: bytes) -> JsonRange:
     """The ranges of a JSON text that ``orjson`` has accepted."""

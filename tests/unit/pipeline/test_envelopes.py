@@ -36,6 +36,10 @@ def envelope(payload: str | tuple[str, ...] = "/payload", encoding: str = "text"
     return make_envelope(EnvelopeSettings.model_validate({"payload": payload, "encoding": encoding, "fields": places}))
 
 
+def make_fields(payload: str | tuple[str, ...], fields: Mapping[str, str]) -> Envelope:
+    return make_envelope(EnvelopeSettings.model_validate({"payload": payload, "fields": fields}))
+
+
 def run(deidentifier: Deidentifier, record: object, form: Envelope, **style: object) -> bytes:
     raw = record if isinstance(record, bytes) else json.dumps(record, **style).encode()  # type: ignore[arg-type]
     return deidentifier.message(raw, envelope=form).payload
@@ -127,6 +131,55 @@ def test_dropped_members_leave_valid_json(deidentifier: Deidentifier, dropped: s
     assert "Okafor" not in json.dumps(out)
 
 
+@pytest.mark.parametrize(
+    ("fields", "published"),
+    [
+        ({"": "drop"}, {"payload"}),
+        ({"/*": "drop"}, {"payload"}),
+        ({"/*": "drop", "/a": "keep"}, {"payload", "a"}),
+        ({"/a": "keep", "/*": "drop"}, {"payload", "a"}),
+        ({"/*": "keep", "/a": "drop"}, {"payload", "b"}),
+    ],
+)
+def test_the_most_precise_place_counts(
+    deidentifier: Deidentifier, fields: Mapping[str, str], published: set[str]
+) -> None:
+    record = {"a": "Jane Roe", "payload": {"resourceType": "Basic"}, "b": 7}
+    out = json.loads(run(deidentifier, record, make_fields("/payload", fields)))
+    assert set(out) == published
+
+
+def test_a_dropped_object_keeps_only_its_longer_places(deidentifier: Deidentifier) -> None:
+    inside = {"name": "Jane Roe", "message": {"resourceType": "Basic"}, "op": "c", "n": 5, "list": ["Jane"]}
+    fields = {"/after": "drop", "/before": "drop", "/after/op": "keep", "/after/list": "drop"}
+    form = make_fields("/after/message", fields)
+    out = json.loads(run(deidentifier, {"before": {**inside}, "after": inside}, form))
+
+    assert out == {"after": {"message": {"resourceType": "Basic"}, "op": "c"}}
+
+
+def test_a_dropped_item_keeps_the_numbers_of_the_others(deidentifier: Deidentifier) -> None:
+    form = make_fields("/a/1", {"/a/0": "drop", "/a/2": "keep"})
+    out = json.loads(run(deidentifier, {"a": ["Jane Roe", HL7, "okafor b"]}, form))["a"]
+
+    assert out[:2] == [None, alone(deidentifier)]
+    assert "okafor" not in out[2], "the field after the dropped item was not searched for the patient"
+
+
+def test_a_list_without_a_published_item_becomes_empty(deidentifier: Deidentifier) -> None:
+    form = make_fields("/payload", {"/a/*": "drop"})
+    assert json.loads(run(deidentifier, {"payload": None, "a": ["Jane", 5]}, form)) == {"payload": None, "a": []}
+
+
+@pytest.mark.parametrize("fields", [{"/*/x": "drop"}, {"/*/x": "text"}, {"/*/x": "keep"}])
+def test_no_path_shows_a_key_of_the_record(deidentifier: Deidentifier, fields: Mapping[str, str]) -> None:
+    record = {"9981234": {"data": HL7, "x": "Mrs. Okafor"}}
+    done = deidentifier.message(json.dumps(record).encode(), envelope=make_fields("/*/data", fields))
+
+    assert {"/*/x", "/*/data/PID-3[1].1"} <= {remark.path for remark in done.remarks}
+    assert not any("9981234" in remark.path for remark in done.remarks)
+
+
 def test_a_kept_field_is_searched_for_the_people_of_the_message(deidentifier: Deidentifier) -> None:
     out = run(deidentifier, {"payload": HL7, "file": "okafor-4471902.hl7"}, envelope(file="keep")).decode()
     assert "okafor" not in out.lower() and "4471902" not in out
@@ -151,7 +204,12 @@ def test_the_message_is_searched_for_the_identifiers_of_the_fields(deidentifier:
         (b'{"payload":"a","payload":"b"}', envelope(), Reason.MALFORMED, "byte 1"),
         (b"not gzip", envelope("", "gzip"), Reason.MALFORMED, ""),
         (gzip.compress(HL7.encode())[:-4], envelope("", "gzip"), Reason.MALFORMED, ""),
-        (b"[" * 200 + b"]" * 200, envelope(), Reason.RESOURCE, "byte"),
+        (b"[" * 200 + b"]" * 200, envelope(**{"/*": "keep"}), Reason.RESOURCE, "byte"),
+        (b"[" * 200 + b"]" * 200, envelope(), Reason.UNSUPPORTED, "byte 1"),
+        ({"payload": HL7, "Okafor": None}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": HL7, "Okafor": True}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": HL7, "Okafor": {}}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"4471902": {"data": "no message"}}, envelope("/*/data"), Reason.UNSUPPORTED, "/*/data"),
         ({"Okafor": 4471902, "payload": HL7}, envelope(**{"/*": "keep"}), Reason.LEAK, ""),
     ],
 )
