@@ -226,7 +226,7 @@ class _Reader:
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
         path, start, end = self._path(at), node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
-        leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.CODE)
+        leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.KEY)
         if action is FieldAction.TEXT:
             self.narratives.append(leaf)
         elif action is FieldAction.DATE:

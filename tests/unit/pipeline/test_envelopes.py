@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
 from deid_agent.model import MessageError, Reason
 from deid_agent.pipeline import Deidentifier, load_policy
+from deid_agent.pipeline.policy import KeyMode
 from deid_agent.rules import data_folder
 
 HL7 = (
@@ -219,6 +221,22 @@ def test_refused(deidentifier: Deidentifier, record: object, form: Envelope, rea
     assert refused.value.reason is reason
     assert refused.value.where.startswith(where)
     assert "Okafor" not in str(refused.value) and "4471902" not in str(refused.value)
+
+
+def test_the_record_key_is_searched_for_the_people_of_the_message() -> None:
+    rules = data_folder("rules")
+    policy = replace(load_policy("pseudonymised", rules), record_key=KeyMode.TEXT)
+    by_file_name = WorkerFactory(rules=rules, key=DEMO_KEY, policy=policy, system="rules").deidentifier()
+    raw, key = json.dumps({"payload": HL7}).encode(), b"okafor-4471902.hl7"
+
+    assert by_file_name.message(raw, key=key, envelope=envelope()).key == by_file_name.message(HL7.encode(), key=key).key
+
+
+@pytest.mark.parametrize("number", ["4471902", "19710304"])
+def test_a_kept_number_that_is_an_identifier_of_the_patient(deidentifier: Deidentifier, number: str) -> None:
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, {"payload": HL7, "n": int(number)}, envelope(n="keep"))
+    assert refused.value.reason is Reason.LEAK and refused.value.where == "/n"
 
 
 JSON = st.recursive(
