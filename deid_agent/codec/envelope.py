@@ -31,8 +31,11 @@ from deid_agent.model import (
 )
 
 _DEEPEST = 100
+_MOST_VALUES = 250_000
+"""Values outside of the messages."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of a message after decompression. More are refused before they are made."""
+"""Bytes of the messages of a record after decompression. More are refused before they are made."""
+_BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 
 
@@ -116,7 +119,7 @@ class EnvelopeCodec:
 
 
 def _whole_record(raw: bytes) -> Attachment:
-    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, ""))
+    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, "byte 0", _MOST_BYTES))
 
 
 @dataclass(slots=True)
@@ -132,12 +135,15 @@ class _Reader:
     leaves: list[Narrative] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
     found: bool = False
+    values: int = 0
+    room: int = field(default_factory=lambda: _MOST_BYTES)
 
     def read(self) -> EnvelopeMessage:
         try:
-            orjson.loads(self.raw)
+            orjson.loads(self.raw.removeprefix(_BOM))
         except orjson.JSONDecodeError as problem:
-            raise MessageError(Reason.MALFORMED, f"byte {problem.pos}", "not JSON, as its envelope expects") from None
+            at = len(problem.doc[: problem.pos].encode())
+            raise MessageError(Reason.MALFORMED, f"byte {at}", "not one JSON text, as its envelope expects") from None
         self._value(read_ranges(self.raw), (), None)
         if not self.found:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "no message at the places that the envelope names")
@@ -153,6 +159,11 @@ class _Reader:
     def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
         if len(at) > _DEEPEST:
             raise MessageError(Reason.RESOURCE, f"byte {node.start}", "nested too deep")
+        self.values += 1
+        if self.values + len(node.members or node.items or ()) > _MOST_VALUES:
+            raise MessageError(
+                Reason.RESOURCE, f"byte {node.start}", f"more than {_MOST_VALUES} values around messages"
+            )
         pattern = self._find(at)
         if pattern in self.envelope.payload:
             self._slot(node, at)
@@ -246,7 +257,9 @@ class _Reader:
         self.found = True
         if token == b"null":
             return
-        if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] in b"{[":
+        if token[:1] == b"[":
+            raise MessageError(Reason.UNSUPPORTED, path, f"a list of messages: name its items, {path}/*")
+        if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] == b"{":
             self.slots.append(Attachment(path, node.start, node.end, "", "json", token))
             return
         if token[:1] != b'"':
@@ -262,7 +275,9 @@ class _Reader:
             raise MessageError(Reason.MALFORMED, path, "not base64, as its envelope expects") from None
         packed = data.startswith(_GZIP)
         encoding = "base64+gzip" if packed else "base64"
-        data = _decompress(data, path) if packed else data
+        if packed:
+            data = _decompress(data, path, self.room)
+            self.room -= len(data)
         self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
 
     def _find(self, at: Place) -> Pointer | None:
@@ -276,13 +291,14 @@ class _Reader:
         return show_place(at, self.patterns)
 
 
-def _decompress(data: bytes, path: str) -> bytes:
+def _decompress(data: bytes, path: str, room: int) -> bytes:
+    """The one member of gzip data. Raises ``MessageError`` for other data, RESOURCE for more than ``room`` bytes."""
     reader = zlib.decompressobj(wbits=31)
     try:
-        text = reader.decompress(data, _MOST_BYTES)
+        text = reader.decompress(data, room + 1)
     except zlib.error:
         raise MessageError(Reason.MALFORMED, path, "not gzip, as its envelope expects") from None
-    if reader.unconsumed_tail:
+    if len(text) > room:
         raise MessageError(Reason.RESOURCE, path, f"more than {_MOST_BYTES} bytes after decompression")
     if not reader.eof or reader.unused_data:
         raise MessageError(Reason.MALFORMED, path, "gzip with a cut or a further member")

@@ -85,6 +85,25 @@ def test_base64_with_and_without_compression(deidentifier: Deidentifier, packed:
     assert (gzip.decompress(out) if packed else out).decode() == alone(deidentifier)
 
 
+def test_the_messages_of_a_record_have_one_limit_after_decompression(
+    deidentifier: Deidentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deid_agent.codec.envelope._MOST_BYTES", 10_000)
+    packed = base64.b64encode(gzip.compress(HL7.encode() + b"NTE|1||" + b"x " * 2_000)).decode()
+    record = {"events": [packed] * 3}
+
+    assert run(deidentifier, {"events": [packed] * 2}, envelope("/events/*", "base64"))
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, record, envelope("/events/*", "base64"))
+    assert refused.value.reason is Reason.RESOURCE and refused.value.where == "/events/*[2]"
+
+
+def test_a_byte_order_mark_stays(deidentifier: Deidentifier) -> None:
+    raw = b"\xef\xbb\xbf" + json.dumps({"payload": HL7}).encode()
+    out = run(deidentifier, raw, envelope())
+    assert out.startswith(raw[:16]) and json.loads(out)["payload"] == alone(deidentifier)
+
+
 def test_a_compressed_record(deidentifier: Deidentifier) -> None:
     out = run(deidentifier, gzip.compress(HL7.encode()), envelope("", "gzip"))
     assert gzip.decompress(out).decode() == alone(deidentifier)
@@ -211,6 +230,13 @@ def test_the_message_is_searched_for_the_identifiers_of_the_fields(deidentifier:
         ({"payload": HL7, "Okafor": None}, envelope(), Reason.UNSUPPORTED, "byte"),
         ({"payload": HL7, "Okafor": True}, envelope(), Reason.UNSUPPORTED, "byte"),
         ({"payload": HL7, "Okafor": {}}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": [PATIENT]}, envelope(), Reason.UNSUPPORTED, "/payload"),
+        (b'{"payload": null}\n{"payload": null}', envelope(), Reason.MALFORMED, "byte 18"),
+        ('{"\u00e9": x}'.encode(), envelope(), Reason.MALFORMED, "byte 7"),
+        (json.dumps({"payload": None}).encode("utf-16"), envelope(), Reason.MALFORMED, "byte 0"),
+        (b'{"payload": null, "a": [%s1]}' % (b"1," * 250_000), envelope(a="keep"), Reason.RESOURCE, "byte"),
+        (gzip.compress(HL7.encode()) * 2, envelope("", "gzip"), Reason.MALFORMED, "byte 0"),
+        (gzip.compress(gzip.compress(HL7.encode())), envelope("", "gzip"), Reason.UNSUPPORTED, ""),
         ({"4471902": {"data": "no message"}}, envelope("/*/data"), Reason.UNSUPPORTED, "/*/data"),
         ({"Okafor": 4471902, "payload": HL7}, envelope(**{"/*": "keep"}), Reason.LEAK, ""),
     ],
@@ -229,7 +255,9 @@ def test_the_record_key_is_searched_for_the_people_of_the_message() -> None:
     by_file_name = WorkerFactory(rules=rules, key=DEMO_KEY, policy=policy, system="rules").deidentifier()
     raw, key = json.dumps({"payload": HL7}).encode(), b"okafor-4471902.hl7"
 
-    assert by_file_name.message(raw, key=key, envelope=envelope()).key == by_file_name.message(HL7.encode(), key=key).key
+    assert (
+        by_file_name.message(raw, key=key, envelope=envelope()).key == by_file_name.message(HL7.encode(), key=key).key
+    )
 
 
 @pytest.mark.parametrize("number", ["4471902", "19710304"])
