@@ -26,7 +26,6 @@ from deid_agent.codec.envelope import (
 )
 from deid_agent.codec.html import HtmlCodec
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
-from deid_agent.codec.pointers import parse_pointer
 
 __all__ = [
     "Codec",
@@ -41,7 +40,6 @@ __all__ = [
     "TableCodec",
     "encode_text",
     "is_pdf",
-    "parse_pointer",
     "read_pdf_text",
     "rewrite_string",
 ]

@@ -13,7 +13,6 @@ from types import MappingProxyType
 import orjson
 
 from deid_agent.codec.json_ranges import JsonRange, character_ranges, find_string_end, read_ranges
-from deid_agent.codec.pointers import Place, Pointer, leads, matches, names, show_place, sort_by_precision
 from deid_agent.model import (
     Attachment,
     DateKind,
@@ -24,10 +23,17 @@ from deid_agent.model import (
     Narrative,
     PatientIdentifier,
     PhiType,
+    Place,
+    Pointer,
     PublishedPaths,
     Reason,
     Site,
     decode_base64,
+    leads_to,
+    matches_place,
+    names_place,
+    show_place,
+    sort_by_precision,
 )
 
 _DEEPEST = 100
@@ -182,7 +188,7 @@ class _Reader:
     def _is_around(self, node: JsonRange, at: Place) -> bool:
         """True if places of the envelope are inside the value, or would be if it were not null."""
         hollow = not node.is_scalar or self.raw[node.start : node.end] == b"null"
-        return hollow and any(leads(at, pattern) for pattern in self.patterns)
+        return hollow and any(leads_to(at, pattern) for pattern in self.patterns)
 
     def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Place, action: FieldAction | None) -> None:
         if len({key for key, _, _ in members}) < len(members):
@@ -192,7 +198,7 @@ class _Reader:
         for (key, start, node), dropped in zip(members, gone, strict=True):
             place = (*at, key)
             if not dropped:
-                if not any(names(place, pattern) for pattern in self.patterns):
+                if not any(names_place(place, pattern) for pattern in self.patterns):
                     self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
                 self._value(node, place, action)
 
@@ -213,7 +219,7 @@ class _Reader:
         if pattern in self.envelope.payload or self._action(pattern, inherited) is not FieldAction.DROP:
             return False
         published = (each for each in self.patterns if self.envelope.fields.get(each) is not FieldAction.DROP)
-        return node.is_scalar or not any(leads(at, each) for each in published)
+        return node.is_scalar or not any(leads_to(at, each) for each in published)
 
     def _remove(self, ranges: Sequence[tuple[int, int]], places: Sequence[Place], gone: Sequence[bool]) -> None:
         """Note the ranges of dropped members or items, each with one comma."""
@@ -282,7 +288,7 @@ class _Reader:
 
     def _find(self, at: Place) -> Pointer | None:
         """The most precise pointer to a place."""
-        return next((pattern for pattern in self.patterns if matches(at, pattern)), None)
+        return next((pattern for pattern in self.patterns if matches_place(at, pattern)), None)
 
     def _action(self, pattern: Pointer | None, inherited: FieldAction | None) -> FieldAction | None:
         return inherited if pattern is None else self.envelope.fields.get(pattern, inherited)

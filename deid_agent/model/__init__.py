@@ -28,6 +28,16 @@ from deid_agent.model.patients import (
     normalize_identifier,
 )
 from deid_agent.model.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.model.pointers import (
+    Place,
+    Pointer,
+    leads_to,
+    matches_place,
+    names_place,
+    parse_pointer,
+    show_place,
+    sort_by_precision,
+)
 from deid_agent.model.selection import Dropped, DroppedRanges, PublishedPaths
 from deid_agent.model.sites import (
     ATTACHMENT_URL_SOURCE,
@@ -123,6 +133,8 @@ __all__ = [
     "PatientIdentifier",
     "PhiCategory",
     "PhiType",
+    "Place",
+    "Pointer",
     "PublishedPaths",
     "Range",
     "Reason",
@@ -159,13 +171,19 @@ __all__ = [
     "is_disjoint",
     "joins_word",
     "leading_error",
+    "leads_to",
     "lower_keeping_length",
+    "matches_place",
+    "names_place",
     "normalize_dashes",
     "normalize_identifier",
     "normalize_writing",
     "parse_annotated",
+    "parse_pointer",
     "parse_source",
     "read_trace",
+    "show_place",
+    "sort_by_precision",
     "splice",
     "split_by_lengths",
 ]

@@ -298,6 +298,12 @@ def test_any_json_is_refused_or_stays_json(
         {"payload": "/a", "fields": {"/b": "mask"}},
         {"payload": "/a", "encoding": "gzip"},
         {"payload": "/a", "encodng": "text"},
+        {"payload": "/a~2"},
+        {"payload": "/a", "fields": {"/a": "drop"}},
+        {"payload": "/a", "fields": {"/a/b": "keep"}},
+        {"payload": "", "fields": {"/b": "keep"}},
+        {"payload": ["/a", "/a"]},
+        {"payload": ["/a", "/a/b"]},
     ],
 )
 def test_settings_that_are_refused(settings: Mapping[str, object]) -> None:

@@ -22,24 +22,19 @@ def sort_by_precision(pointers: Iterable[Pointer]) -> tuple[Pointer, ...]:
     return tuple(sorted(pointers, key=lambda pointer: [token == ANY for token in pointer]))
 
 
-def matches(at: Place, pointer: Pointer) -> bool:
+def matches_place(at: Place, pointer: Pointer) -> bool:
     """True if ``pointer`` is the place of the value."""
     return len(at) == len(pointer) and all(one in (ANY, str(token)) for token, one in zip(at, pointer, strict=True))
 
 
-def leads(at: Place, pointer: Pointer) -> bool:
+def leads_to(at: Place, pointer: Pointer) -> bool:
     """True if ``pointer`` is the place of something inside the value."""
-    return len(at) < len(pointer) and matches(at, pointer[: len(at)])
+    return len(at) < len(pointer) and matches_place(at, pointer[: len(at)])
 
 
-def covers(outer: Pointer, inner: Pointer) -> bool:
-    """True if each place of ``inner`` is a place of ``outer`` or inside one."""
-    return len(outer) <= len(inner) and all(one in (ANY, two) for one, two in zip(outer, inner, strict=False))
-
-
-def names(at: Place, pointer: Pointer) -> bool:
+def names_place(at: Place, pointer: Pointer) -> bool:
     """True if ``pointer`` is the place of the value or of something inside it, and gives its last token itself."""
-    return len(at) <= len(pointer) and matches(at, pointer[: len(at)]) and pointer[len(at) - 1] != ANY
+    return len(at) <= len(pointer) and matches_place(at, pointer[: len(at)]) and pointer[len(at) - 1] != ANY
 
 
 def show_place(at: Place, pointers: Iterable[Pointer]) -> str:
@@ -47,7 +42,7 @@ def show_place(at: Place, pointers: Iterable[Pointer]) -> str:
     known = tuple(pointers)
     shown = (
         str(token)
-        if any(names(at[: n + 1], each) for each in known)
+        if any(names_place(at[: n + 1], each) for each in known)
         else ANY
         if isinstance(token, str)
         else f"*[{token}]"
