@@ -22,9 +22,9 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
     FieldAction,
     PayloadEncoding,
-    rewrite_string,
 )
 from deid_agent.codec.html import HtmlCodec
+from deid_agent.codec.json_ranges import rewrite_string
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
 __all__ = [

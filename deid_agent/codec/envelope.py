@@ -4,8 +4,9 @@ An ``Envelope`` names the places of the messages and an action for every other f
 which ``*`` stands for any member or item. Only listed fields pass: a field without an action refuses the record.
 """
 
+import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -74,7 +75,11 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeMessage:
-    """A record around one or more messages; implements ``Message``. The messages are its attachments."""
+    """A record around one or more messages; implements ``Message``. The messages are its attachments.
+
+    ``nearest`` is the message of a field: the first one in the smallest object or list around it that has any, as a
+    number of ``attachments``, by the first byte of the site or narrative.
+    """
 
     raw: bytes = field(repr=False)
     sites: tuple[Site, ...] = field(repr=False)
@@ -82,6 +87,7 @@ class EnvelopeMessage:
     attachments: tuple[Attachment, ...] = field(repr=False)
     dropped: tuple[Dropped, ...] = ()
     leaves: tuple[Narrative, ...] = field(default=(), repr=False)
+    nearest: Mapping[int, int] = field(default_factory=dict)
     identity: str = field(default="", repr=False)
     patients: tuple[PatientIdentifier, ...] = ()
     sexes: Mapping[str, str] = field(default_factory=dict)
@@ -140,6 +146,9 @@ class _Reader:
     dropped: list[Dropped] = field(default_factory=list)
     leaves: list[Narrative] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
+    nearest: dict[int, int] = field(default_factory=dict)
+    waiting: list[int] = field(default_factory=list)
+    """The fields without a nearest message so far."""
     found: bool = False
     values: int = 0
     room: int = field(default_factory=lambda: _MOST_BYTES)
@@ -160,6 +169,8 @@ class _Reader:
             tuple(self.slots),
             tuple(self.dropped),
             tuple(self.leaves),
+            self.nearest,
+            hashlib.sha256(self.raw).hexdigest(),
         )
 
     def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
@@ -178,12 +189,16 @@ class _Reader:
         if action is None and not self._is_around(node, at):
             detail = 'a field without an action: add it to the "fields" of the envelope'
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
+        if node.is_scalar:
+            self._scalar(node, at, action)
+            return
+        fields, message = len(self.waiting), len(self.slots)
         if node.members is not None:
             self._members(node.members, at, action)
-        elif node.items is not None:
-            self._items(node.items, at, action)
-        else:
-            self._scalar(node, at, action)
+        self._items(node.items or (), at, action)
+        if len(self.slots) > message:
+            self.nearest |= dict.fromkeys(self.waiting[fields:], message)
+            del self.waiting[fields:]
 
     def _is_around(self, node: JsonRange, at: Place) -> bool:
         """True if places of the envelope are inside the value, or would be if it were not null."""
@@ -244,6 +259,7 @@ class _Reader:
         path, start, end = self._path(at), node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
         leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.KEY)
+        self.waiting.append(start)
         if action is FieldAction.TEXT:
             self.narratives.append(leaf)
         elif action is FieldAction.DATE:
@@ -309,31 +325,3 @@ def _decompress(data: bytes, path: str, room: int) -> bytes:
     if not reader.eof or reader.unused_data:
         raise MessageError(Reason.MALFORMED, path, "gzip with a cut or a further member")
     return text
-
-
-def rewrite_string(
-    raw: bytes, slot: Attachment, new: str, encode: Callable[[str], bytes]
-) -> Iterator[tuple[int, int, bytes]]:
-    """The ranges of a JSON string that change, with their new bytes.
-
-    Equal lines, and the equal beginnings and ends of the others, keep their bytes and escapes.
-    """
-    old = slot.data.decode("utf-8", "surrogatepass")
-    starts, ends = character_ranges(raw, slot.start, slot.end, len(old))
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    if len(before) != len(after):
-        before, after = [old], [new]
-    at = 0
-    for one, two in zip(before, after, strict=True):
-        if one != two:
-            head = _common(one, two)
-            tail = _common(one[head:][::-1], two[head:][::-1])
-            first, last = at + head, at + len(one) - tail
-            start = starts[first] if first < len(old) else slot.end
-            yield start, ends[last - 1] if last > first else start, encode(two[head : len(two) - tail])
-        at += len(one)
-
-
-def _common(one: str, two: str) -> int:
-    """The number of equal characters at the beginning."""
-    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))

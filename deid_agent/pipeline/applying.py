@@ -126,7 +126,8 @@ class Applier:
                 if dropped is not None and dropped.cover(site.start, site.end):
                     continue
                 text = plan.kept.get(site.start)
-                edits += self._edit_site(site, part) if text is None else self._edit_kept(site, text, part)
+                own = replace(part, scope=plan.scope_at(site.start, part.scope)) if plan.scopes else part
+                edits += self._edit_site(site, own) if text is None else self._edit_kept(site, text, own)
         for attachment in plan.attachments:
             edits += self._edit_attachment(attachment, part)
         with self.timings.measure("surrogate"):
@@ -180,8 +181,9 @@ class Applier:
         scope = replace(part.scope, day_first=detect_day_order(texts, part.scope))
         scope = self.replacer.learn_births(texts, scope)
         for narrative, (text, spans) in zip(part.message.narratives, texts, strict=True):
-            changes = self.replacer.replace_spans(text, narrative.path, spans, scope)
             mapped = narrative.mapped
+            own = plan.scope_at(mapped.starts[0], scope) if plan.scopes else scope
+            changes = self.replacer.replace_spans(text, narrative.path, spans, own)
             for change, cause in self._count_changes(part, narrative.path, text, changes):
                 part.trace.explain(mapped.starts[change.span.start], mapped.ends[change.span.end - 1], cause)
             for start, end, new in mapped.place(change.replacement for change in changes):

@@ -133,6 +133,24 @@ def test_a_list_of_resources(deidentifier: Deidentifier) -> None:
     assert "Okafor" not in json.dumps(out) and out["at"] != record["at"] and out["at"].endswith("T10:00:00Z")
 
 
+def test_a_date_moves_with_the_nearest_message(deidentifier: Deidentifier) -> None:
+    other = HL7.replace("4471902", "5551234").replace("M-1", "M-2")
+    events = [{"at": "2024-03-11", "note": "Seen on 2024-03-11.", "data": each} for each in (HL7, other)]
+    form = make_fields("/events/*/data", {"/events/*/at": "date", "/events/*/note": "text", "/sent": "date"})
+    out = json.loads(run(deidentifier, {"events": events, "sent": "2024-03-11"}, form))
+
+    for event in out["events"]:
+        year, month, day = event["at"].split("-")
+        assert event["data"].split("|")[6] == year + month + day and event["note"] == f"Seen on {event['at']}."
+    assert out["events"][0]["at"] == out["sent"] != out["events"][1]["at"]
+
+
+def test_records_without_a_message_have_no_common_shift(deidentifier: Deidentifier) -> None:
+    form = make_fields("/after", {"/id": "identifier", "/at": "date"})
+    records = [{"id": str(number), "at": "2024-03-11", "after": None} for number in range(1000, 1020)]
+    assert len({json.loads(run(deidentifier, each, form))["at"] for each in records}) > 5
+
+
 def test_a_record_of_a_deletion_has_no_message(deidentifier: Deidentifier) -> None:
     out = json.loads(
         run(
