@@ -114,9 +114,13 @@ class PartPlan:
 
 @dataclass(frozen=True, slots=True)
 class NestedContent:
-    """An attachment that is a message (or a batch) of its own."""
+    """An attachment that is a message (or a batch) of its own.
+
+    ``apart`` messages only lie in one record: each is edited without the persons and the facts of the others.
+    """
 
     parts: tuple[PartPlan, ...]
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +207,7 @@ class Planner:
             ]
         except MessageError as problem:
             raise prefix_error(attachment, problem) from None
-        return AttachmentPlan(attachment, NestedContent(tuple(parts)))
+        return AttachmentPlan(attachment, NestedContent(tuple(parts), apart=True))
 
     def _detect_codec(self, payload: bytes) -> Codec:
         for codec in self.codecs:

@@ -151,6 +151,19 @@ def test_records_without_a_message_have_no_common_shift(deidentifier: Deidentifi
     assert len({json.loads(run(deidentifier, each, form))["at"] for each in records}) > 5
 
 
+def test_the_messages_of_a_record_do_not_change_each_other(deidentifier: Deidentifier) -> None:
+    first = HL7.replace("Okafor", "Winter").replace("4471902", "4471902123")
+    second = HL7.replace("4471902", "5551234").replace("M-1", "M-2").replace("Okafor^Adaeze", "Brown^Tom")
+    second = second.replace("TX|1|", "TX|4471902123^X^L|").replace("Mrs. Okafor has", "Fell in Winter snow,")
+    messages = [first, second, first]
+    out = json.loads(
+        run(deidentifier, {"events": messages, "file": "winter"}, make_fields("/events/*", {"/file": "keep"}))
+    )
+
+    assert out["events"] == [alone(deidentifier, each) for each in messages]
+    assert out["file"] != "winter"
+
+
 def test_a_record_of_a_deletion_has_no_message(deidentifier: Deidentifier) -> None:
     out = json.loads(
         run(
