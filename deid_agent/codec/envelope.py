@@ -29,12 +29,8 @@ from deid_agent.model import (
     PublishedPaths,
     Reason,
     Site,
+    build_places,
     decode_base64,
-    leads_to,
-    matches_place,
-    names_place,
-    show_place,
-    sort_by_precision,
 )
 
 _DEEPEST = 100
@@ -71,6 +67,12 @@ class Envelope:
     payload: tuple[Pointer, ...]
     encoding: PayloadEncoding = PayloadEncoding.TEXT
     fields: Mapping[Pointer, FieldAction] = field(default_factory=lambda: MappingProxyType({}))
+    root: Place = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kept = {pointer for pointer, action in self.fields.items() if action is not FieldAction.DROP}
+        root = build_places((*self.fields, *self.payload), kept.union(self.payload))
+        object.__setattr__(self, "root", root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,7 @@ class EnvelopeCodec:
         """
         if self.envelope.encoding is PayloadEncoding.GZIP:
             return [EnvelopeMessage(raw, (), (), (_whole_record(raw),))]
-        places = (*self.envelope.payload, *self.envelope.fields)
-        return [_Reader(self.envelope, raw, sort_by_precision(places)).read()]
+        return [_Reader(self.envelope, raw).read()]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
         """The fields outside of the messages, and the keys that the envelope does not name. Raises as ``parse``."""
@@ -140,7 +141,6 @@ class _Reader:
 
     envelope: Envelope
     raw: bytes = field(repr=False)
-    patterns: tuple[Pointer, ...] = ()
     sites: list[Site] = field(default_factory=list, repr=False)
     slots: list[Attachment] = field(default_factory=list, repr=False)
     dropped: list[Dropped] = field(default_factory=list)
@@ -159,7 +159,7 @@ class _Reader:
         except orjson.JSONDecodeError as problem:
             at = len(problem.doc[: problem.pos].encode())
             raise MessageError(Reason.MALFORMED, f"byte {at}", "not one JSON text, as its envelope expects") from None
-        self._value(read_ranges(self.raw), (), None)
+        self._value(read_ranges(self.raw), self.envelope.root, None)
         if not self.found:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "no message at the places that the envelope names")
         return EnvelopeMessage(
@@ -174,18 +174,17 @@ class _Reader:
         )
 
     def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
-        if len(at) > _DEEPEST:
+        if at.depth > _DEEPEST:
             raise MessageError(Reason.RESOURCE, f"byte {node.start}", "nested too deep")
         self.values += 1
         if self.values + len(node.members or node.items or ()) > _MOST_VALUES:
             raise MessageError(
                 Reason.RESOURCE, f"byte {node.start}", f"more than {_MOST_VALUES} values around messages"
             )
-        pattern = self._find(at)
-        if pattern in self.envelope.payload:
+        if at.pointer in self.envelope.payload:
             self._slot(node, at)
             return
-        action = self._action(pattern, inherited)
+        action = self._action(at, inherited)
         if action is None and not self._is_around(node, at):
             detail = 'a field without an action: add it to the "fields" of the envelope'
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
@@ -203,38 +202,37 @@ class _Reader:
     def _is_around(self, node: JsonRange, at: Place) -> bool:
         """True if places of the envelope are inside the value, or would be if it were not null."""
         hollow = not node.is_scalar or self.raw[node.start : node.end] == b"null"
-        return hollow and any(leads_to(at, pattern) for pattern in self.patterns)
+        return hollow and at.is_above
 
     def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Place, action: FieldAction | None) -> None:
         if len({key for key, _, _ in members}) < len(members):
             raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
-        gone = [self._is_dropped(node, (*at, key), action) for key, _, node in members]
-        self._remove([(start, node.end) for _, start, node in members], [(*at, key) for key, _, _ in members], gone)
-        for (key, start, node), dropped in zip(members, gone, strict=True):
-            place = (*at, key)
+        places = [at.step(key) for key, _, _ in members]
+        gone = [self._is_dropped(node, place, action) for (_, _, node), place in zip(members, places, strict=True)]
+        self._remove([(start, node.end) for _, start, node in members], places, gone)
+        for (key, start, node), place, dropped in zip(members, places, gone, strict=True):
             if not dropped:
-                if not any(names_place(place, pattern) for pattern in self.patterns):
+                if not place.named:
                     self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
                 self._value(node, place, action)
 
     def _items(self, items: Sequence[JsonRange], at: Place, action: FieldAction | None) -> None:
-        gone = [self._is_dropped(node, (*at, number), action) for number, node in enumerate(items)]
+        places = [at.step(number) for number in range(len(items))]
+        gone = [self._is_dropped(node, place, action) for node, place in zip(items, places, strict=True)]
         if all(gone):
-            self._remove([(node.start, node.end) for node in items], [(*at, n) for n in range(len(items))], gone)
+            self._remove([(node.start, node.end) for node in items], places, gone)
             return
-        for number, (node, dropped) in enumerate(zip(items, gone, strict=True)):
+        for node, place, dropped in zip(items, places, gone, strict=True):
             if dropped:
-                self.dropped.append(Dropped(self._path((*at, number)), node.start, node.end, b"null"))
+                self.dropped.append(Dropped(place.path, node.start, node.end, b"null"))
             else:
-                self._value(node, (*at, number), action)
+                self._value(node, place, action)
 
     def _is_dropped(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> bool:
         """True if nothing of a value is published. An object around a longer place that is published remains."""
-        pattern = self._find(at)
-        if pattern in self.envelope.payload or self._action(pattern, inherited) is not FieldAction.DROP:
+        if at.pointer in self.envelope.payload or self._action(at, inherited) is not FieldAction.DROP:
             return False
-        published = (each for each in self.patterns if self.envelope.fields.get(each) is not FieldAction.DROP)
-        return node.is_scalar or not any(leads_to(at, each) for each in published)
+        return node.is_scalar or not at.leads_on
 
     def _remove(self, ranges: Sequence[tuple[int, int]], places: Sequence[Place], gone: Sequence[bool]) -> None:
         """Note the ranges of dropped members or items, each with one comma."""
@@ -243,10 +241,10 @@ class _Reader:
             if not dropped:
                 kept = True
             elif kept:
-                self.dropped.append(Dropped(self._path(place), ranges[number - 1][1], end))
+                self.dropped.append(Dropped(place.path, ranges[number - 1][1], end))
             else:
                 until = ranges[number + 1][0] if number + 1 < len(ranges) else end
-                self.dropped.append(Dropped(self._path(place), start, until))
+                self.dropped.append(Dropped(place.path, start, until))
 
     def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None) -> None:
         token = self.raw[node.start : node.end]
@@ -256,7 +254,7 @@ class _Reader:
         if action is not FieldAction.KEEP and not text:
             detail = f'a number cannot be replaced as "{action}": keep it or drop it'
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
-        path, start, end = self._path(at), node.start + text, node.end - text
+        path, start, end = at.path, node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
         leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.KEY)
         self.waiting.append(start)
@@ -270,12 +268,12 @@ class _Reader:
 
     def _leaf(self, value: str, start: int, end: int, at: Place, role: LeafRole) -> Narrative:
         mapped = MappedText(value, *character_ranges(self.raw, start, end, len(value)))
-        self.leaves.append(Narrative(self._path(at), mapped, role))
+        self.leaves.append(Narrative(at.path, mapped, role))
         return self.leaves[-1]
 
     def _slot(self, node: JsonRange, at: Place) -> None:
         """The message at a place. ``null`` is none: Debezium writes it before an insert and after a delete."""
-        token, path = self.raw[node.start : node.end], self._path(at)
+        token, path = self.raw[node.start : node.end], at.path
         self.found = True
         if token == b"null":
             return
@@ -302,15 +300,8 @@ class _Reader:
             self.room -= len(data)
         self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
 
-    def _find(self, at: Place) -> Pointer | None:
-        """The most precise pointer to a place."""
-        return next((pattern for pattern in self.patterns if matches_place(at, pattern)), None)
-
-    def _action(self, pattern: Pointer | None, inherited: FieldAction | None) -> FieldAction | None:
-        return inherited if pattern is None else self.envelope.fields.get(pattern, inherited)
-
-    def _path(self, at: Place) -> str:
-        return show_place(at, self.patterns)
+    def _action(self, at: Place, inherited: FieldAction | None) -> FieldAction | None:
+        return inherited if at.pointer is None else self.envelope.fields.get(at.pointer, inherited)
 
 
 def _decompress(data: bytes, path: str, room: int) -> bytes:

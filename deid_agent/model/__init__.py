@@ -31,12 +31,8 @@ from deid_agent.model.phi import CATEGORY, PhiCategory, PhiType
 from deid_agent.model.pointers import (
     Place,
     Pointer,
-    leads_to,
-    matches_place,
-    names_place,
+    build_places,
     parse_pointer,
-    show_place,
-    sort_by_precision,
 )
 from deid_agent.model.selection import Dropped, DroppedRanges, PublishedPaths
 from deid_agent.model.sites import (
@@ -157,6 +153,7 @@ __all__ = [
     "UnsafeError",
     "ValueKind",
     "apply_edits",
+    "build_places",
     "counted",
     "decode_base64",
     "decode_base64_text",
@@ -171,10 +168,7 @@ __all__ = [
     "is_disjoint",
     "joins_word",
     "leading_error",
-    "leads_to",
     "lower_keeping_length",
-    "matches_place",
-    "names_place",
     "normalize_dashes",
     "normalize_identifier",
     "normalize_writing",
@@ -182,8 +176,6 @@ __all__ = [
     "parse_pointer",
     "parse_source",
     "read_trace",
-    "show_place",
-    "sort_by_precision",
     "splice",
     "split_by_lengths",
 ]

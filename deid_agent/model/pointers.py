@@ -1,11 +1,10 @@
 """Places in JSON: pointers (RFC 6901) in which ``*`` stands for any member or item."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 Pointer = tuple[str, ...]
-Place = tuple[str | int, ...]
-"""The place of a value in a record. An item of a list has its number."""
 ANY = "*"
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
 
@@ -17,35 +16,65 @@ def parse_pointer(text: str) -> Pointer:
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])
 
 
-def sort_by_precision(pointers: Iterable[Pointer]) -> tuple[Pointer, ...]:
-    """``pointers`` so that the first one that matches a place counts: of two, the one with the later star."""
-    return tuple(sorted(pointers, key=lambda pointer: [token == ANY for token in pointer]))
+@dataclass(slots=True)
+class PlaceNode:
+    """The beginning of some pointers. ``pointer`` is the one that ends here; ``leads_on`` if a wanted one is longer."""
+
+    pointer: Pointer | None = None
+    leads_on: bool = False
+    below: "dict[str, PlaceNode]" = field(default_factory=dict)
 
 
-def matches_place(at: Place, pointer: Pointer) -> bool:
-    """True if ``pointer`` is the place of the value."""
-    return len(at) == len(pointer) and all(one in (ANY, str(token)) for token, one in zip(at, pointer, strict=True))
+def build_places(pointers: Iterable[Pointer], wanted: Collection[Pointer]) -> "Place":
+    """The place of a whole record, for a walk to the places of ``pointers``."""
+    root = PlaceNode()
+    for pointer in pointers:
+        node = root
+        for token in pointer:
+            node.leads_on = node.leads_on or pointer in wanted
+            node = node.below.setdefault(token, PlaceNode())
+        node.pointer = pointer
+    return Place((root,))
 
 
-def leads_to(at: Place, pointer: Pointer) -> bool:
-    """True if ``pointer`` is the place of something inside the value."""
-    return len(at) < len(pointer) and matches_place(at, pointer[: len(at)])
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a value in a record.
 
+    ``nodes`` fit it, the one with the later star first. ``path`` is its pointer; a key that no pointer gives is a star,
+    because it may be an identifier, and an item is ``*[3]``. ``named`` if a pointer gives its last token.
+    """
 
-def names_place(at: Place, pointer: Pointer) -> bool:
-    """True if ``pointer`` is the place of the value or of something inside it, and gives its last token itself."""
-    return len(at) <= len(pointer) and matches_place(at, pointer[: len(at)]) and pointer[len(at) - 1] != ANY
+    nodes: tuple[PlaceNode, ...]
+    path: str = ""
+    named: bool = True
+    depth: int = 0
 
+    @property
+    def pointer(self) -> Pointer | None:
+        """The most precise pointer to the place."""
+        return next((node.pointer for node in self.nodes if node.pointer is not None), None)
 
-def show_place(at: Place, pointers: Iterable[Pointer]) -> str:
-    """``at`` as a pointer. A key that no pointer gives is a star: it may be an identifier. An item is ``*[3]``."""
-    known = tuple(pointers)
-    shown = (
-        str(token)
-        if any(names_place(at[: n + 1], each) for each in known)
-        else ANY
-        if isinstance(token, str)
-        else f"*[{token}]"
-        for n, token in enumerate(at)
-    )
-    return "".join(f"/{token.replace('~', '~0').replace('/', '~1')}" for token in shown)
+    @property
+    def leads_on(self) -> bool:
+        """True if a wanted pointer leads to something inside the value."""
+        return any(node.leads_on for node in self.nodes)
+
+    @property
+    def is_above(self) -> bool:
+        """True if a pointer leads to something inside the value."""
+        return any(node.below for node in self.nodes)
+
+    def step(self, token: str | int) -> "Place":
+        """The place of a member, or of the item with this number."""
+        nodes: list[PlaceNode] = []
+        name, named = str(token), False
+        for node in self.nodes:
+            if name != ANY and name in node.below:
+                nodes.append(node.below[name])
+                named = True
+            if ANY in node.below:
+                nodes.append(node.below[ANY])
+        shown = name if named else ANY if isinstance(token, str) else f"{ANY}[{token}]"
+        path = f"{self.path}/{shown.replace('~', '~0').replace('/', '~1')}"
+        return Place(tuple(nodes), path, named, self.depth + 1)
