@@ -71,8 +71,7 @@ class Envelope:
 
     def __post_init__(self) -> None:
         kept = {pointer for pointer, action in self.fields.items() if action is not FieldAction.DROP}
-        root = build_places((*self.fields, *self.payload), kept.union(self.payload))
-        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "root", build_places(self.fields, kept, self.payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +247,7 @@ class _Reader:
 
     def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None) -> None:
         token = self.raw[node.start : node.end]
+        self.found = self.found or (token == b"null" and at.leads_to_message)
         if token in {b"null", b"true", b"false", b'""'}:
             return
         text = token[:1] == b'"'
@@ -283,7 +283,8 @@ class _Reader:
             self.slots.append(Attachment(path, node.start, node.end, "", "json", token))
             return
         if token[:1] != b'"':
-            raise MessageError(Reason.UNSUPPORTED, path, "no message: neither text nor a JSON object")
+            form = "text nor a JSON object" if self.envelope.encoding is PayloadEncoding.TEXT else "text nor null"
+            raise MessageError(Reason.UNSUPPORTED, path, f"no message: neither {form}")
         text, start, end = str(orjson.loads(token)), node.start + 1, node.end - 1
         if self.envelope.encoding is PayloadEncoding.TEXT:
             data = text.encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """Places in JSON: pointers (RFC 6901) in which ``*`` stands for any member or item."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 Pointer = tuple[str, ...]
@@ -18,20 +18,25 @@ def parse_pointer(text: str) -> Pointer:
 
 @dataclass(slots=True)
 class PlaceNode:
-    """The beginning of some pointers. ``pointer`` is the one that ends here; ``leads_on`` if a wanted one is longer."""
+    """The beginning of some pointers. ``pointer`` is the one that ends here.
+
+    ``leads_on`` if a wanted one is longer, ``leads_to_message`` if one of a message is.
+    """
 
     pointer: Pointer | None = None
     leads_on: bool = False
+    leads_to_message: bool = False
     below: "dict[str, PlaceNode]" = field(default_factory=dict)
 
 
-def build_places(pointers: Iterable[Pointer], wanted: Collection[Pointer]) -> "Place":
-    """The place of a whole record, for a walk to the places of ``pointers``."""
+def build_places(fields: Iterable[Pointer], wanted: Collection[Pointer], messages: Sequence[Pointer]) -> "Place":
+    """The place of a whole record, for a walk to its fields and messages. All messages are wanted."""
     root = PlaceNode()
-    for pointer in pointers:
+    for pointer in (*fields, *messages):
         node = root
         for token in pointer:
-            node.leads_on = node.leads_on or pointer in wanted
+            node.leads_to_message = node.leads_to_message or pointer in messages
+            node.leads_on = node.leads_to_message or node.leads_on or pointer in wanted
             node = node.below.setdefault(token, PlaceNode())
         node.pointer = pointer
     return Place((root,))
@@ -59,6 +64,11 @@ class Place:
     def leads_on(self) -> bool:
         """True if a wanted pointer leads to something inside the value."""
         return any(node.leads_on for node in self.nodes)
+
+    @property
+    def leads_to_message(self) -> bool:
+        """True if the place of a message is inside the value."""
+        return any(node.leads_to_message for node in self.nodes)
 
     @property
     def is_above(self) -> bool:

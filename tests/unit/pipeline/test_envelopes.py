@@ -173,6 +173,12 @@ def test_a_record_of_a_deletion_has_no_message(deidentifier: Deidentifier) -> No
     assert out["after"] is None and out["before"]["mrn"] != "4471902"
 
 
+def test_a_deletion_with_its_object_null_has_no_message(deidentifier: Deidentifier) -> None:
+    form = make_fields("/after/message", {"/before": "drop", "/op": "keep", "/after/id": "identifier"})
+    record = {"before": {"id": "4471902"}, "after": None, "op": "d"}
+    assert json.loads(run(deidentifier, record, form)) == {"after": None, "op": "d"}
+
+
 @pytest.mark.parametrize("dropped", ["a", "b", "c", "ab", "bc", "ac", "abc"])
 def test_dropped_members_leave_valid_json(deidentifier: Deidentifier, dropped: str) -> None:
     record = {"a": [1, {"x": "Okafor"}], "b": "Okafor", "payload": HL7, "c": "Okafor"}
