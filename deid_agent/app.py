@@ -15,9 +15,9 @@ from time import perf_counter
 
 from deid_agent import pause_gc
 from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec, FieldAction, PayloadEncoding, parse_pointer
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec, FieldAction, PayloadEncoding
 from deid_agent.config import EnvelopeSettings, SecretKey
-from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings
+from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings, parse_pointer
 from deid_agent.pipeline import (
     DROP,
     Deidentified,

@@ -25,9 +25,8 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
     FieldAction,
     PayloadEncoding,
-    parse_pointer,
-    rewrite_string,
 )
+from deid_agent.codec.json_ranges import rewrite_string
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ __all__ = [
     "TableCodec",
     "encode_text",
     "is_pdf",
-    "parse_pointer",
     "read_pdf_text",
     "rewrite_string",
 ]

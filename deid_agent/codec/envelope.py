@@ -4,9 +4,9 @@ An ``Envelope`` names the places of the messages and an action for every other f
 which ``*`` stands for any member or item. Only listed fields pass: a field without an action refuses the record.
 """
 
-import re
+import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -24,19 +24,22 @@ from deid_agent.model import (
     Narrative,
     PatientIdentifier,
     PhiType,
+    Place,
+    Pointer,
     PublishedPaths,
     Reason,
     Site,
+    build_places,
     decode_base64,
 )
 
-Pointer = tuple[str, ...]
-ANY = "*"
 _DEEPEST = 100
+_MOST_VALUES = 250_000
+"""Values outside of the messages."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of a message after decompression. More are refused before they are made."""
+"""Bytes of the messages of a record after decompression. More are refused before they are made."""
+_BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
-_PATH = re.compile(r"(?:/[^/]*)*")
 
 
 class PayloadEncoding(StrEnum):
@@ -51,7 +54,7 @@ class FieldAction(StrEnum):
     """What becomes of a field of an envelope, and of everything below it."""
 
     KEEP = "keep"  # as it is, searched for identifiers of the message
-    DROP = "drop"  # the member or item is removed
+    DROP = "drop"  # the member is removed; an item too, or it becomes null to keep the numbers of the others
     IDENTIFIER = "identifier"  # a surrogate of the same form
     DATE = "date"  # shifted with the message
     TEXT = "text"  # read like a note
@@ -64,11 +67,20 @@ class Envelope:
     payload: tuple[Pointer, ...]
     encoding: PayloadEncoding = PayloadEncoding.TEXT
     fields: Mapping[Pointer, FieldAction] = field(default_factory=lambda: MappingProxyType({}))
+    root: Place = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kept = {pointer for pointer, action in self.fields.items() if action is not FieldAction.DROP}
+        object.__setattr__(self, "root", build_places(self.fields, kept, self.payload))
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeMessage:
-    """A record around one or more messages; implements ``Message``. The messages are its attachments."""
+    """A record around one or more messages; implements ``Message``. The messages are its attachments.
+
+    ``nearest`` is the message of a field: the first one in the smallest object or list around it that has any, as a
+    number of ``attachments``, by the first byte of the site or narrative.
+    """
 
     raw: bytes = field(repr=False)
     sites: tuple[Site, ...] = field(repr=False)
@@ -76,6 +88,7 @@ class EnvelopeMessage:
     attachments: tuple[Attachment, ...] = field(repr=False)
     dropped: tuple[Dropped, ...] = ()
     leaves: tuple[Narrative, ...] = field(default=(), repr=False)
+    nearest: Mapping[int, int] = field(default_factory=dict)
     identity: str = field(default="", repr=False)
     patients: tuple[PatientIdentifier, ...] = ()
     sexes: Mapping[str, str] = field(default_factory=dict)
@@ -83,13 +96,6 @@ class EnvelopeMessage:
     def encode(self, text: str) -> bytes:
         """``text`` as the content of a JSON string."""
         return orjson.dumps(text)[1:-1]
-
-
-def parse_pointer(text: str) -> Pointer:
-    """The tokens of a JSON pointer. Raises ``ValueError`` if it is not empty and does not begin with a slash."""
-    if not _PATH.fullmatch(text):
-        raise ValueError('write a JSON pointer such as "/payload/after", or "" for the whole record')
-    return tuple(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class EnvelopeCodec:
 
 
 def _whole_record(raw: bytes) -> Attachment:
-    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, ""))
+    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, "byte 0", _MOST_BYTES))
 
 
 @dataclass(slots=True)
@@ -139,14 +145,20 @@ class _Reader:
     dropped: list[Dropped] = field(default_factory=list)
     leaves: list[Narrative] = field(default_factory=list, repr=False)
     narratives: list[Narrative] = field(default_factory=list, repr=False)
+    nearest: dict[int, int] = field(default_factory=dict)
+    waiting: list[int] = field(default_factory=list)
+    """The fields without a nearest message so far."""
     found: bool = False
+    values: int = 0
+    room: int = field(default_factory=lambda: _MOST_BYTES)
 
     def read(self) -> EnvelopeMessage:
         try:
-            orjson.loads(self.raw)
+            orjson.loads(self.raw.removeprefix(_BOM))
         except orjson.JSONDecodeError as problem:
-            raise MessageError(Reason.MALFORMED, f"byte {problem.pos}", "not JSON, as its envelope expects") from None
-        self._value(read_ranges(self.raw), (), None)
+            at = len(problem.doc[: problem.pos].encode())
+            raise MessageError(Reason.MALFORMED, f"byte {at}", "not one JSON text, as its envelope expects") from None
+        self._value(read_ranges(self.raw), self.envelope.root, None)
         if not self.found:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "no message at the places that the envelope names")
         return EnvelopeMessage(
@@ -156,68 +168,96 @@ class _Reader:
             tuple(self.slots),
             tuple(self.dropped),
             tuple(self.leaves),
+            self.nearest,
+            hashlib.sha256(self.raw).hexdigest(),
         )
 
-    def _value(self, node: JsonRange, at: Pointer, action: FieldAction | None) -> None:
-        if len(at) > _DEEPEST:
+    def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
+        if at.depth > _DEEPEST:
             raise MessageError(Reason.RESOURCE, f"byte {node.start}", "nested too deep")
-        if any(_matches(at, pattern) for pattern in self.envelope.payload):
+        self.values += 1
+        if self.values + len(node.members or node.items or ()) > _MOST_VALUES:
+            raise MessageError(
+                Reason.RESOURCE, f"byte {node.start}", f"more than {_MOST_VALUES} values around messages"
+            )
+        if at.pointer in self.envelope.payload:
             self._slot(node, at)
             return
-        action = self._action(at) or action
-        if node.members is not None:
-            self._members(node.members, at, action)
-        elif node.items is not None:
-            self._items(node.items, at, action)
-        else:
-            self._scalar(node, at, action)
-
-    def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Pointer, action: FieldAction | None) -> None:
-        keys = [key for key, _, _ in members]
-        if len(set(keys)) < len(keys):
-            raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
-        places = [(*at, key) for key in keys]
-        self._drop([(start, node.end) for _, start, node in members], places)
-        for (key, start, node), place in zip(members, places, strict=True):
-            if self._action(place) is FieldAction.DROP:
-                continue
-            if not any(_names(place, pattern) for pattern in (*self.envelope.payload, *self.envelope.fields)):
-                self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
-            self._value(node, place, action)
-
-    def _items(self, items: Sequence[JsonRange], at: Pointer, action: FieldAction | None) -> None:
-        places = [(*at, str(number)) for number in range(len(items))]
-        self._drop([(node.start, node.end) for node in items], places)
-        for node, place in zip(items, places, strict=True):
-            if self._action(place) is not FieldAction.DROP:
-                self._value(node, place, action)
-
-    def _drop(self, ranges: Sequence[tuple[int, int]], places: Sequence[Pointer]) -> None:
-        """Note the ranges of dropped members or items, each with one comma."""
-        kept = False
-        for number, ((start, end), place) in enumerate(zip(ranges, places, strict=True)):
-            if self._action(place) is not FieldAction.DROP:
-                kept = True
-            elif kept:
-                self.dropped.append(Dropped(self._path(place), ranges[number - 1][1], end))
-            else:
-                until = ranges[number + 1][0] if number + 1 < len(ranges) else end
-                self.dropped.append(Dropped(self._path(place), start, until))
-
-    def _scalar(self, node: JsonRange, at: Pointer, action: FieldAction | None) -> None:
-        token = self.raw[node.start : node.end]
-        if token in {b"null", b"true", b"false", b'""'}:
-            return
-        if action is None:
+        action = self._action(at, inherited)
+        if action is None and not self._is_around(node, at):
             detail = 'a field without an action: add it to the "fields" of the envelope'
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
+        if node.is_scalar:
+            self._scalar(node, at, action)
+            return
+        fields, message = len(self.waiting), len(self.slots)
+        if node.members is not None:
+            self._members(node.members, at, action)
+        self._items(node.items or (), at, action)
+        if len(self.slots) > message:
+            self.nearest |= dict.fromkeys(self.waiting[fields:], message)
+            del self.waiting[fields:]
+
+    def _is_around(self, node: JsonRange, at: Place) -> bool:
+        """True if places of the envelope are inside the value, or would be if it were not null."""
+        hollow = not node.is_scalar or self.raw[node.start : node.end] == b"null"
+        return hollow and at.is_above
+
+    def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Place, action: FieldAction | None) -> None:
+        if len({key for key, _, _ in members}) < len(members):
+            raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
+        places = [at.step(key) for key, _, _ in members]
+        gone = [self._is_dropped(node, place, action) for (_, _, node), place in zip(members, places, strict=True)]
+        self._remove([(start, node.end) for _, start, node in members], places, gone)
+        for (key, start, node), place, dropped in zip(members, places, gone, strict=True):
+            if not dropped:
+                if not place.named:
+                    self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
+                self._value(node, place, action)
+
+    def _items(self, items: Sequence[JsonRange], at: Place, action: FieldAction | None) -> None:
+        places = [at.step(number) for number in range(len(items))]
+        gone = [self._is_dropped(node, place, action) for node, place in zip(items, places, strict=True)]
+        if all(gone):
+            self._remove([(node.start, node.end) for node in items], places, gone)
+            return
+        for node, place, dropped in zip(items, places, gone, strict=True):
+            if dropped:
+                self.dropped.append(Dropped(place.path, node.start, node.end, b"null"))
+            else:
+                self._value(node, place, action)
+
+    def _is_dropped(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> bool:
+        """True if nothing of a value is published. An object around a longer place that is published remains."""
+        if at.pointer in self.envelope.payload or self._action(at, inherited) is not FieldAction.DROP:
+            return False
+        return node.is_scalar or not at.leads_on
+
+    def _remove(self, ranges: Sequence[tuple[int, int]], places: Sequence[Place], gone: Sequence[bool]) -> None:
+        """Note the ranges of dropped members or items, each with one comma."""
+        kept = False
+        for number, ((start, end), place, dropped) in enumerate(zip(ranges, places, gone, strict=True)):
+            if not dropped:
+                kept = True
+            elif kept:
+                self.dropped.append(Dropped(place.path, ranges[number - 1][1], end))
+            else:
+                until = ranges[number + 1][0] if number + 1 < len(ranges) else end
+                self.dropped.append(Dropped(place.path, start, until))
+
+    def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None) -> None:
+        token = self.raw[node.start : node.end]
+        self.found = self.found or (token == b"null" and at.leads_to_message)
+        if token in {b"null", b"true", b"false", b'""'}:
+            return
         text = token[:1] == b'"'
         if action is not FieldAction.KEEP and not text:
             detail = f'a number cannot be replaced as "{action}": keep it or drop it'
             raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
-        path, start, end = self._path(at), node.start + text, node.end - text
+        path, start, end = at.path, node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
-        leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.CODE)
+        leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.KEY)
+        self.waiting.append(start)
         if action is FieldAction.TEXT:
             self.narratives.append(leaf)
         elif action is FieldAction.DATE:
@@ -226,22 +266,25 @@ class _Reader:
         elif action is FieldAction.IDENTIFIER:
             self.sites.append(Site(path, start, end, PhiType.IDNUM, group=path, value=value))
 
-    def _leaf(self, value: str, start: int, end: int, at: Pointer, role: LeafRole) -> Narrative:
+    def _leaf(self, value: str, start: int, end: int, at: Place, role: LeafRole) -> Narrative:
         mapped = MappedText(value, *character_ranges(self.raw, start, end, len(value)))
-        self.leaves.append(Narrative(self._path(at), mapped, role))
+        self.leaves.append(Narrative(at.path, mapped, role))
         return self.leaves[-1]
 
-    def _slot(self, node: JsonRange, at: Pointer) -> None:
+    def _slot(self, node: JsonRange, at: Place) -> None:
         """The message at a place. ``null`` is none: Debezium writes it before an insert and after a delete."""
-        token, path = self.raw[node.start : node.end], self._path(at)
+        token, path = self.raw[node.start : node.end], at.path
         self.found = True
         if token == b"null":
             return
-        if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] in b"{[":
+        if token[:1] == b"[":
+            raise MessageError(Reason.UNSUPPORTED, path, f"a list of messages: name its items, {path}/*")
+        if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] == b"{":
             self.slots.append(Attachment(path, node.start, node.end, "", "json", token))
             return
         if token[:1] != b'"':
-            raise MessageError(Reason.UNSUPPORTED, path, "no message: neither text nor a JSON object")
+            form = "text nor a JSON object" if self.envelope.encoding is PayloadEncoding.TEXT else "text nor null"
+            raise MessageError(Reason.UNSUPPORTED, path, f"no message: neither {form}")
         text, start, end = str(orjson.loads(token)), node.start + 1, node.end - 1
         if self.envelope.encoding is PayloadEncoding.TEXT:
             data = text.encode("utf-8", "surrogatepass")
@@ -253,68 +296,24 @@ class _Reader:
             raise MessageError(Reason.MALFORMED, path, "not base64, as its envelope expects") from None
         packed = data.startswith(_GZIP)
         encoding = "base64+gzip" if packed else "base64"
-        data = _decompress(data, path) if packed else data
+        if packed:
+            data = _decompress(data, path, self.room)
+            self.room -= len(data)
         self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
 
-    def _action(self, at: Pointer) -> FieldAction | None:
-        found = self.envelope.fields.get(at)
-        if found is not None:
-            return found
-        return next((act for pattern, act in self.envelope.fields.items() if _matches(at, pattern)), None)
-
-    def _path(self, at: Pointer) -> str:
-        """``at`` as a pointer; the parts that the envelope does not name are a star, for a key may be an identifier."""
-        patterns = (*self.envelope.payload, *self.envelope.fields)
-        known = [any(_names(at[: n + 1], pattern) for pattern in patterns) for n in range(len(at))]
-        shown = (token if name or token.isdigit() else ANY for token, name in zip(at, known, strict=True))
-        return "".join(f"/{token.replace('~', '~0').replace('/', '~1')}" for token in shown)
+    def _action(self, at: Place, inherited: FieldAction | None) -> FieldAction | None:
+        return inherited if at.pointer is None else self.envelope.fields.get(at.pointer, inherited)
 
 
-def _matches(at: Pointer, pattern: Pointer) -> bool:
-    return len(at) == len(pattern) and all(one in (ANY, token) for token, one in zip(at, pattern, strict=True))
-
-
-def _names(at: Pointer, pattern: Pointer) -> bool:
-    """True if ``pattern`` leads through ``at`` and gives its last token itself."""
-    return len(at) <= len(pattern) and _matches(at, pattern[: len(at)]) and pattern[len(at) - 1] != ANY
-
-
-def _decompress(data: bytes, path: str) -> bytes:
+def _decompress(data: bytes, path: str, room: int) -> bytes:
+    """The one member of gzip data. Raises ``MessageError`` for other data, RESOURCE for more than ``room`` bytes."""
     reader = zlib.decompressobj(wbits=31)
     try:
-        text = reader.decompress(data, _MOST_BYTES)
+        text = reader.decompress(data, room + 1)
     except zlib.error:
         raise MessageError(Reason.MALFORMED, path, "not gzip, as its envelope expects") from None
-    if reader.unconsumed_tail:
+    if len(text) > room:
         raise MessageError(Reason.RESOURCE, path, f"more than {_MOST_BYTES} bytes after decompression")
     if not reader.eof or reader.unused_data:
         raise MessageError(Reason.MALFORMED, path, "gzip with a cut or a further member")
     return text
-
-
-def rewrite_string(
-    raw: bytes, slot: Attachment, new: str, encode: Callable[[str], bytes]
-) -> Iterator[tuple[int, int, bytes]]:
-    """The ranges of a JSON string that change, with their new bytes.
-
-    Equal lines, and the equal beginnings and ends of the others, keep their bytes and escapes.
-    """
-    old = slot.data.decode("utf-8", "surrogatepass")
-    starts, ends = character_ranges(raw, slot.start, slot.end, len(old))
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    if len(before) != len(after):
-        before, after = [old], [new]
-    at = 0
-    for one, two in zip(before, after, strict=True):
-        if one != two:
-            head = _common(one, two)
-            tail = _common(one[head:][::-1], two[head:][::-1])
-            first, last = at + head, at + len(one) - tail
-            start = starts[first] if first < len(old) else slot.end
-            yield start, ends[last - 1] if last > first else start, encode(two[head : len(two) - tail])
-        at += len(one)
-
-
-def _common(one: str, two: str) -> int:
-    """The number of equal characters at the beginning."""
-    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))

@@ -1,4 +1,4 @@
-"""The byte ranges of the values of a JSON text, and of the characters of a string.
+"""The byte ranges of the values of a JSON text and of the characters of a string, and edits of a string.
 
 The functions expect bytes that ``orjson`` has accepted; they validate nothing.
 Source: RFC 8259, sections 3 and 7.
@@ -6,10 +6,11 @@ Source: RFC 8259, sections 3 and 7.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.codec.charsets import Offsets
+from deid_agent.model import Attachment
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-0-9tfn][-+.0-9A-Za-z]*+|[{}\[\]]')
 
@@ -27,6 +28,11 @@ class JsonRange:
     end: int = 0
     members: "list[tuple[str, int, JsonRange]] | None" = field(default=None, repr=False)
     items: "list[JsonRange] | None" = field(default=None, repr=False)
+
+    @property
+    def is_scalar(self) -> bool:
+        """True for a string, a number, ``true``, ``false`` and ``null``."""
+        return self.members is None and self.items is None
 
 
 def read_ranges(raw: bytes) -> JsonRange:
@@ -94,3 +100,31 @@ def find_string_end(raw: bytes, start: int) -> int:
     """The end of the string that begins with the quote at ``start``."""
     found = _TOKEN.match(raw, start)
     return found.end() if found else start
+
+
+def rewrite_string(
+    raw: bytes, slot: Attachment, new: str, encode: Callable[[str], bytes]
+) -> Iterator[tuple[int, int, bytes]]:
+    """The ranges of a JSON string that change, with their new bytes.
+
+    Equal lines, and the equal beginnings and ends of the others, keep their bytes and escapes.
+    """
+    old = slot.data.decode("utf-8", "surrogatepass")
+    starts, ends = character_ranges(raw, slot.start, slot.end, len(old))
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    if len(before) != len(after):
+        before, after = [old], [new]
+    at = 0
+    for one, two in zip(before, after, strict=True):
+        if one != two:
+            head = _common(one, two)
+            tail = _common(one[head:][::-1], two[head:][::-1])
+            first, last = at + head, at + len(one) - tail
+            start = starts[first] if first < len(old) else slot.end
+            yield start, ends[last - 1] if last > first else start, encode(two[head : len(two) - tail])
+        at += len(one)
+
+
+def _common(one: str, two: str) -> int:
+    """The number of equal characters at the beginning."""
+    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))

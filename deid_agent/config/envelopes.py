@@ -1,6 +1,5 @@
 """The sections ``[envelopes."TOPIC"]``: where a record carries its messages, and what becomes of its other fields."""
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Literal, Self
@@ -8,10 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from deid_agent.config.service import Section
-from deid_agent.model import ConfigurationError
-
-_POINTER = re.compile(r"(?:/[^/]*)*")
-
+from deid_agent.model import ConfigurationError, parse_pointer
 
 Encoding = Literal["text", "base64", "gzip"]
 Action = Literal["keep", "drop", "identifier", "date", "text"]
@@ -37,9 +33,17 @@ class EnvelopeSettings(Section):
     @classmethod
     def _check_pointers(cls, value: tuple[str, ...] | dict[str, Action]) -> tuple[str, ...] | dict[str, Action]:
         for pointer in value:
-            if not _POINTER.fullmatch(pointer):
-                raise ValueError('write a JSON pointer such as "/payload/after", or "" for the whole record')
+            parse_pointer(pointer)
         return value
+
+    @model_validator(mode="after")
+    def _check_places(self) -> Self:
+        for number, place in enumerate(self.payload):
+            others = (*self.payload[:number], *self.payload[number + 1 :], *self.fields)
+            inside = next((each for each in others if f"{each}/".startswith(f"{place}/")), None)
+            if inside is not None and self.encoding != "gzip":
+                raise ValueError(f'"{inside}" is a part of the message "{place}": an envelope names what is around it')
+        return self
 
     @model_validator(mode="after")
     def _check_gzip(self) -> Self:
@@ -56,7 +60,7 @@ def load_envelope(path: Path) -> EnvelopeSettings:
         first = problem.errors(include_input=False, include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         fault = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"envelope {path}: {name}: {fault}") from None
+        raise ConfigurationError(f"envelope {path}: {f'{name}: ' if name else ''}{fault}") from None
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"envelope {path}: not TOML: {problem}") from None
     except (OSError, UnicodeDecodeError) as problem:

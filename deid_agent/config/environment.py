@@ -27,6 +27,7 @@ TOP_LEVEL: Final = frozenset(
         "dead_letters",
         "kafka",
         "directory",
+        "envelopes",
         "mllp",
         "mllp_out",
         "audit",

@@ -28,6 +28,12 @@ from deid_agent.model.patients import (
     normalize_identifier,
 )
 from deid_agent.model.phi import CATEGORY, PhiCategory, PhiType
+from deid_agent.model.pointers import (
+    Place,
+    Pointer,
+    build_places,
+    parse_pointer,
+)
 from deid_agent.model.selection import Dropped, DroppedRanges, PublishedPaths
 from deid_agent.model.sites import (
     ATTACHMENT_URL_SOURCE,
@@ -123,6 +129,8 @@ __all__ = [
     "PatientIdentifier",
     "PhiCategory",
     "PhiType",
+    "Place",
+    "Pointer",
     "PublishedPaths",
     "Range",
     "Reason",
@@ -145,6 +153,7 @@ __all__ = [
     "UnsafeError",
     "ValueKind",
     "apply_edits",
+    "build_places",
     "counted",
     "decode_base64",
     "decode_base64_text",
@@ -164,6 +173,7 @@ __all__ = [
     "normalize_identifier",
     "normalize_writing",
     "parse_annotated",
+    "parse_pointer",
     "parse_source",
     "read_trace",
     "splice",

@@ -31,11 +31,15 @@ class PublishedPaths:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Bytes ``[start, end)`` that are not published. ``path`` has no numbers and no name that no standard knows."""
+    """Bytes ``[start, end)`` that are not published, and what is written for them.
+
+    ``path`` has no numbers and no name that no standard knows.
+    """
 
     path: str
     start: int
     end: int
+    blank: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class DroppedRanges:
                 removed.append((edit.start, edit.end))
             else:
                 kept.append(edit)
-        return [*kept, *(Edit(start, end, b"") for start, end in _union(removed))]
+        blanks = {each.start: each.blank for each in self.ranges}
+        return [*kept, *(Edit(start, end, blanks.get(start, b"")) for start, end in _union(removed))]
 
     def _touches(self, edit: Edit) -> bool:
         at = bisect_right(self._starts, edit.start) - 1

@@ -88,7 +88,7 @@ class LeafRole(StrEnum):
     A narrative with this role is read without models: in three words out of context they see names.
     """
     CODE = "code"  # a code, or the name of a code system: like LABEL, but never rewritten
-    KEY = "key"  # an unknown structural name (a JSON key): never rewritten
+    KEY = "key"  # an unknown structural name (a JSON key), or a number of an unknown field: never rewritten
 
 
 @dataclass(frozen=True, slots=True)

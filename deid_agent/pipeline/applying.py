@@ -47,7 +47,8 @@ class _Part:
     """One message, or one text of an attachment, while it is edited.
 
     ``guarded`` are the facts that must not be in the output. The facts of its attachments join them. ``prefix`` is the
-    path of the attachment that holds it; remarks begin with it. ``named`` are the persons of its fields, by group.
+    path of the attachment that holds it; remarks begin with it. ``own`` is the number of guarded facts without those of
+    its attachments. ``named`` are the persons of its fields, by group.
     """
 
     codec: Codec
@@ -56,6 +57,7 @@ class _Part:
     prefix: str
     guarded: list[Fact] = field(repr=False)
     trace: DocumentTracer
+    own: int = 0
     named: Mapping[str, NamedPerson] = field(default_factory=dict, repr=False)
 
 
@@ -112,7 +114,9 @@ class Applier:
         own = collect_facts(changed, str(len(outer)) if prefix else "")
         trace = self.tracer.open_document(trace_path, message.raw)
         named = self.named.get(id(message), {})
-        return _Part(plan.codec, message, replace(plan.scope, people=people), prefix, [*outer, *own], trace, named)
+        guarded = [*outer, *own]
+        scope = replace(plan.scope, people=people)
+        return _Part(plan.codec, message, scope, prefix, guarded, trace, len(guarded), named)
 
     def _apply_part(self, plan: PartPlan, part: _Part) -> bytes:
         """The sanitized bytes of one message."""
@@ -126,7 +130,8 @@ class Applier:
                 if dropped is not None and dropped.cover(site.start, site.end):
                     continue
                 text = plan.kept.get(site.start)
-                edits += self._edit_site(site, part) if text is None else self._edit_kept(site, text, part)
+                own = replace(part, scope=plan.scope_at(site.start, part.scope)) if plan.scopes else part
+                edits += self._edit_site(site, own) if text is None else self._edit_kept(site, text, own)
         for attachment in plan.attachments:
             edits += self._edit_attachment(attachment, part)
         with self.timings.measure("surrogate"):
@@ -180,8 +185,9 @@ class Applier:
         scope = replace(part.scope, day_first=detect_day_order(texts, part.scope))
         scope = self.replacer.learn_births(texts, scope)
         for narrative, (text, spans) in zip(part.message.narratives, texts, strict=True):
-            changes = self.replacer.replace_spans(text, narrative.path, spans, scope)
             mapped = narrative.mapped
+            own = plan.scope_at(mapped.starts[0], scope) if plan.scopes else scope
+            changes = self.replacer.replace_spans(text, narrative.path, spans, own)
             for change, cause in self._count_changes(part, narrative.path, text, changes):
                 part.trace.explain(mapped.starts[change.span.start], mapped.ends[change.span.end - 1], cause)
             for start, end, new in mapped.place(change.replacement for change in changes):
@@ -225,12 +231,14 @@ class Applier:
         sanitized = []
         for plan in content.parts:
             prefix = f"{outer.prefix}{attachment.path}/"
-            part = self._open_part(plan, outer.guarded, prefix, attachment.path, outer.scope.people)
+            guarded = outer.guarded[: outer.own] if content.apart else tuple(outer.guarded)
+            people = self._find_people(plan) if content.apart else outer.scope.people
+            part = self._open_part(plan, guarded, prefix, attachment.path, people)
             try:
                 sanitized.append(self._apply_part(plan, part))
             except MessageError as problem:
                 raise prefix_error(attachment, problem) from None
-            outer.guarded.extend(part.guarded[len(outer.guarded) :])
+            outer.guarded.extend(part.guarded[len(guarded) :])
         return b"".join(sanitized)
 
     def _sanitize_text(self, content: TextContent, path: str, outer: _Part) -> str:

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from deid_agent.codec import encode_text, rewrite_string
-from deid_agent.model import Attachment, Edit, Message, MessageError, encode_base64, encode_hex, split_by_lengths
+from deid_agent.model import (
+    Attachment,
+    Edit,
+    Message,
+    MessageError,
+    Reason,
+    encode_base64,
+    encode_hex,
+    split_by_lengths,
+)
 
 NOTICE = b"[attachment removed: its format cannot be searched for identifiers]"
 """Reranges an attachment that cannot be read."""
@@ -162,7 +171,11 @@ def write_attachment(attachment: Attachment, data: bytes, message: Message) -> I
             yield Edit(attachment.start, attachment.end, _compress(data))
             return
         case "string":
-            text = data.decode("utf-8", "surrogatepass")
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError:  # written in the charset that the message declares, inside a JSON string
+                detail = "a message in a string must declare UTF-8 as its charset"
+                raise MessageError(Reason.UNSUPPORTED, attachment.path, detail) from None
             yield from (Edit(*each) for each in rewrite_string(message.raw, attachment, text, message.encode))
             return
         case "base64+gzip":

@@ -273,7 +273,7 @@ class Deidentifier:
     def _sanitize_key(self, plan: MessagePlan) -> bytes | None:
         """The key of a record with these messages. The dates of a file name move with the dates of its message."""
         key, scopes = plan.key, [part.scope for part in plan.parts]
-        facts = tuple(fact for part in plan.parts for fact in part.facts)
+        facts = tuple(dict.fromkeys(fact for part in plan.parts for each in part.all_parts() for fact in each.facts))
         documents = {(scope.document, scope.patient) for scope in scopes}
         name = "" if key is None else name_document(key.decode("utf-8", "replace"))
         document, patient = documents.pop() if len(documents) == 1 else (name, None)

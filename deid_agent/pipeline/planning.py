@@ -54,6 +54,7 @@ class PartPlan:
 
     ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
     ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
+    ``scopes`` are those of single sites and narratives, by their first byte, where it is not ``scope``.
     """
 
     codec: Codec
@@ -64,6 +65,19 @@ class PartPlan:
     texts: tuple[PlannedText, ...] = ()
     dropped: DroppedRanges = field(default_factory=DroppedRanges)
     kept: Mapping[int, PlannedText] = field(default_factory=dict)
+    scopes: Mapping[int, Scope] = field(default_factory=dict)
+
+    def scope_at(self, start: int, scope: Scope) -> Scope:
+        """``scope`` with the dates and the patient of the site or narrative at a byte."""
+        own = self.scopes.get(start, scope)
+        return replace(
+            scope,
+            document=own.document,
+            patient=own.patient,
+            reference=own.reference,
+            today=own.today,
+            births=own.births | scope.births,
+        )
 
     def all_texts(self) -> Iterable[PlannedText]:
         """The texts of the message and of its attachments."""
@@ -100,9 +114,13 @@ class PartPlan:
 
 @dataclass(frozen=True, slots=True)
 class NestedContent:
-    """An attachment that is a message (or a batch) of its own."""
+    """An attachment that is a message (or a batch) of its own.
+
+    ``apart`` messages only lie in one record: each is edited without the persons and the facts of the others.
+    """
 
     parts: tuple[PartPlan, ...]
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +175,21 @@ class Planner:
         return self._plan_part(PartPlan(codec, message, facts, scope), nesting=0)
 
     def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes) -> PartPlan:
-        """A record around messages. Its fields have the scope of the first message, or of the record without one."""
+        """A record around messages. A field has the scope of the nearest message, or of the record without one."""
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 (message,) = codec.parse(payload)
             facts = collect_facts(message.sites, "")
             attachments = [self._plan_payload(each, facts) for each in message.attachments]
+            own = make_scope(message.identity, None, facts)
             contents = [each.content for each in attachments]
-            inner = [part for each in contents if isinstance(each, NestedContent) for part in each.parts]
-            scope = inner[0].scope if inner else make_scope("", None, facts)
-            part = PartPlan(codec, message, facts, scope, tuple(attachments), dropped=DroppedRanges.of(message.dropped))
+            scopes = [
+                each.parts[0].scope if isinstance(each, NestedContent) and each.parts else own for each in contents
+            ]
+            dropped = DroppedRanges.of(message.dropped)
+            scope = (*scopes, own)[0]
+            near = {start: scopes[n] for start, n in message.nearest.items() if scopes[n] != scope}
+            part = PartPlan(codec, message, facts, scope, tuple(attachments), dropped=dropped, scopes=near)
             if self.policy.changes_nothing:
                 return part
             texts = [self._plan_text(each.path, each.mapped.text, facts) for each in message.narratives]
@@ -184,7 +207,7 @@ class Planner:
             ]
         except MessageError as problem:
             raise prefix_error(attachment, problem) from None
-        return AttachmentPlan(attachment, NestedContent(tuple(parts)))
+        return AttachmentPlan(attachment, NestedContent(tuple(parts), apart=True))
 
     def _detect_codec(self, payload: bytes) -> Codec:
         for codec in self.codecs:

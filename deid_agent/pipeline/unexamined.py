@@ -84,8 +84,8 @@ def _fragments(narrative: Narrative) -> Iterable[tuple[int, int]]:
 def _explain(leaf: Narrative, *, kept: bool) -> Unread:
     if kept:
         return Unread.POLICY
-    if leaf.role is LeafRole.KEY:
-        return Unread.KEY
     if leaf.mapped.text.strip().lstrip("+-<>=").replace(".", "", 1).isdigit():
         return Unread.NUMBER
+    if leaf.role is LeafRole.KEY:
+        return Unread.KEY
     return Unread.CODE if leaf.role is LeafRole.CODE else Unread.TABLE

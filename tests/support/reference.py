@@ -16,7 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from deid_agent.config import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
+SOURCE = '"TOPIC"'
 BEGIN, END = "<!-- settings: made by tests/support/reference.py -->", "<!-- end of settings -->"
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting; none for a section for each source, whose names are its own."""
+    return "-" if SOURCE in name else f"`DEID_{name.upper().replace('.', '__')}`"
 
 
 def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -26,7 +32,8 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
         kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
         section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if section is not None:
-            sections.append((name, section))
+            many = getattr(info.annotation, "__origin__", None) is dict
+            sections.append((f"{name}.{SOURCE}" if many else name, section))
             continue
         default = info.default
         shown = "required" if default is PydanticUndefined else "-" if default is None else default
@@ -42,10 +49,7 @@ def table() -> str:
     lines = [
         "| Setting | Environment variable | Default | Description |",
         "|---|---|---|---|",
-        *(
-            f"| `{name}` | `DEID_{name.upper().replace('.', '__')}` | {default} | {meaning} |"
-            for name, default, meaning in rows(Settings)
-        ),
+        *(f"| `{name}` | {variable(name)} | {default} | {meaning} |" for name, default, meaning in rows(Settings)),
     ]
     return "\n".join(lines)
 

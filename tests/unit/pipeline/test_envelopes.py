@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
 from deid_agent.model import MessageError, Reason
 from deid_agent.pipeline import Deidentifier, load_policy
+from deid_agent.pipeline.policy import KeyMode
 from deid_agent.rules import data_folder
 
 HL7 = (
@@ -34,6 +36,10 @@ def deidentifier() -> Deidentifier:
 def envelope(payload: str | tuple[str, ...] = "/payload", encoding: str = "text", **fields: str) -> Envelope:
     places = {name if name.startswith("/") else f"/{name}": action for name, action in fields.items()}
     return make_envelope(EnvelopeSettings.model_validate({"payload": payload, "encoding": encoding, "fields": places}))
+
+
+def make_fields(payload: str | tuple[str, ...], fields: Mapping[str, str]) -> Envelope:
+    return make_envelope(EnvelopeSettings.model_validate({"payload": payload, "fields": fields}))
 
 
 def run(deidentifier: Deidentifier, record: object, form: Envelope, **style: object) -> bytes:
@@ -79,6 +85,25 @@ def test_base64_with_and_without_compression(deidentifier: Deidentifier, packed:
     assert (gzip.decompress(out) if packed else out).decode() == alone(deidentifier)
 
 
+def test_the_messages_of_a_record_have_one_limit_after_decompression(
+    deidentifier: Deidentifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deid_agent.codec.envelope._MOST_BYTES", 10_000)
+    packed = base64.b64encode(gzip.compress(HL7.encode() + b"NTE|1||" + b"x " * 2_000)).decode()
+    record = {"events": [packed] * 3}
+
+    assert run(deidentifier, {"events": [packed] * 2}, envelope("/events/*", "base64"))
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, record, envelope("/events/*", "base64"))
+    assert refused.value.reason is Reason.RESOURCE and refused.value.where == "/events/*[2]"
+
+
+def test_a_byte_order_mark_stays(deidentifier: Deidentifier) -> None:
+    raw = b"\xef\xbb\xbf" + json.dumps({"payload": HL7}).encode()
+    out = run(deidentifier, raw, envelope())
+    assert out.startswith(raw[:16]) and json.loads(out)["payload"] == alone(deidentifier)
+
+
 def test_a_compressed_record(deidentifier: Deidentifier) -> None:
     out = run(deidentifier, gzip.compress(HL7.encode()), envelope("", "gzip"))
     assert gzip.decompress(out).decode() == alone(deidentifier)
@@ -108,6 +133,37 @@ def test_a_list_of_resources(deidentifier: Deidentifier) -> None:
     assert "Okafor" not in json.dumps(out) and out["at"] != record["at"] and out["at"].endswith("T10:00:00Z")
 
 
+def test_a_date_moves_with_the_nearest_message(deidentifier: Deidentifier) -> None:
+    other = HL7.replace("4471902", "5551234").replace("M-1", "M-2")
+    events = [{"at": "2024-03-11", "note": "Seen on 2024-03-11.", "data": each} for each in (HL7, other)]
+    form = make_fields("/events/*/data", {"/events/*/at": "date", "/events/*/note": "text", "/sent": "date"})
+    out = json.loads(run(deidentifier, {"events": events, "sent": "2024-03-11"}, form))
+
+    for event in out["events"]:
+        year, month, day = event["at"].split("-")
+        assert event["data"].split("|")[6] == year + month + day and event["note"] == f"Seen on {event['at']}."
+    assert out["events"][0]["at"] == out["sent"] != out["events"][1]["at"]
+
+
+def test_records_without_a_message_have_no_common_shift(deidentifier: Deidentifier) -> None:
+    form = make_fields("/after", {"/id": "identifier", "/at": "date"})
+    records = [{"id": str(number), "at": "2024-03-11", "after": None} for number in range(1000, 1020)]
+    assert len({json.loads(run(deidentifier, each, form))["at"] for each in records}) > 5
+
+
+def test_the_messages_of_a_record_do_not_change_each_other(deidentifier: Deidentifier) -> None:
+    first = HL7.replace("Okafor", "Winter").replace("4471902", "4471902123")
+    second = HL7.replace("4471902", "5551234").replace("M-1", "M-2").replace("Okafor^Adaeze", "Brown^Tom")
+    second = second.replace("TX|1|", "TX|4471902123^X^L|").replace("Mrs. Okafor has", "Fell in Winter snow,")
+    messages = [first, second, first]
+    out = json.loads(
+        run(deidentifier, {"events": messages, "file": "winter"}, make_fields("/events/*", {"/file": "keep"}))
+    )
+
+    assert out["events"] == [alone(deidentifier, each) for each in messages]
+    assert out["file"] != "winter"
+
+
 def test_a_record_of_a_deletion_has_no_message(deidentifier: Deidentifier) -> None:
     out = json.loads(
         run(
@@ -115,6 +171,12 @@ def test_a_record_of_a_deletion_has_no_message(deidentifier: Deidentifier) -> No
         )
     )
     assert out["after"] is None and out["before"]["mrn"] != "4471902"
+
+
+def test_a_deletion_with_its_object_null_has_no_message(deidentifier: Deidentifier) -> None:
+    form = make_fields("/after/message", {"/before": "drop", "/op": "keep", "/after/id": "identifier"})
+    record = {"before": {"id": "4471902"}, "after": None, "op": "d"}
+    assert json.loads(run(deidentifier, record, form)) == {"after": None, "op": "d"}
 
 
 @pytest.mark.parametrize("dropped", ["a", "b", "c", "ab", "bc", "ac", "abc"])
@@ -125,6 +187,55 @@ def test_dropped_members_leave_valid_json(deidentifier: Deidentifier, dropped: s
 
     assert set(out) == {*"abc", "payload"} - set(dropped)
     assert "Okafor" not in json.dumps(out)
+
+
+@pytest.mark.parametrize(
+    ("fields", "published"),
+    [
+        ({"": "drop"}, {"payload"}),
+        ({"/*": "drop"}, {"payload"}),
+        ({"/*": "drop", "/a": "keep"}, {"payload", "a"}),
+        ({"/a": "keep", "/*": "drop"}, {"payload", "a"}),
+        ({"/*": "keep", "/a": "drop"}, {"payload", "b"}),
+    ],
+)
+def test_the_most_precise_place_counts(
+    deidentifier: Deidentifier, fields: Mapping[str, str], published: set[str]
+) -> None:
+    record = {"a": "Jane Roe", "payload": {"resourceType": "Basic"}, "b": 7}
+    out = json.loads(run(deidentifier, record, make_fields("/payload", fields)))
+    assert set(out) == published
+
+
+def test_a_dropped_object_keeps_only_its_longer_places(deidentifier: Deidentifier) -> None:
+    inside = {"name": "Jane Roe", "message": {"resourceType": "Basic"}, "op": "c", "n": 5, "list": ["Jane"]}
+    fields = {"/after": "drop", "/before": "drop", "/after/op": "keep", "/after/list": "drop"}
+    form = make_fields("/after/message", fields)
+    out = json.loads(run(deidentifier, {"before": {**inside}, "after": inside}, form))
+
+    assert out == {"after": {"message": {"resourceType": "Basic"}, "op": "c"}}
+
+
+def test_a_dropped_item_keeps_the_numbers_of_the_others(deidentifier: Deidentifier) -> None:
+    form = make_fields("/a/1", {"/a/0": "drop", "/a/2": "keep"})
+    out = json.loads(run(deidentifier, {"a": ["Jane Roe", HL7, "okafor b"]}, form))["a"]
+
+    assert out[:2] == [None, alone(deidentifier)]
+    assert "okafor" not in out[2], "the field after the dropped item was not searched for the patient"
+
+
+def test_a_list_without_a_published_item_becomes_empty(deidentifier: Deidentifier) -> None:
+    form = make_fields("/payload", {"/a/*": "drop"})
+    assert json.loads(run(deidentifier, {"payload": None, "a": ["Jane", 5]}, form)) == {"payload": None, "a": []}
+
+
+@pytest.mark.parametrize("fields", [{"/*/x": "drop"}, {"/*/x": "text"}, {"/*/x": "keep"}])
+def test_no_path_shows_a_key_of_the_record(deidentifier: Deidentifier, fields: Mapping[str, str]) -> None:
+    record = {"9981234": {"data": HL7, "x": "Mrs. Okafor"}}
+    done = deidentifier.message(json.dumps(record).encode(), envelope=make_fields("/*/data", fields))
+
+    assert {"/*/x", "/*/data/PID-3[1].1"} <= {remark.path for remark in done.remarks}
+    assert not any("9981234" in remark.path for remark in done.remarks)
 
 
 def test_a_kept_field_is_searched_for_the_people_of_the_message(deidentifier: Deidentifier) -> None:
@@ -151,7 +262,19 @@ def test_the_message_is_searched_for_the_identifiers_of_the_fields(deidentifier:
         (b'{"payload":"a","payload":"b"}', envelope(), Reason.MALFORMED, "byte 1"),
         (b"not gzip", envelope("", "gzip"), Reason.MALFORMED, ""),
         (gzip.compress(HL7.encode())[:-4], envelope("", "gzip"), Reason.MALFORMED, ""),
-        (b"[" * 200 + b"]" * 200, envelope(), Reason.RESOURCE, "byte"),
+        (b"[" * 200 + b"]" * 200, envelope(**{"/*": "keep"}), Reason.RESOURCE, "byte"),
+        (b"[" * 200 + b"]" * 200, envelope(), Reason.UNSUPPORTED, "byte 1"),
+        ({"payload": HL7, "Okafor": None}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": HL7, "Okafor": True}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": HL7, "Okafor": {}}, envelope(), Reason.UNSUPPORTED, "byte"),
+        ({"payload": [PATIENT]}, envelope(), Reason.UNSUPPORTED, "/payload"),
+        (b'{"payload": null}\n{"payload": null}', envelope(), Reason.MALFORMED, "byte 18"),
+        ('{"\u00e9": x}'.encode(), envelope(), Reason.MALFORMED, "byte 7"),
+        (json.dumps({"payload": None}).encode("utf-16"), envelope(), Reason.MALFORMED, "byte 0"),
+        (b'{"payload": null, "a": [%s1]}' % (b"1," * 250_000), envelope(a="keep"), Reason.RESOURCE, "byte"),
+        (gzip.compress(HL7.encode()) * 2, envelope("", "gzip"), Reason.MALFORMED, "byte 0"),
+        (gzip.compress(gzip.compress(HL7.encode())), envelope("", "gzip"), Reason.UNSUPPORTED, ""),
+        ({"4471902": {"data": "no message"}}, envelope("/*/data"), Reason.UNSUPPORTED, "/*/data"),
         ({"Okafor": 4471902, "payload": HL7}, envelope(**{"/*": "keep"}), Reason.LEAK, ""),
     ],
 )
@@ -161,6 +284,24 @@ def test_refused(deidentifier: Deidentifier, record: object, form: Envelope, rea
     assert refused.value.reason is reason
     assert refused.value.where.startswith(where)
     assert "Okafor" not in str(refused.value) and "4471902" not in str(refused.value)
+
+
+def test_the_record_key_is_searched_for_the_people_of_the_message() -> None:
+    rules = data_folder("rules")
+    policy = replace(load_policy("pseudonymised", rules), record_key=KeyMode.TEXT)
+    by_file_name = WorkerFactory(rules=rules, key=DEMO_KEY, policy=policy, system="rules").deidentifier()
+    raw, key = json.dumps({"payload": HL7}).encode(), b"okafor-4471902.hl7"
+
+    assert (
+        by_file_name.message(raw, key=key, envelope=envelope()).key == by_file_name.message(HL7.encode(), key=key).key
+    )
+
+
+@pytest.mark.parametrize("number", ["4471902", "19710304"])
+def test_a_kept_number_that_is_an_identifier_of_the_patient(deidentifier: Deidentifier, number: str) -> None:
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, {"payload": HL7, "n": int(number)}, envelope(n="keep"))
+    assert refused.value.reason is Reason.LEAK and refused.value.where == "/n"
 
 
 JSON = st.recursive(
@@ -194,6 +335,12 @@ def test_any_json_is_refused_or_stays_json(
         {"payload": "/a", "fields": {"/b": "mask"}},
         {"payload": "/a", "encoding": "gzip"},
         {"payload": "/a", "encodng": "text"},
+        {"payload": "/a~2"},
+        {"payload": "/a", "fields": {"/a": "drop"}},
+        {"payload": "/a", "fields": {"/a/b": "keep"}},
+        {"payload": "", "fields": {"/b": "keep"}},
+        {"payload": ["/a", "/a"]},
+        {"payload": ["/a", "/a/b"]},
     ],
 )
 def test_settings_that_are_refused(settings: Mapping[str, object]) -> None:
