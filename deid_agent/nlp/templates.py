@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 
 from deid_agent.model import ConfigurationError
-from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints
+from deid_agent.nlp.feature_numbers import FeatureNumbers, number_values
+from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
 
 Vocabulary = Mapping[str, Mapping[str, int]]
 """For each feature the number of each known value."""
@@ -153,6 +154,11 @@ class FeatureExtractor:
 
     templates: tuple[str, ...]
     vocabulary: Vocabulary = field(repr=False)
+    _numbers: FeatureNumbers = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        own = {name: self.vocabulary[name] for name in _feature_names(self.templates)}
+        object.__setattr__(self, "_numbers", FeatureNumbers(own))
 
     @classmethod
     def learn(
@@ -203,15 +209,14 @@ class FeatureExtractor:
 
     def encode_features(self, document: FeatureSource) -> dict[str, Ints]:
         """For each feature of the templates the number of its value, ``[unit]``; 0 for an unknown value."""
+        if isinstance(document, TokenFeatures):
+            return self._numbers.encode(document)
         names = _feature_names(self.templates)
         return {name: self.encode_values(name, document.indexed_feature(name)) for name in names}
 
     def encode_values(self, name: str, values: FeatureValues | IndexedFeature) -> Ints:
         """The numbers of ``values`` of the feature ``name``, ``[unit]``; 0 for an unknown value."""
-        known = self.vocabulary[name].get
-        if isinstance(values, IndexedFeature):
-            return np.array([known(value, 0) for value in values.values], np.int64)[values.index]
-        return np.fromiter((known(value, 0) for value in values), np.int64, len(values))
+        return number_values(self.vocabulary[name], values)
 
 
 def combine_at_units(template: str, encoded: Mapping[str, Ints], units: Ints) -> Ints:
