@@ -108,7 +108,8 @@ class Crf:
         """
         if not sizes:
             return []
-        _, starts, live = schedule_steps(sizes)
+        schedule = Schedule.of(sizes)
+        starts, live = schedule.starts, schedule.live
         into = np.ascontiguousarray(self.transitions.T)
         scores = np.empty_like(emissions)
         scores[starts] = score = emissions[starts]
@@ -137,47 +138,67 @@ class Crf:
         """
         if not sizes:
             return emissions
-        order, starts, live = schedule_steps(sizes)
+        schedule = Schedule.of(sizes)
+        live, visited = schedule.live, schedule.units
         # States are scaled every few steps, before the smallest or largest path can leave the range of a float32.
         few = max(1, int(_MAX_EXPONENT / (float(np.abs(self.transitions).max()) + np.log(len(self.labels)))))
-        here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
+        here = np.exp(emissions - emissions.max(axis=1, keepdims=True))[visited]
         over = np.exp(self.transitions)
         back = np.ascontiguousarray(over.T)
-        forward, backward = np.empty_like(here), np.empty_like(here)
-        state = here[starts] / here[starts].sum(axis=1, keepdims=True)
-        forward[starts] = state
+        forward, backward = np.empty_like(here), np.ones_like(here)
+        forward[: live[0]] = here[: live[0]] / here[: live[0]].sum(axis=1, keepdims=True)
+        last = 0
         for at in range(1, len(live)):
-            units = starts[: live[at]] + at
-            state = (state[: live[at]] @ over) * here[units]
+            n, start = live[at], last + live[at - 1]
+            state = forward[start : start + n]
+            np.matmul(forward[last : last + n], over, out=state)
+            state *= here[start : start + n]
             if at % few == 0:
                 state /= state.sum(axis=1, keepdims=True)
-            forward[units] = state
-        ends = starts + np.asarray(sizes, np.int64)[order] - 1
-        backward[ends] = 1.0
+            last = start
         for at in range(len(live) - 1, 0, -1):
-            units = starts[: live[at]] + at
-            state = (backward[units] * here[units]) @ back
+            n, start = live[at], last - live[at - 1]
+            state = backward[start : start + n]
+            np.matmul(backward[last : last + n] * here[last : last + n], back, out=state)
             if at % few == 0:
                 state /= state.sum(axis=1, keepdims=True)
-            backward[units - 1] = state
+            last = start
         forward /= forward.sum(axis=1, keepdims=True)
         backward /= backward.sum(axis=1, keepdims=True)
-        both: Floats = forward * backward
-        both /= both.sum(axis=1, keepdims=True)
+        forward *= backward
+        forward /= forward.sum(axis=1, keepdims=True)
+        both: Floats = np.empty_like(forward)
+        both[visited] = forward
         return both
 
 
-def schedule_steps(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
-    """How to process sequences of ``sizes`` together, the longest first.
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """How to process several sequences together, step by step, the longest first.
 
-    Returns the order of the sequences, the first unit of each in that order, and for each step how many sequences are
-    longer than it.
+    ``order`` has the indices of the sequences, ``starts`` the first unit of each in that order, and ``live`` for each
+    step how many sequences are longer than it. ``units`` are the units of all steps, one step after another;
+    ``units_backward`` are those of the way from the last unit of each sequence to its first.
     """
-    order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
-    ends = np.cumsum(sizes, dtype=np.int64)
-    lengths = np.asarray(sizes, np.int64)[order]
-    live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
-    return order, (ends - np.asarray(sizes, np.int64))[order], live.tolist()
+
+    order: Ints
+    starts: Ints
+    live: list[int]
+    units: Ints
+    units_backward: Ints
+
+    @staticmethod
+    def of(sizes: Sequence[int]) -> "Schedule":
+        """The schedule of sequences of ``sizes``, which lie one after another; there is at least one."""
+        order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
+        lengths = np.asarray(sizes, np.int64)
+        starts = (np.cumsum(lengths) - lengths)[order]
+        lengths = lengths[order]
+        live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
+        step = np.repeat(np.arange(len(live)), live)
+        place = np.arange(len(step)) - np.repeat(np.cumsum(live) - live, live)
+        ends = starts + lengths - 1
+        return Schedule(order, starts, live.tolist(), starts[place] + step, ends[place] - step)
 
 
 def split_sequence(size: int, cuts: Iterable[int] = ()) -> list[int]:

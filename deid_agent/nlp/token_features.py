@@ -106,7 +106,7 @@ class TokenFeatures:
         return values
 
     def indexed_feature(self, name: str) -> FeatureValues | IndexedFeature:
-        """The same values as ``feature``, indexed if they are cached or depend only on the word, its lists or its line."""
+        """The same values as ``feature``, indexed if cached or dependent on the word, its lists or its line alone."""
         if name in self._indexed:
             return self._indexed[name]
         found: FeatureValues | IndexedFeature
