@@ -30,6 +30,7 @@ MAX_CHAIN_UNITS = 2048
 """The units of one chain. A longer text is divided, so that memory is bounded."""
 _DIRECT_LIMIT = 1 << 16  # numbers below are looked up in an array: those of templates of one feature
 _DENSE_SHARE = 0.2  # if more units than this have a template's feature, adding to all units is faster
+_FEW_UNITS = 512  # of up to so many units, adding to all is faster if their numbers need no search
 _MAX_EXPONENT = 80.0  # of e: stays inside the range of a float32 in both directions, with a margin
 
 
@@ -48,14 +49,22 @@ class WeightTable:
             direct[self.numbers] = np.arange(self.first, self.first + len(self.numbers))
         object.__setattr__(self, "_direct", direct)
 
+    @property
+    def is_direct(self) -> bool:
+        """True if rows are looked up without a search."""
+        return self._direct is not None
+
     def find_rows(self, numbers: Ints) -> Ints:
         """The weight row of each number, ``[unit]``. Row 0 has zero weights, for numbers without weights."""
         if self._direct is not None:
-            return self._direct[np.minimum(numbers, len(self._direct) - 1)]
+            return self._direct.take(numbers, mode="clip")
         if not len(self.numbers):
             return np.zeros(len(numbers), np.int64)
-        at = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
-        return np.where(self.numbers[at] == numbers, at + self.first, 0)
+        at = self.numbers.searchsorted(numbers)
+        found = self.numbers.take(at, mode="clip") == numbers
+        at += self.first
+        at *= found
+        return at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,13 +90,12 @@ class Crf:
         for at, (table, numbers) in enumerate(zip(self.tables, features, strict=True)):
             if not at:
                 out, found = np.tile(self.bias, (len(numbers), 1)), np.empty((len(numbers), len(self.bias)), np.float32)
-            units = np.flatnonzero(numbers)
-            if len(units) > _DENSE_SHARE * len(numbers):
-                out += np.take(self.weights, table.find_rows(numbers), axis=0, out=found, mode="clip")
-                continue
-            rows = table.find_rows(numbers[units])
-            known = np.flatnonzero(rows)
-            out[units[known]] += self.weights[rows[known]]
+            count = np.count_nonzero(numbers)
+            if count > _DENSE_SHARE * len(numbers) or (count and table.is_direct and len(numbers) <= _FEW_UNITS):
+                out += self.weights.take(table.find_rows(numbers), axis=0, out=found, mode="clip")
+            elif count:
+                (units,) = numbers.nonzero()
+                out[units] += self.weights[table.find_rows(numbers[units])]
         if not self.tables:
             raise ValueError("a CRF without templates has no emissions")
         return out

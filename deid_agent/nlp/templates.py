@@ -155,10 +155,13 @@ class FeatureExtractor:
     templates: tuple[str, ...]
     vocabulary: Vocabulary = field(repr=False)
     _numbers: FeatureNumbers = field(init=False, repr=False, compare=False)
+    _reach: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         own = {name: self.vocabulary[name] for name in _feature_names(self.templates)}
+        reach = max((abs(at) for t in self.templates for _, at in parse_template(t)), default=0)
         object.__setattr__(self, "_numbers", FeatureNumbers(own))
+        object.__setattr__(self, "_reach", reach)
 
     @classmethod
     def learn(
@@ -196,7 +199,7 @@ class FeatureExtractor:
         if len(documents) == 1:
             alone = self.encode_features(documents[0])
             return self._apply_templates(alone), [slice(0, len(next(iter(alone.values()))))]
-        edge = np.full(max(abs(at) for t in self.templates for _, at in parse_template(t)), _EDGE, np.int64)
+        edge = np.full(self._reach, _EDGE, np.int64)
         encoded = [self.encode_features(document) for document in documents]
         joined = {name: np.concatenate([p for one in encoded for p in (one[name], edge)]) for name in encoded[0]}
         sizes = [len(next(iter(one.values()))) for one in encoded]
@@ -205,7 +208,18 @@ class FeatureExtractor:
         return self._apply_templates(joined), slices
 
     def _apply_templates(self, encoded: Mapping[str, Ints]) -> Iterator[Ints]:
-        return (combine_values([_shift(encoded[name], at) for name, at in parse_template(t)]) for t in self.templates)
+        size, edge = len(next(iter(encoded.values()), ())), np.full(self._reach, _EDGE, np.int64)
+        # An absent value is -1 here: a number that is combined with it is negative whatever the other values are.
+        padded = {
+            name: np.concatenate([edge, np.where(values == 0, -1, values), edge]) for name, values in encoded.items()
+        }
+        for template in self.templates:
+            (first, *others) = (padded[name][self._reach + at :][:size] for name, at in parse_template(template))
+            key = first
+            for values in others:
+                key = key << _BITS
+                key |= values
+            yield np.maximum(key, 0)
 
     def encode_features(self, document: FeatureSource) -> dict[str, Ints]:
         """For each feature of the templates the number of its value, ``[unit]``; 0 for an unknown value."""
@@ -258,15 +272,3 @@ def parse_template(template: str) -> tuple[tuple[str, int], ...]:
 
 def _feature_names(templates: Iterable[str]) -> list[str]:
     return sorted({name for template in templates for name, _ in parse_template(template)})
-
-
-def _shift(encoded: Ints, offset: int) -> Ints:
-    """For each unit the element of ``encoded`` that is ``offset`` units to the right."""
-    if offset == 0:
-        return encoded
-    out = np.full(len(encoded), _EDGE, np.int64)
-    if offset < 0:
-        out[-offset:] = encoded[:offset]
-    else:
-        out[:-offset] = encoded[offset:]
-    return out

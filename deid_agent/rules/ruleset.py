@@ -53,7 +53,7 @@ class Regexp:
         except re2.error as fault:
             detail = fault.args[0] if fault.args else ""
             raise ValueError(detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)) from None
-        self._match: Callable[[object, bytes, int, int], list[Range]] = self._compiled._regexp.Match  # noqa: SLF001
+        self._match: Callable[[object, bytes, int, int], list[Range]] = self._compiled._regexp.Match
 
     @property
     def pattern(self) -> str:
