@@ -128,6 +128,14 @@ class Document:
         return tuple(map(re.Match.span, pattern.finditer(self.text)))
 
     @cached_property
+    def folded_tokens(self) -> list[str]:
+        """The text of each token without case and accents (``fold_accents``)."""
+        if self.text.isascii():
+            lower = self.lower
+            return [lower[a:b] for a, b in self.tokens]
+        return [fold_accents(word) for word in self.pieces(self.tokens)]
+
+    @cached_property
     def words(self) -> tuple[Range, ...]:
         """Runs of characters other than white space."""
         return tuple(map(re.Match.span, _WORD.finditer(self.text)))

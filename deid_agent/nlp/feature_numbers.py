@@ -5,6 +5,7 @@ word, sense or set of lists are computed once and kept for later documents. The 
 hold words of documents: they are never written or shown.
 """
 
+from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -49,7 +50,7 @@ class RowTable(Generic[U]):
         return np.frombuffer(b"".join(rows), np.int32).reshape(len(rows), self._width).T.astype(np.int64, order="C")
 
     def _add(self, unit: U, known: dict[U, bytes]) -> bytes:
-        known[unit] = row = np.array(self._compute(unit), np.int32).tobytes()
+        known[unit] = row = array("i", self._compute(unit)).tobytes()
         return row
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from deid_agent.model import ConfigurationError
 from deid_agent.nlp.feature_numbers import FeatureNumbers, number_values
@@ -25,6 +26,8 @@ Vocabulary = Mapping[str, Mapping[str, int]]
 
 _TEMPLATE_PART = re.compile(r"([a-z]\w*)\[(-?\d)\]")
 _EDGE = 1  # the number of every value before the first and after the last unit
+FEW_UNITS = 640
+"""Of up to so many units the numbers of all templates are computed at once: the calls would cost more than the work."""
 _BITS = 20  # a feature has fewer than a million values, a template up to three features
 
 
@@ -156,12 +159,19 @@ class FeatureExtractor:
     vocabulary: Vocabulary = field(repr=False)
     _numbers: FeatureNumbers = field(init=False, repr=False, compare=False)
     _reach: int = field(init=False, repr=False, compare=False)
+    _parts: tuple[tuple[Ints, Ints], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        own = {name: self.vocabulary[name] for name in _feature_names(self.templates)}
-        reach = max((abs(at) for t in self.templates for _, at in parse_template(t)), default=0)
-        object.__setattr__(self, "_numbers", FeatureNumbers(own))
+        names, parsed = _feature_names(self.templates), [parse_template(t) for t in self.templates]
+        reach = max((abs(at) for parts in parsed for _, at in parts), default=0)
+        # Every template with three features: a missing one is the row after those of the features, which is all 0.
+        full = [
+            [(len(names), 0)] * (3 - len(parts)) + [(names.index(name), at) for name, at in parts] for parts in parsed
+        ]
+        places = np.array(full, np.int64).reshape(len(full), 3, 2)
+        object.__setattr__(self, "_numbers", FeatureNumbers({name: self.vocabulary[name] for name in names}))
         object.__setattr__(self, "_reach", reach)
+        object.__setattr__(self, "_parts", tuple((places[:, at, 0], places[:, at, 1] + reach) for at in range(3)))
 
     @classmethod
     def learn(
@@ -190,11 +200,12 @@ class FeatureExtractor:
         """For each template an array ``[unit]`` of numbers; 0 means that the template does not apply."""
         return list(self._apply_templates(self.encode_features(document)))
 
-    def extract_all(self, documents: Sequence[FeatureSource]) -> tuple[Iterator[Ints], list[slice]]:
+    def extract_all(self, documents: Sequence[FeatureSource]) -> tuple[Iterable[Ints], list[slice]]:
         """The result of ``extract`` for all documents, one after another, and the slice of each document.
 
-        Between two documents are as many edge units as a template can reach, so no document sees another. The arrays
-        are made one template at a time as the iterator advances: those of a long text are never in memory together.
+        Between two documents are as many edge units as a template can reach, so no document sees another. Up to
+        ``FEW_UNITS`` units give one array ``[template, unit]``. The arrays of more units are made one template at a
+        time as the iterator advances: those of a long text are never in memory together.
         """
         if len(documents) == 1:
             alone = self.encode_features(documents[0])
@@ -207,7 +218,26 @@ class FeatureExtractor:
         slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         return self._apply_templates(joined), slices
 
-    def _apply_templates(self, encoded: Mapping[str, Ints]) -> Iterator[Ints]:
+    def _apply_templates(self, encoded: Mapping[str, Ints]) -> Iterable[Ints]:
+        few = self.templates and 0 < len(next(iter(encoded.values()))) <= FEW_UNITS
+        return self._apply_at_once(encoded) if few else self._apply_one_by_one(encoded)
+
+    def _apply_at_once(self, encoded: Mapping[str, Ints]) -> Ints:
+        names = _feature_names(self.templates)
+        size = len(encoded[names[0]])
+        padded = np.full((len(names) + 1, size + 2 * self._reach), _EDGE, np.int64)
+        for at, name in enumerate(names):
+            padded[at, self._reach : self._reach + size] = encoded[name]
+        padded[padded == 0] = -1  # as in ``_apply_one_by_one``
+        padded[-1] = 0
+        shifted = sliding_window_view(padded, size, axis=1)
+        first, *others = (shifted[part] for part in self._parts)
+        for values in others:
+            first <<= _BITS
+            first |= values
+        return np.maximum(first, 0, out=first)
+
+    def _apply_one_by_one(self, encoded: Mapping[str, Ints]) -> Iterator[Ints]:
         size, edge = len(next(iter(encoded.values()), ())), np.full(self._reach, _EDGE, np.int64)
         # An absent value is -1 here: a number that is combined with it is negative whatever the other values are.
         padded = {

@@ -292,25 +292,23 @@ def _types_elsewhere(tokens: TokenFeatures) -> FeatureValues:
     for word, label in zip(tokens.lower, tokens.labels, strict=True):
         if label != "O" and len(word) > 2 and word.isalpha():
             seen[word][label[2:]] += 1
-    found = []
-    for word, label in zip(tokens.lower, tokens.labels, strict=True):
-        types = seen.get(word)
-        others = [t for t, n in types.items() if n > (label[2:] == t)] if types else []
-        found.append("/".join(sorted(others)))
+    found = [""] * len(tokens.words)
+    for at, word in enumerate(tokens.lower):
+        if word in seen:
+            own = tokens.labels[at][2:]
+            found[at] = "/".join(sorted(kind for kind, times in seen[word].items() if times > (own == kind)))
     return found
 
 
 def _spellings(tokens: TokenFeatures) -> FeatureValues:
     """How often a word occurs in the document, at most 3, after ``l`` if it also occurs in lower case."""
     counts = Counter(tokens.words)
-    found = []
-    for word, low in zip(tokens.words, tokens.lower, strict=True):
-        if not word[0].isalpha():
-            found.append("")
-        else:
-            times = min(counts[word], 3)
-            found.append(f"{'l' if word != low and counts[low] else ''}{times}")
-    return found
+    found = {}
+    for word, times in counts.items():
+        low = word.lower()
+        also = "l" if word != low and low in counts else ""
+        found[word] = f"{also}{min(times, 3)}" if word[0].isalpha() else ""
+    return [found[word] for word in tokens.words]
 
 
 @lru_cache(maxsize=4_096)
