@@ -58,6 +58,6 @@ def test_a_word_is_computed_once_until_the_table_is_full(monkeypatch: pytest.Mon
 
 
 def test_a_table_shows_no_word() -> None:
-    table = RowTable(1, lambda word: [len(word)])
+    table = RowTable[str](1, lambda word: [len(word)])
     table.columns(["Okafor"])
     assert "Okafor" not in repr(table) + repr(FeatureNumbers({"word": {"okafor": 2}}))
