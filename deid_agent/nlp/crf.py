@@ -5,7 +5,6 @@ Source: Lafferty et al. 2001; forward and backward recursion on scaled probabili
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,12 @@ from deid_agent.nlp.model_files import (
     save_model_files,
     unpack_words,
 )
+from deid_agent.nlp.sequences import Schedule, split_sequence
 from deid_agent.nlp.templates import FeatureExtractor, parse_template, weight_groups
 from deid_agent.nlp.token_features import Ints
 
 Floats = NDArray[np.float32]
 
-MAX_CHAIN_UNITS = 2048
-"""The units of one chain. A longer text is divided, so that memory is bounded."""
 _DIRECT_LIMIT = 1 << 16  # numbers below are looked up in an array: those of templates of one feature
 _DENSE_SHARE = 0.2  # if more units than this have a template's feature, adding to all units is faster
 _UNITS_AT_ONCE = 32  # whose scores of all templates are in memory together
@@ -232,43 +230,6 @@ class Crf:
         both: Floats = np.empty_like(forward)
         both[visited] = forward
         return both
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
-    """How to process several sequences together, step by step, the longest first.
-
-    ``order`` has the indices of the sequences, ``starts`` the first unit of each in that order, and ``live`` for each
-    step how many sequences are longer than it. ``units`` are the units of all steps, one step after another;
-    ``units_backward`` are those of the way from the last unit of each sequence to its first.
-    """
-
-    order: Ints
-    starts: Ints
-    live: list[int]
-    units: Ints
-    units_backward: Ints
-
-    @staticmethod
-    def of(sizes: Sequence[int]) -> "Schedule":
-        """The schedule of sequences of ``sizes``, which lie one after another; there is at least one."""
-        order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
-        lengths = np.asarray(sizes, np.int64)
-        starts = (np.cumsum(lengths) - lengths)[order]
-        lengths = lengths[order]
-        live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
-        step = np.repeat(np.arange(len(live)), live)
-        place = np.arange(len(step)) - np.repeat(np.cumsum(live) - live, live)
-        ends = starts + lengths - 1
-        return Schedule(order, starts, live.tolist(), starts[place] + step, ends[place] - step)
-
-
-def split_sequence(size: int, cuts: Iterable[int] = ()) -> list[int]:
-    """The sizes of the chains that ``size`` units are divided into: before each unit of ``cuts``, and if too long."""
-    edges = sorted(
-        {0, size, *cuts} | {at for a, b in pairwise(sorted({0, size, *cuts})) for at in range(a, b, MAX_CHAIN_UNITS)}
-    )
-    return [b - a for a, b in pairwise(edges)]
 
 
 def build_crf(

@@ -11,16 +11,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from deid_agent.nlp.token_features import (
+from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
+from deid_agent.nlp.word_features import (
     PREVIOUS_TAGS_FEATURES,
     PREVIOUS_WORD_FEATURES,
     SENSE_FEATURES,
     TAG_FEATURES,
     WORD_FEATURES,
-    FeatureValues,
-    IndexedFeature,
-    Ints,
-    TokenFeatures,
 )
 
 MOST_ROWS = 32_768

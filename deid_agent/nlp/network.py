@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deid_agent.nlp.crf import Crf, Schedule
+from deid_agent.nlp.crf import Crf
 from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
+from deid_agent.nlp.sequences import Schedule
 from deid_agent.nlp.token_features import Ints
 
 SIDES = ("forward", "backward")

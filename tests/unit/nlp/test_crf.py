@@ -7,7 +7,8 @@ import numpy as np
 import pycrfsuite
 import pytest
 
-from deid_agent.nlp.crf import MAX_CHAIN_UNITS, Crf, WeightTable
+from deid_agent.nlp.crf import Crf, WeightTable
+from deid_agent.nlp.sequences import MAX_CHAIN_UNITS
 from deid_agent.nlp.templates import FeatureExtractor, weight_groups
 from deid_agent.nlp.token_features import Ints
 from deid_agent.train import crf_trainer as train
