@@ -4,6 +4,7 @@ A worker has one callable and one socket. It processes one job after another, or
 length-prefixed and never pickled, so that no message is interpreted on the way.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -225,6 +226,8 @@ def _build_process(sock: socket.socket, factory: Factory) -> Process | None:
     except Exception as error:  # noqa: BLE001 - reported to the parent, which stops the start
         text = f"the worker could not be built: {describe_exception(error)}"
     else:
+        gc.collect()
+        gc.freeze()  # what is loaded stays: each full collection would walk all rules and models for nothing
         sock.sendall(pack_frame(Frame(FrameKind.READY, _MAX_BATCH_JOBS if isinstance(process, BatchProcess) else 1)))
         return process
     sock.sendall(pack_frame(Frame(FrameKind.FAILED, fields=(text.encode(),))))

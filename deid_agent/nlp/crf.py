@@ -5,7 +5,6 @@ Source: Lafferty et al. 2001; forward and backward recursion on scaled probabili
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +20,74 @@ from deid_agent.nlp.model_files import (
     save_model_files,
     unpack_words,
 )
+from deid_agent.nlp.sequences import Schedule, split_sequence
 from deid_agent.nlp.templates import FeatureExtractor, parse_template, weight_groups
 from deid_agent.nlp.token_features import Ints
 
 Floats = NDArray[np.float32]
 
-MAX_CHAIN_UNITS = 2048
-"""The units of one chain. A longer text is divided, so that memory is bounded."""
 _DIRECT_LIMIT = 1 << 16  # numbers below are looked up in an array: those of templates of one feature
 _DENSE_SHARE = 0.2  # if more units than this have a template's feature, adding to all units is faster
+_UNITS_AT_ONCE = 32  # whose scores of all templates are in memory together
 _MAX_EXPONENT = 80.0  # of e: stays inside the range of a float32 in both directions, with a margin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightTable:
-    """The template instances that have weights: their numbers, sorted, and the weight row of the first one."""
+    """The template instances that have weights: their numbers, sorted, and the weight row of the first one.
+
+    ``direct`` has the row of each number if the numbers are small; a larger number has the last, which is 0.
+    """
 
     numbers: Ints
     first: int
-    _direct: Ints | None = field(init=False, repr=False)
+    direct: Ints | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         direct = None
         if len(self.numbers) and self.numbers[-1] < _DIRECT_LIMIT:
             direct = np.zeros(self.numbers[-1] + 2, np.int64)
             direct[self.numbers] = np.arange(self.first, self.first + len(self.numbers))
-        object.__setattr__(self, "_direct", direct)
+        object.__setattr__(self, "direct", direct)
 
     def find_rows(self, numbers: Ints) -> Ints:
         """The weight row of each number, ``[unit]``. Row 0 has zero weights, for numbers without weights."""
-        if self._direct is not None:
-            return self._direct[np.minimum(numbers, len(self._direct) - 1)]
+        if self.direct is not None:
+            return self.direct.take(numbers, mode="clip")
         if not len(self.numbers):
             return np.zeros(len(numbers), np.int64)
-        at = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
-        return np.where(self.numbers[at] == numbers, at + self.first, 0)
+        at = self.numbers.searchsorted(numbers)
+        found = self.numbers.take(at, mode="clip") == numbers
+        at += self.first
+        at *= found
+        return at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DirectRows:
+    """The tables without a search as one array ``rows``.
+
+    That of template ``templates[i]`` begins at ``firsts[i]``, and its largest number is ``lasts[i]``. ``others`` are
+    the templates whose tables are searched.
+    """
+
+    templates: Ints
+    others: list[int]
+    rows: Ints
+    firsts: Ints
+    lasts: Ints
+
+    @staticmethod
+    def join(tables: Sequence[WeightTable]) -> "_DirectRows":
+        found = [(at, table.direct) for at, table in enumerate(tables) if table.direct is not None]
+        sizes = np.array([len(rows) for _, rows in found], np.int64)
+        return _DirectRows(
+            np.array([at for at, _ in found], np.int64),
+            [at for at, table in enumerate(tables) if table.direct is None],
+            np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in found)]),
+            (np.cumsum(sizes) - sizes)[:, None],
+            sizes[:, None] - 1,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,26 +102,53 @@ class Crf:
     weights: Floats = field(repr=False)
     bias: Floats = field(repr=False)
     transitions: Floats = field(repr=False)
+    _direct: "_DirectRows" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_direct", _DirectRows.join(self.tables))
 
     def emissions(self, features: Iterable[Ints]) -> Floats:
         """The score of each label for each unit, ``[unit, label]``.
 
-        ``features`` has one array ``[unit]`` for each template, and may produce them one at a time. Raises
-        ``ValueError`` if the CRF has no templates.
+        ``features`` has one array ``[unit]`` for each template, and may produce them one at a time. One array
+        ``[template, unit]`` gives the same scores, faster if it has few units. Raises ``ValueError`` if the CRF has no
+        templates.
         """
+        if isinstance(features, np.ndarray):
+            return self._emissions_at_once(features)
         out, found = np.empty((0, 0), np.float32), np.empty((0, 0), np.float32)
         for at, (table, numbers) in enumerate(zip(self.tables, features, strict=True)):
             if not at:
                 out, found = np.tile(self.bias, (len(numbers), 1)), np.empty((len(numbers), len(self.bias)), np.float32)
-            units = np.flatnonzero(numbers)
-            if len(units) > _DENSE_SHARE * len(numbers):
-                out += np.take(self.weights, table.find_rows(numbers), axis=0, out=found, mode="clip")
-                continue
-            rows = table.find_rows(numbers[units])
-            known = np.flatnonzero(rows)
-            out[units[known]] += self.weights[rows[known]]
+            count = np.count_nonzero(numbers)
+            if count > _DENSE_SHARE * len(numbers):
+                out += self.weights.take(table.find_rows(numbers), axis=0, out=found, mode="clip")
+            elif count:
+                (units,) = numbers.nonzero()
+                out[units] += self.weights[table.find_rows(numbers[units])]
         if not self.tables:
             raise ValueError("a CRF without templates has no emissions")
+        return out
+
+    def _emissions_at_once(self, numbers: Ints) -> Floats:
+        rows = np.zeros(numbers.shape, np.int64)
+        direct = self._direct
+        rows[direct.templates] = direct.rows.take(
+            np.minimum(numbers[direct.templates], direct.lasts) + direct.firsts, mode="clip"
+        )
+        present = np.count_nonzero(numbers, axis=1)
+        for at in direct.others:
+            if present[at]:
+                rows[at] = self.tables[at].find_rows(numbers[at])
+        rows = rows[np.count_nonzero(rows, axis=1) > 0]
+        out = np.empty((len(numbers[0]), len(self.bias)), np.float32)
+        scores = np.empty((1 + len(rows), _UNITS_AT_ONCE, len(self.bias)), np.float32)
+        scores[0] = self.bias
+        for start in range(0, len(out), _UNITS_AT_ONCE):
+            own = rows[:, start : start + _UNITS_AT_ONCE]
+            found = scores[:, : own.shape[1]]
+            found[1:] = self.weights.take(own, axis=0)
+            np.add.reduce(found, axis=0, out=out[start : start + _UNITS_AT_ONCE])  # in the order of the templates
         return out
 
     def template_scores(self, template: int, numbers: Ints) -> Floats:
@@ -108,22 +167,24 @@ class Crf:
         """
         if not sizes:
             return []
-        _, starts, live = schedule_steps(sizes)
-        into = np.ascontiguousarray(self.transitions.T)
-        scores = np.empty_like(emissions)
-        scores[starts] = score = emissions[starts]
+        schedule = Schedule.of(sizes)
+        live, into = schedule.live, np.ascontiguousarray(self.transitions.T)
+        scores = emissions[schedule.units]
+        last = 0
         for at in range(1, len(live)):
-            units = starts[: live[at]] + at
-            score = (score[: live[at], None, :] + into).max(axis=2) + emissions[units]
-            scores[units] = score
+            n, start = live[at], last + live[at - 1]
+            scores[start : start + n] += (scores[last : last + n, None, :] + into).max(axis=2)
+            last = start
         # The path back is recomputed from the scores. That is cheaper than storing it for labels on no path.
-        states = np.empty(len(emissions), np.int64)
-        last = np.zeros(0, np.int64)
+        path = np.empty(len(emissions), np.int64)
+        after = np.zeros(0, np.int64)
         for at in range(len(live) - 1, -1, -1):
-            units = starts[: live[at]] + at
-            before = scores[units]
-            before[: len(last)] += into[last]
-            states[units] = last = before.argmax(axis=1)
+            before = scores[last : last + live[at]]
+            before[: len(after)] += into[after]
+            path[last : last + live[at]] = after = before.argmax(axis=1)
+            last -= live[at - 1] if at else 0
+        states = np.empty_like(path)
+        states[schedule.units] = path
         return [self.labels[s] for s in states.tolist()]
 
     def marginals(self, emissions: Floats) -> Floats:
@@ -137,55 +198,38 @@ class Crf:
         """
         if not sizes:
             return emissions
-        order, starts, live = schedule_steps(sizes)
+        schedule = Schedule.of(sizes)
+        live, visited = schedule.live, schedule.units
         # States are scaled every few steps, before the smallest or largest path can leave the range of a float32.
         few = max(1, int(_MAX_EXPONENT / (float(np.abs(self.transitions).max()) + np.log(len(self.labels)))))
-        here = np.exp(emissions - emissions.max(axis=1, keepdims=True))
+        here = np.exp(emissions - emissions.max(axis=1, keepdims=True))[visited]
         over = np.exp(self.transitions)
         back = np.ascontiguousarray(over.T)
-        forward, backward = np.empty_like(here), np.empty_like(here)
-        state = here[starts] / here[starts].sum(axis=1, keepdims=True)
-        forward[starts] = state
+        forward, backward = np.empty_like(here), np.ones_like(here)
+        forward[: live[0]] = here[: live[0]] / here[: live[0]].sum(axis=1, keepdims=True)
+        last = 0
         for at in range(1, len(live)):
-            units = starts[: live[at]] + at
-            state = (state[: live[at]] @ over) * here[units]
+            n, start = live[at], last + live[at - 1]
+            state = forward[start : start + n]
+            np.matmul(forward[last : last + n], over, out=state)
+            state *= here[start : start + n]
             if at % few == 0:
                 state /= state.sum(axis=1, keepdims=True)
-            forward[units] = state
-        ends = starts + np.asarray(sizes, np.int64)[order] - 1
-        backward[ends] = 1.0
+            last = start
         for at in range(len(live) - 1, 0, -1):
-            units = starts[: live[at]] + at
-            state = (backward[units] * here[units]) @ back
+            n, start = live[at], last - live[at - 1]
+            state = backward[start : start + n]
+            np.matmul(backward[last : last + n] * here[last : last + n], back, out=state)
             if at % few == 0:
                 state /= state.sum(axis=1, keepdims=True)
-            backward[units - 1] = state
+            last = start
         forward /= forward.sum(axis=1, keepdims=True)
         backward /= backward.sum(axis=1, keepdims=True)
-        both: Floats = forward * backward
-        both /= both.sum(axis=1, keepdims=True)
+        forward *= backward
+        forward /= forward.sum(axis=1, keepdims=True)
+        both: Floats = np.empty_like(forward)
+        both[visited] = forward
         return both
-
-
-def schedule_steps(sizes: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
-    """How to process sequences of ``sizes`` together, the longest first.
-
-    Returns the order of the sequences, the first unit of each in that order, and for each step how many sequences are
-    longer than it.
-    """
-    order = np.array(sorted(range(len(sizes)), key=lambda at: -sizes[at]), np.int64)
-    ends = np.cumsum(sizes, dtype=np.int64)
-    lengths = np.asarray(sizes, np.int64)[order]
-    live = np.searchsorted(-lengths, -np.arange(lengths[0]), side="left")
-    return order, (ends - np.asarray(sizes, np.int64))[order], live.tolist()
-
-
-def split_sequence(size: int, cuts: Iterable[int] = ()) -> list[int]:
-    """The sizes of the chains that ``size`` units are divided into: before each unit of ``cuts``, and if too long."""
-    edges = sorted(
-        {0, size, *cuts} | {at for a, b in pairwise(sorted({0, size, *cuts})) for at in range(a, b, MAX_CHAIN_UNITS)}
-    )
-    return [b - a for a, b in pairwise(edges)]
 
 
 def build_crf(

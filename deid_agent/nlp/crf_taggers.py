@@ -17,9 +17,10 @@ import numpy as np
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar
 from deid_agent.model import ConfigurationError, Document, PhiType, Range, Source, SourceKind, Span
 from deid_agent.nlp.character_features import CharacterFeatures, SelectedCharacters, find_windows, line_windows
-from deid_agent.nlp.crf import CrfModel, Floats, split_sequence
+from deid_agent.nlp.crf import CrfModel, Floats
 from deid_agent.nlp.labels import OUTSIDE, decode_edge_labels, decode_labels
 from deid_agent.nlp.sequence_decoder import NAME_LISTS, SequenceDecoder
+from deid_agent.nlp.sequences import split_sequence
 from deid_agent.nlp.token_features import TokenFeatures
 from deid_agent.rules import Dictionaries
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deid_agent.nlp.crf import Crf, schedule_steps
+from deid_agent.nlp.crf import Crf
 from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
+from deid_agent.nlp.sequences import Schedule
 from deid_agent.nlp.token_features import Ints
 
 SIDES = ("forward", "backward")
@@ -88,41 +89,52 @@ class RecurrentLayer:
             np.stack([one * half for one in u]),
         )
 
-    def run(self, inputs: Floats, sizes: Sequence[int]) -> tuple[Floats, Floats]:
-        """The states of both directions at each unit, ``[unit, 2 out]``, and the last ones, ``[sequence, 2 out]``.
+    def run(self, inputs: Floats, sizes: Sequence[int]) -> Floats:
+        """The states of both directions at each unit, ``[unit, 2 out]``.
 
         The sequences lie one after another in ``inputs`` ``[unit, wide]``; every size is at least 1.
         """
-        order, starts, live = schedule_steps(sizes)
-        ends = starts + np.asarray(sizes, np.int64)[order] - 1
-        visited = [np.concatenate([starts[:n] + at for at, n in enumerate(live)])]
-        visited.append(np.concatenate([ends[:n] - at for at, n in enumerate(live)]))
-        out = self.states.shape[1]
-        driven = inputs @ self.inputs + self.bias
-        gates = np.stack([driven[visited[0], : _GATES * out], driven[visited[1], _GATES * out :]])
-        states = np.zeros((2, len(inputs), out), np.float32)
-        state: Floats = np.zeros((2, len(starts), out), np.float32)
+        schedule, out = Schedule.of(sizes), self.states.shape[1]
+        both = np.empty((len(inputs), 2 * out), np.float32)
+        both[schedule.units, :out], both[schedule.units_backward, out:] = self._visit(inputs, schedule)
+        return both
+
+    def run_to_ends(self, inputs: Floats, sizes: Sequence[int]) -> Floats:
+        """The last states of both directions, ``[sequence, 2 out]``; otherwise as ``run``."""
+        schedule = Schedule.of(sizes)
+        states = self._visit(inputs, schedule)
+        firsts = np.cumsum([0, *schedule.live[:-1]])  # of each step
+        lasts = firsts[np.asarray(sizes, np.int64)[schedule.order] - 1] + np.arange(len(sizes))
+        ended = np.empty((len(sizes), 2 * self.states.shape[1]), np.float32)
+        ended[schedule.order] = np.concatenate([states[0, lasts], states[1, lasts]], axis=1)
+        return ended
+
+    def _visit(self, inputs: Floats, schedule: Schedule) -> Floats:
+        """The states of both directions in the order of the units of ``schedule``, ``[2, unit, out]``."""
+        out, live = self.states.shape[1], schedule.live
+        driven = inputs @ self.inputs
+        driven += self.bias
+        gates = np.stack([driven[schedule.units, : _GATES * out], driven[schedule.units_backward, _GATES * out :]])
+        states = np.empty((2, len(inputs), out), np.float32)
+        state: Floats = np.zeros((2, live[0], out), np.float32)
         cell: Floats = np.zeros_like(state)
-        last: Floats = np.zeros((2, len(starts), out), np.float32)
+        product, change = np.empty((2, live[0], _GATES * out), np.float32), np.empty_like(state)
         start = 0
         for n in live:
             own = slice(start, start := start + n)
-            step = gates[:, own]
-            step += np.matmul(state[:, :n], self.states)
+            step, added = gates[:, own], change[:, :n]
+            step += np.matmul(state[:, :n], self.states, out=product[:, :n])
             np.tanh(step, out=step)
             opened = step[..., : 2 * out]
             opened *= 0.5
             opened += 0.5
             cell = cell[:, :n]
-            cell += opened[..., :out] * (step[..., 2 * out :] - cell)
-            state = opened[..., out:] * np.tanh(cell)
-            states[:, own] = state
-            last[:, :n] = state
-        both = np.empty((len(inputs), 2 * out), np.float32)
-        both[visited[0], :out], both[visited[1], out:] = states
-        ended = np.empty((len(starts), 2 * out), np.float32)
-        ended[order] = np.concatenate([last[0], last[1]], axis=1)
-        return both, ended
+            np.subtract(step[..., 2 * out :], cell, out=added)
+            added *= opened[..., :out]
+            cell += added
+            state = states[:, own]
+            np.multiply(opened[..., out:], np.tanh(cell, out=added), out=state)
+        return states
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +173,7 @@ class Network:
         """The score of each label for each token, ``[token, label]``; ``sizes`` are those of the sequences."""
         found = np.empty((len(tokens), len(self.crf.labels)), np.float32)
         for own, some in batch_sequences(sizes):
-            both, _ = self._sequence.run(self._join_inputs(tokens.select(own)), some)
+            both = self._sequence.run(self._join_inputs(tokens.select(own)), some)
             hidden = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
             found[own] = hidden @ self.weights["scores-w"] + self.weights["scores-b"]
         return found
@@ -179,8 +191,9 @@ class Network:
         joined = np.concatenate(parts, axis=1)[tokens.word_index] if parts else np.empty((len(tokens), 0), np.float32)
         if self.dimensions.feature:
             values = np.zeros((len(tokens), self.dimensions.feature), np.float32)
+            found = np.empty_like(values)
             for rows in tokens.features.T:
-                values += self.weights["values"][rows]
+                values += np.take(self.weights["values"], rows, axis=0, out=found, mode="clip")
             joined = np.concatenate([joined, values], axis=1)
         return joined
 
@@ -188,7 +201,7 @@ class Network:
         """The last states of the layer over the characters of each word, ``[word, 2 spelling]``."""
         sizes = (characters > 0).sum(axis=1)
         inputs = self.weights["characters"][characters[characters > 0]]
-        return layer.run(inputs, sizes.tolist())[1]
+        return layer.run_to_ends(inputs, sizes.tolist())
 
 
 def batch_sequences(sizes: Sequence[int]) -> Iterator[tuple[slice, list[int]]]:

@@ -9,13 +9,13 @@ Each distinct word is encoded once. Source: Dernoncourt 2016 section 2.2.2. The 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent.nlp.feature_numbers import FeatureNumbers, RowTable
 from deid_agent.nlp.model_files import (
     REINSTALL,
     Arrays,
@@ -24,7 +24,7 @@ from deid_agent.nlp.model_files import (
     save_model_files,
     unpack_words,
 )
-from deid_agent.nlp.token_features import TOKEN_FEATURES, IndexedFeature, Ints, TokenFeatures
+from deid_agent.nlp.token_features import TOKEN_FEATURES, Ints, TokenFeatures
 
 Floats = NDArray[np.float32]
 Numbering = Mapping[str, int]
@@ -66,10 +66,9 @@ class WordVectors:
         all_scales = np.concatenate([np.zeros(1), scales]).astype(np.float32)
         return WordVectors(rows, np.concatenate([zero, codes]), all_scales)
 
-    def find_rows(self, words: Iterable[str]) -> Ints:
-        """The row of each word regardless of case, ``[word]``; 0 for an unknown word."""
-        known = self.rows.get
-        return np.array([known(word.lower(), 0) for word in words], np.int64)
+    def find_row(self, word: str) -> int:
+        """The row of ``word`` regardless of case; 0 for an unknown word."""
+        return self.rows.get(word.lower(), 0)
 
     def take(self, rows: Ints) -> Floats:
         """The vectors of ``rows``, ``[row, dimension]``."""
@@ -141,6 +140,12 @@ class InputEncoder:
     words: Numbering = field(repr=False)
     features: Mapping[str, Numbering] = field(repr=False)
     vectors: WordVectors | None = field(default=None, repr=False)
+    _words: RowTable[str] = field(init=False, repr=False)
+    _numbers: FeatureNumbers = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_words", RowTable[str](2 + MAX_WORD_CHARACTERS, self._encode_word))
+        object.__setattr__(self, "_numbers", FeatureNumbers(self.features))
 
     @classmethod
     def learn(
@@ -182,15 +187,11 @@ class InputEncoder:
         positions: dict[str, int] = {}
         word_index = [self._index_words(tokens, positions) for tokens in documents]
         words = list(positions)
-        characters = np.zeros((len(words), min(MAX_WORD_CHARACTERS, max(map(len, words), default=0))), np.int64)
-        known = self.characters.get
-        for at, word in enumerate(words):
-            short = word if len(word) <= MAX_WORD_CHARACTERS else word[:_HALF_WORD] + word[-_HALF_WORD:]
-            characters[at, : len(short)] = [known(char, UNKNOWN) for char in short]
-        learned = np.array([self.words.get(_normalize_word(word), UNKNOWN) for word in words], np.int64)
-        published = np.zeros(len(words), np.int64) if self.vectors is None else self.vectors.find_rows(words)
+        rows = self._words.columns(words)[:, : len(words)]
+        longest = min(MAX_WORD_CHARACTERS, max(map(len, words), default=0))
+        characters = np.ascontiguousarray(rows[2 : 2 + longest].T)
         features = [self._encode_features(tokens) for tokens in documents]
-        return EncodedTokens(characters, learned, published, np.concatenate(word_index), np.concatenate(features))
+        return EncodedTokens(characters, rows[0], rows[1], np.concatenate(word_index), np.concatenate(features))
 
     def require_valid(self) -> "InputEncoder":
         """This encoder. Raises ``ValueError`` if a feature is unknown or the rows of the values are not consecutive."""
@@ -204,16 +205,21 @@ class InputEncoder:
         words, index = tokens.distinct_words
         return np.array([positions.setdefault(word, len(positions)) for word in words], np.int64)[index]
 
+    def _encode_word(self, word: str) -> list[int]:
+        """The rows of ``word`` in the learned and in the published word vectors, and of its characters."""
+        short = word if len(word) <= MAX_WORD_CHARACTERS else word[:_HALF_WORD] + word[-_HALF_WORD:]
+        known = self.characters.get
+        return [
+            self.words.get(_normalize_word(word), UNKNOWN),
+            0 if self.vectors is None else self.vectors.find_row(word),
+            *(known(char, UNKNOWN) for char in short),
+            *[_ABSENT] * (MAX_WORD_CHARACTERS - len(short)),
+        ]
+
     def _encode_features(self, tokens: TokenFeatures) -> NDArray[np.int32]:
-        found = np.zeros((len(tokens.words), len(self.features)), np.int32)
-        for at, (name, numbering) in enumerate(self.features.items()):
-            feature = tokens.indexed_feature(name)
-            if isinstance(feature, IndexedFeature):
-                rows = np.array([numbering.get(value, _ABSENT) for value in feature.values], np.int64)
-                found[:, at] = rows[feature.index]
-            else:
-                found[:, at] = [numbering.get(value, _ABSENT) for value in feature]
-        return found
+        """The numbers of the features of each token, ``[token, feature]``."""
+        found = self._numbers.encode(tokens)
+        return np.array([found[name] for name in self.features], np.int32).reshape(-1, len(tokens.words)).T
 
 
 def split_paragraphs(tokens: TokenFeatures) -> list[int]:
@@ -234,7 +240,6 @@ def split_paragraphs(tokens: TokenFeatures) -> list[int]:
     return found
 
 
-@lru_cache(maxsize=65_536)
 def _normalize_word(word: str) -> str:
     """``word`` in lower case; in a number every digit is 0."""
     low = word.lower()

@@ -52,11 +52,11 @@ class SequenceDecoder:
         lean = np.full(len(marginals), -np.log(self.lean), np.float32)
         at = 0
         for tokens in documents:
-            for place, (mark, tags) in enumerate(zip(tokens.marks(), tokens.tags, strict=True), at):
+            tags, index = tokens.distinct_tags
+            lean[at : at + len(index)][np.array([_is_clinical_term(each) for each in tags], bool)[index]] = 0.0
+            for place, mark in enumerate(tokens.marks(), at):
                 if mark is not None:
                     lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
-                elif tags and _is_clinical_term(tags):
-                    lean[place] = 0.0
             at += len(tokens.words)
         scores[:, outside] += lean
         return self._find_best(scores, sizes, outside)

@@ -15,15 +15,19 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from deid_agent.model import ConfigurationError
-from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints
+from deid_agent.nlp.feature_numbers import FeatureNumbers, number_values
+from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
 
 Vocabulary = Mapping[str, Mapping[str, int]]
 """For each feature the number of each known value."""
 
 _TEMPLATE_PART = re.compile(r"([a-z]\w*)\[(-?\d)\]")
 _EDGE = 1  # the number of every value before the first and after the last unit
+FEW_UNITS = 640
+"""Of up to so many units the numbers of all templates are computed at once: the calls would cost more than the work."""
 _BITS = 20  # a feature has fewer than a million values, a template up to three features
 
 
@@ -153,6 +157,21 @@ class FeatureExtractor:
 
     templates: tuple[str, ...]
     vocabulary: Vocabulary = field(repr=False)
+    _numbers: FeatureNumbers = field(init=False, repr=False, compare=False)
+    _reach: int = field(init=False, repr=False, compare=False)
+    _parts: tuple[tuple[Ints, Ints], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names, parsed = _feature_names(self.templates), [parse_template(t) for t in self.templates]
+        reach = max((abs(at) for parts in parsed for _, at in parts), default=0)
+        # Every template with three features: a missing one is the row after those of the features, which is all 0.
+        full = [
+            [(len(names), 0)] * (3 - len(parts)) + [(names.index(name), at) for name, at in parts] for parts in parsed
+        ]
+        places = np.array(full, np.int64).reshape(len(full), 3, 2)
+        object.__setattr__(self, "_numbers", FeatureNumbers({name: self.vocabulary[name] for name in names}))
+        object.__setattr__(self, "_reach", reach)
+        object.__setattr__(self, "_parts", tuple((places[:, at, 0], places[:, at, 1] + reach) for at in range(3)))
 
     @classmethod
     def learn(
@@ -181,16 +200,17 @@ class FeatureExtractor:
         """For each template an array ``[unit]`` of numbers; 0 means that the template does not apply."""
         return list(self._apply_templates(self.encode_features(document)))
 
-    def extract_all(self, documents: Sequence[FeatureSource]) -> tuple[Iterator[Ints], list[slice]]:
+    def extract_all(self, documents: Sequence[FeatureSource]) -> tuple[Iterable[Ints], list[slice]]:
         """The result of ``extract`` for all documents, one after another, and the slice of each document.
 
-        Between two documents are as many edge units as a template can reach, so no document sees another. The arrays
-        are made one template at a time as the iterator advances: those of a long text are never in memory together.
+        Between two documents are as many edge units as a template can reach, so no document sees another. Up to
+        ``FEW_UNITS`` units give one array ``[template, unit]``. The arrays of more units are made one template at a
+        time as the iterator advances: those of a long text are never in memory together.
         """
         if len(documents) == 1:
             alone = self.encode_features(documents[0])
             return self._apply_templates(alone), [slice(0, len(next(iter(alone.values()))))]
-        edge = np.full(max(abs(at) for t in self.templates for _, at in parse_template(t)), _EDGE, np.int64)
+        edge = np.full(self._reach, _EDGE, np.int64)
         encoded = [self.encode_features(document) for document in documents]
         joined = {name: np.concatenate([p for one in encoded for p in (one[name], edge)]) for name in encoded[0]}
         sizes = [len(next(iter(one.values()))) for one in encoded]
@@ -198,20 +218,49 @@ class FeatureExtractor:
         slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         return self._apply_templates(joined), slices
 
-    def _apply_templates(self, encoded: Mapping[str, Ints]) -> Iterator[Ints]:
-        return (combine_values([_shift(encoded[name], at) for name, at in parse_template(t)]) for t in self.templates)
+    def _apply_templates(self, encoded: Mapping[str, Ints]) -> Iterable[Ints]:
+        few = self.templates and 0 < len(next(iter(encoded.values()))) <= FEW_UNITS
+        return self._apply_at_once(encoded) if few else self._apply_one_by_one(encoded)
+
+    def _apply_at_once(self, encoded: Mapping[str, Ints]) -> Ints:
+        names = _feature_names(self.templates)
+        size = len(encoded[names[0]])
+        padded = np.full((len(names) + 1, size + 2 * self._reach), _EDGE, np.int64)
+        for at, name in enumerate(names):
+            padded[at, self._reach : self._reach + size] = encoded[name]
+        padded[padded == 0] = -1  # as in ``_apply_one_by_one``
+        padded[-1] = 0
+        shifted = sliding_window_view(padded, size, axis=1)
+        first, *others = (shifted[part] for part in self._parts)
+        for values in others:
+            first <<= _BITS
+            first |= values
+        return np.maximum(first, 0, out=first)
+
+    def _apply_one_by_one(self, encoded: Mapping[str, Ints]) -> Iterator[Ints]:
+        size, edge = len(next(iter(encoded.values()), ())), np.full(self._reach, _EDGE, np.int64)
+        # An absent value is -1 here: a number that is combined with it is negative whatever the other values are.
+        padded = {
+            name: np.concatenate([edge, np.where(values == 0, -1, values), edge]) for name, values in encoded.items()
+        }
+        for template in self.templates:
+            (first, *others) = (padded[name][self._reach + at :][:size] for name, at in parse_template(template))
+            key = first
+            for values in others:
+                key = key << _BITS
+                key |= values
+            yield np.maximum(key, 0)
 
     def encode_features(self, document: FeatureSource) -> dict[str, Ints]:
         """For each feature of the templates the number of its value, ``[unit]``; 0 for an unknown value."""
+        if isinstance(document, TokenFeatures):
+            return self._numbers.encode(document)
         names = _feature_names(self.templates)
         return {name: self.encode_values(name, document.indexed_feature(name)) for name in names}
 
     def encode_values(self, name: str, values: FeatureValues | IndexedFeature) -> Ints:
         """The numbers of ``values`` of the feature ``name``, ``[unit]``; 0 for an unknown value."""
-        known = self.vocabulary[name].get
-        if isinstance(values, IndexedFeature):
-            return np.array([known(value, 0) for value in values.values], np.int64)[values.index]
-        return np.fromiter((known(value, 0) for value in values), np.int64, len(values))
+        return number_values(self.vocabulary[name], values)
 
 
 def combine_at_units(template: str, encoded: Mapping[str, Ints], units: Ints) -> Ints:
@@ -253,15 +302,3 @@ def parse_template(template: str) -> tuple[tuple[str, int], ...]:
 
 def _feature_names(templates: Iterable[str]) -> list[str]:
     return sorted({name for template in templates for name, _ in parse_template(template)})
-
-
-def _shift(encoded: Ints, offset: int) -> Ints:
-    """For each unit the element of ``encoded`` that is ``offset`` units to the right."""
-    if offset == 0:
-        return encoded
-    out = np.full(len(encoded), _EDGE, np.int64)
-    if offset < 0:
-        out[-offset:] = encoded[:offset]
-    else:
-        out[:-offset] = encoded[offset:]
-    return out

@@ -6,11 +6,11 @@ Source: Liu 2015 section 3.2.2, Dehghan 2015 section 2.3, Ferrandez 2012 section
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -31,12 +31,20 @@ from deid_agent.nlp.line_features import (
     find_sentences,
     find_zones,
 )
-from deid_agent.rules import NO_SENSE, Dictionaries, Tags, list_of_tag
+from deid_agent.nlp.word_features import (
+    PREVIOUS_TAGS_FEATURES,
+    PREVIOUS_WORD_FEATURES,
+    SENSE_FEATURES,
+    TAG_FEATURES,
+    WORD_FEATURES,
+)
+from deid_agent.rules import NO_SENSE, Dictionaries, Sense, Tags, list_of_tag
 
 FeatureValues = Sequence[str]
 """The value of one feature for each unit, in order."""
 Ints = NDArray[np.int64]
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +83,19 @@ class TokenFeatures:
     tags: Sequence[Tags] = field(init=False, repr=False)
     distinct_words: tuple[Sequence[str], Ints] = field(init=False, repr=False)
     distinct_tags: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
+    _line_index: Ints = field(init=False, repr=False)
+    _indexed: dict[str, IndexedFeature] = field(default_factory=dict, init=False, repr=False)
     _previous: Ints | None = field(default=None, init=False, repr=False)
+    _senses: list[Sense] | None = field(default=None, init=False, repr=False)
     _marks: list[Mark | None] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         text, tokens = self.doc.text, self.doc.tokens
         self.words = [text[a:b] for a, b in tokens]
         self.lower = [word.lower() for word in self.words]
-        starts = [a for a, _ in self.doc.lines]
-        self.lines = [bisect_right(starts, a) - 1 for a, _ in tokens]
+        firsts = [a for a, _ in tokens]
+        self._line_index = np.searchsorted([a for a, _ in self.doc.lines], firsts, side="right") - 1
+        self.lines = self._line_index.tolist()
         self.labels = encode_labels(self.first_pass, tokens, Schema.BIO)
         self.tags = self.dictionaries.tag_tokens(self.doc)
         self.distinct_words, self.distinct_tags = _index(self.words), _index(self.tags)
@@ -100,33 +112,45 @@ class TokenFeatures:
         return values
 
     def indexed_feature(self, name: str) -> FeatureValues | IndexedFeature:
-        """The same values as ``feature``, indexed if the feature depends only on the word, its tags or its line."""
-        if name in _WORD_FEATURES:
+        """The same values as ``feature``, indexed if cached or dependent on the word, its lists or its line alone."""
+        if name in self._indexed:
+            return self._indexed[name]
+        found: FeatureValues | IndexedFeature
+        if name in WORD_FEATURES:
+            found = _apply(WORD_FEATURES[name], *self.distinct_words)
+        elif name in SENSE_FEATURES:
+            found = _apply(SENSE_FEATURES[name], self.distinct_senses, self.distinct_words[1])
+        elif name in TAG_FEATURES:
+            found = _apply(TAG_FEATURES[name], *self.distinct_tags)
+        elif name in PREVIOUS_WORD_FEATURES:
             words, index = self.distinct_words
-            return IndexedFeature([_WORD_FEATURES[name](word) for word in words], index)
-        if name in _SENSE_LEVELS:
-            return self.index_senses(name)
-        if name in _PREVIOUS_WORD_FEATURES:
-            return _PREVIOUS_WORD_FEATURES[name](self)
-        if name in _LINE_FEATURES:
-            return IndexedFeature(_LINE_FEATURES[name](self.doc), np.array(self.lines, np.int64))
-        if name in _TAG_FEATURES:
-            return IndexedFeature([_TAG_FEATURES[name](tags) for tags in self.distinct_tags[0]], self.distinct_tags[1])
-        return self.feature(name)
+            found = _apply(PREVIOUS_WORD_FEATURES[name], words, self.index_before(index))
+        elif name in PREVIOUS_TAGS_FEATURES:
+            tags, index = self.distinct_tags
+            found = _apply(PREVIOUS_TAGS_FEATURES[name], tags, self.index_before(index))
+        elif name in _LINE_FEATURES:
+            found = IndexedFeature(_LINE_FEATURES[name](self.doc), self._line_index)
+        elif self.cache is None:
+            return self.feature(name)
+        else:
+            found = IndexedFeature(*_index(self.feature(name)))
+        if self.cache is not None:
+            self._indexed[name] = found
+        return found
 
-    def index_senses(self, name: str) -> IndexedFeature:
-        """The sense field, sense group or sense of each word; ``name`` selects the level."""
-        known, level = self.dictionaries.senses.get, _SENSE_LEVELS[name]
-        values = [known(word.lower(), NO_SENSE)[level] for word in self.distinct_words[0]]
-        return IndexedFeature(values, self.distinct_words[1])
+    @property
+    def distinct_senses(self) -> list[Sense]:
+        """The sense of each distinct word."""
+        if self._senses is None:
+            known = self.dictionaries.senses.get
+            self._senses = [known(word.lower(), NO_SENSE) for word in self.distinct_words[0]]
+        return self._senses
 
-    def index_previous(self, distinct: tuple[Sequence[T], Ints], value_of: Callable[[T], str]) -> IndexedFeature:
-        """``value_of`` applied to the last word before each token in its line, without punctuation."""
+    def index_before(self, index: Ints) -> Ints:
+        """``index`` of the last word before each token in its line, without punctuation; -1 if there is none."""
         if self._previous is None:
             self._previous = find_previous_words(self.words, self.lines)
-        values = [value_of(unit) or "-" for unit in distinct[0]]
-        index = distinct[1][self._previous] if len(self.words) else distinct[1]
-        return IndexedFeature([*values, ""], np.where(self._previous < 0, len(values), index))
+        return np.where(self._previous < 0, -1, index[self._previous]) if len(index) else index
 
     def marks(self) -> list[Mark | None]:
         """For each token the mark of the grammar that covers it."""
@@ -139,111 +163,19 @@ class TokenFeatures:
         return find_paragraph_starts(self.doc)
 
 
-def _index(units: Sequence[T]) -> tuple[Sequence[T], Ints]:
+def _index(units: Sequence[H]) -> tuple[Sequence[H], Ints]:
     """The distinct units, and for each unit the index of its value among them."""
-    positions: dict[T, int] = {}
-    index = np.fromiter((positions.setdefault(unit, len(positions)) for unit in units), np.int64, len(units))
+    positions: defaultdict[H, int] = defaultdict()
+    positions.default_factory = positions.__len__
+    index = np.fromiter(map(positions.__getitem__, units), np.int64, len(units))
     return tuple(positions), index
 
 
-# Features of the word alone
-
-_RUN = re.compile(r"(.)\1+")
-_DIGIT = re.compile(r"\d")
-
-
-@lru_cache(maxsize=65_536)
-def word_shape(word: str) -> str:
-    """``word`` with X for a capital, x for another letter and 0 for a digit; other characters are unchanged."""
-    return "".join("X" if c.isupper() else "x" if c.isalpha() else "0" if c.isdigit() else c for c in word)
+def _apply(value_of: Callable[[T], str], units: Sequence[T], index: Ints) -> IndexedFeature:
+    """``value_of`` of each unit; index -1 has no value."""
+    return IndexedFeature([*map(value_of, units), ""], index)
 
 
-@lru_cache(maxsize=65_536)
-def _short_shape(word: str) -> str:
-    return _RUN.sub(r"\1+", word_shape(word))
-
-
-@lru_cache(maxsize=65_536)
-def _mask_digits(word: str) -> str:
-    return _DIGIT.sub("0", word) if len(word) > 2 else word
-
-
-_WORD_FEATURES: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {
-        "word": lambda word: _mask_digits(word.lower()),
-        "shape": _short_shape,
-        "full": word_shape,
-        "p1": lambda word: word.lower()[:1],
-        "p2": lambda word: word.lower()[:2],
-        "p3": lambda word: word.lower()[:3],
-        "p4": lambda word: word.lower()[:4],
-        "p5": lambda word: word.lower()[:5],
-        "s1": lambda word: word.lower()[-1:],
-        "s2": lambda word: word.lower()[-2:],
-        "s3": lambda word: word.lower()[-3:],
-        "s4": lambda word: word.lower()[-4:],
-        "s5": lambda word: word.lower()[-5:],
-        "length": lambda word: str(min(len(word), 12)),
-    }
-)
-_SENSE_LEVELS: Mapping[str, int] = MappingProxyType({"sense_field": 0, "sense_group": 1, "sense": 2})
-"""Classes of words that are used alike, from the widest to the narrowest."""
-
-# Features of the lists that contain the word
-
-_LIST_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "person": frozenset({"given-female", "given-male", "nickname", "family", "family-rare"}),
-        "place": frozenset({"city", "city-world", "county", "country", "state", "state-abbrev"}),
-        "people": frozenset({"nationality", "language", "profession", "holiday"}),
-        "body": frozenset({"hospital", "hospital-kind", "organization", "organization-kind"}),
-        "plain": frozenset({"common-word", "drug", "eponym"}),
-        "clinical": frozenset({"device", "organism", "gene", "shorthand"}),
-    }
-)
-"""Lists that are combined in one feature: the value names the lists and the position in the term."""
-
-_LIST_MEANINGS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "region": frozenset({"state", "state-abbrev"}),
-        "town": frozenset({"city", "city-world", "county"}),
-        "land": frozenset({"country", "nationality", "language"}),
-        "job": frozenset({"profession"}),
-        "first": frozenset({"given-female", "given-male", "nickname"}),
-        "last": frozenset({"family"}),
-        "firm": frozenset({"organization"}),
-        "clinic": frozenset({"hospital"}),
-    }
-)
-"""Lists with the same meaning: the value is the position in the term, even if the word is ambiguous."""
-
-
-def _join_tags(tags: Tags, lists: frozenset[str]) -> str:
-    """The tags that belong to ``lists``. A tag names the list and the position in the term."""
-    return " ".join(sorted(tag for tag in tags if list_of_tag(tag) in lists))
-
-
-def _term_position(tags: Tags, lists: frozenset[str]) -> str:
-    """The position of a token in a term of ``lists``: U, B or I."""
-    return min((tag[-1] for tag in tags if list_of_tag(tag) in lists), default="")
-
-
-_TAG_FEATURES: Mapping[str, Callable[[Tags], str]] = MappingProxyType(
-    {
-        **{name: lru_cache(maxsize=4_096)(partial(_join_tags, lists=lists)) for name, lists in _LIST_GROUPS.items()},
-        **{
-            name: lru_cache(maxsize=4_096)(partial(_term_position, lists=lists))
-            for name, lists in _LIST_MEANINGS.items()
-        },
-    }
-)
-_PREVIOUS_WORD_FEATURES: Mapping[str, Callable[[TokenFeatures], IndexedFeature]] = MappingProxyType(
-    {
-        "word_before": lambda tokens: tokens.index_previous(tokens.distinct_words, str.lower),
-        "shape_before": lambda tokens: tokens.index_previous(tokens.distinct_words, _short_shape),
-        "town_before": lambda tokens: tokens.index_previous(tokens.distinct_tags, _TAG_FEATURES["town"]),
-    }
-)
 _LINE_FEATURES: Mapping[str, Callable[[Document], Sequence[str]]] = MappingProxyType(
     {"section": find_sections, "case": find_line_cases, "zone": find_zones}
 )
@@ -267,25 +199,23 @@ def _types_elsewhere(tokens: TokenFeatures) -> FeatureValues:
     for word, label in zip(tokens.lower, tokens.labels, strict=True):
         if label != "O" and len(word) > 2 and word.isalpha():
             seen[word][label[2:]] += 1
-    found = []
-    for word, label in zip(tokens.lower, tokens.labels, strict=True):
-        types = seen.get(word)
-        others = [t for t, n in types.items() if n > (label[2:] == t)] if types else []
-        found.append("/".join(sorted(others)))
+    found = [""] * len(tokens.words)
+    for at, word in enumerate(tokens.lower):
+        if word in seen:
+            own = tokens.labels[at][2:]
+            found[at] = "/".join(sorted(kind for kind, times in seen[word].items() if times > (own == kind)))
     return found
 
 
 def _spellings(tokens: TokenFeatures) -> FeatureValues:
     """How often a word occurs in the document, at most 3, after ``l`` if it also occurs in lower case."""
     counts = Counter(tokens.words)
-    found = []
-    for word, low in zip(tokens.words, tokens.lower, strict=True):
-        if not word[0].isalpha():
-            found.append("")
-        else:
-            times = min(counts[word], 3)
-            found.append(f"{'l' if word != low and counts[low] else ''}{times}")
-    return found
+    found = {}
+    for word, times in counts.items():
+        low = word.lower()
+        also = "l" if word != low and low in counts else ""
+        found[word] = f"{also}{min(times, 3)}" if word[0].isalpha() else ""
+    return [found[word] for word in tokens.words]
 
 
 @lru_cache(maxsize=4_096)
@@ -352,41 +282,29 @@ def _map_distinct(distinct: tuple[Sequence[T], Ints], value_of: Callable[[T], st
     return IndexedFeature([value_of(unit) for unit in distinct[0]], distinct[1]).expand()
 
 
-def _word_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
-    return lambda tokens: _map_distinct(tokens.distinct_words, _WORD_FEATURES[name])
+def _expanded(name: str) -> Callable[[TokenFeatures], FeatureValues]:
+    def expand(tokens: TokenFeatures) -> FeatureValues:
+        feature = tokens.indexed_feature(name)
+        return feature.expand() if isinstance(feature, IndexedFeature) else feature
 
-
-def _sense_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
-    return lambda tokens: tokens.index_senses(name).expand()
-
-
-def _tag_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
-    return lambda tokens: _map_distinct(tokens.distinct_tags, _TAG_FEATURES[name])
-
-
-def _line_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
-    return lambda tokens: IndexedFeature(_LINE_FEATURES[name](tokens.doc), np.array(tokens.lines, np.int64)).expand()
-
-
-def _previous_word_feature(name: str) -> Callable[[TokenFeatures], FeatureValues]:
-    return lambda tokens: _PREVIOUS_WORD_FEATURES[name](tokens).expand()
+    return expand
 
 
 TOKEN_FEATURES: Mapping[str, Callable[[TokenFeatures], FeatureValues]] = MappingProxyType(
     {
-        **{name: _word_feature(name) for name in _WORD_FEATURES},
+        **{name: _expanded(name) for name in WORD_FEATURES},
         "gap": lambda tokens: find_gaps(tokens.doc),
         "rule": lambda tokens: tokens.labels,
         "source": lambda tokens: find_sources(tokens.first_pass, tokens.doc.tokens),
         "elsewhere": _types_elsewhere,
         "writing": _spellings,
-        **{name: _tag_feature(name) for name in _TAG_FEATURES},
-        **{name: _sense_feature(name) for name in _SENSE_LEVELS},
-        **{name: _previous_word_feature(name) for name in _PREVIOUS_WORD_FEATURES},
+        **{name: _expanded(name) for name in TAG_FEATURES},
+        **{name: _expanded(name) for name in SENSE_FEATURES},
+        **{name: _expanded(name) for name in (*PREVIOUS_WORD_FEATURES, *PREVIOUS_TAGS_FEATURES)},
         "cue_left": lambda tokens: _nearest_cues(tokens, 1),
         "cue_right": lambda tokens: _nearest_cues(tokens, -1),
         "label": lambda tokens: find_line_labels(tokens.doc, tokens.lower, tokens.lines),
-        **{name: _line_feature(name) for name in _LINE_FEATURES},
+        **{name: _expanded(name) for name in _LINE_FEATURES},
         "line_place": lambda tokens: find_line_positions(tokens.lines),
         "sentence": lambda tokens: find_sentences(tokens.words, tokens.lines),
         "size": _size_classes,

@@ -202,9 +202,11 @@ class ConsistencyPass:
         taken = in_order(spans)
         out: list[Span] = []
         next_taken = 0
-        words = [fold_accents(word) for word in doc.pieces(doc.tokens)]
-        at = 0
-        while at < len(words):
+        words = doc.folded_tokens
+        free = 0  # the first token after the last span
+        for at in [at for at, word in enumerate(words) if word in root]:
+            if at < free:
+                continue
             start = doc.tokens[at][0]
             while next_taken < len(taken) and taken[next_taken].end <= start:
                 next_taken += 1
@@ -215,7 +217,7 @@ class ConsistencyPass:
                 out.append(self._extend_name(span, doc, left, limit))
                 while last < len(words) and doc.tokens[last][0] < out[-1].end:
                     last += 1
-            at = max(at + 1, last)
+            free = last
         return out
 
     def _match(

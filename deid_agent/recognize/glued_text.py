@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from deid_agent.model import BesideModels, Document, PhiType, Source, SourceKind, SourceTraits, Span
+from deid_agent.model import BesideModels, Document, PhiType, Range, Source, SourceKind, SourceTraits, Span
 from deid_agent.rules import Lexicon
 
 GLUED_SOURCE = Source(SourceKind.CUSTOM, "glued")
@@ -20,6 +20,7 @@ _PIECE = re.compile(
     r"(?:NAME|SURNAME|PATIENT|PT|DR|MR|MRS|MS|MISS|BABY|BB|BG|DOB|MRN|SEX|LAST|FIRST|BBoy|BGirl)(?=[A-Z](?![A-Z]))|"
     r"(?:(?:Mc|Mac|Fitz|De|Le|La|Van|Von|Di|Du|Da|Al|El|O['’]|D['’]|[A-Z]['’])(?=[A-Z]))?[^\W\d_](?:[^\W\d_A-ZÀ-ÖØ-Þ]|['’-](?=\w))*"
 )
+_BLANK = re.compile(r"\s")
 _KIN_AT_END = re.compile(
     r"(?:wife|husband|spouse|partner|mother|father|mom|mum|dad|son|daughter|dtr|brother|sister|aunt|uncle|niece|nephew"
     r"|cousin|grandson|granddaughter|friend|neighbou?r)s?\Z"
@@ -54,9 +55,11 @@ class GluedTextRecognizer:
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """The names in ``doc``. Time is linear in the text."""
-        for start, end in doc.words:
-            if _JOINT.search(doc.text, start, end) is None:
+        end = 0
+        for joint in _JOINT.finditer(doc.text):
+            if joint.start() < end:
                 continue
+            start, end = _word_around(doc.text, *joint.span())
             for found in _MIXED.finditer(doc.text, start, end):
                 pieces = list(_PIECE.finditer(doc.text, found.start(), found.end()))
                 if len(pieces) > 1 and pieces[0].start() == found.start():
@@ -83,3 +86,11 @@ class GluedTextRecognizer:
                 kind = None
         if kind is not None and start >= 0:
             yield Span(start, end, kind, GLUED_SOURCE)
+
+
+def _word_around(text: str, start: int, end: int) -> Range:
+    """The characters around ``[start, end)`` up to white space."""
+    while start and not text[start - 1].isspace():
+        start -= 1
+    blank = _BLANK.search(text, end)
+    return start, blank.start() if blank else len(text)

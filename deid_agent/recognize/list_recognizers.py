@@ -161,9 +161,8 @@ def _within_a_name(text: str, start: int, end: int) -> bool:
 
 _LOGIN_SOURCE = Source(SourceKind.LOGIN, "name")
 _STEM = 4
-_LOGIN = re.compile(r"(?<![\w@./-])(?:[a-z]{5,14}|[A-Z]{6,14})(?:[0-9]{1,4}|[_.][a-z0-9]{1,5})?(?![\w@-]|\.\w)")
+_LOGIN = re.compile(r"(?<![\w@./-])([a-z]{5,14}|[A-Z]{6,14})(?:[0-9]{1,4}|[_.][a-z0-9]{1,5})?(?![\w@-]|\.\w)")
 _NAME = re.compile(r"(?<!\w)[A-Z][A-Za-z]{3,20}(?!\w)")
-_LETTERS = re.compile(r"[A-Za-z]{1,14}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +193,11 @@ class LoginRecognizer:
         if not stems:
             return
         for found in _LOGIN.finditer(doc.text):
-            letters = _LETTERS.match(found.group())
-            if letters and self._contains_name(letters.group().lower(), stems):
+            if self._contains_name(found[1].lower(), stems):
                 yield Span(found.start(), found.end(), PhiType.USERNAME, _LOGIN_SOURCE)
 
     def _contains_name(self, login: str, stems: dict[str, set[str]]) -> bool:
-        if login in self.common:
-            return False
-        return any(
+        named = any(
             name.startswith(login[skip:]) for skip in (1, 2) for name in stems.get(login[skip : skip + _STEM], ())
         )
+        return named and login not in self.common

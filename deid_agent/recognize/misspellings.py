@@ -10,7 +10,7 @@ that is one edit from a name of at least six letters, or two edits from one of a
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -161,6 +161,7 @@ def find_misspelt(doc: Document, spans: Sequence[Span], lists: Dictionaries, low
     for name in names:
         for key in without_each_letter(name):
             near.setdefault(key, []).append(name)
+    ends = _ends_of(names)
     meant: dict[str, str] = {}
     at = 0
     for found in _WORD.finditer(doc.text):
@@ -170,9 +171,19 @@ def find_misspelt(doc: Document, spans: Sequence[Span], lists: Dictionaries, low
             continue
         word = fold_accents(found[0])
         if word not in meant:
-            meant[word] = _meaning(word, near, names, lists)
+            may_mean = word[:2] in ends or word[-2:] in ends or word[:1] in ends
+            meant[word] = _meaning(word, near, names, lists) if may_mean else ""
         if meant[word]:
             yield Span(found.start(), found.end(), names[meant[word]].type, names[meant[word]].source)
+
+
+def _ends_of(names: Iterable[str]) -> set[str]:
+    """The first two and the last two letters of each name, and the first letter of a long one.
+
+    A misspelling has one of them: one edit leaves either two letters as they are, two edits of a long name the first.
+    """
+    ends = {end for name in names for end in (name[:2], name[-2:])}
+    return ends | {name[0] for name in names if len(name) >= _LONG}
 
 
 def _meaning(word: str, near: dict[str, list[str]], names: dict[str, Span], lists: Dictionaries) -> str:

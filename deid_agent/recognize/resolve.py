@@ -115,8 +115,11 @@ class Resolver:
 
     def _apply_vetoes(self, spans: set[Span], doc: Document) -> set[Span]:
         vetoed: set[Span] = set()
+        of_type: dict[PhiType, list[Span]] = {}
+        for span in spans:
+            of_type.setdefault(span.type, []).append(span)
         for veto in self.rules.vetoes:
-            affected = [s for s in spans if s.type in veto.types]
+            affected = [span for kind in veto.types for span in of_type.get(kind, ())]
             if not affected:
                 continue
             ranges = veto.find_once(doc)
@@ -186,8 +189,13 @@ def _name_words(text: str) -> set[str]:
 
 def _drop_duplicates(spans: set[Span], low: frozenset[Source]) -> set[Span]:
     """One span for each range and type: a rule's before a model's, since its id explains more in a remark."""
+
+    def rank(span: Span) -> tuple[int, bool, _Rank]:
+        own = _rank(span, low)
+        return own[0], span.source.kind is SourceKind.TOKEN_MODEL, own
+
     unique: dict[tuple[int, int, PhiType], Span] = {}
-    for span in sorted(spans, key=lambda s: (_rank(s, low)[0], s.source.kind is SourceKind.TOKEN_MODEL, _rank(s, low))):
+    for span in sorted(spans, key=rank):
         unique.setdefault((span.start, span.end, span.type), span)
     return set(unique.values())
 
@@ -223,7 +231,10 @@ def _cut(span: Span, start: int, end: int, text: str) -> Span | None:
     return Span(start, end, span.type, span.source) if start < end else None
 
 
-def _rank(span: Span, low: frozenset[Source]) -> tuple[int, int, int, int, str]:
+_Rank = tuple[int, int, int, int, str, str, int]
+
+
+def _rank(span: Span, low: frozenset[Source]) -> _Rank:
     """The sort key of overlap resolution: level, length (longest first), kind of source, type, position.
 
     Known PHI, the token model and high-confidence patterns have one level, so that a known family name does not divide
@@ -232,7 +243,7 @@ def _rank(span: Span, low: frozenset[Source]) -> tuple[int, int, int, int, str]:
     kind = span.source.kind
     level = 1 if span.source in low else _LEVEL[kind]
     type_rank = _TYPE_ORDER.get(span.type, len(_TYPE_ORDER))
-    return (level, span.start - span.end, _KIND_ORDER[kind], type_rank, f"{span.type} {span.source} {span.start:012d}")
+    return level, span.start - span.end, _KIND_ORDER[kind], type_rank, span.type, str(span.source), span.start
 
 
 def join_neighbours(spans: list[Span], text: str) -> list[Span]:

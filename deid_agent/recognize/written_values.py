@@ -61,13 +61,13 @@ def find_dates(doc: Document) -> Iterator[WrittenDate]:
     """The full dates (day, month and year) of a document, in order."""
     data, at = doc.utf8, 0
     while (found := _WRITTEN.search(data, at)) is not None:
-        begin, last = found.span(1)
+        begin, last = found[1]
         start, end = doc.char(begin), doc.char(last)
         alone = not (_JOINED_BEFORE.search(doc.text, max(0, start - 2), start) or _JOINED_AFTER.match(doc.text, end))
         readings = frozenset(_readings(doc.text[start:end])) if alone else frozenset()
         if readings:
             yield WrittenDate(start, end, readings)
-        at = last if readings else found.span()[0] + 1
+        at = last if readings else found[0][0] + 1
 
 
 def _readings(text: str) -> Iterator[date]:

@@ -15,6 +15,7 @@ from deid_agent.rules.dictionaries import (
 from deid_agent.rules.files import (
     NO_SENSE,
     Lexicon,
+    Sense,
     data_folder,
     describe_validation,
     digest_features,
@@ -42,6 +43,7 @@ __all__ = [
     "RuleCompiler",
     "RuleFile",
     "Ruleset",
+    "Sense",
     "Tags",
     "are_nicknames",
     "check_samples",

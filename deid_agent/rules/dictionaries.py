@@ -134,7 +134,7 @@ class Dictionaries:
         for its other tokens; ``city?:U`` for an ambiguous term. The tags of a token depend on at most ``LONGEST`` words
         on either side.
         """
-        words = _folded_tokens(doc)
+        words = doc.folded_tokens
         get = self.single.get
         out = [get(word, _NONE) for word in words]
         longer = [e for e in self._phrases(doc, words) if e.last - e.first > 1]
@@ -154,7 +154,7 @@ class Dictionaries:
             )
             yield from (each for each in shown if each.lists)
             return
-        words = _folded_tokens(doc)
+        words = doc.folded_tokens
         phrases = list(self._phrases(doc, words))
         at = 0
         for first, word in enumerate(words):
@@ -167,7 +167,8 @@ class Dictionaries:
 
     def lists_of(self, term: str) -> Tags:
         """The marked lists that contain exactly ``term``."""
-        words = _pieces(fold_accents(term))
+        folded = fold_accents(term)
+        words = [folded] if folded.isascii() and folded.isalpha() else _pieces(folded)
         if len(words) == 1:
             return self._shown(self._units.get(self.single.get(words[0], _NONE), _NONE))
         root = self.phrases.get(words[0]) if words else None
@@ -214,13 +215,6 @@ def _find_longest(root: _Node, first: int, words: Sequence[str], doc: Document) 
             seen |= {list_of_tag(name) for name in fresh}
             found.append(DictionaryEntry(first, last, fresh))
     yield from reversed(found)
-
-
-def _folded_tokens(doc: Document) -> list[str]:
-    lower = doc.lower
-    if lower.isascii():
-        return [lower[a:b] for a, b in doc.tokens]
-    return [fold_accents(doc.text[a:b]) for a, b in doc.tokens]
 
 
 def read_terms(path: Path, *, ambiguous: bool = True) -> frozenset[str]:

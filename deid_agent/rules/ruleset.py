@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, cast
 
 import re2  # type: ignore[import-untyped]
 
@@ -31,47 +30,60 @@ from deid_agent.rules.files import Lexicon
 # Source: RE2 syntax, github.com/google/re2/wiki/Syntax.
 
 
-class Match(Protocol):
-    """Byte offsets of one match; ``(-1, -1)`` for a group that did not take part."""
-
-    def span(self, group: int = 0) -> tuple[int, int]:
-        """The start and end of a group in bytes."""
+_MAX_MEMORY = 8 << 20
+_ANYWHERE, _AT_START = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHOR_START
 
 
-class Regexp(Protocol):
-    """A compiled pattern over UTF-8 bytes."""
+class Regexp:
+    """A compiled pattern over UTF-8 bytes.
+
+    A match is the byte ranges of the whole and of each group; ``(-1, -1)`` for a group that did not take part. RE2 is
+    called without the objects that its Python package makes for each match: they cost as much as a short search.
+    """
+
+    __slots__ = ("_compiled", "_match")
+
+    def __init__(self, pattern: str) -> None:
+        """Compile ``pattern``. Raises ``ValueError`` with the message of RE2 if that fails."""
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = _MAX_MEMORY
+        try:
+            self._compiled = re2.compile(pattern, options)
+        except re2.error as fault:
+            detail = fault.args[0] if fault.args else ""
+            raise ValueError(detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)) from None
+        self._match: Callable[[object, bytes, int, int], list[Range]] = self._compiled._regexp.Match
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as it was written."""
+        return str(self._compiled.pattern)
 
     @property
     def groups(self) -> int:
         """The number of capturing groups."""
+        return int(self._compiled.groups)
 
     @property
     def groupindex(self) -> dict[str, int]:
         """The numbers of the named groups."""
+        return dict(self._compiled.groupindex)
 
-    def search(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
-        """The leftmost match from ``pos`` on; ``\\A`` and ``^`` still match only at the start of the text."""
+    def search(self, text: bytes, start: int = 0) -> list[Range] | None:
+        """The leftmost match from ``start`` on; ``\\A`` and ``^`` still match only at the start of the text."""
+        found = self._match(_ANYWHERE, text, start, len(text))
+        return found if found[0][0] >= 0 else None
 
-    def match(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
-        """The match that starts at ``pos``."""
-
-
-_MAX_MEMORY = 8 << 20
+    def match(self, text: bytes) -> list[Range] | None:
+        """The match at the start of ``text``."""
+        found = self._match(_AT_START, text, 0, len(text))
+        return found if found[0][0] >= 0 else None
 
 
 def compile_pattern(pattern: str) -> Regexp:
-    """``pattern`` in RE2 syntax, compiled for UTF-8.
-
-    Raises ``ValueError`` with the message of RE2 if the pattern does not compile.
-    """
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_MEMORY
-    try:
-        return cast(Regexp, re2.compile(pattern, options))
-    except re2.error as fault:
-        detail = fault.args[0] if fault.args else ""
-        raise ValueError(detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)) from None
+    """``pattern`` in RE2 syntax, compiled for UTF-8. Raises ``ValueError`` if it does not compile."""
+    return Regexp(pattern)
 
 
 Check = Callable[[str], bool]
@@ -161,10 +173,10 @@ class Rule:
             return
         data, at = doc.utf8, 0
         while (found := self.regexp.search(data, at)) is not None:
-            begin, last = self._find_group(found)
+            begin, last = _first_group(found)
             accepted = self._accept(doc, begin, last) if begin < last else None
             if accepted is None:
-                at = found.span()[0] + 1
+                at = found[0][0] + 1
             else:
                 yield accepted
                 at = doc.byte(accepted[1])
@@ -173,13 +185,6 @@ class Rule:
         """The ranges of ``find``, computed once for each document."""
         return doc.view(self, lambda doc: tuple(self.find(doc)))
 
-    def _find_group(self, found: Match) -> tuple[int, int]:
-        for group in range(1, self.regexp.groups + 1):
-            span = found.span(group)
-            if span[0] >= 0:
-                return span
-        return (0, 0)
-
     def _accept(self, doc: Document, begin: int, last: int) -> Range | None:
         start, end = doc.char(begin), doc.char(last)
         if self.stop:
@@ -187,7 +192,11 @@ class Rule:
             if end <= start:
                 return None
             last = doc.byte(end)
-        if self.edges in (Edges.WORD, Edges.LEFT) and self._touches_letter(doc.text, start, end):
+        if (
+            not doc.text.isascii()
+            and self.edges in (Edges.WORD, Edges.LEFT)
+            and self._touches_letter(doc.text, start, end)
+        ):
             return None
         if self.check is not None and not self.check(doc.text[start:end]):
             return None
@@ -216,6 +225,11 @@ class Rule:
             if not (named and _INITIAL.match(doc.text, at)):
                 return start + len(doc.text[start:at].rstrip(" ,;/(\t\r\n-"))
         return end
+
+
+def _first_group(found: list[Range]) -> Range:
+    """The range of the first group that took part in a match; an empty range if there is none."""
+    return next((span for span in found[1:] if span[0] >= 0), (0, 0))
 
 
 def _is_term(text: str, terms: Lexicon) -> bool:

@@ -1,5 +1,6 @@
 """Callables for worker processes: plain, dying, hanging, failing. Factories are picklable and live at module level."""
 
+import gc
 import json
 import os
 import signal
@@ -45,6 +46,12 @@ def thread_variables() -> Process:
     """Reports the BLAS thread variables of the worker."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     return lambda job: Processed(json.dumps([os.environ.get(name) for name in names]).encode())
+
+
+def loaded_lists() -> Process:
+    """Loads lists, and reports whether garbage collection still walks them."""
+    lists: list[list[int]] = [[] for _ in range(1000)]
+    return lambda job: Processed(str(any(each is lists for each in gc.get_objects())).encode())
 
 
 def plain() -> Process:

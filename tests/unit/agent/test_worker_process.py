@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
-from support.jobs import Grouped, plain
+from support.jobs import Grouped, loaded_lists, plain
 
 from deid_agent.agent.job import Factory, Job
 from deid_agent.agent.worker_process import SIZE, Frame, FrameKind, encode_job, pack_frame, run_worker, unpack_frame
@@ -54,6 +54,12 @@ def test_a_worker_ends_when_its_parent_closes(pair: Pair) -> None:
     ours.close()
     process.join(PATIENCE_S)
     assert process.exitcode == 0
+
+
+def test_garbage_collection_leaves_out_what_a_worker_has_loaded() -> None:
+    with worker(loaded_lists, 1) as (ours, _):
+        ours.sendall(pack_frame(encode_job(1, Job(b"a"))))
+        assert b"False" in read(ours).fields
 
 
 def test_a_worker_ignores_the_signals_of_its_process_group(pair: Pair) -> None:
@@ -114,7 +120,7 @@ def test_a_callable_of_one_job_processes_them_in_sequence(pair: Pair) -> None:
 
 PARENT = """
 import asyncio, os, sys
-from support.jobs import Grouped, plain
+from support.jobs import Grouped, loaded_lists, plain
 from deid_agent.agent.ports import Coordinates, Record
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.telemetry.emit import Telemetry

@@ -7,7 +7,8 @@ import numpy as np
 import pycrfsuite
 import pytest
 
-from deid_agent.nlp.crf import MAX_CHAIN_UNITS, Crf, WeightTable
+from deid_agent.nlp.crf import Crf, WeightTable
+from deid_agent.nlp.sequences import MAX_CHAIN_UNITS
 from deid_agent.nlp.templates import FeatureExtractor, weight_groups
 from deid_agent.nlp.token_features import Ints
 from deid_agent.train import crf_trainer as train
@@ -115,3 +116,18 @@ def test_a_feature_without_weights_is_row_zero() -> None:
     table = WeightTable(np.array([3, 8, 11]), 5)
     assert table.find_rows(np.array([0, 3, 4, 8, 11, 99])).tolist() == [0, 5, 0, 6, 7, 0]
     assert WeightTable(np.array([], np.int64), 1).find_rows(np.array([0, 3])).tolist() == [0, 0]
+
+
+def test_all_templates_at_once_give_the_scores_of_one_after_another() -> None:
+    draw = np.random.default_rng(2)
+    small, large = np.arange(2, 40, 3), np.sort(draw.choice(1 << 40, 50, replace=False))
+    tables = (WeightTable(small, 1), WeightTable(large, 14), WeightTable(small[:0], 64), WeightTable(small, 64))
+    weights = draw.normal(0, 1, (77, 5)).astype(np.float32)
+    weights[0] = 0
+    chain = Crf(tuple("abcde"), tables, weights, weights[3], np.zeros((5, 5), np.float32))
+    for size in (1, 31, 32, 33, 100):
+        numbers = np.stack(
+            [draw.integers(0, 60, size), draw.choice(large, size), np.ones(size, int), np.zeros(size, int)]
+        )
+        numbers[1, ::3] = 0
+        assert chain.emissions(numbers).tobytes() == chain.emissions(list(numbers)).tobytes()

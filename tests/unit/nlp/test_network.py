@@ -38,7 +38,8 @@ def test_a_layer_matches_its_formulas() -> None:
     sizes = [3, 1, 7, 3]
     wide = weights["sequence-forward-w"].shape[0]
     seen = draw.normal(0, 1, (sum(sizes), wide)).astype(np.float32)
-    both, last = RecurrentLayer.from_weights("sequence", weights).run(seen, sizes)
+    layer = RecurrentLayer.from_weights("sequence", weights)
+    both, last = layer.run(seen, sizes), layer.run_to_ends(seen, sizes)
     start = 0
     for at, size in enumerate(sizes):
         own = seen[start : start + size]

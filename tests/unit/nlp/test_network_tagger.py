@@ -13,11 +13,12 @@ from deid_agent.measure import load_grammar
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.model.spans import is_disjoint
 from deid_agent.model.text import Document
-from deid_agent.nlp.crf import Crf, CrfModel, build_crf, split_sequence
+from deid_agent.nlp.crf import Crf, CrfModel, build_crf
 from deid_agent.nlp.crf_taggers import LOW_CONFIDENCE, TokenCrf
 from deid_agent.nlp.labels import Schema
 from deid_agent.nlp.network_tagger import NETWORK_SOURCE, NetworkTagger
 from deid_agent.nlp.sequence_decoder import SequenceDecoder
+from deid_agent.nlp.sequences import split_sequence
 from deid_agent.nlp.templates import FeatureExtractor
 from deid_agent.nlp.token_features import TokenFeatures
 

@@ -8,6 +8,7 @@ import pytest
 
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.model.text import Document
+from deid_agent.nlp import templates
 from deid_agent.nlp.character_features import CHARACTER_FAMILIES
 from deid_agent.nlp.templates import (
     TOKEN_FAMILIES,
@@ -121,3 +122,16 @@ def test_features_are_kept_only_on_request() -> None:
     assert list(kept) == ["word"]
     view = TokenFeatures(Document("Mr. Ode"), (), Dictionaries((), {}, {}, {}))
     assert view.feature("word") is not view.feature("word")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_few_units_have_the_numbers_of_many(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = Made({"word": list("abcaxb cc")[:size], "shape": list("xyx yyyxz")[:size]})
+    known = Made({"word": list("abc"), "shape": list("xyz")})
+    wanted = ("word[0]", "word[-2]", "word[0] shape[1]", "shape[-1] word[3]", "word[-1] shape[0] shape[2]", "shape[4]")
+    features = FeatureExtractor.learn(wanted, [known], least=1)
+    few, _ = features.extract_all([view])
+    monkeypatch.setattr(templates, "FEW_UNITS", 0)
+    many, _ = features.extract_all([view])
+    assert isinstance(few, np.ndarray) and not isinstance(many, np.ndarray)
+    assert few.tolist() == [numbers.tolist() for numbers in many]

@@ -1,0 +1,102 @@
+"""Features of tokens as numbers: the number that a model has for each known value.
+
+Most features depend only on the word of a token, on its sense, or on the lists that contain it. The numbers of such a
+word, sense or set of lists are computed once and kept for later documents. The tables of them are bounded, and they
+hold words of documents: they are never written or shown.
+"""
+
+from array import array
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
+from deid_agent.nlp.word_features import (
+    PREVIOUS_TAGS_FEATURES,
+    PREVIOUS_WORD_FEATURES,
+    SENSE_FEATURES,
+    TAG_FEATURES,
+    WORD_FEATURES,
+)
+
+MOST_ROWS = 32_768
+"""A table with more rows is emptied before the next document."""
+
+U = TypeVar("U", bound=Hashable)
+
+
+class RowTable(Generic[U]):
+    """Rows of ``width`` numbers, one for each unit: a word, a sense or a set of lists. Kept by unit once computed."""
+
+    def __init__(self, width: int, compute: Callable[[U], Sequence[int]]) -> None:
+        self._width = width
+        self._compute = compute
+        self._rows: dict[U, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def columns(self, units: Sequence[U]) -> Ints:
+        """The numbers of ``units``, and a 0 after them, which index -1 selects: ``[number, unit]``."""
+        if len(self._rows) > MOST_ROWS:
+            self._rows = {}
+        known = self._rows
+        rows = [known.get(unit) or self._add(unit, known) for unit in units]
+        rows.append(bytes(4 * self._width))
+        return np.frombuffer(b"".join(rows), np.int32).reshape(len(rows), self._width).T.astype(np.int64, order="C")
+
+    def _add(self, unit: U, known: dict[U, bytes]) -> bytes:
+        known[unit] = row = array("i", self._compute(unit)).tobytes()
+        return row
+
+
+class FeatureNumbers:
+    """Numbers the values of features: ``vocabulary`` has the numbers of known values, any other value has 0."""
+
+    def __init__(self, vocabulary: Mapping[str, Mapping[str, int]]) -> None:
+        self._vocabulary = vocabulary
+        self._words = _FeatureTable(WORD_FEATURES, vocabulary)
+        self._words_before = _FeatureTable(PREVIOUS_WORD_FEATURES, vocabulary)
+        self._tags = _FeatureTable(TAG_FEATURES, vocabulary)
+        self._tags_before = _FeatureTable(PREVIOUS_TAGS_FEATURES, vocabulary)
+        self._senses = _FeatureTable(SENSE_FEATURES, vocabulary)
+        tables = (self._words, self._words_before, self._tags, self._tags_before, self._senses)
+        tabled = {name for table in tables for name in table.names}
+        self._others = tuple(name for name in vocabulary if name not in tabled)
+
+    def encode(self, tokens: TokenFeatures) -> dict[str, Ints]:
+        """For each feature of the vocabulary the number of its value, ``[token]``."""
+        words, word_index = tokens.distinct_words
+        tags, tags_index = tokens.distinct_tags
+        return {
+            **self._words.encode(words, word_index),
+            **self._words_before.encode(words, tokens.index_before(word_index)),
+            **self._tags.encode(tags, tags_index),
+            **self._tags_before.encode(tags, tokens.index_before(tags_index)),
+            **self._senses.encode(tokens.distinct_senses, word_index),
+            **{name: number_values(self._vocabulary[name], tokens.indexed_feature(name)) for name in self._others},
+        }
+
+
+class _FeatureTable(Generic[U]):
+    """The numbers of the features of a vocabulary that are among ``features``, by the unit that they depend on."""
+
+    def __init__(self, features: Mapping[str, Callable[[U], str]], vocabulary: Mapping[str, Mapping[str, int]]) -> None:
+        self.names = tuple(name for name in vocabulary if name in features)
+        columns = [(features[name], vocabulary[name]) for name in self.names]
+        self._rows = RowTable[U](len(columns), lambda unit: [numbers.get(value(unit), 0) for value, numbers in columns])
+
+    def encode(self, units: Sequence[U], index: Ints) -> dict[str, Ints]:
+        """The numbers of ``units[i]`` for each ``i`` of ``index``; 0 for -1."""
+        if not self.names:
+            return {}
+        return dict(zip(self.names, np.take(self._rows.columns(units), index, axis=1), strict=True))
+
+
+def number_values(numbers: Mapping[str, int], values: FeatureValues | IndexedFeature) -> Ints:
+    """The number of each value, ``[unit]``; 0 for an unknown value."""
+    known = numbers.get
+    if isinstance(values, IndexedFeature):
+        return np.array([known(value, 0) for value in values.values], np.int64)[values.index]
+    return np.fromiter((known(value, 0) for value in values), np.int64, len(values))
