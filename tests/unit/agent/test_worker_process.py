@@ -56,7 +56,7 @@ def test_a_worker_ends_when_its_parent_closes(pair: Pair) -> None:
     assert process.exitcode == 0
 
 
-def test_garbage_collection_leaves_out_what_a_worker_has_loaded() -> None:
+def test_garbage_collection_skips_loaded_lists() -> None:
     with worker(loaded_lists, 1) as (ours, _):
         ours.sendall(pack_frame(encode_job(1, Job(b"a"))))
         assert b"False" in read(ours).fields
