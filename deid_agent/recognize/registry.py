@@ -213,7 +213,7 @@ SYSTEMS: Mapping[str, TaggerSystem] = MappingProxyType(
 )
 """The systems that configuration may name: the product's own and the published ones."""
 
-_LEAN = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 4.2})
+_LEAN = MappingProxyType({Profile.PRECISION: 1.0, Profile.BALANCED: 1.0, Profile.RECALL: 4.8})
 """How far models lean towards PHI: they divide the probability of no PHI by this number."""
 
 
