@@ -189,6 +189,9 @@ def _join_names(family: Sequence[str], given: Sequence[str], words: NameLexicons
                 yield from (first + last, last + first)
         if len(given) > 1:
             yield from ("".join((*given, last)), "".join((last, *given)))
+            letters = "".join(first[0] for first in given)
+            logins = (last + letters, letters + last)
+            yield from (name for name in logins if len(name) >= _SHORTEST_LOGIN and words.is_unknown(name))
         if given and len(last) > 4 and words.is_distinctive(last):
             first = given[0]
             yield from (first[0] + last, last + first[0])
@@ -197,6 +200,8 @@ def _join_names(family: Sequence[str], given: Sequence[str], words: NameLexicons
                 yield first[0] + given[1][0] + last
 
 
+_SHORTEST_LOGIN = 5
+"""A family name with all initials (``gohhm``) has so many letters."""
 _SHORTEST_JOINED = 7
 """Two joined names must have more letters than this, or as many if neither is a word."""
 _MOST_WORDS = 5

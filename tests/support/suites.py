@@ -1,8 +1,8 @@
 """Two suites of invented lines by authors who have not seen the rules: clinical facts, and names in hard places.
 
 ``PYTHONPATH=.:tests python -m support.suites`` prints the tables. The files ``-seen`` were looked at when rules were
-written. The files ``-unseen`` were not; the figures of the documentation are theirs. ``integrity-dense`` is of the
-author of the rules: short lines with many facts each, whose numbers are the facts.
+written. The files ``-unseen`` and ``-stranger`` were not; the author of the latter has never seen the project.
+``integrity-dense`` is of the author of the rules: short lines with many facts each, whose numbers are the facts.
 """
 
 import json
@@ -17,6 +17,7 @@ from deid_agent.pipeline import facts_from_context
 from deid_agent.recognize import Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
 
+PARTS = {"integrity": ("seen", "unseen", "stranger", "dense"), "hard-names": ("seen", "unseen", "stranger")}
 FOLDER = Path(__file__).resolve().parents[1] / "cases" / "suites"
 
 
@@ -123,7 +124,7 @@ def load_default(profile: Profile = Profile.RECALL) -> Tagger:
 if __name__ == "__main__":
     tagger = load_default(Profile(sys.argv[1] if len(sys.argv) > 1 else "recall"))
     for name, check in (("integrity", check_facts), ("hard-names", check_names)):
-        for part in ("seen", "unseen", "dense") if name == "integrity" else ("seen", "unseen"):
+        for part in PARTS[name]:
             print(name, part, check(read_lines(f"{name}-{part}"), tagger).table(), sep="\n")  # noqa: T201
-    known = [line for part in ("seen", "unseen") for line in read_lines(f"hard-names-{part}") if line.context]
+    known = [line for part in PARTS["hard-names"] for line in read_lines(f"hard-names-{part}") if line.context]
     print("names of the context", check_names(known, tagger).table(), sep="\n")  # noqa: T201

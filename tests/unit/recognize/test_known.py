@@ -63,6 +63,11 @@ def test_a_family_name_that_is_a_title_or_particle_is_found(family: str) -> None
     assert found(text, *person(family, "Beatrix")) == [f"{family}, Beatrix. Beatrix {family}"]
 
 
+@pytest.mark.parametrize("login", ["gohhm", "GOHHM", "hmgoh"])
+def test_a_family_name_with_all_initials_is_a_login(login: str) -> None:
+    assert found(f"label {login}, gohx", *person("Goh", "Hui Min")) == [login]
+
+
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
