@@ -41,6 +41,8 @@ KNOWN = {
     ("da-06-3", "ZIP"): "LC 04417, the catalogue number of an implant",
     ("da-13-1", "DATE"): "glued to the next word, 8/18/2018Arrival: MISSED",
     ("db-02-1", "ZIP"): "NE-EI 20773, a certificate whose first letters are masked: MISSED",
+    ("dc-15-3", "WEEKDAY"): "Monday to Friday, the days of fractions of radiation",
+    ("dh-01-3", "WEEKDAY"): "each Sunday, the day of a weekly dose",
     ("dc-12-2", "DATE"): "11/14/1750, minutes of a schedule",
     ("dh-20-3", "DATE"): "glued to the next word, 5/5/15IM: MISSED",
     ("dj-07-1", "DATE"): "a range in Afrikaans, 14-19 Junie 2019: MISSED",
@@ -50,7 +52,8 @@ _DEGREE = re.compile(r"(?:M\.?D|P\.?A|[MD]|MA|M\.S|O\.?D|C|R|RDH?|FNP|R\.T|Psy\.
 # The most findings of the tagger in an output that are not in the note: 3 digits of a ZIP code, titles of
 # relatives and elders, regions kept beside a city; and missed names: a cousin's and an interpreter's first name.
 AGAIN = {
-    **{"PATIENT": 21, "DOCTOR": 21, "ORGANIZATION": 8, "HOSPITAL": 7, "ACCOUNT": 3, "CITY": 3, "PHONE": 1, "IDNUM": 1},
+    **{"PATIENT": 17, "DOCTOR": 17, "ORGANIZATION": 6, "HOSPITAL": 3, "CITY": 3, "ACCOUNT": 2, "IDNUM": 2, "STREET": 2},
+    **{"LICENSE": 1, "PHONE": 1},
 }
 _YEAR = re.compile(r"[A-Za-z ]{0,4}(?:(?:19|20)\d\d)(?:[/ -](?:\d{4}|\d\d?:?\d\d))?|\d{4} (?:19|20)\d\d")
 
