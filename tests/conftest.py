@@ -7,8 +7,8 @@ carry the mark themselves.
 A run that skips broker tests ends with a red banner, and fails if ``DEID_REQUIRE_BROKER=1``. With several processes all
 tests of one file run in the same process; so do all tests that share the broker or use the fixed ports of a page.
 
-Property tests draw new examples in each run. With ``DEID_SAME_EXAMPLES=1``, as in the gate, they draw the same ones in
-each run, so that a change is refused only for what the change did. No property test has a limit of time.
+Property tests draw new examples in each run. With ``DEID_TEST_SAME_EXAMPLES=1``, as in the gate, they draw the same
+ones in each run, so that a change is refused only for what the change did. No property test has a limit of time.
 """
 
 import os
@@ -21,7 +21,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 REQUIRED = "DEID_REQUIRE_BROKER"
-SAME_EXAMPLES = "DEID_SAME_EXAMPLES"
+SAME_EXAMPLES = "DEID_TEST_SAME_EXAMPLES"
 ONE_BY_ONE = {"broker", "chaos", "docs"}
 FULL_FOLDERS = (
     "tests/property/fuzz/",

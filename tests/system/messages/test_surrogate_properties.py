@@ -49,7 +49,7 @@ AGAIN: dict[str, tuple[float, float]] = {
     "STREET": (0.98, 0.9975),  # of 398
     "URL": (0.97, 1.0),  # of 48
     "USERNAME": (0.61, 0.6167),  # of 120
-    "VEHICLE": (0.88, 0.8873),  # of 71
+    "VEHICLE": (0.87, 0.8795),  # of 83
     "ZIP": (0.98, 0.9873),  # of 237
 }
 """Least share of spans that are found again, by type, and the share that was measured.
@@ -260,4 +260,4 @@ def test_intervals_and_weekdays_are_exact() -> None:
     assert intervals >= 1_650
     assert weekdays >= 84
     assert births > 400
-    assert relatives <= 30
+    assert relatives <= 31
