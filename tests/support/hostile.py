@@ -29,6 +29,7 @@ from deid_agent.pipeline.deidentify import Deidentifier
 from deid_agent.pipeline.policy import load_policy
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
+SAMPLES = Path(__file__).resolve().parents[2] / "deid_agent" / "samples"
 LIMIT = 4 << 30
 """Bytes of address space; past it an allocation fails."""
 HANG = 120
@@ -269,7 +270,8 @@ def _run(name: str, case: Case, loaded: Deidentifier, out: int) -> None:
 def run(names: Iterable[str]) -> Iterable[Found]:
     """Each case in a fork of this process, which has everything loaded."""
     loaded = deidentifier()
-    loaded.message(MSH + b"\r")
+    for sample in sorted(SAMPLES.glob("0[1-5]*")):  # tables that the first text or name of a process builds
+        loaded.message(sample.read_bytes())
     for name in names:
         reading, writing = os.pipe()
         child = os.fork()
