@@ -20,7 +20,7 @@ MARKUP = """\
 Mr. [[PATIENT|Zyblorq]] came on [[DATE|3/4/2019]], MRN: [[MEDICALRECORD|4471902]].
 @@END
 @@NOTE id={id}-2 type=note date=2014-03-06
-[[PATIENT|Zyblorq]] slept.
+Towels near [[PATIENT|Zyblorq]].
 @@END
 """
 
@@ -90,7 +90,7 @@ def test_ablation_alarms_and_page(corpus: Path, tmp_path: Path) -> None:
     assert list(data["authors"]) == ["da", "dd"]
     assert set(data["kinds"]) == {"letter", "note"}
     assert "Zyblorq" not in out.read_text("utf-8")
-    assert "Zyblorq</span> slept" in html.read_text("utf-8")
+    assert "Towels near <span" in html.read_text("utf-8")
     assert "patterns" in done.stdout
 
 

@@ -50,7 +50,7 @@ def test_order_is_kept_and_spans_only_leaves_the_text_out() -> None:
 
 
 def test_context_finds_names_without_a_rule() -> None:
-    note = "Zyblorq said she slept badly."
+    note = "Towels near Zyblorq."
     bare = json.loads(text(*RULES, stdin=line(id="a", text=note)).stdout)
     found = json.loads(text(*RULES, stdin=line(id="a", text=note, context={"name": {"family": "Zyblorq"}})).stdout)
     assert bare["spans"] == []
@@ -60,7 +60,7 @@ def test_context_finds_names_without_a_rule() -> None:
 
 def test_notes_of_one_patient_share_known_names() -> None:
     notes = line(id="a", text="x", patient_id="p", context={"name": {"family": "Zyblorq"}}) + line(
-        id="b", text="Zyblorq slept.", patient_id="p"
+        id="b", text="Towels near Zyblorq.", patient_id="p"
     )
     alone = [json.loads(x)["spans"] for x in text(*RULES, stdin=notes).stdout.splitlines()]
     together = [json.loads(x)["spans"] for x in text(*RULES, "--by-patient", stdin=notes).stdout.splitlines()]
@@ -76,8 +76,8 @@ def shown(*args: str, stdin: str = "") -> list[list[str]]:
 
 
 def test_a_later_line_adds_context_to_earlier_lines_of_its_patient(tmp_path: Path) -> None:
-    first = line(id="a", text="Zyblorq slept.", patient_id="p")
-    other = line(id="b", text="Zyblorq slept.", patient_id="q")
+    first = line(id="a", text="Towels near Zyblorq.", patient_id="p")
+    other = line(id="b", text="Towels near Zyblorq.", patient_id="q")
     last = line(id="c", text="x", patient_id="p", context={"name": {"family": "Zyblorq"}})
     assert shown("--by-patient", stdin=first + other + last) == [["PATIENT"], [], []]
     one, two = tmp_path / "1", tmp_path / "2"
@@ -87,7 +87,7 @@ def test_a_later_line_adds_context_to_earlier_lines_of_its_patient(tmp_path: Pat
 
 
 def test_a_name_that_one_note_introduces_is_found_in_the_others() -> None:
-    bare, titled = "Zyblorq slept.", "Seen with Mrs. Zyblorq today."
+    bare, titled = "Towels near Zyblorq.", "Seen with Mrs. Zyblorq today."
     notes = line(id="a", text=bare, patient_id="p") + line(id="b", text=titled, patient_id="p")
     assert shown(stdin=notes) == [[], ["PATIENT"]]
     assert shown("--by-patient", stdin=notes) == [["PATIENT"], ["PATIENT"]]
