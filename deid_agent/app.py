@@ -15,7 +15,7 @@ from time import perf_counter
 
 from deid_agent import pause_gc
 from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec, FieldAction, PayloadEncoding
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec
 from deid_agent.config import EnvelopeSettings, SecretKey
 from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings, parse_pointer
 from deid_agent.pipeline import (
@@ -236,8 +236,8 @@ class _JobRun:
 
 def make_envelope(settings: EnvelopeSettings) -> Envelope:
     """The envelope of a section of the settings."""
-    fields = {parse_pointer(place): FieldAction(action) for place, action in settings.fields.items()}
-    return Envelope(tuple(map(parse_pointer, settings.payload)), PayloadEncoding(settings.encoding), fields)
+    fields = {parse_pointer(place): action for place, action in settings.fields.items()}
+    return Envelope(tuple(map(parse_pointer, settings.payload)), settings.encoding, fields)
 
 
 def check_payloads(validator: Validator, envelope: Envelope | None, before: bytes, after: bytes) -> None:

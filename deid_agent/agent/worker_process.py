@@ -4,7 +4,6 @@ A worker has one callable and one socket. It processes one job after another, or
 length-prefixed and never pickled, so that no message is interpreted on the way.
 """
 
-import gc
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import assert_never
 
 import orjson
 
+from deid_agent import pause_gc
 from deid_agent.agent.job import BatchProcess, Factory, Job, Process, Processed, Refused, Result, Suppressed, attempt
 from deid_agent.agent.ports import Headers
 from deid_agent.model import DeidError, Reason, describe_exception
@@ -220,14 +220,13 @@ def _discard_output() -> None:
 
 def _build_process(sock: socket.socket, factory: Factory) -> Process | None:
     try:
-        process = factory()
+        with pause_gc():
+            process = factory()
     except DeidError as error:
         text = " ".join(str(error).split())
     except Exception as error:  # noqa: BLE001 - reported to the parent, which stops the start
         text = f"the worker could not be built: {describe_exception(error)}"
     else:
-        gc.collect()
-        gc.freeze()  # what is loaded stays: each full collection would walk all rules and models for nothing
         sock.sendall(pack_frame(Frame(FrameKind.READY, _MAX_BATCH_JOBS if isinstance(process, BatchProcess) else 1)))
         return process
     sock.sendall(pack_frame(Frame(FrameKind.FAILED, fields=(text.encode(),))))

@@ -194,8 +194,10 @@ def _recognizers(settings: Settings) -> str:
 
 def _envelopes(settings: Settings) -> str:
     """The topics with envelopes, and the places of their messages."""
-    shown = ((topic, ", ".join(each.payload) or "the record") for topic, each in settings.envelopes.items())
-    return "; ".join(f"{topic}: {places}, {settings.envelopes[topic].encoding}" for topic, places in shown)
+    return "; ".join(
+        f"{topic}: {', '.join(each.payload) or 'the record'}, {each.encoding}"
+        for topic, each in settings.envelopes.items()
+    )
 
 
 def _memory(settings: Settings) -> str:

@@ -23,8 +23,6 @@ from deid_agent.codec.envelope import (
     Envelope,
     EnvelopeCodec,
     EnvelopeMessage,
-    FieldAction,
-    PayloadEncoding,
 )
 from deid_agent.codec.json_ranges import rewrite_string
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
@@ -37,9 +35,7 @@ __all__ = [
     "Envelope",
     "EnvelopeCodec",
     "EnvelopeMessage",
-    "FieldAction",
     "HtmlCodec",
-    "PayloadEncoding",
     "PlainMessage",
     "PlainText",
     "TableCodec",

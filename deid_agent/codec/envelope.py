@@ -8,7 +8,6 @@ import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
 import orjson
@@ -18,11 +17,13 @@ from deid_agent.model import (
     Attachment,
     DateKind,
     Dropped,
+    FieldAction,
     LeafRole,
     MappedText,
     MessageError,
     Narrative,
     PatientIdentifier,
+    PayloadEncoding,
     PhiType,
     Place,
     Pointer,
@@ -40,24 +41,6 @@ _MOST_BYTES = 64 * 1024 * 1024
 """Bytes of the messages of a record after decompression. More are refused before they are made."""
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
-
-
-class PayloadEncoding(StrEnum):
-    """How a message is written in its place."""
-
-    TEXT = "text"  # a JSON string, or the JSON value itself (a FHIR resource)
-    BASE64 = "base64"  # a JSON string of base64; compressed with gzip or not
-    GZIP = "gzip"  # the record itself, compressed
-
-
-class FieldAction(StrEnum):
-    """What becomes of a field of an envelope, and of everything below it."""
-
-    KEEP = "keep"  # as it is, searched for identifiers of the message
-    DROP = "drop"  # the member is removed; an item too, or it becomes null to keep the numbers of the others
-    IDENTIFIER = "identifier"  # a surrogate of the same form
-    DATE = "date"  # shifted with the message
-    TEXT = "text"  # read like a note
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,24 @@
 
 import tomllib
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from deid_agent.config.service import Section
-from deid_agent.model import ConfigurationError, parse_pointer
+from deid_agent.model import ConfigurationError, FieldAction, PayloadEncoding, parse_pointer
 
-Encoding = Literal["text", "base64", "gzip"]
-Action = Literal["keep", "drop", "identifier", "date", "text"]
+Places = tuple[str, ...] | dict[str, FieldAction]
 
 
 class EnvelopeSettings(Section):
     """The envelope of the records of one topic. Places are JSON pointers; ``*`` is any member or item."""
 
     payload: tuple[str, ...] = Field(min_length=1, description='places of the messages: "/payload" or a list of places')
-    encoding: Encoding = Field(
-        default="text", description="text, base64 (compressed or not) or gzip (the record itself)"
+    encoding: PayloadEncoding = Field(
+        default=PayloadEncoding.TEXT, description="text, base64 (compressed or not) or gzip (the record itself)"
     )
-    fields: dict[str, Action] = Field(
+    fields: dict[str, FieldAction] = Field(
         default={}, description="place = keep, drop, identifier, date or text; other fields refuse the record"
     )
 
@@ -31,7 +30,7 @@ class EnvelopeSettings(Section):
 
     @field_validator("payload", "fields")
     @classmethod
-    def _check_pointers(cls, value: tuple[str, ...] | dict[str, Action]) -> tuple[str, ...] | dict[str, Action]:
+    def _check_pointers(cls, value: Places) -> Places:
         for pointer in value:
             parse_pointer(pointer)
         return value
@@ -41,13 +40,13 @@ class EnvelopeSettings(Section):
         for number, place in enumerate(self.payload):
             others = (*self.payload[:number], *self.payload[number + 1 :], *self.fields)
             inside = next((each for each in others if f"{each}/".startswith(f"{place}/")), None)
-            if inside is not None and self.encoding != "gzip":
+            if inside is not None and self.encoding is not PayloadEncoding.GZIP:
                 raise ValueError(f'"{inside}" is a part of the message "{place}": an envelope names what is around it')
         return self
 
     @model_validator(mode="after")
     def _check_gzip(self) -> Self:
-        if self.encoding == "gzip" and (self.payload != ("",) or self.fields):
+        if self.encoding is PayloadEncoding.GZIP and (self.payload != ("",) or self.fields):
             raise ValueError('gzip is the record itself: write payload = "" and no fields')
         return self
 

@@ -1,5 +1,13 @@
 """The values that all layers share: PHI types, spans, sites, edits, documents and errors."""
 
+from deid_agent.model.envelopes import (
+    FieldAction,
+    PayloadEncoding,
+    Place,
+    Pointer,
+    build_places,
+    parse_pointer,
+)
 from deid_agent.model.errors import (
     AssignmentLostError,
     ConfigurationError,
@@ -28,12 +36,6 @@ from deid_agent.model.patients import (
     normalize_identifier,
 )
 from deid_agent.model.phi import CATEGORY, PhiCategory, PhiType
-from deid_agent.model.pointers import (
-    Place,
-    Pointer,
-    build_places,
-    parse_pointer,
-)
 from deid_agent.model.selection import Dropped, DroppedRanges, PublishedPaths
 from deid_agent.model.sites import (
     ATTACHMENT_URL_SOURCE,
@@ -115,6 +117,7 @@ __all__ = [
     "Edit",
     "EncodingLayout",
     "Fact",
+    "FieldAction",
     "Headers",
     "LeafRole",
     "MappedText",
@@ -127,6 +130,7 @@ __all__ = [
     "PatientChoice",
     "PatientField",
     "PatientIdentifier",
+    "PayloadEncoding",
     "PhiCategory",
     "PhiType",
     "Place",

@@ -20,7 +20,7 @@ from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, DeidentifiedText, Deidentifier
 from deid_agent.pipeline.facts import facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.planning import MessagePlan
+from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
 from deid_agent.pipeline.recognition import Recognition

@@ -28,7 +28,7 @@ from deid_agent.model import (
 from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_siblings, write_attachment
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
-from deid_agent.pipeline.planning import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
+from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order

@@ -24,7 +24,7 @@ from deid_agent.model import (
 )
 
 NOTICE = b"[attachment removed: its format cannot be searched for identifiers]"
-"""Reranges an attachment that cannot be read."""
+"""Replaces an attachment that cannot be read."""
 
 _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _TEXT_APPLICATIONS = frozenset(

@@ -27,7 +27,8 @@ from deid_agent.model import (
 )
 from deid_agent.pipeline.applying import Applier, ChangeCounts, explain_change, summarize_changes
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.planning import MessagePlan, Planner, check_length, make_scope
+from deid_agent.pipeline.planning import Planner, check_length, make_scope
+from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import PlannedText, Recognition, recognize_texts
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key

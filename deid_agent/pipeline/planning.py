@@ -24,8 +24,9 @@ from deid_agent.model import (
     Timings,
     ValueKind,
 )
-from deid_agent.pipeline.attachments import DecodedText, decode_text, is_readable_text, prefix_error
+from deid_agent.pipeline.attachments import decode_text, is_readable_text, prefix_error
 from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
+from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import Method, Pdf, Policy, Unreadable
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.surrogate import NamedPerson, Scope
@@ -34,109 +35,6 @@ MAX_NESTING = 4
 """Levels of attachments in attachments."""
 MAX_TEXT = 1_000_000
 """Characters of one text: 250 pages. Reading prose takes 200 bytes a character; 900 if every character is a token."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePlan:
-    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included."""
-
-    payload: bytes = field(repr=False)
-    key: bytes | None = field(repr=False)
-    headers: Headers = field(repr=False)
-    parts: tuple["PartPlan", ...]
-    texts: tuple[PlannedText, ...]
-    timings: Timings
-
-
-@dataclass(frozen=True, slots=True)
-class PartPlan:
-    """One parsed message: of the payload, or inside an attachment. ``texts`` belong to ``message.narratives``.
-
-    ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
-    ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
-    ``scopes`` are those of single sites and narratives, by their first byte, where it is not ``scope``.
-    """
-
-    codec: Codec
-    message: Message
-    facts: tuple[Fact, ...]
-    scope: Scope
-    attachments: tuple["AttachmentPlan", ...] = ()
-    texts: tuple[PlannedText, ...] = ()
-    dropped: DroppedRanges = field(default_factory=DroppedRanges)
-    kept: Mapping[int, PlannedText] = field(default_factory=dict)
-    scopes: Mapping[int, Scope] = field(default_factory=dict)
-
-    def scope_at(self, start: int, scope: Scope) -> Scope:
-        """``scope`` with the dates and the patient of the site or narrative at a byte."""
-        own = self.scopes.get(start, scope)
-        return replace(
-            scope,
-            document=own.document,
-            patient=own.patient,
-            reference=own.reference,
-            today=own.today,
-            births=own.births | scope.births,
-        )
-
-    def all_texts(self) -> Iterable[PlannedText]:
-        """The texts of the message and of its attachments."""
-        yield from self.texts
-        yield from self.kept.values()
-        for attachment in self.attachments:
-            if isinstance(attachment.content, TextContent):
-                yield attachment.content.text
-            elif attachment.content is not None:
-                for part in attachment.content.parts:
-                    yield from part.all_texts()
-
-    def all_parts(self) -> Iterable["PartPlan"]:
-        """The message and those inside its attachments, as plans."""
-        yield self
-        for attachment in self.attachments:
-            if isinstance(attachment.content, NestedContent):
-                for part in attachment.content.parts:
-                    yield from part.all_parts()
-
-    def own_texts(self) -> Iterable[PlannedText]:
-        """The texts of the message and of those of its attachments that are plain text."""
-        yield from self.texts
-        yield from self.kept.values()
-        for attachment in self.attachments:
-            if isinstance(attachment.content, TextContent):
-                yield attachment.content.text
-
-    def all_messages(self) -> Iterable[Message]:
-        """The message and those inside its attachments."""
-        for part in self.all_parts():
-            yield part.message
-
-
-@dataclass(frozen=True, slots=True)
-class NestedContent:
-    """An attachment that is a message (or a batch) of its own.
-
-    ``apart`` messages only lie in one record: each is edited without the persons and the facts of the others.
-    """
-
-    parts: tuple[PartPlan, ...]
-    apart: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TextContent:
-    """An attachment that is plain text; ``decoded`` is None for the text layer of a PDF."""
-
-    text: PlannedText
-    decoded: DecodedText | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentPlan:
-    """An attachment and its content; the content is None if a notice replaces the attachment."""
-
-    attachment: Attachment
-    content: NestedContent | TextContent | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from deid_agent.model import LeafRole, Message, Narrative
-from deid_agent.pipeline.planning import MessagePlan, NestedContent, PartPlan
+from deid_agent.pipeline.plans import MessagePlan, NestedContent, PartPlan
 from deid_agent.pipeline.policy import Method, Policy, strip_numbers
 
 

@@ -16,6 +16,8 @@ _TITLE = re.compile(
     r"(?:(?:dr|drs|mr|mrs|ms|mx|miss|prof|rev|fr|sr|sgt|cpl|lt|col|maj|capt|pt|doctor|professor|md)\.?\s+)+(?=\S)",
     re.IGNORECASE,
 )
+TITLES = "Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor"
+"""Titles before the name of a person, as a part of a pattern."""
 _POSSESSIVE = re.compile(r"['’][sS]$")
 # Minh Do and Kim Ot are names: a credential that can be a name must be in capitals or in lower case
 _CREDENTIAL = re.compile(

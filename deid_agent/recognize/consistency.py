@@ -22,7 +22,7 @@ from deid_agent.model import (
     in_order,
     joins_word,
 )
-from deid_agent.recognize.boundaries import UPPER
+from deid_agent.recognize.boundaries import TITLES, UPPER
 from deid_agent.recognize.known_initials import acts_like_person
 from deid_agent.recognize.misspellings import find_misspelt
 from deid_agent.rules import Dictionaries, Tags
@@ -81,10 +81,7 @@ _UNKNOWN_BEFORE = re.compile(rf"(?<![\w’'./-])(?P<word>[{UPPER}][^\W\d_A-Z]{{3
 _UNKNOWN_AFTER = re.compile(rf"[ ](?P<word>[{UPPER}][^\W\d_A-Z]{{3,20}})(?![\w’'-])")
 
 
-_TITLE = re.compile(
-    r"(?<![\w/])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor|Doctor|Nurse|Sister)\.?[ ]{1,2}(?:\w{1,20}\.? )?\Z",
-    re.IGNORECASE,
-)
+_TITLE = re.compile(rf"(?<![\w/])(?:{TITLES}|Doctor|Nurse|Sister)\.?[ ]{{1,2}}(?:\w{{1,20}}\.? )?\Z", re.IGNORECASE)
 _CAPITALIZED = re.compile(rf"(?<![\w'’./-])[{UPPER}][^\W\d_A-Z]{{2,20}}(?!\w|-\w|['’](?!s\b))")
 
 

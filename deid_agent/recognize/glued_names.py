@@ -36,7 +36,7 @@ from deid_agent.recognize.cut_words import (
     letters_before,
 )
 from deid_agent.recognize.known_people import NameLexicons, Person
-from deid_agent.rules import Regexp, compile_pattern
+from deid_agent.rules import Regexp
 
 _SHORTEST = 6
 _LONG = 8
@@ -126,7 +126,7 @@ class GluedNameFinder:
     def _search(self) -> Regexp | None:
         """One search for all forms of ASCII letters, if they are many."""
         forms = [form for form in self._forms if form.isascii()]
-        return compile_pattern("|".join(forms)) if len(forms) > _FEW_FORMS else None
+        return Regexp("|".join(forms)) if len(forms) > _FEW_FORMS else None
 
     @cached_property
     def _parts(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Finds the initials of the people of a message, and the words around a name that say that it is a person.
+"""Finds the initials of the people of a message, and decides by the words around a name whether it is a person.
 
 Initials count with full stops (``A.O.``), and without them beside a word that a person goes with: ``pt AO``, ``AO
 reports pain``, or before the colon of a speaker at the beginning of a line, unless they are a heading
@@ -21,46 +21,36 @@ ACTS = re.compile(
 """Acts of a person, after the name."""
 FARES = re.compile(
     r"[ \t]{1,2}(?:passed (?:her|his|their)|managed|managing|eating|ate|drinking|tolerat(?:ed|ing)|walked|walking"
-    r"|slept"
-    r"|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears|looks"
-    r"|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled|discharged"
-    r"|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
+    r"|slept|sleeping|ambulat(?:ed|ing)|mobili[sz](?:ed|ing)|voiding|resting|reviewed|transferred|settled|appears"
+    r"|looks|remains|requests|requested|declin(?:ed|ing|es)|keen|comfortable|stable|afebrile|tearful|counselled"
+    r"|discharged|admitted|woke|awake|alert|seen|back from|home (?:today|tomorrow)|on (?:room air|[0-9]))\b"
 )
-"""The condition of a person, after the name. It counts only at the beginning of a line: "long sitting" is a"
-" posture."""
+"""The condition of a person, after the name.
+
+It counts only at the beginning of a line: "long sitting" is a posture.
+"""
 _PREDICATE = re.compile(
     r"[ \t]{1,2}(?:(?:is|was) (?:an? (?:retired|widow|very|pleasant|single|married|former|known|healthy|[0-9])"
-    r"|informed|discharged"
-    r"|admitted|seen|reviewed|transferred|told|advised|given|brought|unable|well\b|happy|pleased|keen|upset|anxious"
-    r"|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed|examined|encouraged"
-    r"|offered|asked|fed"
-    r"|born|aware|present\b|accompanied|married|single|widowed|living|independent|able|confused|agitated|comfortable"
-    r"|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able|aware))|(?:has|had) (?:an?|been|had|no|not"
-    r"|never|two|three"
-    r"|lost|gained|chronic|always|refused|agreed)\b|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b"
-    r"|walk(?:s|ed)\b|fell\b"
-    r"|cooks\b|drinks\b|smokes\b|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b"
-    r"|thought\b|remembers\b"
-    r"|likes\b|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b"
-    r"|describe[sd]\b|enjoys\b|wrote\b"
-    r"|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b|went (?:home|to|for)\b|slept\b"
-    r"|woke\b"
-    r"|requires\b|underwent\b|continues to\b|presents with\b|appeared\b|developed\b|started on\b|is (?:concerned"
-    r"|currently on)\b"
-    r"|will (?:be seen|attend|call|come|return|go|see|decide|think)\b|and (?:(?:his|her|their|the) )?(?:wife|husband"
-    r"|partner"
-    r"|son|daughter|mother"
-    r"|father|family|carer)\b)"
+    r"|informed|discharged|admitted|seen|reviewed|transferred|told|advised|given|brought|unable|well\b|happy|pleased"
+    r"|keen|upset|anxious|hungry|tired|thirsty|in pain|asleep|awake|alert|counsel+ed|consented|referred|assessed"
+    r"|examined|encouraged|offered|asked|fed|born|aware|present\b|accompanied|married|single|widowed|living"
+    r"|independent|able|confused|agitated|comfortable|afebrile|ready|due|last seen|not (?:happy|keen|sure|well|able"
+    r"|aware))|(?:has|had) (?:an?|been|had|no|not|never|two|three|lost|gained|chronic|always|refused|agreed)\b"
+    r"|attend(?:ed|s)\b|came\b|called\b|rang\b|phoned\b|telephoned\b|walk(?:s|ed)\b|fell\b|cooks\b|drinks\b|smokes\b"
+    r"|takes\b|took\b|work(?:s|ed)\b|presented\b|arrived\b|returned\b|needs\b|thinks\b|thought\b|remembers\b|likes\b"
+    r"|loves\b|underst(?:ands|ood)\b|sleeps\b|eats\b|(?:does|did) not\b|(?:does|did)n['’]t\b|would like\b"
+    r"|describe[sd]\b|enjoys\b|wrote\b|suggests\b|recommends\b|gave\b|got\b|kept\b|sat\b|stood\b|smiled\b|cried\b"
+    r"|went (?:home|to|for)\b|slept\b|woke\b|requires\b|underwent\b|continues to\b|presents with\b|appeared\b"
+    r"|developed\b|started on\b|is (?:concerned|currently on)\b|will (?:be seen|attend|call|come|return|go|see|decide"
+    r"|think)\b|and (?:(?:his|her|their|the) )?(?:wife|husband|partner|son|daughter|mother|father|family|carer)\b)"
 )
 """What a person is, has or does, after a name at the beginning of a sentence."""
 _DID = re.compile(
-    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based|needed)\b)"
-    r"(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met|saw"
-    r"|lay|hit"
-    r"|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays|runs"
-    r"|drives|comes"
-    r"|hopes|helps|requires|underwent|undergoes|continues|presents|remains|became|becomes|began|begins|looks"
-    r"|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
+    r"[ \t]{1,2}(?!(?:col?ou?red|tinged|stained|lived|legged|handed|matched|assisted|sided|based"
+    r"|needed)\b)(?:[a-z]{2,12}ed|lost|ate|drank|went|cut|broke|hurt|ran|felt|left|brought|bought|threw|told|made|met"
+    r"|saw|lay|hit|spent|drove|wore|uses|wants|feels|goes|gets|keeps|sits|stands|sees|knows|asks|tells|calls|plays"
+    r"|runs|drives|comes|hopes|helps|requires|underwent|undergoes|continues|presents|remains|became|becomes|began"
+    r"|begins|looks|seems|tries|tried|stays|visits|mobili[sz]es|manages|prefers|wishes|agrees|hears|reads|speaks)\b"
 )
 """What a person did, after a name at the beginning of a sentence that is no thing of a note."""
 _TASK = re.compile(
@@ -79,28 +69,23 @@ _LOUD = re.compile(
 )
 """The same in a text in capitals."""
 _ADDRESSED = re.compile(
-    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned"
-    r"|rang|met(?: with)?"
-    r"|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to|results to"
-    r"|copy to|seen by|reviewed by"
-    r"|encouraged|reminded|taught|counsel+ed|examination of|according to|reports? that|states? that|says that|wife of"
-    r"|husband of|family of|mother of|father of|son of|daughter of|seeing|meet|see|care of|obtained from|reviewed"
-    r"|admitted|transferred|discharged|assessed|contacted|assisted|helped|observed|escorted|educated|re-?assessed"
-    r"|options and|and that|both|by bed|copied to|given to)[ ]\Z"
+    r"(?<![\w.])(?i:sp(?:oke|oken|eaking) (?:with|to)|told|informed|saw|asked|advised|examined|reassured|phoned|rang"
+    r"|met(?: with)?|helped|gave|visited|thanked|seen with|discussed with|agreed with|d/w|as|sent to|letter to"
+    r"|results to|copy to|seen by|reviewed by|encouraged|reminded|taught|counsel+ed|examination of|according to"
+    r"|reports? that|states? that|says that|wife of|husband of|family of|mother of|father of|son of|daughter of"
+    r"|seeing|meet|see|care of|obtained from|reviewed|admitted|transferred|discharged|assessed|contacted|assisted"
+    r"|helped|observed|escorted|educated|re-?assessed|options and|and that|both|by bed|copied to|given to)[ ]\Z"
 )
 _INSIDE = re.compile(
     r"(?<![\w'’./-])(?!(?:an?|the|his|her|its|their|our|my|your|this|these|no|each|any|some|one|on|grade|type"
-    r"|stage)[ ])"
-    r"[a-zß-ÿ]{2,20}[ ]\Z"
+    r"|stage)[ ])[a-zß-ÿ]{2,20}[ ]\Z"
 )
 _GOES_ON = re.compile(
-    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:and|or|is|was|has|had|will|would|can|could|did|does|who|with|to|that"
-    r"|the|by|for|at"
-    r"|on|in|re|regarding|about|before|after|again|back|today|tonight|tomorrow|yesterday|prefers|wants|requires"
-    r"|needs|from"
-    r"|as|if|when|while|since|until|but|because|alone|home|of|showed|shows|remains|continues|seems|feels|says"
-    r"|also|then|now"
-    r"|her|his|their|this|may|be|not|senior|junior|[a-z]{3,12}ed|[a-z]{3,12}ly)(?![\w-]))"
+    r"(?:['’]s)?(?:[.,;)?!]|\s{0,3}\Z|[ ](?:and|or|is|was|has|had|will|would|can|could|did|does|who|with|to|that|the"
+    r"|by|for|at|on|in|re|regarding|about|before|after|again|back|today|tonight|tomorrow|yesterday|prefers|wants"
+    r"|requires|needs|from|as|if|when|while|since|until|but|because|alone|home|of|showed|shows|remains|continues"
+    r"|seems|feels|says|also|then|now|her|his|their|this|may|be|not|senior|junior|[a-z]{3,12}ed"
+    r"|[a-z]{3,12}ly)(?![\w-]))"
 )
 """What follows a name inside a sentence, and no noun of which the word could be the adjective."""
 _BY = re.compile(r"(?<![\w.])(?:for|with|by|from|to)[ ]\Z")
@@ -114,8 +99,7 @@ _ALONE = re.compile(
 _APPOSED = re.compile(
     r",[ ](?:who\b|seen\b|aged\b|an? (?:pleasant|known|[0-9])|reviewed\b|admitted\b|[0-9]{1,3}[ ]?(?:yo|y/o|F|M)\b)"
     r"|[ ](?:bleeding|coughing|vomiting|wheezing|sleeping|eating|crying|complaining|asking|refusing|awaiting"
-    r"|requesting"
-    r"|feeling|settling|senior|junior)\b"
+    r"|requesting|feeling|settling|senior|junior)\b"
 )
 """The same after a comma, or as a participle."""
 _OPEN = re.compile(
@@ -123,10 +107,15 @@ _OPEN = re.compile(
     r"|who)[ ](?!to\b)[a-z0-9]"
 )
 """A predicate of any thing: it counts unless the word is a thing of a note."""
-_THINGS = frozenset(
+SECTIONS = frozenset(
     {
         *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
         *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
+    }
+)
+"""Words that head a section of a note (``Head: atraumatic``); some are names too."""
+_THINGS = SECTIONS | frozenset(
+    {
         *("arm", "leg", "knee", "lung", "brain", "blood", "stool", "wound", "cough", "fever", "mass"),
         *("line", "drain", "tube", "block", "stone", "bone", "joint", "lip", "tongue", "cord", "test"),
         *("scan", "dose", "drip", "culture", "speech", "sleep", "weight", "temp", "pressure", "rate", "rash"),
@@ -309,8 +298,7 @@ class InitialsFinder:
 
     @cached_property
     def _by_initials(self) -> Mapping[tuple[str, str], tuple[Person, ...]]:
-        """Patients and clinicians by the first letters of a given and a family name, one for each type and"
-        " subject."""
+        """Patients and clinicians by the first letters of given and family name; one for each type and subject."""
         signed: dict[tuple[str, str], dict[tuple[PhiType, Subject], Person]] = {}
         for person in self.people:
             if person.subject in (Subject.PATIENT, Subject.PROVIDER) and person.initials:

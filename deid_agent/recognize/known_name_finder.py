@@ -33,19 +33,26 @@ from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
-from deid_agent.recognize.known_initials import ACTS, FARES, InitialsFinder, acts_like_person, ends_initial, has_task
+from deid_agent.recognize.known_initials import (
+    ACTS,
+    FARES,
+    SECTIONS,
+    InitialsFinder,
+    acts_like_person,
+    ends_initial,
+    has_task,
+)
 from deid_agent.recognize.known_people import NameLexicons, Person, nicknames_of
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
 _CUE = re.compile(
-    r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|"
-    r"mother|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|"
-    r"grandmother|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|"
-    r"nurse|rn|attending|surgeon|physician|provider|pcp|resident|signed by|dictated by|"
-    r"(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin|triplet) [abc123]|(?:infant|baby) of"
-    r"|n[ée]e|formerly|"
-    r"maiden name)\b\.?[:,]?|(?:name|pt|patient)=|[:(\"“])[ \t]{0,6}\Z",
+    r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|mother"
+    r"|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|grandmother"
+    r"|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|nurse|rn|attending|surgeon|physician"
+    r"|provider|pcp|resident|signed by|dictated by|(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin"
+    r"|triplet) [abc123]|(?:infant|baby) of|n[ée]e|formerly|maiden name)\b\.?[:,]?|(?:name|pt|patient)="
+    r"|[:(\"“])[ \t]{0,6}\Z",
     re.IGNORECASE,
 )
 _CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d|(?<=[ ,])(?:jr|sr|iii))\b", re.IGNORECASE)
@@ -64,14 +71,6 @@ _ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
 _ANSWERS = re.compile(r"[ \t]?:[ \t]{1,2}[\"“']?(?:I|I['’][a-z]{1,2}|[Mm]y|[Yy]es|[Yy]eah|[Nn]o[,.!?]|[Ww]e|[Ii]t)\b")
-_SECTIONS = frozenset(
-    {
-        *("head", "neck", "back", "chest", "heart", "hand", "foot", "hip", "skin", "eye", "nose"),
-        *("mouth", "case", "pain", "plan", "diet", "field", "day", "note", "ward", "bed", "gait"),
-        *("legs",),
-    }
-)
-"""Names that head a section of a note: ``Head: atraumatic``."""
 _DIGITS = re.compile(r"\d{1,6}")
 _REACH = 24
 _MANY_PARTS = 40
@@ -355,7 +354,7 @@ class _PersonSearch:
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
-        answers = _ANSWERS.match(text, end) is not None and named.isdisjoint(_SECTIONS)
+        answers = _ANSWERS.match(text, end) is not None and named.isdisjoint(SECTIONS)
         speaks = answers or (named <= self.person.given and _SPEAKS.match(text, end) is not None)
         return speaks or FARES.match(text, end) is not None or has_task(text, start, end)
 
@@ -374,8 +373,7 @@ class _PersonSearch:
         return text[end : end + 1] == "." or text[end : end + 1] == "_" or text[start - 1 : start] == "_"
 
     def _is_middle(self, at: int) -> bool:
-        """Return true for a word in title case between a given name and a family name that is also a word"
-        " (``May``)."""
+        """Return true for a word in title case between a given name and a family name; it may be a word (``May``)."""
         given, family = self.folded[at - 1], self.folded[at + 1]
         if self.exact or given not in self.person.given or family not in self.person.family:
             return False

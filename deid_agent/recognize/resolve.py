@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
-from deid_agent.recognize.boundaries import repair_boundaries, trim_span
+from deid_agent.recognize.boundaries import TITLES, repair_boundaries, trim_span
 from deid_agent.recognize.joining import complete_spans
 from deid_agent.rules import Ruleset
 
@@ -38,8 +38,7 @@ _EQUAL_KINDS = (
     SourceKind.FOREIGN,
     SourceKind.CUSTOM,
 )
-"""Kinds on one level: of two such spans that overlap the longer wins, and this order decides between equal"
-" lengths."""
+"""Kinds on one level: of two overlapping spans the longer wins, and this order decides between equal lengths."""
 _LATER_KINDS = (
     SourceKind.CHARACTER_MODEL,
     SourceKind.NETWORK,
@@ -160,7 +159,7 @@ class Resolver:
 
 
 _NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})
-_TITLE = re.compile(r"(?<![\w/-])(?:Mr|Mrs|Ms|Miss|Mx|Drs?|Prof|Professor)\.?[ ]{1,2}\Z")
+_TITLE = re.compile(rf"(?<![\w/-])(?:{TITLES})\.?[ ]{{1,2}}\Z")
 _NAME_WORD = re.compile(r"[^\W\d_]{2,}")
 
 

@@ -13,18 +13,16 @@ from datetime import date
 from itertools import compress
 
 from deid_agent.model import Document, NormalText, Range
-from deid_agent.rules import compile_pattern
+from deid_agent.rules import Regexp
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = (
     r"(?i:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
-_WRITTEN = compile_pattern(
-    r"(?:\A|[^0-9])(?P<phi>"
-    r"[0-9]{1,2} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?(?:[0-9]{4}|[0-9]{2})"
-    r"|[0-9]{4} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?[0-9]{1,2}"
-    r"|[0-9]{8}|[0-9]{6}"
+_WRITTEN = Regexp(
+    r"(?:\A|[^0-9])(?P<phi>[0-9]{1,2} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?(?:[0-9]{4}|[0-9]{2})"
+    r"|[0-9]{4} ?[-/. ] ?[0-9]{1,2} ?[-/. ] ?[0-9]{1,2}|[0-9]{8}|[0-9]{6}"
     rf"|[0-9]{{1,2}}(?:st|nd|rd|th)?[-/. ]{{0,2}}(?:of )?{_MONTH}[-/, ]{{0,2}}['’]?(?:[0-9]{{4}}|[0-9]{{2}})"
     rf"|{_MONTH}[-/. ]{{0,2}}[0-9]{{1,2}}(?:st|nd|rd|th)?[-/., ]{{0,2}}['’]?(?:[0-9]{{4}}|[0-9]{{2}})"
     rf"|[0-9]{{4}}[-/. ]{_MONTH}[-/. ][0-9]{{1,2}}"

@@ -24,7 +24,7 @@ from deid_agent.rules.files import (
     read_toml,
 )
 from deid_agent.rules.rule_files import RuleCompiler, RuleFile, load_ruleset
-from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples, compile_pattern
+from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
 
 __all__ = [
     "AMBIGUOUS",
@@ -48,7 +48,6 @@ __all__ = [
     "are_nicknames",
     "check_samples",
     "checksum_scheme",
-    "compile_pattern",
     "data_folder",
     "describe_validation",
     "digest_features",

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from deid_agent.model import Confidence, ConfigurationError, PhiType
 from deid_agent.rules.files import Lexicon, load_lexicons, read_toml
-from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset, compile_pattern
+from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -220,7 +220,7 @@ def _types_of(file: RuleFile) -> tuple[PhiType, ...]:
 
 def _compile(path: Path, key: str, pattern: str) -> Regexp:
     try:
-        return compile_pattern(pattern)
+        return Regexp(pattern)
     except ValueError as problem:
         raise ConfigurationError(f"{path}: {key}: does not compile: {problem}") from None
 

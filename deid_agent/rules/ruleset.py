@@ -35,7 +35,7 @@ _ANYWHERE, _AT_START = re2._re2.RE2.Anchor.UNANCHORED, re2._re2.RE2.Anchor.ANCHO
 
 
 class Regexp:
-    """A compiled pattern over UTF-8 bytes.
+    """A pattern in RE2 syntax, compiled for UTF-8 bytes.
 
     A match is the byte ranges of the whole and of each group; ``(-1, -1)`` for a group that did not take part. RE2 is
     called without the objects that its Python package makes for each match: they cost as much as a short search.
@@ -79,11 +79,6 @@ class Regexp:
         """The match at the start of ``text``."""
         found = self._match(_AT_START, text, 0, len(text))
         return found if found[0][0] >= 0 else None
-
-
-def compile_pattern(pattern: str) -> Regexp:
-    """``pattern`` in RE2 syntax, compiled for UTF-8. Raises ``ValueError`` if it does not compile."""
-    return Regexp(pattern)
 
 
 Check = Callable[[str], bool]

@@ -28,7 +28,8 @@ from deid_agent.codec.hl7v2.structure import (
     split_text,
     starts_message,
 )
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout, load_hl7_table
+from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Hl7Table, Layout
+from deid_agent.codec.hl7v2.table_files import load_hl7_table
 from deid_agent.codec.hl7v2.texts import rule_for_observation
 from deid_agent.codec.labels import load_labels
 from deid_agent.model import (

@@ -123,7 +123,7 @@ _CLASSES: dict[type[BaseException], ErrorClass] = {
     kafka_errors.ConsumerStoppedError: ErrorClass.UNSAFE,
     kafka_errors.IllegalOperation: ErrorClass.UNSAFE,
     # aiokafka raises it for a broker that is too old. A retry cannot help; a newer broker does.
-    NotImplementedError: ErrorClass.CONFIGURATION,
+    NotImplementedError: ErrorClass.CONFIGURATION,  # aiokafka: the broker is too old for the client
     AssertionError: ErrorClass.TRANSIENT,
     OSError: ErrorClass.TRANSIENT,
 }

@@ -19,7 +19,8 @@ from support.safe_harbor import MAY_STAY, RULES, deidentifier, text
 from deid_agent.app import WorkerFactory
 from deid_agent.codec.fhir.shapes import FhirRule, Shape
 from deid_agent.codec.fhir.table import load_fhir_table
-from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Layout, load_hl7_table
+from deid_agent.codec.hl7v2.table import Hl7Kind, Hl7Rule, Layout
+from deid_agent.codec.hl7v2.table_files import load_hl7_table
 from deid_agent.config.secrets import SecretKey
 from deid_agent.model.errors import MessageError
 from deid_agent.model.phi import PhiType

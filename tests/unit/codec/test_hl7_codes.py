@@ -4,7 +4,7 @@ import pytest
 from support.hl7 import RULES, message
 
 from deid_agent.codec.hl7v2.codes import load_code_words
-from deid_agent.codec.hl7v2.table import load_hl7_table
+from deid_agent.codec.hl7v2.table_files import load_hl7_table
 from deid_agent.model import ConfigurationError, LeafRole
 
 

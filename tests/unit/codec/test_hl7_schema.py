@@ -6,7 +6,8 @@ import pytest
 from support.hl7 import RULES
 from support.hl7_schema import digest
 
-from deid_agent.codec.hl7v2.table import Hl7Kind, load_hl7_table
+from deid_agent.codec.hl7v2.table import Hl7Kind
+from deid_agent.codec.hl7v2.table_files import load_hl7_table
 from deid_agent.model.errors import ConfigurationError
 
 

@@ -15,7 +15,7 @@ from deid_agent.model.spans import Source, SourceKind, Span
 from deid_agent.model.text import Document
 from deid_agent.model.timings import Timings
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
-from deid_agent.pipeline.planning import MessagePlan
+from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.pipeline.recognition import PlannedText, Recognition, recognize_texts
 

@@ -15,7 +15,7 @@ from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.model.errors import MessageError, Reason
 from deid_agent.model.timings import Timings
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
-from deid_agent.pipeline.planning import MessagePlan
+from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.pipeline.recognition import Recognition
 from deid_agent.pipeline.validation import Validator

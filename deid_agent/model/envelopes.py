@@ -1,12 +1,34 @@
-"""Places in JSON: pointers (RFC 6901) in which ``*`` stands for any member or item."""
+"""The parts of an envelope: places in JSON, the encoding of a message, and the actions of other fields.
+
+A place is a pointer (RFC 6901) in which ``*`` stands for any member or item.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 Pointer = tuple[str, ...]
 ANY = "*"
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])*)*")
+
+
+class PayloadEncoding(StrEnum):
+    """How a message is written in its place."""
+
+    TEXT = "text"  # a JSON string, or the JSON value itself (a FHIR resource)
+    BASE64 = "base64"  # a JSON string of base64; compressed with gzip or not
+    GZIP = "gzip"  # the record itself, compressed
+
+
+class FieldAction(StrEnum):
+    """What becomes of a field of an envelope, and of everything below it."""
+
+    KEEP = "keep"  # as it is, searched for identifiers of the message
+    DROP = "drop"  # the member is removed; an item too, or it becomes null to keep the numbers of the others
+    IDENTIFIER = "identifier"  # a surrogate of the same form
+    DATE = "date"  # shifted with the message
+    TEXT = "text"  # read like a note
 
 
 def parse_pointer(text: str) -> Pointer:

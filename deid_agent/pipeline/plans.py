@@ -1,0 +1,120 @@
+"""The plan of a record: its messages, their attachments and the texts to read, between the stages plan and apply."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from deid_agent.codec import Codec
+from deid_agent.model import (
+    Attachment,
+    DroppedRanges,
+    Fact,
+    Headers,
+    Message,
+    Timings,
+)
+from deid_agent.pipeline.attachments import DecodedText
+from deid_agent.pipeline.recognition import PlannedText
+from deid_agent.surrogate import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlan:
+    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included."""
+
+    payload: bytes = field(repr=False)
+    key: bytes | None = field(repr=False)
+    headers: Headers = field(repr=False)
+    parts: tuple["PartPlan", ...]
+    texts: tuple[PlannedText, ...]
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """One parsed message: of the payload, or inside an attachment. ``texts`` belong to ``message.narratives``.
+
+    ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
+    ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
+    ``scopes`` are those of single sites and narratives, by their first byte, where it is not ``scope``.
+    """
+
+    codec: Codec
+    message: Message
+    facts: tuple[Fact, ...]
+    scope: Scope
+    attachments: tuple["AttachmentPlan", ...] = ()
+    texts: tuple[PlannedText, ...] = ()
+    dropped: DroppedRanges = field(default_factory=DroppedRanges)
+    kept: Mapping[int, PlannedText] = field(default_factory=dict)
+    scopes: Mapping[int, Scope] = field(default_factory=dict)
+
+    def scope_at(self, start: int, scope: Scope) -> Scope:
+        """``scope`` with the dates and the patient of the site or narrative at a byte."""
+        own = self.scopes.get(start, scope)
+        return replace(
+            scope,
+            document=own.document,
+            patient=own.patient,
+            reference=own.reference,
+            today=own.today,
+            births=own.births | scope.births,
+        )
+
+    def all_texts(self) -> Iterable[PlannedText]:
+        """The texts of the message and of its attachments."""
+        yield from self.texts
+        yield from self.kept.values()
+        for attachment in self.attachments:
+            if isinstance(attachment.content, TextContent):
+                yield attachment.content.text
+            elif attachment.content is not None:
+                for part in attachment.content.parts:
+                    yield from part.all_texts()
+
+    def all_parts(self) -> Iterable["PartPlan"]:
+        """The message and those inside its attachments, as plans."""
+        yield self
+        for attachment in self.attachments:
+            if isinstance(attachment.content, NestedContent):
+                for part in attachment.content.parts:
+                    yield from part.all_parts()
+
+    def own_texts(self) -> Iterable[PlannedText]:
+        """The texts of the message and of those of its attachments that are plain text."""
+        yield from self.texts
+        yield from self.kept.values()
+        for attachment in self.attachments:
+            if isinstance(attachment.content, TextContent):
+                yield attachment.content.text
+
+    def all_messages(self) -> Iterable[Message]:
+        """The message and those inside its attachments."""
+        for part in self.all_parts():
+            yield part.message
+
+
+@dataclass(frozen=True, slots=True)
+class NestedContent:
+    """An attachment that is a message (or a batch) of its own.
+
+    ``apart`` messages only lie in one record: each is edited without the persons and the facts of the others.
+    """
+
+    parts: tuple[PartPlan, ...]
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextContent:
+    """An attachment that is plain text; ``decoded`` is None for the text layer of a PDF."""
+
+    text: PlannedText
+    decoded: DecodedText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPlan:
+    """An attachment and its content; the content is None if a notice replaces the attachment."""
+
+    attachment: Attachment
+    content: NestedContent | TextContent | None
