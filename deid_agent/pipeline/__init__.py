@@ -20,11 +20,11 @@ from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.facts import facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.notes import DeidentifiedText, RefusedText, TextRequest, group_requests
+from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
-from deid_agent.pipeline.recognition import Recognition
+from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
 from deid_agent.pipeline.replacement import Replacer
 from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts
@@ -32,6 +32,8 @@ from deid_agent.pipeline.validation import Validator
 
 __all__ = [
     "DROP",
+    "MAX_BATCH_CHARACTERS",
+    "MAX_GROUP",
     "Cause",
     "DateBounds",
     "Deidentified",
