@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class FileNote:
     """A note of an input, or a ``fault`` in place of one.
 
     ``place`` names it in errors. ``last`` ends its input; the end of a file of lines has neither request nor fault.
@@ -38,7 +38,7 @@ class Note:
     size: int = 0
 
 
-NoteStream = Iterator[Note | None]
+NoteStream = Iterator[FileNote | None]
 """Notes in order. None: no further note waits now, so those before must not wait for one."""
 
 
@@ -76,16 +76,16 @@ def encode_line(id_: str, done: DeidentifiedText, *, spans_only: bool) -> bytes:
     return orjson.dumps(body) + b"\n"
 
 
-def read_plain(source: Input, encoding: str) -> Note:
+def read_plain(source: Input, encoding: str) -> FileNote:
     """The plain note of an input."""
     place, name = source.shown, (source.label or source.name).encode("utf-8", "backslashreplace").decode("utf-8")
     if source.skipped:
-        return Note(source, place, fault=f"{place}: skipped: {source.skipped}", last=True)
+        return FileNote(source, place, fault=f"{place}: skipped: {source.skipped}", last=True)
     try:
         data = sys.stdin.buffer.read() if source.path is None else source.path.read_bytes()
         text = data.decode(encoding)
     except OSError as problem:
-        return Note(source, place, fault=f"{place}: cannot be read ({fault_text(problem)})", last=True)
+        return FileNote(source, place, fault=f"{place}: cannot be read ({fault_text(problem)})", last=True)
     except UnicodeDecodeError as problem:
         advice = "convert the note first, or give --encoding" if encoding == "utf-8" else "correct --encoding"
         shown = encoding.upper()
@@ -93,13 +93,13 @@ def read_plain(source: Input, encoding: str) -> Note:
             source, place, fault=f"{place}: byte {problem.start}: not {shown}; {advice}", last=True, size=len(data)
         )
     document = "" if source.path is None else source.path.name
-    return Note(source, place, name, TextRequest(text, document), last=True, size=len(data))
+    return FileNote(source, place, name, TextRequest(text, document), last=True, size=len(data))
 
 
 def read_lines(source: Input) -> NoteStream:
     """The notes of a file of JSON lines; blank lines are left out."""
     if source.skipped:
-        yield Note(source, source.shown, fault=f"{source.shown}: skipped: {source.skipped}", last=True)
+        yield FileNote(source, source.shown, fault=f"{source.shown}: skipped: {source.skipped}", last=True)
         return
     try:
         for number, line in _number_lines(source):
@@ -109,9 +109,9 @@ def read_lines(source: Input) -> NoteStream:
                 yield _read_line(source, number, line)
     except OSError as problem:
         fault = f"{source.shown}: cannot be read ({fault_text(problem)})"
-        yield Note(source, source.shown, fault=fault, last=True, broken=True)
+        yield FileNote(source, source.shown, fault=fault, last=True, broken=True)
         return
-    yield Note(source, source.shown, last=True)
+    yield FileNote(source, source.shown, last=True)
 
 
 def _number_lines(source: Input) -> Iterator[tuple[int, bytes | None]]:
@@ -160,15 +160,15 @@ def _lines_as_they_come(descriptor: int) -> Iterator[bytes | None]:
         yield left
 
 
-def _read_line(source: Input, number: int, line: bytes) -> Note:
+def _read_line(source: Input, number: int, line: bytes) -> FileNote:
     place = f"{source.shown}: line {number}"
     try:
         return _parse_line(source, place, line)
     except MessageError as problem:
-        return Note(source, place, fault=f"{place}: {problem}", size=len(line))
+        return FileNote(source, place, fault=f"{place}: {problem}", size=len(line))
 
 
-def _parse_line(source: Input, place: str, line: bytes) -> Note:
+def _parse_line(source: Input, place: str, line: bytes) -> FileNote:
     try:
         data = orjson.loads(line)
     except orjson.JSONDecodeError as problem:
@@ -187,4 +187,4 @@ def _parse_line(source: Input, place: str, line: bytes) -> Note:
     if patient is not None and not isinstance(patient, str):
         raise MessageError(Reason.MALFORMED, "patient_id", "must be a string")
     request = TextRequest(data["text"], data["id"], patient, facts_from_context(context))
-    return Note(source, place, data["id"], request, context, size=len(line))
+    return FileNote(source, place, data["id"], request, context, size=len(line))

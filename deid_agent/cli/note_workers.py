@@ -25,7 +25,7 @@ from deid_agent.agent import (
     WorkerPool,
 )
 from deid_agent.app import WorkerFactory
-from deid_agent.cli.note_files import Note, NoteStream
+from deid_agent.cli.note_files import FileNote, NoteStream
 from deid_agent.model import PhiType, Span, parse_source
 from deid_agent.pipeline import DeidentifiedText, Deidentifier, RefusedText, TextRequest, facts_from_context
 from deid_agent.telemetry import Telemetry
@@ -33,11 +33,11 @@ from deid_agent.telemetry import Telemetry
 _IN_FLIGHT = 64
 """Notes that wait for each worker: enough that it always reads a whole group at once."""
 
-Emit = Callable[[Note, DeidentifiedText | RefusedText | None], None]
+Emit = Callable[[FileNote, DeidentifiedText | RefusedText | None], None]
 """Takes each note with its result; None for a note without a request."""
 
 
-_Submitted = tuple[Note, "asyncio.Future[Completed] | None"]
+_Submitted = tuple[FileNote, "asyncio.Future[Completed] | None"]
 """A note, and its result once it is there; None for a note without a request."""
 
 
@@ -73,7 +73,7 @@ class NoteRunner:
         return [(result, seconds * size / sum(sizes)) for result, size in zip(results, sizes, strict=True)]
 
 
-def _encode_request(note: Note, request: TextRequest) -> bytes:
+def _encode_request(note: FileNote, request: TextRequest) -> bytes:
     # surrogatepass: a note may hold half of a surrogate pair, which JSON in UTF-8 cannot
     text = request.text.encode("utf-8", "surrogatepass")
     head = orjson.dumps([request.document, request.patient, dict(note.context)])
@@ -114,7 +114,7 @@ def run_in_workers(notes: NoteStream, factory: WorkerFactory, workers: int, emit
 
 async def _run(notes: NoteStream, factory: WorkerFactory, workers: int, emit: Emit) -> None:
     pool = WorkerPool(NoteWorkerFactory(factory), workers, Telemetry())
-    waiting: asyncio.Queue[Note | Exception | None] = asyncio.Queue()
+    waiting: asyncio.Queue[FileNote | Exception | None] = asyncio.Queue()
     submitted: asyncio.Queue[_Submitted | None] = asyncio.Queue()
     room = threading.Semaphore(_IN_FLIGHT * workers)
     loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ def _first_error(error: BaseException) -> BaseException:
 def _read_ahead(
     notes: NoteStream,
     loop: asyncio.AbstractEventLoop,
-    waiting: "asyncio.Queue[Note | Exception | None]",
+    waiting: "asyncio.Queue[FileNote | Exception | None]",
     room: threading.Semaphore,
 ) -> None:
     """Put the notes into ``waiting`` while there is ``room``, then None; an exception in place of None."""
@@ -160,7 +160,9 @@ def _read_ahead(
 
 
 async def _submit_all(
-    waiting: "asyncio.Queue[Note | Exception | None]", submitted: "asyncio.Queue[_Submitted | None]", pool: WorkerPool
+    waiting: "asyncio.Queue[FileNote | Exception | None]",
+    submitted: "asyncio.Queue[_Submitted | None]",
+    pool: WorkerPool,
 ) -> None:
     number = 0
     while (note := await waiting.get()) is not None:
@@ -171,7 +173,7 @@ async def _submit_all(
     submitted.put_nowait(None)
 
 
-def _submit(note: Note, number: int, pool: WorkerPool) -> "asyncio.Future[Completed] | None":
+def _submit(note: FileNote, number: int, pool: WorkerPool) -> "asyncio.Future[Completed] | None":
     if note.request is None:
         return None
     done: asyncio.Future[Completed] = asyncio.get_running_loop().create_future()

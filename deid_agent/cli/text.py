@@ -16,7 +16,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.cli.common import Exit, echo_error, handle_errors, tagging_options, worker_factory
 from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, prepare_folder
 from deid_agent.cli.note_files import (
-    Note,
+    FileNote,
     NoteStream,
     check_encoding,
     encode_line,
@@ -117,7 +117,7 @@ def _run_inline(notes: NoteStream, parts: WorkerFactory, writer: "_Writer", by_p
     """De-identify the notes in this process. ``by_patient`` are the inputs to read before, for their names."""
     deidentifier = parts.deidentifier(notes_only=True)
     known = _Patients() if by_patient is None else _gather(by_patient, deidentifier)
-    waiting: list[Note] = []
+    waiting: list[FileNote] = []
     size = 0
 
     def finish() -> None:
@@ -153,7 +153,7 @@ class _Form:
             return "notes.jsonl" if self.lines else "note.txt"
         return f"{source.name}.jsonl" if self.lines and not self.from_lines else source.name
 
-    def encode(self, note: Note, done: DeidentifiedText) -> bytes:
+    def encode(self, note: FileNote, done: DeidentifiedText) -> bytes:
         """A note in this form."""
         if self.lines:
             return encode_line(note.id, done, spans_only=self.spans_only)
@@ -183,7 +183,7 @@ class _Writer:
     ) -> None:
         self._file.__exit__(kind, error, trace)
 
-    def write(self, note: Note, result: DeidentifiedText | RefusedText | None) -> None:
+    def write(self, note: FileNote, result: DeidentifiedText | RefusedText | None) -> None:
         """Write the result of a note; at the end of its input, finish the file."""
         fault = f"{note.place}: {result}" if isinstance(result, RefusedText) else note.fault
         if fault:
@@ -249,7 +249,7 @@ class _Patients:
     def names_of(self, patient: str | None) -> PatientNames | None:
         return None if self.memory is None or not patient else self.memory.of_patient(patient)
 
-    def add_to(self, note: Note) -> Note:
+    def add_to(self, note: FileNote) -> FileNote:
         """The note with all that is known of its patient."""
         request = note.request
         if request is None or self.memory is None or not request.patient:

@@ -4,7 +4,7 @@ It is synchronous and has no side effects. ``Deidentifier.message`` runs the thr
 several messages plans each, recognizes all plans at once, and applies each.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deid_agent.codec import Codec, Envelope
@@ -69,6 +69,9 @@ class Deidentifier:
         self._attachment_codecs = tuple(attachment_codecs)
         self._fhir_types = fhir_types
         self._notes = NoteDeidentifier(policy, tagger, self._replacer, guard)
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        raise TypeError("Deidentifier holds a secret and is not pickled: load one in each process")
 
     def message(
         self,
@@ -214,13 +217,16 @@ class Deidentifier:
             raise result.error
         return result
 
-    def texts(self, requests: Iterable[TextRequest]) -> Iterator[DeidentifiedText | RefusedText]:
-        """De-identify notes: a result or a refusal for each request, in order, the same as for the request alone.
+    def texts(self, requests: Iterable[TextRequest | str]) -> Iterator[DeidentifiedText | RefusedText]:
+        """De-identify notes: a result or a refusal for each, in order, the same as for it alone.
+
+        A request is a text, or a ``TextRequest`` with what is known of it.
 
         Up to ``MAX_GROUP`` notes are read together, which takes a third less CPU than one by one. Never raises for a
         note. Requests are taken as results are, one group ahead, so an endless iterable is possible.
         """
-        for group in group_requests(requests):
+        given = (TextRequest(each) if isinstance(each, str) else each for each in requests)
+        for group in group_requests(given):
             yield from self._notes.deidentify(group)
 
     def _sanitize_key(self, plan: MessagePlan) -> bytes | None:

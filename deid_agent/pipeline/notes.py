@@ -81,6 +81,11 @@ class RefusedText:
         return str(self.error)
 
     @property
+    def text(self) -> str:
+        """Raises the refusal as ``MessageError``: a refused note has no text."""
+        raise self.error
+
+    @property
     def error(self) -> MessageError:
         """The refusal as an exception."""
         return MessageError(self.reason, self.where, self.detail)

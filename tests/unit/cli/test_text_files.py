@@ -16,7 +16,7 @@ from support.corpus import RULES
 from deid_agent.app import WorkerFactory
 from deid_agent.cli import main
 from deid_agent.cli.inputs import Input
-from deid_agent.cli.note_files import Note, encode_note, read_lines
+from deid_agent.cli.note_files import FileNote, encode_note, read_lines
 from deid_agent.cli.note_workers import run_in_workers
 from deid_agent.config import DEMO_KEY
 from deid_agent.model import Reason
@@ -103,10 +103,10 @@ class Deadly(WorkerFactory):
 def test_a_note_that_kills_its_worker_is_refused_alone() -> None:
     factory = Deadly(rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES), system="rules")
     source = Input("x", None)
-    given = [Note(source, str(n), str(n), TextRequest(f"{'killer' if n == 5 else n} {NOTE}")) for n in range(12)]
+    given = [FileNote(source, str(n), str(n), TextRequest(f"{'killer' if n == 5 else n} {NOTE}")) for n in range(12)]
     found: list[tuple[str, Reason | None]] = []
 
-    def emit(note: Note, result: DeidentifiedText | RefusedText | None) -> None:
+    def emit(note: FileNote, result: DeidentifiedText | RefusedText | None) -> None:
         found.append((note.place, result.reason if isinstance(result, RefusedText) else None))
 
     run_in_workers(iter(given), factory, 1, emit)
@@ -115,7 +115,7 @@ def test_a_note_that_kills_its_worker_is_refused_alone() -> None:
 
 def test_a_fault_of_the_reader_and_of_the_writer_ends_the_run() -> None:
     factory = WorkerFactory(rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES), system="rules")
-    note = Note(Input("x", None), "1", "1", TextRequest(NOTE))
+    note = FileNote(Input("x", None), "1", "1", TextRequest(NOTE))
 
     def broken() -> object:
         yield note
@@ -138,7 +138,7 @@ def test_a_note_keeps_its_encoding(tmp_path: Path, encoding: str, name: str) -> 
     assert (tmp_path / "out" / "a.txt").read_bytes().decode(encoding).startswith("Fièvre. Seen ")
 
 
-def test_a_letter_that_an_encoding_lacks_loses_its_accent() -> None:
+def test_a_character_that_an_encoding_lacks_loses_its_accent() -> None:
     assert encode_note("Łódź Ōta 東", "cp1252") == "?ód".encode("cp1252") + b"z Ota ?"
 
 
