@@ -89,7 +89,7 @@ def read_plain(source: Input, encoding: str) -> FileNote:
     except UnicodeDecodeError as problem:
         advice = "convert the note first, or give --encoding" if encoding == "utf-8" else "correct --encoding"
         shown = encoding.upper()
-        return Note(
+        return FileNote(
             source, place, fault=f"{place}: byte {problem.start}: not {shown}; {advice}", last=True, size=len(data)
         )
     document = "" if source.path is None else source.path.name

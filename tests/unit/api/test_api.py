@@ -37,7 +37,7 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert getattr(deid_agent, name) is not None
         assert name.startswith("__") or getattr(deid_agent, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
-        _ = deid_agent.no_such_name  # type: ignore[attr-defined]
+        _ = deid_agent.no_such_name
 
 
 def test_a_message_and_a_note_of_one_patient_agree(deidentifier: deid_agent.Deidentifier) -> None:
