@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, schedule_steps
 from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
 from deid_agent.nlp.token_features import Ints
@@ -136,8 +137,9 @@ class Network:
     encoder: InputEncoder = field(repr=False)
     weights: Mapping[str, Floats] = field(repr=False)
     crf: Crf = field(repr=False)
-    _spelling: RecurrentLayer | None = field(repr=False)
-    _sequence: RecurrentLayer = field(repr=False)
+    spelling: RecurrentLayer | None = field(repr=False)
+    sequence: RecurrentLayer = field(repr=False)
+    prepared: compiled.Prepared = field(default_factory=compiled.Prepared, init=False, repr=False)
 
     @staticmethod
     def from_weights(
@@ -161,21 +163,27 @@ class Network:
         """The score of each label for each token, ``[token, label]``; ``sizes`` are those of the sequences."""
         found = np.empty((len(tokens), len(self.crf.labels)), np.float32)
         for own, some in batch_sequences(sizes):
-            both, _ = self._sequence.run(self._join_inputs(tokens.select(own)), some)
-            hidden = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
-            found[own] = hidden @ self.weights["scores-w"] + self.weights["scores-b"]
+            found[own] = self._score_batch(tokens.select(own), some)
         return found
+
+    @compiled.compiled_by(compiled.network_emissions)
+    def _score_batch(self, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
+        both, _ = self.sequence.run(self._join_inputs(tokens), sizes)
+        hidden: Floats = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
+        return hidden @ self.weights["scores-w"] + self.weights["scores-b"]
+
+    def word_vectors(self, tokens: EncodedTokens) -> Floats:
+        """The vector of each distinct word, ``[word, token]``: what was learned, and what was published."""
+        words: Floats = self.weights["words"][tokens.learned]
+        return words if self.encoder.vectors is None else words + self.encoder.vectors.take(tokens.published)
 
     def _join_inputs(self, tokens: EncodedTokens) -> Floats:
         """The joined input of each token: ``[token, joined]``."""
         parts = []
         if self.dimensions.token:
-            words = self.weights["words"][tokens.learned]
-            if self.encoder.vectors is not None:
-                words = words + self.encoder.vectors.take(tokens.published)
-            parts.append(words)
-        if self._spelling is not None:
-            parts.append(self._spell_words(self._spelling, tokens.characters))
+            parts.append(self.word_vectors(tokens))
+        if self.spelling is not None:
+            parts.append(self._spell_words(self.spelling, tokens.characters))
         joined = np.concatenate(parts, axis=1)[tokens.word_index] if parts else np.empty((len(tokens), 0), np.float32)
         if self.dimensions.feature:
             values = np.zeros((len(tokens), self.dimensions.feature), np.float32)

@@ -1,0 +1,314 @@
+"""The compiled core ``deid_agent_core``, if it is installed: the only module that imports it.
+
+A function with ``compiled_by`` is the reference: it defines the result. While the core is in use, calls go to the
+function of this module instead, whose floats differ by at most 1e-5. The core receives numbers only and no text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.nlp.templates import feature_names, parse_template
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INTERFACE: Final = 1
+"""The number of the interface that this module uses. A core with another number is not used."""
+WITHOUT_CORE: Final = "python"
+"""The name of the implementation without the core."""
+
+
+class Layers(Protocol):
+    """A network in the core."""
+
+    def emissions(  # noqa: D102
+        self,
+        vectors: Floats,
+        characters: Ints,
+        words: Ints,
+        features: NDArray[np.int32],
+        sizes: Sequence[int],
+        out: Floats,
+    ) -> None: ...
+
+
+class Templates(Protocol):
+    """The templates of a CRF in the core."""
+
+    def emissions(self, values: Sequence[Ints], sizes: Sequence[int], out: Floats) -> None: ...  # noqa: D102
+
+
+class Core(Protocol):
+    """The module ``deid_agent_core``. Its README describes the arguments."""
+
+    INTERFACE: int
+    NetworkLayers: Callable[..., Layers]
+    TemplateWeights: Callable[..., Templates]
+
+    def marginals(self, emissions: Floats, transitions: Floats, sizes: Sequence[int], out: Floats) -> None: ...  # noqa: D102
+    def best_labels(self, scores: Floats, transitions: Floats, sizes: Sequence[int]) -> list[int]: ...  # noqa: D102
+    def decode(  # noqa: D102
+        self, marginals: Floats, affinities: Floats, lean: Floats, outside: int, sizes: Sequence[int]
+    ) -> list[int]: ...
+    def instructions(self) -> str: ...  # noqa: D102
+    def use_portable(self, only: bool) -> None: ...  # noqa: D102
+
+
+class _Chain(Protocol):
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def transitions(self) -> Floats: ...
+
+
+def _load_core() -> Core | None:
+    try:
+        core = cast(Core, import_module("deid_agent_core"))
+    except ImportError:
+        return None
+    return core if getattr(core, "INTERFACE", 0) == INTERFACE else None
+
+
+_installed: Final = _load_core()
+_in_use: Core | None = _installed
+
+
+def core_name() -> str:
+    """The implementation in use: ``python``, or the instructions of the core, ``avx2`` or ``portable``."""
+    return WITHOUT_CORE if _in_use is None else _in_use.instructions()
+
+
+def is_installed() -> bool:
+    """Whether a core with the right interface is installed."""
+    return _installed is not None
+
+
+@contextmanager
+def without_core() -> Iterator[None]:
+    """Run the references instead of the core. For tests and measurements, in one thread."""
+    global _in_use  # noqa: PLW0603
+    before, _in_use = _in_use, None
+    try:
+        yield
+    finally:
+        _in_use = before
+
+
+@contextmanager
+def portable_core() -> Iterator[None]:
+    """Run the core without the instructions that only some processors have. For tests, in one thread."""
+    if _installed is not None:
+        _installed.use_portable(True)
+    try:
+        yield
+    finally:
+        if _installed is not None:
+            _installed.use_portable(False)
+
+
+def compiled_by(compiled: Callable[..., R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a reference. While the core is in use, ``compiled`` runs instead, with the same arguments."""
+
+    def decorate(reference: Callable[P, R]) -> Callable[P, R]:
+        @wraps(reference)
+        def choose(*args: P.args, **kwargs: P.kwargs) -> R:
+            return reference(*args, **kwargs) if _in_use is None else compiled(*args, **kwargs)
+
+        return choose
+
+    return decorate
+
+
+class Prepared:
+    """The object of the core that holds the weights of one model, made on first use. It is not pickled."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    def get(self, make: Callable[[], R]) -> R:
+        """The object that ``make`` returned on the first call."""
+        if self._made is None:
+            self._made = make()
+        return cast(R, self._made)
+
+    def __reduce__(self) -> tuple[type["Prepared"], tuple[()]]:
+        return Prepared, ()
+
+
+def _core() -> Core:
+    if _in_use is None:
+        raise RuntimeError("the core is not in use")
+    return _in_use
+
+
+# Chains
+
+
+def marginals(crf: _Chain, emissions: Floats, sizes: Sequence[int]) -> Floats:
+    """See ``Crf.marginals_of_sequences``."""
+    out = np.empty_like(emissions)
+    _core().marginals(emissions, crf.transitions, sizes, out)
+    return out
+
+
+def best_labels(crf: _Chain, emissions: Floats, sizes: Sequence[int]) -> list[str]:
+    """See ``Crf.decode_sequences``."""
+    labels = crf.labels
+    return [labels[at] for at in _core().best_labels(emissions, crf.transitions, sizes)]
+
+
+class _Decoder(Protocol):
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def affinities(self) -> Floats: ...
+
+
+def decode(decoder: _Decoder, marginals: Floats, lean: Floats, sizes: Sequence[int], outside: int) -> list[str]:
+    """See ``SequenceDecoder``."""
+    labels = decoder.labels
+    return [labels[at] for at in _core().decode(marginals, decoder.affinities, lean, outside, sizes)]
+
+
+# Templates
+
+
+class _WeightTable(Protocol):
+    @property
+    def numbers(self) -> Ints: ...
+    @property
+    def first(self) -> int: ...
+
+
+class _TemplateCrf(Protocol):
+    @property
+    def tables(self) -> Sequence[_WeightTable]: ...
+    @property
+    def weights(self) -> Floats: ...
+    @property
+    def bias(self) -> Floats: ...
+
+
+class _Extractor(Protocol):
+    @property
+    def templates(self) -> Sequence[str]: ...
+    def encode_features(self, document: Any) -> Mapping[str, Ints]: ...
+
+
+class _TemplateModel(Protocol):
+    @property
+    def crf(self) -> _TemplateCrf: ...
+    @property
+    def extractor(self) -> _Extractor: ...
+    @property
+    def prepared(self) -> Prepared: ...
+
+
+def template_emissions(model: _TemplateModel, documents: Sequence[Any]) -> Floats:
+    """See ``CrfModel.emissions``."""
+    templates = model.prepared.get(lambda: _build_templates(model))
+    values = [model.extractor.encode_features(document) for document in documents]
+    names = list(values[0])
+    columns = [np.concatenate([one[name] for one in values]) if len(values) > 1 else values[0][name] for name in names]
+    sizes = [len(one[names[0]]) for one in values]
+    out = np.empty((sum(sizes), len(model.crf.bias)), np.float32)
+    templates.emissions(columns, sizes, out)
+    return out
+
+
+def _build_templates(model: _TemplateModel) -> Templates:
+    crf = model.crf
+    parts = [parse_template(template) for template in model.extractor.templates]
+    columns = {name: at for at, name in enumerate(feature_names(model.extractor.templates))}
+    tables = {id(table): table for table in crf.tables}
+    places = {key: at for at, key in enumerate(tables)}
+    templates = [
+        (places[id(table)], [(columns[name], offset) for name, offset in own])
+        for table, own in zip(crf.tables, parts, strict=True)
+    ]
+    with np.errstate(over="ignore"):
+        halves = crf.weights.astype(np.float16)
+    # The weights of a stored model have 16 bits; those of a model in training may have more.
+    exact = np.array_equal(halves.astype(np.float32), crf.weights)
+    weights = halves.view(np.uint16) if exact else crf.weights
+    numbers = [(table.numbers, table.first) for table in tables.values()]
+    return _core().TemplateWeights(templates, numbers, weights, crf.bias)
+
+
+# The network
+
+
+class _Layer(Protocol):
+    @property
+    def inputs(self) -> Floats: ...
+    @property
+    def bias(self) -> Floats: ...
+    @property
+    def states(self) -> Floats: ...
+
+
+class _Tokens(Protocol):
+    @property
+    def characters(self) -> Ints: ...
+    @property
+    def word_index(self) -> Ints: ...
+    @property
+    def features(self) -> NDArray[np.int32]: ...
+
+
+class _Dimensions(Protocol):
+    @property
+    def token(self) -> int: ...
+    @property
+    def feature(self) -> int: ...
+
+
+class _Network(Protocol):
+    @property
+    def dimensions(self) -> _Dimensions: ...
+    @property
+    def weights(self) -> Mapping[str, Floats]: ...
+    @property
+    def spelling(self) -> _Layer | None: ...
+    @property
+    def sequence(self) -> _Layer: ...
+    @property
+    def prepared(self) -> Prepared: ...
+    def word_vectors(self, tokens: Any) -> Floats: ...
+
+
+def network_emissions(network: _Network, tokens: _Tokens, sizes: Sequence[int]) -> Floats:
+    """See ``Network.emissions``."""
+    layers = network.prepared.get(lambda: _build_layers(network))
+    has_words = network.dimensions.token > 0
+    vectors = network.word_vectors(tokens) if has_words else np.empty((len(tokens.characters), 0), np.float32)
+    out = np.empty((len(tokens.word_index), len(network.weights["scores-b"])), np.float32)
+    layers.emissions(vectors, tokens.characters, tokens.word_index, tokens.features, sizes, out)
+    return out
+
+
+def _build_layers(network: _Network) -> Layers:
+    weights, dimensions = network.weights, network.dimensions
+    spelling = None if network.spelling is None else (weights["characters"], _arrays(network.spelling))
+    return _core().NetworkLayers(
+        dimensions.token,
+        spelling,
+        weights["values"] if dimensions.feature else None,
+        _arrays(network.sequence),
+        (weights["hidden-w"], weights["hidden-b"]),
+        (weights["scores-w"], weights["scores-b"]),
+    )
+
+
+def _arrays(layer: _Layer) -> tuple[Floats, Floats, Floats]:
+    return layer.inputs, layer.bias, layer.states
