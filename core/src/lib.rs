@@ -9,7 +9,8 @@ pub mod halves;
 pub mod lanes;
 pub mod matrix;
 pub mod network;
-pub mod python;
+#[cfg(feature = "python")]
+mod python;
 pub mod recurrent;
 pub mod schedule;
 pub mod templates;

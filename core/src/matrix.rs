@@ -2,8 +2,10 @@
 
 use crate::lanes::{Block, Kernel, Lanes, WIDTH};
 
-const BLOCKS: usize = 3;
-/// The columns of a panel. Four rows of a panel and one row of a matrix fill the sixteen registers of AVX2.
+const BLOCKS: usize = 2;
+const ROWS: usize = 6; // rows of one step: with two blocks of a panel they take fifteen of AVX2's sixteen registers
+const PANELS: usize = 5; // panels of one step if there is one row
+/// The columns of a panel.
 pub const PANEL: usize = BLOCKS * WIDTH;
 
 /// A constant matrix `[depth, columns]`, stored in panels of columns. Columns that fill up the last panel are zero.
@@ -59,11 +61,13 @@ impl Kernel for Product<'_> {
     fn run<L: Lanes>(self, lanes: L) {
         let (depth, width) = (self.matrix.depth, self.matrix.width());
         let (mut rows, mut out) = (self.rows, self.out);
-        while rows.len() >= 4 * depth {
-            add_rows::<L, 4>(lanes, self.matrix, &rows[..4 * depth], &mut out[..4 * width]);
-            (rows, out) = (&rows[4 * depth..], &mut out[4 * width..]);
+        while rows.len() >= ROWS * depth {
+            add_rows::<L, ROWS>(lanes, self.matrix, &rows[..ROWS * depth], &mut out[..ROWS * width]);
+            (rows, out) = (&rows[ROWS * depth..], &mut out[ROWS * width..]);
         }
         match rows.len() / depth {
+            5 => add_rows::<L, 5>(lanes, self.matrix, rows, out),
+            4 => add_rows::<L, 4>(lanes, self.matrix, rows, out),
             3 => add_rows::<L, 3>(lanes, self.matrix, rows, out),
             2 => add_rows::<L, 2>(lanes, self.matrix, rows, out),
             1 => add_row(lanes, self.matrix, rows, out),
@@ -80,7 +84,7 @@ fn add_rows<L: Lanes, const ROWS: usize>(lanes: L, matrix: &Matrix, rows: &[f32]
         let mut sums = [[lanes.splat(0.0); BLOCKS]; ROWS];
         let panel = &panel[..matrix.depth];
         for (k, blocks) in panel.iter().enumerate() {
-            let blocks = [lanes.load(&blocks[0]), lanes.load(&blocks[1]), lanes.load(&blocks[2])];
+            let blocks = [lanes.load(&blocks[0]), lanes.load(&blocks[1])];
             for row in 0..ROWS {
                 let factor = lanes.splat(rows[row][k]);
                 for block in 0..BLOCKS {
@@ -94,13 +98,13 @@ fn add_rows<L: Lanes, const ROWS: usize>(lanes: L, matrix: &Matrix, rows: &[f32]
     }
 }
 
-/// One row: four panels at once, so that an addition does not wait for the one before.
+/// One row: several panels at once, so that an addition does not wait for the one before.
 #[inline(always)]
 fn add_row<L: Lanes>(lanes: L, matrix: &Matrix, row: &[f32], out: &mut [f32]) {
     let mut at = 0;
-    while at + 4 <= matrix.panels.len() {
-        add_panels::<L, 4>(lanes, matrix, at, row, out);
-        at += 4;
+    while at + PANELS <= matrix.panels.len() {
+        add_panels::<L, PANELS>(lanes, matrix, at, row, out);
+        at += PANELS;
     }
     while at < matrix.panels.len() {
         add_panels::<L, 1>(lanes, matrix, at, row, out);
@@ -144,10 +148,10 @@ mod tests {
         let values: Vec<f32> = (0..depth * wide).map(|at| (at % 13) as f32 - 6.0).collect();
         let narrow: Vec<f32> = (0..depth).map(|at| at as f32).collect();
         let matrix = Matrix::new(depth, &[(&values, wide), (&narrow, 1)]);
-        assert_eq!(matrix.width(), 96, "50 and 1 columns in panels of 24");
+        assert_eq!(matrix.width(), 80, "50 and 1 columns in panels of 16");
         for portable in [false, true] {
             use_portable(portable);
-            for count in 0..10 {
+            for count in 0..14 {
                 let rows: Vec<f32> = (0..count * depth).map(|at| (at % 5) as f32).collect();
                 let mut out = vec![1.0; count * matrix.width()];
                 matrix.add_product(&rows, &mut out);
@@ -157,8 +161,8 @@ mod tests {
                         assert_eq!(out[row * matrix.width() + column], 1.0 + wanted);
                     }
                     let wanted: f32 = (0..depth).map(|k| rows[row * depth + k] * narrow[k]).sum();
-                    assert_eq!(out[row * matrix.width() + 72], 1.0 + wanted);
-                    assert_eq!(out[row * matrix.width() + 73], 1.0);
+                    assert_eq!(out[row * matrix.width() + 64], 1.0 + wanted);
+                    assert_eq!(out[row * matrix.width() + 65], 1.0);
                 }
             }
         }

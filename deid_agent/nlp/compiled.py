@@ -69,21 +69,31 @@ class _Chain(Protocol):
     def transitions(self) -> Floats: ...
 
 
-def _load_core() -> Core | None:
+def _load_core() -> tuple[Core | None, str]:
+    """The core, or the reason why there is none."""
     try:
         core = cast(Core, import_module("deid_agent_core"))
+    except ModuleNotFoundError:
+        return None, "deid-agent-core is not installed"
     except ImportError:
-        return None
-    return core if getattr(core, "INTERFACE", 0) == INTERFACE else None
+        return None, "deid-agent-core cannot be loaded on this system"
+    if getattr(core, "INTERFACE", 0) != INTERFACE:
+        return None, "deid-agent-core has another version"
+    return core, ""
 
 
-_installed: Final = _load_core()
+_installed, _reason = _load_core()
 _in_use: Core | None = _installed
 
 
 def core_name() -> str:
     """The implementation in use: ``python``, or the instructions of the core, ``avx2`` or ``portable``."""
     return WITHOUT_CORE if _in_use is None else _in_use.instructions()
+
+
+def describe_core() -> str:
+    """The same, and the reason if no core can be used."""
+    return f"{core_name()}: {_reason}" if _reason else core_name()
 
 
 def is_installed() -> bool:

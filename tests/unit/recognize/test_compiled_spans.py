@@ -1,0 +1,66 @@
+"""With the compiled core the default system finds the same spans in every note of the corpus as without it."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.growth import growth
+
+from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
+from deid_agent.model.text import Document
+from deid_agent.nlp import compiled
+from deid_agent.recognize.registry import load_rules, load_tagger
+from deid_agent.recognize.resolve import Profile
+from deid_agent.recognize.tagger import Tagger
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.skipif(not compiled.is_installed(), reason="deid_agent_core is not installed: make core")
+
+
+@cache
+def tagger(system: str, profile: Profile) -> Tagger:
+    return load_tagger(load_rules(ROOT / "rules"), ROOT / "models", system, profile)
+
+
+def texts(part: CorpusPart | None) -> list[str]:
+    notes = read_corpus(ROOT / "corpus")
+    return [note.annotated.text for note in (notes if part is None else select_part(notes, part))]
+
+
+def compare(tagger: Tagger, notes: Sequence[str]) -> None:
+    with compiled.without_core():
+        expected = [tagger.read_all([Document(text)])[0] for text in notes]
+    assert [tagger.read_all([Document(text)])[0] for text in notes] == expected
+    groups = (notes[at : at + 16] for at in range(0, len(notes), 16))
+    assert [found for group in groups for found in tagger.read_all([Document(text) for text in group])] == expected
+
+
+def test_spans_of_sixty_notes() -> None:
+    compare(tagger("default", Profile.RECALL), texts(CorpusPart.DEV)[::4][:60])
+
+
+def test_spans_with_plain_instructions() -> None:
+    with compiled.portable_core():
+        compare(tagger("default", Profile.RECALL), texts(CorpusPart.DEV)[1::4][:15])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("profile", [Profile.RECALL, Profile.BALANCED])
+def test_spans_of_every_note(profile: Profile) -> None:
+    compare(tagger("default", profile), texts(None))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("system", ["liu2015", "dehghan2015", "dernoncourt2016"])
+def test_spans_of_published_systems(system: str) -> None:
+    compare(tagger(system, Profile.BALANCED), texts(CorpusPart.DEV)[::10])
+
+
+def test_time_is_linear_in_one_long_text() -> None:
+    models = tagger("default", Profile.RECALL).models
+
+    def read(size: int) -> object:
+        return [model.propose_all([(Document("a1 " * size), ())]) for model in models]
+
+    assert growth(read, 2_000, 8_000) < 8
