@@ -29,7 +29,7 @@ WITHOUT_CORE: Final = "python"
 class Layers(Protocol):
     """A network in the core."""
 
-    def emissions(  # noqa: D102
+    def emissions(
         self,
         vectors: Floats,
         characters: Ints,
@@ -43,7 +43,7 @@ class Layers(Protocol):
 class Templates(Protocol):
     """The templates of a CRF in the core."""
 
-    def emissions(self, values: Sequence[Ints], sizes: Sequence[int], out: Floats) -> None: ...  # noqa: D102
+    def emissions(self, values: Sequence[Ints], sizes: Sequence[int], out: Floats) -> None: ...
 
 
 class Core(Protocol):
@@ -53,13 +53,13 @@ class Core(Protocol):
     NetworkLayers: Callable[..., Layers]
     TemplateWeights: Callable[..., Templates]
 
-    def marginals(self, emissions: Floats, transitions: Floats, sizes: Sequence[int], out: Floats) -> None: ...  # noqa: D102
-    def best_labels(self, scores: Floats, transitions: Floats, sizes: Sequence[int]) -> list[int]: ...  # noqa: D102
-    def decode(  # noqa: D102
+    def marginals(self, emissions: Floats, transitions: Floats, sizes: Sequence[int], out: Floats) -> None: ...
+    def best_labels(self, scores: Floats, transitions: Floats, sizes: Sequence[int]) -> list[int]: ...
+    def decode(
         self, marginals: Floats, affinities: Floats, lean: Floats, outside: int, sizes: Sequence[int]
     ) -> list[int]: ...
-    def instructions(self) -> str: ...  # noqa: D102
-    def use_portable(self, only: bool) -> None: ...  # noqa: D102
+    def instructions(self) -> str: ...
+    def use_portable(self, only: bool) -> None: ...
 
 
 class _Chain(Protocol):

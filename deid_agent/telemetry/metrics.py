@@ -74,7 +74,7 @@ BUILD = Metric(
     "deid_build_info",
     MetricKind.GAUGE,
     ("version", "rules", "models", "policy", "core"),
-    "Always 1. The labels hold the version, the digests of rules, models and policy, and the core that runs the models.",
+    "Always 1. The labels hold the version, the digests of rules, models and policy, and the core in use.",
 )
 MLLP_CONNECTIONS = Metric("deid_mllp_connections", MetricKind.GAUGE, (), "Senders connected over MLLP.")
 MLLP_ANSWERS = Metric(

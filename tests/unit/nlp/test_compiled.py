@@ -18,7 +18,7 @@ from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, CrfModel, build_crf
 from deid_agent.nlp.labels import OUTSIDE, Schema
 from deid_agent.nlp.network import Dimensions
-from deid_agent.nlp.network_inputs import Floats, split_paragraphs
+from deid_agent.nlp.network_inputs import split_paragraphs
 from deid_agent.nlp.sequence_decoder import SequenceDecoder
 from deid_agent.nlp.templates import FeatureExtractor
 from deid_agent.nlp.token_features import FeatureValues, IndexedFeature
@@ -164,11 +164,7 @@ def test_scores_of_the_network(dimensions: Dimensions) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-4 if dimensions.hidden > 50 else 5 * TOLERANCE)
     probabilities = [np.exp(scores - scores.max(axis=1, keepdims=True)) for scores in (found, expected)]
     shares = [each / each.sum(axis=1, keepdims=True) for each in probabilities]
-    np.testing.assert_allclose(*shares, atol=5 * TOLERANCE)
-
-
-def arrays() -> dict[str, Floats]:
-    return {"scores": np.zeros((3, 2), np.float32), "moves": np.zeros((2, 2), np.float32)}
+    np.testing.assert_allclose(shares[0], shares[1], atol=5 * TOLERANCE)
 
 
 @needs_core
@@ -213,7 +209,7 @@ def test_templates_that_name_no_row_or_column_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=rf"^{name}: wrong shape or value$"):
             build(templates, tables, rows, own_bias)
-    templates = build(one, [(numbers, 1)], weights, bias)
+    built = build(one, [(numbers, 1)], weights, bias)
     values, out = np.array([2, 0, 5], np.int64), np.empty((3, 2), np.float32)
     for columns, sizes, place, name in (
         ([], [], out[:0], "values"),
@@ -224,7 +220,7 @@ def test_templates_that_name_no_row_or_column_are_refused() -> None:
         ([values], [3], out[:2], "out"),
     ):
         with pytest.raises(ValueError, match=rf"^{name}: "):
-            templates.emissions(columns, sizes, place)
+            built.emissions(columns, sizes, place)
 
 
 @needs_core
@@ -265,12 +261,12 @@ def test_objects_of_the_core_are_not_pickled() -> None:
 
 
 def test_a_core_with_another_interface_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deid_agent_core", SimpleNamespace(INTERFACE=0))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "deid_agent_core", SimpleNamespace(INTERFACE=0))
     assert compiled._load_core() == (None, "deid-agent-core has another version")
 
 
-def test_a_machine_without_the_core_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deid_agent_core", None)  # type: ignore[arg-type]
+def test_the_reason_for_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deid_agent_core", None)
     core, reason = compiled._load_core()
     assert core is None and "deid-agent-core" in reason
     monkeypatch.setattr(compiled, "_reason", reason)
