@@ -13,7 +13,8 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.nlp.templates import feature_names, parse_template
+from deid_agent.nlp.network_inputs import EncodedTokens, WordVectors, batch_sequences
+from deid_agent.nlp.templates import parse_template
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -226,9 +227,8 @@ class _TemplateModel(Protocol):
 
 def template_emissions(model: _TemplateModel, documents: Sequence[Any]) -> Floats:
     """See ``CrfModel.emissions``."""
-    templates = model.prepared.get(lambda: _build_templates(model))
+    templates, names = model.prepared.get(lambda: _build_templates(model))
     values = [model.extractor.encode_features(document) for document in documents]
-    names = list(values[0])
     columns = [np.concatenate([one[name] for one in values]) if len(values) > 1 else values[0][name] for name in names]
     sizes = [len(one[names[0]]) for one in values]
     out = np.empty((sum(sizes), len(model.crf.bias)), np.float32)
@@ -236,10 +236,12 @@ def template_emissions(model: _TemplateModel, documents: Sequence[Any]) -> Float
     return out
 
 
-def _build_templates(model: _TemplateModel) -> Templates:
+def _build_templates(model: _TemplateModel) -> tuple[Templates, list[str]]:
+    """The templates, and the features in the order of their columns."""
     crf = model.crf
     parts = [parse_template(template) for template in model.extractor.templates]
-    columns = {name: at for at, name in enumerate(feature_names(model.extractor.templates))}
+    names = sorted({name for own in parts for name, _ in own})
+    columns = {name: at for at, name in enumerate(names)}
     tables = {id(table): table for table in crf.tables}
     places = {key: at for at, key in enumerate(tables)}
     templates = [
@@ -252,7 +254,7 @@ def _build_templates(model: _TemplateModel) -> Templates:
     exact = np.array_equal(halves.astype(np.float32), crf.weights)
     weights = halves.view(np.uint16) if exact else crf.weights
     numbers = [(table.numbers, table.first) for table in tables.values()]
-    return _core().TemplateWeights(templates, numbers, weights, crf.bias)
+    return _core().TemplateWeights(templates, numbers, weights, crf.bias), names
 
 
 # The network
@@ -267,15 +269,6 @@ class _Layer(Protocol):
     def states(self) -> Floats: ...
 
 
-class _Tokens(Protocol):
-    @property
-    def characters(self) -> Ints: ...
-    @property
-    def word_index(self) -> Ints: ...
-    @property
-    def features(self) -> NDArray[np.int32]: ...
-
-
 class _Dimensions(Protocol):
     @property
     def token(self) -> int: ...
@@ -283,38 +276,52 @@ class _Dimensions(Protocol):
     def feature(self) -> int: ...
 
 
+class _Encoder(Protocol):
+    @property
+    def vectors(self) -> WordVectors | None: ...
+
+
 class _Network(Protocol):
     @property
     def dimensions(self) -> _Dimensions: ...
     @property
+    def encoder(self) -> _Encoder: ...
+    @property
     def weights(self) -> Mapping[str, Floats]: ...
     @property
-    def spelling(self) -> _Layer | None: ...
-    @property
-    def sequence(self) -> _Layer: ...
+    def layers(self) -> tuple[_Layer | None, _Layer]: ...
     @property
     def prepared(self) -> Prepared: ...
-    def word_vectors(self, tokens: Any) -> Floats: ...
 
 
-def network_emissions(network: _Network, tokens: _Tokens, sizes: Sequence[int]) -> Floats:
+def network_emissions(network: _Network, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
     """See ``Network.emissions``."""
     layers = network.prepared.get(lambda: _build_layers(network))
-    has_words = network.dimensions.token > 0
-    vectors = network.word_vectors(tokens) if has_words else np.empty((len(tokens.characters), 0), np.float32)
-    out = np.empty((len(tokens.word_index), len(network.weights["scores-b"])), np.float32)
-    layers.emissions(vectors, tokens.characters, tokens.word_index, tokens.features, sizes, out)
+    out = np.empty((len(tokens), len(network.weights["scores-b"])), np.float32)
+    for own, some in batch_sequences(sizes):
+        batch = tokens.select(own)
+        vectors = _take_vectors(network, batch)
+        layers.emissions(vectors, batch.characters, batch.word_index, batch.features, some, out[own])
     return out
+
+
+def _take_vectors(network: _Network, tokens: EncodedTokens) -> Floats:
+    """The vector of each distinct word, ``[word, token]``: the learned and the published one."""
+    if not network.dimensions.token:
+        return np.empty((len(tokens.characters), 0), np.float32)
+    learned: Floats = network.weights["words"][tokens.learned]
+    published = network.encoder.vectors
+    return learned if published is None else learned + published.take(tokens.published)
 
 
 def _build_layers(network: _Network) -> Layers:
     weights, dimensions = network.weights, network.dimensions
-    spelling = None if network.spelling is None else (weights["characters"], _arrays(network.spelling))
+    spelling, sequence = network.layers
     return _core().NetworkLayers(
         dimensions.token,
-        spelling,
+        None if spelling is None else (weights["characters"], _arrays(spelling)),
         weights["values"] if dimensions.feature else None,
-        _arrays(network.sequence),
+        _arrays(sequence),
         (weights["hidden-w"], weights["hidden-b"]),
         (weights["scores-w"], weights["scores-b"]),
     )

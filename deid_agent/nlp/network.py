@@ -6,19 +6,18 @@ gate to the forget gate as in the paper. They have no peephole connections, whic
 2017, section V.C). Sequences are processed together, the longest first, so that each step is one matrix product.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, schedule_steps
-from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
+from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder, batch_sequences
 from deid_agent.nlp.token_features import Ints
 
 SIDES = ("forward", "backward")
 _GATES = 3  # input, output, candidate
-_BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,8 @@ class Network:
     encoder: InputEncoder = field(repr=False)
     weights: Mapping[str, Floats] = field(repr=False)
     crf: Crf = field(repr=False)
-    spelling: RecurrentLayer | None = field(repr=False)
-    sequence: RecurrentLayer = field(repr=False)
+    _spelling: RecurrentLayer | None = field(repr=False)
+    _sequence: RecurrentLayer = field(repr=False)
     prepared: compiled.Prepared = field(default_factory=compiled.Prepared, init=False, repr=False)
 
     @staticmethod
@@ -159,31 +158,31 @@ class Network:
         sequence = RecurrentLayer.from_weights("sequence", weights)
         return Network(dimensions, encoder, weights, crf, spelling, sequence)
 
+    @compiled.compiled_by(compiled.network_emissions)
     def emissions(self, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
         """The score of each label for each token, ``[token, label]``; ``sizes`` are those of the sequences."""
         found = np.empty((len(tokens), len(self.crf.labels)), np.float32)
         for own, some in batch_sequences(sizes):
-            found[own] = self._score_batch(tokens.select(own), some)
+            both, _ = self._sequence.run(self._join_inputs(tokens.select(own)), some)
+            hidden = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
+            found[own] = hidden @ self.weights["scores-w"] + self.weights["scores-b"]
         return found
 
-    @compiled.compiled_by(compiled.network_emissions)
-    def _score_batch(self, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
-        both, _ = self.sequence.run(self._join_inputs(tokens), sizes)
-        hidden: Floats = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
-        return hidden @ self.weights["scores-w"] + self.weights["scores-b"]
-
-    def word_vectors(self, tokens: EncodedTokens) -> Floats:
-        """The vector of each distinct word, ``[word, token]``: what was learned, and what was published."""
-        words: Floats = self.weights["words"][tokens.learned]
-        return words if self.encoder.vectors is None else words + self.encoder.vectors.take(tokens.published)
+    @property
+    def layers(self) -> tuple[RecurrentLayer | None, RecurrentLayer]:
+        """The recurrent layers: over the characters of a word, if there is one, and over tokens."""
+        return self._spelling, self._sequence
 
     def _join_inputs(self, tokens: EncodedTokens) -> Floats:
         """The joined input of each token: ``[token, joined]``."""
         parts = []
         if self.dimensions.token:
-            parts.append(self.word_vectors(tokens))
-        if self.spelling is not None:
-            parts.append(self._spell_words(self.spelling, tokens.characters))
+            words = self.weights["words"][tokens.learned]
+            if self.encoder.vectors is not None:
+                words = words + self.encoder.vectors.take(tokens.published)
+            parts.append(words)
+        if self._spelling is not None:
+            parts.append(self._spell_words(self._spelling, tokens.characters))
         joined = np.concatenate(parts, axis=1)[tokens.word_index] if parts else np.empty((len(tokens), 0), np.float32)
         if self.dimensions.feature:
             values = np.zeros((len(tokens), self.dimensions.feature), np.float32)
@@ -197,20 +196,3 @@ class Network:
         sizes = (characters > 0).sum(axis=1)
         inputs = self.weights["characters"][characters[characters > 0]]
         return layer.run(inputs, sizes.tolist())[1]
-
-
-def batch_sequences(sizes: Sequence[int]) -> Iterator[tuple[slice, list[int]]]:
-    """Batches of sequences with a bounded number of tokens: the slice of their tokens, and their sizes.
-
-    A longer sequence is a batch of its own.
-    """
-    some: list[int] = []
-    start = end = 0
-    for size in sizes:
-        if some and end + size - start > _BATCH_TOKENS:
-            yield slice(start, end), some
-            some, start = [], end
-        some.append(size)
-        end += size
-    if some:
-        yield slice(start, end), some

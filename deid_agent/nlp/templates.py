@@ -162,7 +162,7 @@ class FeatureExtractor:
 
         A value that several units share counts once for them all: a word counts once, not once for each character.
         """
-        names = feature_names(templates)
+        names = _feature_names(templates)
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for document in documents:
             for name in names:
@@ -203,7 +203,7 @@ class FeatureExtractor:
 
     def encode_features(self, document: FeatureSource) -> dict[str, Ints]:
         """For each feature of the templates the number of its value, ``[unit]``; 0 for an unknown value."""
-        names = feature_names(self.templates)
+        names = _feature_names(self.templates)
         return {name: self.encode_values(name, document.indexed_feature(name)) for name in names}
 
     def encode_values(self, name: str, values: FeatureValues | IndexedFeature) -> Ints:
@@ -251,8 +251,7 @@ def parse_template(template: str) -> tuple[tuple[str, int], ...]:
     return found
 
 
-def feature_names(templates: Iterable[str]) -> list[str]:
-    """The features that ``templates`` name, in order."""
+def _feature_names(templates: Iterable[str]) -> list[str]:
     return sorted({name for template in templates for name, _ in parse_template(template)})
 
 

@@ -231,7 +231,7 @@ def test_network_arguments_out_of_range_are_refused() -> None:
     network.emissions(encoded, [count])
     layers = compiled._build_layers(network)
     good = {
-        "vectors": network.word_vectors(encoded),
+        "vectors": compiled._take_vectors(network, encoded),
         "characters": encoded.characters,
         "words": encoded.word_index,
         "features": encoded.features,
