@@ -44,16 +44,20 @@ impl Table {
     }
 
     /// The row of an instance, 0 without weights. `first` is its first value, `rest` has the others.
-    #[inline]
+    #[inline(always)]
     fn find(&self, first: u32, rest: u64) -> u32 {
         let Some([start, end]) = self.starts.get(first as usize..).and_then(|starts| starts.first_chunk()) else {
             return 0;
         };
         let own = &self.rest[*start as usize..*end as usize];
-        match own.binary_search(&rest) {
-            Ok(at) => self.first + start + at as u32,
-            Err(_) => 0,
+        // A binary search without branches: the processor cannot guess them.
+        let (mut low, mut size) = (0, own.len());
+        while size > 1 {
+            let half = size / 2;
+            low += if own[low + half] <= rest { half } else { 0 };
+            size -= half;
         }
+        if own.get(low) == Some(&rest) { self.first + start + low as u32 } else { 0 }
     }
 }
 
@@ -130,72 +134,107 @@ impl TemplateWeights {
         let labels = self.bias.len();
         let units: usize = sizes.iter().sum();
         let mut found = vec![0.0; units * labels];
-        let mut rows = vec![0; UNITS * self.templates.len()];
+        let mut rows = RowLists::new(self.templates.len());
+        let reach = self.reach();
         let mut start = 0;
         for size in sizes {
-            for from in (start..start + size).step_by(UNITS) {
-                let to = (from + UNITS).min(start + size);
-                for (at, template) in self.templates.iter().enumerate() {
-                    let columns = Columns { values, document: start..start + size };
-                    self.find_rows(
-                        template,
-                        &columns,
-                        from..to,
-                        rows.iter_mut().skip(at).step_by(self.templates.len()),
-                    );
+            let columns: Vec<Vec<u32>> =
+                values.iter().map(|column| with_edges(&column[start..start + size], reach)).collect();
+            for from in (0..*size).step_by(UNITS) {
+                let to = (from + UNITS).min(*size);
+                rows.clear();
+                for template in &self.templates {
+                    self.find_rows(template, &columns, from + reach, to - from, &mut rows);
                 }
-                run(Sum {
-                    weights: self,
-                    rows: &rows[..(to - from) * self.templates.len()],
-                    out: &mut found[from * labels..to * labels],
-                });
+                let out = &mut found[(start + from) * labels..(start + to) * labels];
+                run(Sum { weights: self, rows: &rows, out });
             }
             start += size;
         }
         found
     }
 
-    /// The row of `template` for each of `units`, into `found`.
-    fn find_rows<'a>(
-        &self,
-        template: &Template,
-        columns: &Columns,
-        units: std::ops::Range<usize>,
-        found: impl Iterator<Item = &'a mut u32>,
-    ) {
+    /// The greatest offset of a template in either direction.
+    fn reach(&self) -> usize {
+        let offsets =
+            self.templates.iter().flat_map(|template| &template.parts).map(|(_, offset)| offset.unsigned_abs());
+        offsets.max().unwrap_or(0)
+    }
+
+    /// Adds the row of `template` to the lists of `count` units, the first of which is at `start` in `columns`.
+    #[inline]
+    fn find_rows(&self, template: &Template, columns: &[Vec<u32>], start: usize, count: usize, rows: &mut RowLists) {
         let table = &self.tables[template.table];
-        for (unit, row) in units.zip(found) {
-            let mut parts = template.parts.iter().map(|(column, offset)| columns.value(*column, unit, *offset));
-            let first = parts.next().unwrap_or(0);
-            let mut complete = first != 0;
-            let rest = parts.fold(0, |rest, value| {
-                complete &= value != 0;
-                (rest << BITS) | u64::from(value)
-            });
-            *row = if complete { table.find(first, rest) } else { 0 };
+        let part = |at: usize| {
+            let (column, offset) = template.parts[at];
+            &columns[column][start.wrapping_add_signed(offset)..][..count]
+        };
+        match template.parts.len() {
+            1 => {
+                for (unit, first) in part(0).iter().enumerate() {
+                    rows.push(unit, if *first == 0 { 0 } else { table.find(*first, 0) });
+                }
+            }
+            2 => {
+                for (unit, (first, second)) in part(0).iter().zip(part(1)).enumerate() {
+                    let complete = *first != 0 && *second != 0;
+                    rows.push(unit, if complete { table.find(*first, u64::from(*second)) } else { 0 });
+                }
+            }
+            _ => {
+                for (unit, ((first, second), third)) in part(0).iter().zip(part(1)).zip(part(2)).enumerate() {
+                    let complete = *first != 0 && *second != 0 && *third != 0;
+                    let rest = (u64::from(*second) << BITS) | u64::from(*third);
+                    rows.push(unit, if complete { table.find(*first, rest) } else { 0 });
+                }
+            }
         }
     }
 }
 
-/// The feature values of all units, and the units of one document.
-struct Columns<'a> {
-    values: &'a [Vec<u32>],
-    document: std::ops::Range<usize>,
+/// `values` with `reach` edges before and after them.
+fn with_edges(values: &[u32], reach: usize) -> Vec<u32> {
+    let mut found = Vec::with_capacity(values.len() + 2 * reach);
+    found.resize(reach, EDGE);
+    found.extend_from_slice(values);
+    found.resize(values.len() + 2 * reach, EDGE);
+    found
 }
 
-impl Columns<'_> {
-    #[inline]
-    fn value(&self, column: usize, unit: usize, offset: isize) -> u32 {
-        match unit.checked_add_signed(offset) {
-            Some(at) if self.document.contains(&at) => self.values[column][at],
-            _ => EDGE,
-        }
+/// For each of `UNITS` units the rows to add, in the order of the templates.
+struct RowLists {
+    rows: Vec<u32>,
+    lengths: [usize; UNITS],
+    most: usize,
+}
+
+impl RowLists {
+    fn new(most: usize) -> Self {
+        // One place more: a row of 0 is written and then overwritten.
+        Self { rows: vec![0; UNITS * (most + 1)], lengths: [0; UNITS], most: most + 1 }
+    }
+
+    fn clear(&mut self) {
+        self.lengths = [0; UNITS];
+    }
+
+    /// Adds `row` to the list of `unit`, unless it is 0.
+    #[inline(always)]
+    fn push(&mut self, unit: usize, row: u32) {
+        let length = &mut self.lengths[unit];
+        self.rows[unit * self.most + *length] = row;
+        *length += usize::from(row != 0);
+    }
+
+    #[inline(always)]
+    fn of(&self, unit: usize) -> &[u32] {
+        &self.rows[unit * self.most..][..self.lengths[unit]]
     }
 }
 
 struct Sum<'a> {
     weights: &'a TemplateWeights,
-    rows: &'a [u32],
+    rows: &'a RowLists,
     out: &'a mut [f32],
 }
 
@@ -206,8 +245,8 @@ impl Kernel for Sum<'_> {
     fn run<L: Lanes>(self, lanes: L) {
         let bias = &self.weights.bias;
         let count = passes(bias.len());
-        let units = self.rows.chunks_exact(self.weights.templates.len());
-        for (rows, out) in units.zip(self.out.chunks_exact_mut(bias.len())) {
+        for (unit, out) in self.out.chunks_exact_mut(bias.len()).enumerate() {
+            let rows = self.rows.of(unit);
             for (pass, (out, bias)) in out.chunks_mut(LABELS).zip(bias.chunks(LABELS)).enumerate() {
                 let mut block = [[0.0; WIDTH]; BLOCKS];
                 block.as_flattened_mut()[..bias.len()].copy_from_slice(bias);
@@ -216,7 +255,7 @@ impl Kernel for Sum<'_> {
                 // The order of the reference: the sums are equal to the last bit.
                 match &self.weights.rows {
                     Rows::Half(weights) => {
-                        for row in rows.iter().filter(|row| **row != 0) {
+                        for row in rows {
                             let HalfRow(row) = &weights[*row as usize * count + pass];
                             for at in 0..BLOCKS {
                                 sum[at] = lanes.add(sum[at], lanes.load_halves(&row[at]));
@@ -224,7 +263,7 @@ impl Kernel for Sum<'_> {
                         }
                     }
                     Rows::Single(weights) => {
-                        for row in rows.iter().filter(|row| **row != 0) {
+                        for row in rows {
                             let row = &weights[*row as usize * count + pass];
                             for at in 0..BLOCKS {
                                 sum[at] = lanes.add(sum[at], lanes.load(&row[at]));
