@@ -298,7 +298,7 @@ impl Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::{best_labels, marginals};
-    use crate::lanes::use_portable;
+    use crate::lanes::{Instructions, use_at_most};
 
     const TRANSITIONS: [f32; 9] = [0.5, -1.0, 0.0, 2.0, 0.25, -0.5, -3.0, 1.0, 0.0];
 
@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn marginals_are_sums_over_all_paths() {
         let all = [emissions(4), emissions(6)].concat();
-        for portable in [false, true] {
-            use_portable(portable);
+        for most in [Instructions::Avx2, Instructions::Portable] {
+            use_at_most(most);
             let found = marginals(&all, &TRANSITIONS, 3, &[4, 6]);
             for (start, units) in [(0, 4), (4, 6)] {
                 let paths = paths(&all[start * 3..(start + units) * 3]);
@@ -339,7 +339,7 @@ mod tests {
                 }
             }
         }
-        use_portable(false);
+        use_at_most(Instructions::Avx512);
     }
 
     #[test]

@@ -1,18 +1,34 @@
-//! Eight floats at a time, by AVX2 if the processor has it, else in plain Rust.
+//! Eight or sixteen floats at a time, by AVX2 or AVX-512 if the processor has it, else in plain Rust.
 //!
-//! This is the only file with `unsafe`. A value of `Avx2` exists only if the processor has AVX2, FMA and F16C, because
-//! `detect` is its only constructor. The instructions in its methods are therefore available whenever a method can be
-//! called. Loads and stores take references to arrays of the right length, so they stay inside of their slice.
+//! This is the only file with `unsafe`. A value of `Avx2` exists only if the processor has AVX2, FMA and F16C, and one of
+//! `Avx512` only if it also has AVX-512F, because `detect` is their only constructor. The instructions in their methods
+//! are therefore available whenever a method can be called. Loads and stores take references to arrays of the right
+//! length, so they stay inside of their slice.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The number of lanes.
 pub const WIDTH: usize = 8;
 /// The floats of one load or store.
 pub type Block = [f32; WIDTH];
 
-static PORTABLE_ONLY: AtomicBool = AtomicBool::new(false);
+/// Instructions in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instructions {
+    /// Plain Rust.
+    Portable,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512F as well.
+    Avx512,
+}
+
+static MOST: AtomicU8 = AtomicU8::new(Instructions::Avx512 as u8);
+
+fn allowed(instructions: Instructions) -> bool {
+    instructions as u8 <= MOST.load(Ordering::Relaxed)
+}
 
 /// Eight floats, and the operations on them.
 pub trait Lanes: Copy {
@@ -47,6 +63,29 @@ pub trait Lanes: Copy {
     fn power_of_two(self, a: Self::V) -> Self::V;
 }
 
+/// Sixteen floats, for products.
+pub trait Pairs: Copy {
+    /// Sixteen floats.
+    type P: Copy;
+    /// Whether there are 32 registers of sixteen floats, and not 16 of eight.
+    const MANY: bool;
+
+    /// `value` in every lane.
+    fn splat(self, value: f32) -> Self::P;
+    /// The floats of `from`.
+    fn load(self, from: &[Block; 2]) -> Self::P;
+    /// Adds `value` to `to`.
+    fn add_to(self, value: Self::P, to: &mut [Block; 2]);
+    /// `a * b + c`, rounded once or twice.
+    fn mul_add(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
+}
+
+/// A product that runs with any `Pairs`. `run` must be inlined.
+pub trait PairKernel {
+    /// Computes the product.
+    fn run<L: Pairs>(self, lanes: L);
+}
+
 /// A computation that runs with any `Lanes`. `run` must be inlined, so that it uses the instructions of its lanes.
 pub trait Kernel {
     /// The result.
@@ -73,18 +112,52 @@ fn run_avx2<K: Kernel>(kernel: K, lanes: Avx2) -> K::Output {
     kernel.run(lanes)
 }
 
-/// The instructions that `run` uses: `avx2` or `portable`.
-pub fn instructions() -> &'static str {
+/// Runs `kernel` with the widest lanes of this processor.
+#[inline]
+pub fn run_pairs<K: PairKernel>(kernel: K) {
     #[cfg(target_arch = "x86_64")]
-    if Avx2::detect().is_some() {
-        return "avx2";
+    {
+        if let Some(lanes) = Avx512::detect() {
+            // SAFETY: `lanes` exists, so the processor has the features that the function is compiled for.
+            return unsafe { run_pairs_avx512(kernel, lanes) };
+        }
+        if let Some(lanes) = Avx2::detect() {
+            // SAFETY: as above.
+            return unsafe { run_pairs_avx2(kernel, lanes) };
+        }
     }
-    "portable"
+    kernel.run(Portable);
 }
 
-/// Makes `run` use plain Rust, or again the widest lanes. Only tests need it.
-pub fn use_portable(only: bool) {
-    PORTABLE_ONLY.store(only, Ordering::Relaxed);
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run_pairs_avx2<K: PairKernel>(kernel: K, lanes: Avx2) {
+    kernel.run(lanes);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f")]
+fn run_pairs_avx512<K: PairKernel>(kernel: K, lanes: Avx512) {
+    kernel.run(lanes);
+}
+
+/// The instructions in use.
+pub fn instructions() -> Instructions {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if Avx512::detect().is_some() {
+            return Instructions::Avx512;
+        }
+        if Avx2::detect().is_some() {
+            return Instructions::Avx2;
+        }
+    }
+    Instructions::Portable
+}
+
+/// Excludes instructions above `most`. Only tests need it.
+pub fn use_at_most(most: Instructions) {
+    MOST.store(most as u8, Ordering::Relaxed);
 }
 
 /// Plain Rust, for every processor. The compiler may use the instructions that all processors of a kind have.
@@ -155,14 +228,35 @@ impl Lanes for Portable {
     }
 }
 
+impl Pairs for Portable {
+    type P = [Block; 2];
+    const MANY: bool = false;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::P {
+        [[value; WIDTH]; 2]
+    }
+    #[inline(always)]
+    fn load(self, from: &[Block; 2]) -> Self::P {
+        *from
+    }
+    #[inline(always)]
+    fn add_to(self, value: Self::P, to: &mut [Block; 2]) {
+        *to = [Lanes::add(self, to[0], value[0]), Lanes::add(self, to[1], value[1])];
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
+        [Lanes::mul_add(self, a[0], b[0], c[0]), Lanes::mul_add(self, a[1], b[1], c[1])]
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
-pub use x86::Avx2;
+pub use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Block, Lanes, PORTABLE_ONLY, WIDTH};
+    use super::{Block, Instructions, Lanes, Pairs, WIDTH, allowed};
     use std::arch::x86_64::*;
-    use std::sync::atomic::Ordering;
 
     /// AVX2, FMA and F16C.
     #[derive(Clone, Copy)]
@@ -174,7 +268,7 @@ mod x86 {
         pub fn detect() -> Option<Self> {
             let found =
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-            (found && !PORTABLE_ONLY.load(Ordering::Relaxed)).then_some(Self(()))
+            (found && allowed(Instructions::Avx2)).then_some(Self(()))
         }
     }
 
@@ -237,6 +331,68 @@ mod x86 {
                 let biased = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
             }
+        }
+    }
+
+    impl Pairs for Avx2 {
+        type P = (__m256, __m256);
+        const MANY: bool = false;
+
+        #[inline(always)]
+        fn splat(self, value: f32) -> Self::P {
+            let both = Lanes::splat(self, value);
+            (both, both)
+        }
+        #[inline(always)]
+        fn load(self, from: &[Block; 2]) -> Self::P {
+            (Lanes::load(self, &from[0]), Lanes::load(self, &from[1]))
+        }
+        #[inline(always)]
+        fn add_to(self, value: Self::P, to: &mut [Block; 2]) {
+            let (first, second) = Pairs::load(self, to);
+            self.store(self.add(first, value.0), &mut to[0]);
+            self.store(self.add(second, value.1), &mut to[1]);
+        }
+        #[inline(always)]
+        fn mul_add(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
+            (Lanes::mul_add(self, a.0, b.0, c.0), Lanes::mul_add(self, a.1, b.1, c.1))
+        }
+    }
+
+    /// AVX2 and AVX-512F.
+    #[derive(Clone, Copy)]
+    pub struct Avx512(());
+
+    impl Avx512 {
+        /// The lanes, if the processor has them and tests do not exclude them.
+        #[inline]
+        pub fn detect() -> Option<Self> {
+            let found = Avx2::detect().is_some() && is_x86_feature_detected!("avx512f");
+            (found && allowed(Instructions::Avx512)).then_some(Self(()))
+        }
+    }
+
+    // SAFETY of all blocks below: as above, with sixteen elements.
+    impl Pairs for Avx512 {
+        type P = __m512;
+        const MANY: bool = true;
+
+        #[inline(always)]
+        fn splat(self, value: f32) -> __m512 {
+            unsafe { _mm512_set1_ps(value) }
+        }
+        #[inline(always)]
+        fn load(self, from: &[Block; 2]) -> __m512 {
+            unsafe { _mm512_loadu_ps(from.as_flattened().as_ptr()) }
+        }
+        #[inline(always)]
+        fn add_to(self, value: __m512, to: &mut [Block; 2]) {
+            let sum = unsafe { _mm512_add_ps(self.load(to), value) };
+            unsafe { _mm512_storeu_ps(to.as_flattened_mut().as_mut_ptr(), sum) }
+        }
+        #[inline(always)]
+        fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            unsafe { _mm512_fmadd_ps(a, b, c) }
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Products of a few rows with a constant matrix.
 
-use crate::lanes::{Block, Kernel, Lanes, WIDTH};
+use crate::lanes::{Block, PairKernel, Pairs, WIDTH, run_pairs};
 
 const BLOCKS: usize = 2;
-const ROWS: usize = 6; // rows of one step: with two blocks of a panel they take fifteen of AVX2's sixteen registers
-const PANELS: usize = 5; // panels of one step if there is one row
 /// The columns of a panel.
 pub const PANEL: usize = BLOCKS * WIDTH;
 
@@ -43,7 +41,7 @@ impl Matrix {
     /// Adds the product of `rows` `[row, depth]` and the matrix to `out` `[row, width]`.
     pub fn add_product(&self, rows: &[f32], out: &mut [f32]) {
         if self.depth > 0 {
-            crate::lanes::run(Product { matrix: self, rows, out });
+            run_pairs(Product { matrix: self, rows, out });
         }
     }
 }
@@ -54,93 +52,90 @@ struct Product<'a> {
     out: &'a mut [f32],
 }
 
-impl Kernel for Product<'_> {
-    type Output = ();
-
+impl PairKernel for Product<'_> {
     #[inline(always)]
-    fn run<L: Lanes>(self, lanes: L) {
-        let (depth, width) = (self.matrix.depth, self.matrix.width());
-        let (mut rows, mut out) = (self.rows, self.out);
-        while rows.len() >= ROWS * depth {
-            add_rows::<L, ROWS>(lanes, self.matrix, &rows[..ROWS * depth], &mut out[..ROWS * width]);
-            (rows, out) = (&rows[ROWS * depth..], &mut out[ROWS * width..]);
+    fn run<L: Pairs>(self, lanes: L) {
+        let Self { matrix, mut rows, mut out } = self;
+        let (depth, width) = (matrix.depth, matrix.width());
+        // Sums in 12 of the 16 registers of AVX2, which has two for a panel, or in 12 of the 32 of AVX-512.
+        while rows.len() >= 6 * depth {
+            let (own, others) = rows.split_at(6 * depth);
+            let (own_out, other_out) = out.split_at_mut(6 * width);
+            if L::MANY {
+                add_rows::<L, 6, 2>(lanes, matrix, own, own_out);
+            } else {
+                add_rows::<L, 6, 1>(lanes, matrix, own, own_out);
+            }
+            (rows, out) = (others, other_out);
         }
         match rows.len() / depth {
-            5 => add_rows::<L, 5>(lanes, self.matrix, rows, out),
-            4 => add_rows::<L, 4>(lanes, self.matrix, rows, out),
-            3 => add_rows::<L, 3>(lanes, self.matrix, rows, out),
-            2 => add_rows::<L, 2>(lanes, self.matrix, rows, out),
-            1 => add_row(lanes, self.matrix, rows, out),
+            5 => add_rows::<L, 5, 1>(lanes, matrix, rows, out),
+            4 => add_rows::<L, 4, 1>(lanes, matrix, rows, out),
+            3 => add_rows::<L, 3, 2>(lanes, matrix, rows, out),
+            2 => add_rows::<L, 2, 3>(lanes, matrix, rows, out),
+            1 => add_rows::<L, 1, 5>(lanes, matrix, rows, out),
             _ => {}
         }
     }
 }
 
+/// A few rows by `PANELS` panels at once, so that an addition does not wait for the one before.
 #[inline(always)]
-fn add_rows<L: Lanes, const ROWS: usize>(lanes: L, matrix: &Matrix, rows: &[f32], out: &mut [f32]) {
-    let width = matrix.width();
-    let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &rows[row * matrix.depth..][..matrix.depth]);
-    for (at, panel) in matrix.panels.iter().enumerate() {
-        let mut sums = [[lanes.splat(0.0); BLOCKS]; ROWS];
-        let panel = &panel[..matrix.depth];
-        for (k, blocks) in panel.iter().enumerate() {
-            let blocks = [lanes.load(&blocks[0]), lanes.load(&blocks[1])];
-            for row in 0..ROWS {
-                let factor = lanes.splat(rows[row][k]);
-                for block in 0..BLOCKS {
-                    sums[row][block] = lanes.mul_add(factor, blocks[block], sums[row][block]);
-                }
-            }
-        }
-        for (row, sums) in sums.iter().enumerate() {
-            add_to(lanes, sums, &mut out[row * width + at * PANEL..][..PANEL]);
-        }
-    }
-}
-
-/// One row: several panels at once, so that an addition does not wait for the one before.
-#[inline(always)]
-fn add_row<L: Lanes>(lanes: L, matrix: &Matrix, row: &[f32], out: &mut [f32]) {
+fn add_rows<L: Pairs, const ROWS: usize, const PANELS: usize>(
+    lanes: L,
+    matrix: &Matrix,
+    rows: &[f32],
+    out: &mut [f32],
+) {
     let mut at = 0;
     while at + PANELS <= matrix.panels.len() {
-        add_panels::<L, PANELS>(lanes, matrix, at, row, out);
+        add_panels::<L, ROWS, PANELS>(lanes, matrix, at, rows, out);
         at += PANELS;
     }
     while at < matrix.panels.len() {
-        add_panels::<L, 1>(lanes, matrix, at, row, out);
+        add_panels::<L, ROWS, 1>(lanes, matrix, at, rows, out);
         at += 1;
     }
 }
 
 #[inline(always)]
-fn add_panels<L: Lanes, const PANELS: usize>(lanes: L, matrix: &Matrix, at: usize, row: &[f32], out: &mut [f32]) {
-    let row = &row[..matrix.depth];
-    let panels: [&[[Block; BLOCKS]]; PANELS] = std::array::from_fn(|panel| &matrix.panels[at + panel][..matrix.depth]);
-    let mut sums = [[lanes.splat(0.0); BLOCKS]; PANELS];
-    for (k, factor) in row.iter().enumerate() {
-        let factor = lanes.splat(*factor);
+fn add_panels<L: Pairs, const ROWS: usize, const PANELS: usize>(
+    lanes: L,
+    matrix: &Matrix,
+    at: usize,
+    rows: &[f32],
+    out: &mut [f32],
+) {
+    let (depth, width) = (matrix.depth, matrix.width());
+    let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &rows[row * depth..][..depth]);
+    let panels: [&[[Block; 2]]; PANELS] = std::array::from_fn(|panel| &matrix.panels[at + panel][..depth]);
+    let mut sums = [[lanes.splat(0.0); PANELS]; ROWS];
+    for k in 0..depth {
+        let mut own = [lanes.splat(0.0); PANELS];
         for panel in 0..PANELS {
-            for block in 0..BLOCKS {
-                sums[panel][block] = lanes.mul_add(factor, lanes.load(&panels[panel][k][block]), sums[panel][block]);
+            own[panel] = lanes.load(&panels[panel][k]);
+        }
+        for row in 0..ROWS {
+            let factor = lanes.splat(rows[row][k]);
+            for panel in 0..PANELS {
+                sums[row][panel] = lanes.mul_add(factor, own[panel], sums[row][panel]);
             }
         }
     }
-    for (panel, sums) in sums.iter().enumerate() {
-        add_to(lanes, sums, &mut out[(at + panel) * PANEL..][..PANEL]);
-    }
-}
-
-#[inline(always)]
-fn add_to<L: Lanes>(lanes: L, sums: &[L::V; BLOCKS], out: &mut [f32]) {
-    for (sum, block) in sums.iter().zip(out.as_chunks_mut::<WIDTH>().0) {
-        lanes.store(lanes.add(*sum, lanes.load(block)), block);
+    for row in 0..ROWS {
+        for panel in 0..PANELS {
+            let place = &mut out[row * width + (at + panel) * PANEL..][..PANEL];
+            if let ([pair], []) = place.as_chunks_mut::<WIDTH>().0.as_chunks_mut::<2>() {
+                lanes.add_to(sums[row][panel], pair);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Matrix;
-    use crate::lanes::use_portable;
+    use crate::lanes::{Instructions, use_at_most};
 
     #[test]
     fn a_product_is_the_sum_of_products() {
@@ -149,8 +144,8 @@ mod tests {
         let narrow: Vec<f32> = (0..depth).map(|at| at as f32).collect();
         let matrix = Matrix::new(depth, &[(&values, wide), (&narrow, 1)]);
         assert_eq!(matrix.width(), 80, "50 and 1 columns in panels of 16");
-        for portable in [false, true] {
-            use_portable(portable);
+        for most in [Instructions::Avx512, Instructions::Avx2, Instructions::Portable] {
+            use_at_most(most);
             for count in 0..14 {
                 let rows: Vec<f32> = (0..count * depth).map(|at| (at % 5) as f32).collect();
                 let mut out = vec![1.0; count * matrix.width()];
@@ -166,6 +161,6 @@ mod tests {
                 }
             }
         }
-        use_portable(false);
+        use_at_most(Instructions::Avx512);
     }
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::chain::{self, Decoder, MOST_LABELS};
+use crate::lanes::Instructions;
 use crate::network::{Affine, LayerWeights, Network, Spelling, Tokens};
 use crate::recurrent::GATES;
 use crate::templates::{self, Rows, Table, Template};
@@ -13,6 +14,9 @@ use crate::{halves, lanes};
 
 /// The functions and classes below as one number. The package uses a core only with the number that it expects.
 const INTERFACE: u32 = 1;
+
+/// The greatest transition. The power of e to it is a float.
+const MOST_WEIGHT: f32 = 80.0;
 
 fn wrong(name: &str) -> PyErr {
     PyValueError::new_err(format!("{name}: wrong shape or value"))
@@ -266,6 +270,7 @@ fn read_chain(
     require((1..=MOST_LABELS).contains(&labels), "scores")?;
     check_sizes(sizes, units, "sizes")?;
     let transitions = Array::exactly(py, transitions, &[labels, labels], "transitions")?;
+    require(transitions.iter().all(|weight| weight.abs() <= MOST_WEIGHT), "transitions")?;
     Ok((scores.values, transitions, labels))
 }
 
@@ -307,23 +312,34 @@ fn decode(
     guarded(py, || Decoder { affinities: &affinities, labels, outside }.decode(&marginals, &lean, &sizes))
 }
 
-/// The instructions in use: `avx2` or `portable`.
+/// The instructions in use: `avx512`, `avx2` or `portable`.
 #[pyfunction]
 fn instructions() -> &'static str {
-    lanes::instructions()
+    match lanes::instructions() {
+        Instructions::Avx512 => "avx512",
+        Instructions::Avx2 => "avx2",
+        Instructions::Portable => "portable",
+    }
 }
 
-/// Use plain Rust only, or again the instructions of the processor. For tests.
+/// Exclude instructions above these; `avx512` excludes none. For tests.
 #[pyfunction]
-fn use_portable(only: bool) {
-    lanes::use_portable(only);
+fn use_at_most(name: &str) -> PyResult<()> {
+    let most = match name {
+        "avx512" => Instructions::Avx512,
+        "avx2" => Instructions::Avx2,
+        "portable" => Instructions::Portable,
+        _ => return Err(wrong("name")),
+    };
+    lanes::use_at_most(most);
+    Ok(())
 }
 
 /// The arithmetic of deid-agent's models.
 #[pymodule]
 mod deid_agent_core {
     #[pymodule_export]
-    use super::{NetworkLayers, TemplateWeights, best_labels, decode, instructions, marginals, use_portable};
+    use super::{NetworkLayers, TemplateWeights, best_labels, decode, instructions, marginals, use_at_most};
     use pyo3::prelude::*;
 
     #[pymodule_init]

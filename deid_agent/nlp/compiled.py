@@ -60,7 +60,7 @@ class Core(Protocol):
         self, marginals: Floats, affinities: Floats, lean: Floats, outside: int, sizes: Sequence[int]
     ) -> list[int]: ...
     def instructions(self) -> str: ...
-    def use_portable(self, only: bool) -> None: ...
+    def use_at_most(self, instructions: str) -> None: ...
 
 
 class _Chain(Protocol):
@@ -88,7 +88,7 @@ _in_use: Core | None = _installed
 
 
 def core_name() -> str:
-    """The implementation in use: ``python``, or the instructions of the core, ``avx2`` or ``portable``."""
+    """The implementation in use: ``python``, or the instructions of the core: ``avx512``, ``avx2``, ``portable``."""
     return WITHOUT_CORE if _in_use is None else _in_use.instructions()
 
 
@@ -114,15 +114,14 @@ def without_core() -> Iterator[None]:
 
 
 @contextmanager
-def portable_core() -> Iterator[None]:
-    """Run the core without the instructions that only some processors have. For tests, in one thread."""
-    if _installed is not None:
-        _installed.use_portable(True)
+def core_limited_to(instructions: str) -> Iterator[None]:
+    """Run the core with these instructions at most: ``avx512``, ``avx2`` or ``portable``. For tests, in one thread."""
+    core = _core()
+    core.use_at_most(instructions)
     try:
         yield
     finally:
-        if _installed is not None:
-            _installed.use_portable(False)
+        core.use_at_most("avx512")
 
 
 def compiled_by(compiled: Callable[..., R]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -40,8 +40,9 @@ def test_spans_of_sixty_notes() -> None:
     compare(tagger("default", Profile.RECALL), texts(CorpusPart.DEV)[::4][:60])
 
 
-def test_spans_with_plain_instructions() -> None:
-    with compiled.portable_core():
+@pytest.mark.parametrize("instructions", ["avx2", "portable"])
+def test_spans_with_fewer_instructions(instructions: str) -> None:
+    with compiled.core_limited_to(instructions):
         compare(tagger("default", Profile.RECALL), texts(CorpusPart.DEV)[1::4][:15])
 
 
