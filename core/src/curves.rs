@@ -53,7 +53,8 @@ pub fn blocks_of(floats: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Kernel, Lanes, Tanh, exp};
-    use crate::lanes::{Block, Portable, run};
+    use crate::lanes::{Block, run};
+    use crate::portable::Portable;
 
     struct Exp<'a>(&'a mut [Block]);
 

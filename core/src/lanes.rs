@@ -6,29 +6,13 @@
 //! length, so they stay inside of their slice.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use crate::instructions::Instructions;
+use crate::portable::Portable;
 
 /// The number of lanes.
 pub const WIDTH: usize = 8;
 /// The floats of one load or store.
 pub type Block = [f32; WIDTH];
-
-/// Instructions in ascending order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Instructions {
-    /// Plain Rust.
-    Portable,
-    /// AVX2, FMA and F16C.
-    Avx2,
-    /// AVX-512F as well.
-    Avx512,
-}
-
-static MOST: AtomicU8 = AtomicU8::new(Instructions::Avx512 as u8);
-
-fn allowed(instructions: Instructions) -> bool {
-    instructions as u8 <= MOST.load(Ordering::Relaxed)
-}
 
 /// Eight floats, and the operations on them.
 pub trait Lanes: Copy {
@@ -155,107 +139,13 @@ pub fn instructions() -> Instructions {
     Instructions::Portable
 }
 
-/// Excludes instructions above `most`. Only tests need it.
-pub fn use_at_most(most: Instructions) {
-    MOST.store(most as u8, Ordering::Relaxed);
-}
-
-/// Plain Rust, for every processor. The compiler may use the instructions that all processors of a kind have.
-#[derive(Clone, Copy)]
-pub struct Portable;
-
-#[inline(always)]
-fn each(f: impl Fn(usize) -> f32) -> Block {
-    std::array::from_fn(f)
-}
-
-impl Lanes for Portable {
-    type V = Block;
-
-    #[inline(always)]
-    fn splat(self, value: f32) -> Block {
-        [value; WIDTH]
-    }
-    #[inline(always)]
-    fn load(self, from: &Block) -> Block {
-        *from
-    }
-    #[inline(always)]
-    fn load_halves(self, from: &[u16; WIDTH]) -> Block {
-        each(|i| crate::halves::widen(from[i]))
-    }
-    #[inline(always)]
-    fn store(self, value: Block, to: &mut Block) {
-        *to = value;
-    }
-    #[inline(always)]
-    fn add(self, a: Block, b: Block) -> Block {
-        each(|i| a[i] + b[i])
-    }
-    #[inline(always)]
-    fn sub(self, a: Block, b: Block) -> Block {
-        each(|i| a[i] - b[i])
-    }
-    #[inline(always)]
-    fn mul(self, a: Block, b: Block) -> Block {
-        each(|i| a[i] * b[i])
-    }
-    #[inline(always)]
-    fn div(self, a: Block, b: Block) -> Block {
-        each(|i| a[i] / b[i])
-    }
-    #[inline(always)]
-    fn mul_add(self, a: Block, b: Block, c: Block) -> Block {
-        each(|i| a[i] * b[i] + c[i])
-    }
-    #[inline(always)]
-    fn max(self, a: Block, b: Block) -> Block {
-        each(|i| if a[i] > b[i] { a[i] } else { b[i] })
-    }
-    #[inline(always)]
-    fn min(self, a: Block, b: Block) -> Block {
-        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
-    }
-    #[inline(always)]
-    fn round(self, a: Block) -> Block {
-        // Adding 1.5 * 2^23 leaves no bits for the fraction.
-        const SHIFT: f32 = 12_582_912.0;
-        each(|i| (a[i] + SHIFT) - SHIFT)
-    }
-    #[inline(always)]
-    fn power_of_two(self, a: Block) -> Block {
-        each(|i| f32::from_bits(((a[i] as i32 + 127) as u32) << 23))
-    }
-}
-
-impl Pairs for Portable {
-    type P = [Block; 2];
-    const MANY: bool = false;
-
-    #[inline(always)]
-    fn splat(self, value: f32) -> Self::P {
-        [[value; WIDTH]; 2]
-    }
-    #[inline(always)]
-    fn load(self, from: &[Block; 2]) -> Self::P {
-        *from
-    }
-    #[inline(always)]
-    fn add_to(self, value: Self::P, to: &mut [Block; 2]) {
-        *to = [Lanes::add(self, to[0], value[0]), Lanes::add(self, to[1], value[1])];
-    }
-    #[inline(always)]
-    fn mul_add(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
-        [Lanes::mul_add(self, a[0], b[0], c[0]), Lanes::mul_add(self, a[1], b[1], c[1])]
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Block, Instructions, Lanes, Pairs, WIDTH, allowed};
+    use super::{Block, Lanes, Pairs, WIDTH};
+    use crate::instructions::{Instructions, allowed};
     use std::arch::x86_64::*;
 
     /// AVX2, FMA and F16C.

@@ -135,7 +135,7 @@ fn add_panels<L: Pairs, const ROWS: usize, const PANELS: usize>(
 #[cfg(test)]
 mod tests {
     use super::Matrix;
-    use crate::lanes::{Instructions, use_at_most};
+    use crate::instructions::{Instructions, use_at_most};
 
     #[test]
     fn a_product_is_the_sum_of_products() {

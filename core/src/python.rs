@@ -1,12 +1,12 @@
 //! The module of Python: checks of arguments, and the functions of the other modules.
 
-use pyo3::buffer::{Element, PyBuffer};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::chain::{self, Decoder, MOST_LABELS};
-use crate::lanes::Instructions;
+use crate::arguments::{Array, check_sizes, guarded, indices, require, wrong};
+use crate::chain::{self, MOST_LABELS};
+use crate::decoder::Decoder;
+use crate::instructions::Instructions;
 use crate::network::{Affine, LayerWeights, Network, Spelling, Tokens};
 use crate::recurrent::GATES;
 use crate::templates::{self, Rows, Table, Template};
@@ -17,51 +17,6 @@ const INTERFACE: u32 = 1;
 
 /// The greatest transition. The power of e to it is a float.
 const MOST_WEIGHT: f32 = 80.0;
-
-fn wrong(name: &str) -> PyErr {
-    PyValueError::new_err(format!("{name}: wrong shape or value"))
-}
-
-fn require(condition: bool, name: &str) -> PyResult<()> {
-    if condition { Ok(()) } else { Err(wrong(name)) }
-}
-
-/// The elements of an array in C order, and its shape.
-struct Array<T> {
-    values: Vec<T>,
-    shape: Vec<usize>,
-}
-
-impl<T: Element> Array<T> {
-    fn read(py: Python, buffer: &PyBuffer<T>, dimensions: usize, name: &str) -> PyResult<Self> {
-        require(buffer.dimensions() == dimensions, name)?;
-        Ok(Self { values: buffer.to_vec(py)?, shape: buffer.shape().to_vec() })
-    }
-
-    /// The elements of an array of this shape.
-    fn exactly(py: Python, buffer: &PyBuffer<T>, shape: &[usize], name: &str) -> PyResult<Vec<T>> {
-        require(buffer.shape() == shape, name)?;
-        buffer.to_vec(py)
-    }
-}
-
-/// The elements as indices, each below `limit`.
-fn indices(values: &[i64], limit: usize, name: &str) -> PyResult<Vec<u32>> {
-    let limit = u32::try_from(limit).map_err(|_| wrong(name))?;
-    let read = |value: &i64| u32::try_from(*value).ok().filter(|value| *value < limit).ok_or_else(|| wrong(name));
-    values.iter().map(read).collect()
-}
-
-/// Checks that `sizes` are those of `units` units.
-fn check_sizes(sizes: &[usize], units: usize, name: &str) -> PyResult<()> {
-    let total = sizes.iter().try_fold(0usize, |total, size| total.checked_add(*size));
-    require(total == Some(units), name)
-}
-
-/// Runs `work` without the lock of the interpreter. A panic is a `RuntimeError` without a message of its own.
-fn guarded<T: Send>(py: Python, work: impl Send + FnOnce() -> T) -> PyResult<T> {
-    py.detach(|| catch_unwind(AssertUnwindSafe(work))).map_err(|_| PyRuntimeError::new_err("internal error"))
-}
 
 /// The templates of a CRF with their weights.
 #[pyclass(frozen, module = "deid_agent_core")]
@@ -331,7 +286,7 @@ fn use_at_most(name: &str) -> PyResult<()> {
         "portable" => Instructions::Portable,
         _ => return Err(wrong("name")),
     };
-    lanes::use_at_most(most);
+    crate::instructions::use_at_most(most);
     Ok(())
 }
 
