@@ -54,7 +54,8 @@ core: $(WHEELS)/.built
 
 $(WHEELS)/.built: $(CORE) | $(VENV)/.ready
 	@rm -rf $(WHEELS)
-	$(BIN)/maturin build --quiet --release --locked --compatibility linux --manifest-path core/Cargo.toml --out $(WHEELS)
+	$(BIN)/maturin build --quiet --release --locked --compatibility linux --interpreter $(BIN)/python \
+	  --manifest-path core/Cargo.toml --out $(WHEELS)
 	@touch $@
 
 check-core:

@@ -3,8 +3,8 @@
 use crate::curves::exp;
 use crate::lanes::{Block, Kernel, Lanes, WIDTH, run};
 
-/// The most labels: a chain's state then has at most eight blocks.
-pub const MOST_LABELS: usize = 64;
+/// The most labels. The finest schema has four labels for each of 28 types, and one for no PHI.
+pub const MOST_LABELS: usize = 16 * WIDTH;
 
 /// The probability of each label for each unit of all sequences, `[unit, label]`, by forward and backward recursion.
 ///
@@ -19,7 +19,8 @@ pub fn marginals(emissions: &[f32], transitions: &[f32], labels: usize, sizes: &
         5 => run(Marginals::<5>(chain)),
         6 => run(Marginals::<6>(chain)),
         7 => run(Marginals::<7>(chain)),
-        _ => run(Marginals::<8>(chain)),
+        8 => run(Marginals::<8>(chain)),
+        _ => run(Marginals::<16>(chain)),
     }
 }
 

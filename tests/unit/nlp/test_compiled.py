@@ -45,7 +45,7 @@ sizes_of_sequences = st.lists(st.integers(1, 40), max_size=9)
 @needs_core
 @pytest.mark.parametrize("way", INSTRUCTIONS)
 @settings(deadline=None)
-@given(labels=st.integers(1, 64), sizes=sizes_of_sequences, seed=st.integers(0, 99), strength=st.sampled_from([1, 7]))
+@given(labels=st.integers(1, 128), sizes=sizes_of_sequences, seed=st.integers(0, 99), strength=st.sampled_from([1, 7]))
 def test_probabilities_and_best_labels_of_chains(
     way: str, labels: int, sizes: list[int], seed: int, strength: float
 ) -> None:
@@ -180,7 +180,7 @@ def test_wrong_shapes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^out: "):
         core.marginals(scores, moves, [3], out[:2])
     with pytest.raises(ValueError, match=r"^scores: "):
-        core.best_labels(np.zeros((1, 65), np.float32), np.zeros((65, 65), np.float32), [1])
+        core.best_labels(np.zeros((1, 129), np.float32), np.zeros((129, 129), np.float32), [1])
     with pytest.raises(ValueError, match=r"^outside: "):
         core.decode(scores, moves, np.zeros(3, np.float32), 2, [3])
     with pytest.raises(ValueError, match=r"^lean: "):
