@@ -52,6 +52,7 @@ from deid_agent.http import (
     operator_routes,
 )
 from deid_agent.model import ConfigurationError
+from deid_agent.nlp import core_name
 from deid_agent.pipeline import KeyMode, Policy, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
@@ -192,7 +193,7 @@ async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> Fo
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
-        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"]))
+        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name()))
         running = RunningAgent(parts, settings, build, key.demo)
         kept = nullcontext() if ledger is None else ledger.kept_written()
         async with kept, _operator(settings.http, health, telemetry, running):
