@@ -16,6 +16,9 @@ pub mod network;
 pub mod portable;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_rules;
 pub mod recurrent;
+pub mod scan;
 pub mod schedule;
 pub mod templates;

@@ -13,7 +13,7 @@ use crate::templates::{self, Rows, Table, Template};
 use crate::{halves, lanes};
 
 /// The functions and classes below as one number. The package uses a core only with the number that it expects.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// The greatest transition. The power of e to it is a float.
 const MOST_WEIGHT: f32 = 80.0;
@@ -295,6 +295,8 @@ fn use_at_most(name: &str) -> PyResult<()> {
 mod deid_agent_core {
     #[pymodule_export]
     use super::{NetworkLayers, TemplateWeights, best_labels, decode, instructions, marginals, use_at_most};
+    #[pymodule_export]
+    use crate::python_rules::RuleScanner;
     use pyo3::prelude::*;
 
     #[pymodule_init]

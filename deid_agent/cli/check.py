@@ -16,8 +16,8 @@ from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
+from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
-from deid_agent.nlp import describe_core
 from deid_agent.pipeline import Method, load_policy
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder

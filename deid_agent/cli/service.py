@@ -40,6 +40,7 @@ from deid_agent.cli.service_mllp import (
 )
 from deid_agent.cli.unexamined_file import UnexaminedFile
 from deid_agent.config import AgentSettings, HttpSettings, SecretKey, Settings, TransportKind
+from deid_agent.core import core_name
 from deid_agent.http import (
     CONSOLE_LIMITS,
     PLAYGROUND_BYTES,
@@ -52,7 +53,6 @@ from deid_agent.http import (
     operator_routes,
 )
 from deid_agent.model import ConfigurationError
-from deid_agent.nlp import core_name
 from deid_agent.pipeline import KeyMode, Policy, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler

@@ -4,7 +4,6 @@ Training (``deid_agent.train``) produces the models; this package only runs them
 """
 
 from deid_agent.nlp.character_features import CHARACTER_FAMILIES, CharacterFeatures, build_character_examples
-from deid_agent.nlp.compiled import core_name, describe_core
 from deid_agent.nlp.crf import Crf, CrfModel, build_crf, load_crf, save_crf
 from deid_agent.nlp.crf_taggers import (
     LOW_CONFIDENCE,
@@ -92,8 +91,6 @@ __all__ = [
     "build_character_examples",
     "build_crf",
     "choose_best",
-    "core_name",
-    "describe_core",
     "encode_labels",
     "encode_rows",
     "find_candidates",

@@ -24,6 +24,7 @@ from deid_agent.rules.files import (
     read_toml,
 )
 from deid_agent.rules.rule_files import RuleCompiler, RuleFile, load_ruleset
+from deid_agent.rules.rule_scan import RuleScan, scan_of
 from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Rule",
     "RuleCompiler",
     "RuleFile",
+    "RuleScan",
     "Ruleset",
     "Sense",
     "Tags",
@@ -59,4 +61,5 @@ __all__ = [
     "load_words",
     "read_terms",
     "read_toml",
+    "scan_of",
 ]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import tiny_network as tiny
 
+from deid_agent import core
 from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, CrfModel, build_crf
 from deid_agent.nlp.labels import OUTSIDE, Schema
@@ -22,7 +23,7 @@ from deid_agent.nlp.sequence_decoder import SequenceDecoder
 from deid_agent.nlp.templates import FeatureExtractor
 from deid_agent.nlp.token_features import FeatureValues, IndexedFeature
 
-needs_core = pytest.mark.skipif(not compiled.is_installed(), reason="deid_agent_core is not installed: make core")
+needs_core = pytest.mark.skipif(not core.is_installed(), reason="deid_agent_core is not installed: make core")
 INSTRUCTIONS = ("avx512", "avx2", "portable")  # a processor without one of them runs the next
 TOLERANCE = 1e-5
 NO_ROWS = np.zeros((0, 0), np.float32)
@@ -30,7 +31,7 @@ NO_ROWS = np.zeros((0, 0), np.float32)
 
 @pytest.fixture(params=INSTRUCTIONS)
 def path(request: pytest.FixtureRequest) -> Iterator[None]:
-    with compiled.core_limited_to(request.param):
+    with core.core_limited_to(request.param):
         yield
 
 
@@ -52,9 +53,9 @@ def test_probabilities_and_best_labels_of_chains(
     draw = np.random.default_rng(seed)
     crf = chain(labels, draw, strength)
     emissions = draw.normal(0, 3 * strength, (sum(sizes), labels)).astype(np.float32)
-    with compiled.without_core():
+    with core.without_core():
         marginals, best = crf.marginals_of_sequences(emissions, sizes), crf.decode_sequences(emissions, sizes)
-    with compiled.core_limited_to(way):
+    with core.core_limited_to(way):
         np.testing.assert_allclose(crf.marginals_of_sequences(emissions, sizes), marginals, atol=TOLERANCE)
         assert crf.decode_sequences(emissions, sizes) == best
 
@@ -71,7 +72,7 @@ def test_the_search_around_tokens_in_doubt(labels: int, sizes: list[int], seed: 
     lean = draw.choice([0.0, -2.0, 100.0], sum(sizes)).astype(np.float32)
     if not sizes:
         return
-    with compiled.without_core():
+    with core.without_core():
         expected = decoder._find_best(marginals, lean, sizes, outside % labels)
     assert decoder._find_best(marginals, lean, sizes, outside % labels) == expected
 
@@ -125,10 +126,10 @@ def test_scores_of_templates_are_equal_to_the_last_bit(stored: bool, labels: int
     draw = np.random.default_rng(seed)
     model = crf_model(labels, draw, stored=stored)
     documents = [made(size, draw) for size in sizes]
-    with compiled.without_core():
+    with core.without_core():
         expected = model.emissions(documents)
     for way in INSTRUCTIONS:
-        with compiled.core_limited_to(way):
+        with core.core_limited_to(way):
             np.testing.assert_array_equal(model.emissions(documents), expected)
 
 
@@ -156,7 +157,7 @@ def test_scores_of_the_network(dimensions: Dimensions) -> None:
     views = [tiny.view(text) for text in texts]
     encoded = network.encoder.encode(views)
     sizes = [size for view in views for size in split_paragraphs(view)]
-    with compiled.without_core():
+    with core.without_core():
         expected = network.emissions(encoded, sizes)
     found = network.emissions(encoded, sizes)
     # A score is a sum of products, so its error is relative to the greatest score.
@@ -165,36 +166,36 @@ def test_scores_of_the_network(dimensions: Dimensions) -> None:
 
 @needs_core
 def test_wrong_shapes_are_refused_by_name() -> None:
-    core, out = compiled._core(), np.empty((3, 2), np.float32)
+    own, out = core.current(), np.empty((3, 2), np.float32)
     scores, moves = np.zeros((3, 2), np.float32), np.zeros((2, 2), np.float32)
     for sizes in ([2], [4], [2**63, 2**63, 3]):
         with pytest.raises((ValueError, OverflowError)):
-            core.marginals(scores, moves, sizes, out)
+            own.marginals(scores, moves, sizes, out)
     with pytest.raises(ValueError, match=r"^transitions: wrong shape or value$"):
-        core.marginals(scores, moves[:1], [3], out)
+        own.marginals(scores, moves[:1], [3], out)
     with pytest.raises(ValueError, match=r"^transitions: "):
-        core.marginals(scores, moves + 81, [3], out)
+        own.marginals(scores, moves + 81, [3], out)
     with pytest.raises(ValueError, match=r"^out: "):
-        core.marginals(scores, moves, [3], out[:2])
+        own.marginals(scores, moves, [3], out[:2])
     with pytest.raises(ValueError, match=r"^scores: "):
-        core.best_labels(np.zeros((1, 129), np.float32), np.zeros((129, 129), np.float32), [1])
+        own.best_labels(np.zeros((1, 129), np.float32), np.zeros((129, 129), np.float32), [1])
     with pytest.raises(ValueError, match=r"^outside: "):
-        core.decode(scores, moves, np.zeros(3, np.float32), 2, [3])
+        own.decode(scores, moves, np.zeros(3, np.float32), 2, [3])
     with pytest.raises(ValueError, match=r"^lean: "):
-        core.decode(scores, moves, np.zeros(2, np.float32), 1, [3])
+        own.decode(scores, moves, np.zeros(2, np.float32), 1, [3])
     with pytest.raises((BufferError, TypeError)):
-        core.marginals(scores.astype(np.float64), moves, [3], out)
+        own.marginals(scores.astype(np.float64), moves, [3], out)
     out.flags.writeable = False
     with pytest.raises((BufferError, ValueError)):
-        core.marginals(scores, moves, [3], out)
+        own.marginals(scores, moves, [3], out)
 
 
 @needs_core
 def test_templates_that_name_no_row_or_column_are_refused() -> None:
-    core, bias = compiled._core(), np.zeros(2, np.float32)
+    own, bias = core.current(), np.zeros(2, np.float32)
     numbers, weights = np.array([2, 3], np.int64), np.zeros((3, 2), np.float32)
     one = [(0, [(0, 0)])]
-    build = core.TemplateWeights
+    build = own.TemplateWeights
     for templates, tables, rows, own_bias, name in (
         ([(1, [(0, 0)])], [(numbers, 1)], weights, bias, "templates"),
         ([(0, [])], [(numbers, 1)], weights, bias, "templates"),
@@ -253,33 +254,33 @@ def test_network_arguments_out_of_range_are_refused() -> None:
 
 
 def test_objects_of_the_core_are_not_pickled() -> None:
-    model = compiled.Prepared()
+    model = core.Prepared()
     assert model.get(lambda: 5) == model.get(lambda: 6) == 5
     assert pickle.loads(pickle.dumps(model)).get(lambda: 7) == 7  # noqa: S301
 
 
 def test_a_core_with_another_interface_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deid_agent_core", SimpleNamespace(INTERFACE=0))
-    assert compiled._load_core() == (None, "deid-agent-core has another version")
+    assert core._load_core() == (None, "deid-agent-core has another version")
 
 
 def test_the_reason_for_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deid_agent_core", None)
-    core, reason = compiled._load_core()
-    assert core is None and "deid-agent-core" in reason
-    monkeypatch.setattr(compiled, "_reason", reason)
-    with compiled.without_core():
-        assert compiled.describe_core() == f"python: {reason}"
+    found, reason = core._load_core()
+    assert found is None and "deid-agent-core" in reason
+    monkeypatch.setattr(core, "_reason", reason)
+    with core.without_core():
+        assert core.describe_core() == f"python: {reason}"
 
 
 def test_the_name_of_the_implementation() -> None:
-    with compiled.without_core():
-        assert compiled.core_name() == "python"
+    with core.without_core():
+        assert core.core_name() == "python"
         with pytest.raises(RuntimeError):
-            compiled._core()
-    assert compiled.core_name() in (set(INSTRUCTIONS) if compiled.is_installed() else {"python"})
+            core.current()
+    assert core.core_name() in (set(INSTRUCTIONS) if core.is_installed() else {"python"})
 
 
 def test_one_module_imports_the_core() -> None:
     importlib.import_module("deid_agent.nlp")
-    assert compiled._installed is None or sys.modules["deid_agent_core"] is compiled._installed
+    assert core._installed is None or sys.modules["deid_agent_core"] is core._installed

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from support.growth import growth
 
+from deid_agent import core
 from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
 from deid_agent.model.text import Document
-from deid_agent.nlp import compiled
 from deid_agent.recognize.registry import load_rules, load_tagger
 from deid_agent.recognize.resolve import Profile
 from deid_agent.recognize.tagger import Tagger
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.skipif(not compiled.is_installed(), reason="deid_agent_core is not installed: make core")
+pytestmark = pytest.mark.skipif(not core.is_installed(), reason="deid_agent_core is not installed: make core")
 
 
 @cache
@@ -39,7 +39,7 @@ def texts_by_author(most: int) -> list[str]:
 
 
 def compare(tagger: Tagger, notes: Sequence[str]) -> None:
-    with compiled.without_core():
+    with core.without_core():
         expected = [tagger.read_all([Document(text)])[0] for text in notes]
     assert [tagger.read_all([Document(text)])[0] for text in notes] == expected
     groups = (notes[at : at + 16] for at in range(0, len(notes), 16))
@@ -52,7 +52,7 @@ def test_spans_of_sixty_notes() -> None:
 
 @pytest.mark.parametrize("instructions", ["avx2", "portable"])
 def test_spans_with_fewer_instructions(instructions: str) -> None:
-    with compiled.core_limited_to(instructions):
+    with core.core_limited_to(instructions):
         compare(tagger("default", Profile.RECALL), texts(CorpusPart.DEV)[1::4][:15])
 
 
