@@ -26,6 +26,7 @@ class Core(Protocol):
     NetworkLayers: Callable[..., Any]
     TemplateWeights: Callable[..., Any]
     RuleScanner: Callable[..., Any]
+    WordRows: Callable[..., Any]
     marginals: Callable[..., None]
     best_labels: Callable[..., list[int]]
     decode: Callable[..., list[int]]

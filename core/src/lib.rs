@@ -22,3 +22,4 @@ pub mod recurrent;
 pub mod scan;
 pub mod schedule;
 pub mod templates;
+pub mod words;

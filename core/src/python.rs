@@ -296,7 +296,7 @@ mod deid_agent_core {
     #[pymodule_export]
     use super::{NetworkLayers, TemplateWeights, best_labels, decode, instructions, marginals, use_at_most};
     #[pymodule_export]
-    use crate::python_rules::RuleScanner;
+    use crate::python_rules::{RuleScanner, WordRows};
     use pyo3::prelude::*;
 
     #[pymodule_init]

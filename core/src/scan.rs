@@ -32,6 +32,27 @@ const PROGRAM: usize = 4 << 20;
 /// Bytes that one rule may read of a text: so many times its length, and these. Beyond them the reference runs.
 const READ: (usize, usize) = (4, 4096);
 
+/// What the caller of a scan decides about the spans of a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing.
+    No,
+    /// Whether the rule accepts it. Its range is that of the match.
+    Accepts,
+    /// Also which words end it. If the first one does, nothing is left of it.
+    Stops,
+}
+
+/// The caller of a scan.
+pub trait Caller {
+    /// Why a question has no answer.
+    type Error;
+    /// The range of the span of the bytes `[begin, last)` of a rule.
+    fn ask(&mut self, rule: usize, begin: usize, last: usize) -> Result<Answer, Self::Error>;
+    /// Whether `word`, which is ASCII in lower case, ends a span of a rule.
+    fn stops(&mut self, rule: usize, word: &str) -> Result<bool, Self::Error>;
+}
+
 /// The rule as it is written, for `Rule::compile`.
 pub struct Written<'a> {
     /// The pattern with its edges.
@@ -42,8 +63,8 @@ pub struct Written<'a> {
     pub conditions: [Option<&'a str>; 4],
     /// The rule runs on texts that contain one of these, in lower case.
     pub needs: &'a [String],
-    /// Whether the caller must be asked about each span.
-    pub asks: bool,
+    /// What the caller decides about a span.
+    pub asks: Asks,
 }
 
 /// The automaton could not read the text in its memory. The reference can.
@@ -132,7 +153,7 @@ struct Rule {
     edges: (bool, bool),
     conditions: [Option<Automaton>; 4],
     needs: Vec<Finder<'static>>,
-    asks: bool,
+    asks: Asks,
 }
 
 impl Rule {
@@ -197,18 +218,19 @@ impl Rule {
         Ok(self.group(memory, text, start, end)?.filter(|(begin, last)| begin < last))
     }
 
-    /// Whether the bytes around `[begin, last)` meet the conditions.
+    /// Whether the bytes around `[begin, last)` meet the conditions in `part`.
     fn holds(
         &self,
         caches: &mut [Option<dfa::Cache>; 5],
+        part: Range<usize>,
         text: &[u8],
         begin: usize,
         last: usize,
     ) -> Result<bool, Unable> {
         let before = &text[begin.saturating_sub(WINDOW)..begin];
         let after = &text[last..text.len().min(last + WINDOW)];
-        for (at, condition) in self.conditions.iter().enumerate() {
-            if let Some(automaton) = condition {
+        for at in part {
+            if let Some(automaton) = &self.conditions[at] {
                 let cache = caches[at + 1].get_or_insert_with(|| automaton.0.create_cache());
                 let found = if at < 2 { automaton.ends(cache, before)? } else { automaton.begins(cache, after)? };
                 if found != at.is_multiple_of(2) {
@@ -218,6 +240,19 @@ impl Rule {
         }
         Ok(true)
     }
+}
+
+/// The first word of a span in ASCII, in the form of the word lists. None if the span begins with another character, or
+/// with a letter and a full stop, which may be an initial.
+fn first_word(span: &[u8]) -> Option<String> {
+    let ends =
+        |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x0b | 0x1c..=0x1f | b',' | b';' | b'/' | b'(' | b')');
+    let word = span.split(ends).next().filter(|word| !word.is_empty())?;
+    if word.len() > 1 && word[0].is_ascii_uppercase() && word[1] == b'.' {
+        return None;
+    }
+    let word = std::str::from_utf8(word).ok()?.trim_matches(['.', '\'', ':', '&']);
+    Some(word.to_ascii_lowercase())
 }
 
 /// Sets of rules by position and symbol: the rules for which the symbol may be at that position of a match.
@@ -361,13 +396,13 @@ impl Scanner {
 
     /// The spans of all rules in `text`; `lower` is the text in lower case. `ask` decides about a span of a rule that
     /// asks, or that a letter beyond ASCII touches.
-    pub fn scan<E>(
+    pub fn scan<C: Caller>(
         &self,
         memory: &mut Memory,
         text: &str,
         lower: &[u8],
-        mut ask: impl FnMut(usize, usize, usize) -> Result<Answer, E>,
-    ) -> Result<Found, E> {
+        caller: &mut C,
+    ) -> Result<Found, C::Error> {
         let wide = Wide::new(text);
         let text = text.as_bytes();
         let mut states: Vec<_> = self.rules.iter().map(|_| Progress::default()).collect();
@@ -381,7 +416,7 @@ impl Scanner {
                 let needed = || rule.needs.is_empty() || rule.needs.iter().any(|word| word.find(lower).is_some());
                 if *state.needed.get_or_insert_with(needed) {
                     let candidates = std::mem::take(&mut memory.candidates[number]);
-                    let done = self.run(rule, number, memory, text, &wide, &candidates, state, &mut ask)?;
+                    let done = self.run(rule, number, memory, text, &wide, &candidates, state, caller)?;
                     state.left = done.is_err();
                     memory.candidates[number] = candidates;
                 }
@@ -414,7 +449,7 @@ impl Scanner {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn run<E>(
+    fn run<C: Caller>(
         &self,
         rule: &Rule,
         number: usize,
@@ -423,8 +458,8 @@ impl Scanner {
         wide: &Wide,
         candidates: &[usize],
         state: &mut Progress,
-        ask: &mut impl FnMut(usize, usize, usize) -> Result<Answer, E>,
-    ) -> Result<Result<(), Unable>, E> {
+        caller: &mut C,
+    ) -> Result<Result<(), Unable>, C::Error> {
         for start in candidates.iter().copied() {
             if start < state.from {
                 continue;
@@ -439,14 +474,23 @@ impl Scanner {
             };
             let touched = (rule.edges.0 && begin > 0 && text[begin - 1] >= 0x80)
                 || (rule.edges.1 && text.get(last).is_some_and(|byte| *byte >= 0x80));
-            let answer = if rule.asks || touched {
-                ask(number, begin, last)?
+            let certain = if rule.asks == Asks::Stops { 0..2 } else { 0..4 };
+            match rule.holds(&mut memory.caches[number], certain, text, begin, last) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(unable) => return Ok(Err(unable)),
+            }
+            if rule.asks == Asks::Stops
+                && wide.0.is_empty()
+                && let Some(word) = first_word(&text[begin..last])
+                && caller.stops(number, &word)?
+            {
+                continue;
+            }
+            let answer = if rule.asks != Asks::No || touched {
+                caller.ask(number, begin, last)?
             } else {
-                match rule.holds(&mut memory.caches[number], text, begin, last) {
-                    Ok(true) => Some((wide.char(begin), wide.char(last), last)),
-                    Ok(false) => None,
-                    Err(unable) => return Ok(Err(unable)),
-                }
+                Some((wide.char(begin), wide.char(last), last))
             };
             if let Some((first, after, byte)) = answer {
                 state.spans.push((first, after));

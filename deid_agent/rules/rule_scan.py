@@ -57,7 +57,7 @@ def scan_of(rules: tuple[Rule, ...]) -> RuleScan:
     return RuleScan(rules)
 
 
-def _describe(rule: Rule) -> tuple[str, tuple[bool, bool], tuple[str | None, ...], list[str], bool]:
+def _describe(rule: Rule) -> tuple[object, ...]:
     conditions = rule.conditions
     patterns = (conditions.before, conditions.not_before, conditions.after, conditions.not_after)
     return (
@@ -66,6 +66,7 @@ def _describe(rule: Rule) -> tuple[str, tuple[bool, bool], tuple[str | None, ...
         tuple(None if each is None else _translate_regexp(each) for each in patterns),
         list(rule.needs),
         rule.check is not None or bool(rule.stop or rule.beyond or rule.within),
+        frozenset(rule.stop) if rule.stop else None,
     )
 
 
