@@ -132,6 +132,7 @@ class Grammar:
         found = [
             Mark(start, end, form.kind, _weigh(doc.text, start, end, form))
             for form, ranges in zip(self.forms, scan_of(self._rules).find(doc), strict=True)
+            if ranges
             for start, end in form.select(doc, ranges)
         ]
         found.sort(key=lambda mark: (mark.start - mark.end, mark.start, mark.veto, mark.kind))

@@ -119,8 +119,8 @@ class Resolver:
             of_type.setdefault(span.type, []).append(span)
         vetoes = self.rules.vetoes
         for veto, ranges in zip(vetoes, scan_of(vetoes).find(doc) if spans else (), strict=bool(spans)):
-            affected = [span for kind in veto.types for span in of_type.get(kind, ())]
-            if not (affected and ranges):
+            affected = [span for kind in veto.types for span in of_type.get(kind, ())] if ranges else []
+            if not affected:
                 continue
             inside = set()
             for span in affected:

@@ -7,6 +7,8 @@ none of it.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from deid_agent import core
@@ -39,12 +41,12 @@ class RuleScan:
             accepted = rules[number].accept(doc, begin, last)
             return None if accepted is None else (*accepted, doc.byte(accepted[1]))
 
-        ranges: list[list[Range]] = [[] for _ in rules]
+        ranges: list[Sequence[Range]] = [()] * len(rules)
         found, left = self._prepared.get(self._build).find(doc.utf8, doc.lower.encode("utf-8", "surrogatepass"), ask)
-        for number, start, end in found:
-            ranges[number].append((start, end))
+        for number, own in groupby(found, itemgetter(0)):
+            ranges[number] = [(start, end) for _, start, end in own]
         for number in left:
-            ranges[number] = list(rules[number].find(doc))
+            ranges[number] = tuple(rules[number].find(doc))
         return ranges
 
     def _build(self) -> Any:
