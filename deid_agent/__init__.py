@@ -1,12 +1,59 @@
-"""Streaming de-identification of HL7 v2 messages and FHIR resources."""
+"""Streaming de-identification of HL7 v2 messages and FHIR resources.
+
+The Python interface is described in ``deid_agent.api``; its names are imported on first use:
+
+    deidentifier = deid_agent.load(key_file="deid.key")
+    frame["note"] = [note.text for note in deidentifier.texts(frame["note"])]
+"""
 
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["__version__", "lazy_names", "pause_gc"]
+if TYPE_CHECKING:
+    from deid_agent.api import (
+        AsyncDeidentifier,
+        ConfigurationError,
+        Deidentified,
+        DeidentifiedText,
+        Deidentifier,
+        Fact,
+        MessageError,
+        PhiType,
+        Reason,
+        RefusedText,
+        Remark,
+        Source,
+        Span,
+        TextRequest,
+        facts_from_context,
+        load,
+    )
+
+__all__ = [
+    "AsyncDeidentifier",
+    "ConfigurationError",
+    "Deidentified",
+    "DeidentifiedText",
+    "Deidentifier",
+    "Fact",
+    "MessageError",
+    "PhiType",
+    "Reason",
+    "RefusedText",
+    "Remark",
+    "Source",
+    "Span",
+    "TextRequest",
+    "__version__",
+    "facts_from_context",
+    "lazy_names",
+    "load",
+    "pause_gc",
+]
 
 __version__ = "0.1.0"
 
@@ -43,3 +90,7 @@ def pause_gc() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+_INTERNAL = {"__version__", "lazy_names", "pause_gc"}
+__getattr__ = lazy_names(__name__, {"api": [name for name in __all__ if name not in _INTERNAL]})

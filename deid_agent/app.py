@@ -63,7 +63,7 @@ class WorkerFactory:
     def _load(self, wrap_tagger: Callable[[Tagger], Tagger], codecs: "_MessageCodecs") -> Deidentifier:
         loaded = load_rules(self.rules)
         models = self.models or data_folder("models")
-        known = KnownRecognizer(NameLexicons.from_lexicons(loaded.lexicons), exact=True)
+        known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
         return Deidentifier(
             codecs=codecs.messages,
             attachment_codecs=codecs.attachments,

@@ -20,7 +20,7 @@ from deid_agent.measure import check_forms, load_grammar
 from deid_agent.model import counted
 from deid_agent.pipeline import Policy
 from deid_agent.recognize import SYSTEMS, load_rules
-from deid_agent.rules import check_samples, data_folder, digest_folder
+from deid_agent.rules import check_contexts, check_samples, data_folder, digest_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,17 @@ def test(folder: str | None) -> Exit:
     """
     loaded = load_rules(data_folder("rules", folder))
     grammar = load_grammar(loaded.folder)
-    faults = [*check_samples(loaded), *check_forms(grammar)]
+    faults = [*check_samples(loaded), *check_forms(grammar), *check_contexts(loaded.contexts)]
     for fault in faults:
         echo_error(fault)
     tested = (*loaded.patterns, *loaded.vetoes, *(form.rule for form in grammar.forms))
+    contexts = tuple(context for entries in loaded.contexts.values() for context in entries.values())
     samples = sum(len(rule.hit) + len(rule.miss) for rule in tested)
+    samples += sum(len(context.hit) + len(context.miss) for context in contexts)
     right = samples - len(faults)
     echo_error(
         f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
-        f"{counted(len(grammar.forms), 'form')}: {right} of {counted(samples, 'sample')} pass"
+        f"{counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
+        f"{right} of {counted(samples, 'sample')} pass"
     )
     return Exit.CONFIGURATION if faults else Exit.DONE

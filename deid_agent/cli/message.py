@@ -3,9 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,24 +21,12 @@ from deid_agent.cli.common import (
     tagging_options,
     worker_factory,
 )
+from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, prepare_folder
 from deid_agent.cli.unexamined_file import render_ledger
 from deid_agent.codec import Envelope
 from deid_agent.config import load_envelope
 from deid_agent.model import ConfigurationError, MessageError, Reason, counted
 from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Validator
-from deid_agent.transport.folder import Skipped, walk_files
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """A message and the relative name of its output. ``skipped`` is the reason if it is not a file."""
-
-    name: str
-    path: Path | None = field(repr=False)
-    skipped: str = ""
-
-    def read(self) -> bytes:
-        return sys.stdin.buffer.read() if self.path is None else self.path.read_bytes()
 
 
 @click.command()
@@ -98,13 +84,13 @@ def message(
         raise ConfigurationError("--json writes to standard output: send the messages elsewhere with --out DIR")
     refuse_existing("--remarks", remarks)
     refuse_existing("--unexamined", unexamined)
-    inputs = list(_inputs(sources or ("-",)))
+    inputs = list(list_inputs(sources or ("-",)))
     if not inputs:
         echo_error(f"deid-agent: no message in {', '.join(map(printable, sources))}: hidden files are ignored")
         return Exit.DONE
     if out is None and (count := sum(not item.skipped for item in inputs)) > 1:
         raise ConfigurationError(f"{counted(count, 'message')} for one standard output: name a folder with --out DIR")
-    _check_names(inputs, out)
+    check_names(inputs, out)
     parts = worker_factory(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     )
@@ -115,7 +101,7 @@ def message(
     unread: UnexaminedCounts | None = None if unexamined is None else Counter()
     with _report(remarks, as_json) as report, _progress(inputs) as bar:
         if out is not None:
-            _prepare(out, parts.key.demo)
+            prepare_folder(out, parts.key.demo)
         for item in bar:
             line = _one(item, out, deidentifier, envelope, validator, parts.max_bytes, unread)
             if line["outcome"] != "published":
@@ -134,56 +120,6 @@ def _write_unexamined(path: Path, counts: UnexaminedCounts) -> None:
         raise ConfigurationError(f"--unexamined {path}: cannot be written ({fault_text(problem)})") from None
 
 
-def _inputs(sources: Iterable[str]) -> Iterator[_Input]:
-    for source in sources:
-        path = Path(source)
-        try:
-            if source == "-":
-                yield _Input("-", None)
-            elif path.is_dir():
-                yield from _below(path)
-            elif path.is_file():
-                yield _Input(path.name, path)
-            else:
-                raise ConfigurationError(f"{printable(source)}: no such file or folder; correct the path")
-        except OSError as problem:
-            raise ConfigurationError(f"{printable(source)}: cannot be read ({fault_text(problem)})") from None
-
-
-def _below(folder: Path) -> list[_Input]:
-    """The entries of a folder by name: files, links to files, and skipped entries."""
-    skipped: dict[bytes, Skipped] = {}
-    found = {os.fsdecode(name): "" for name, _ in walk_files(folder, skipped.__setitem__)}
-    for raw, why in skipped.items():
-        name = os.fsdecode(raw)
-        found[name] = "" if why is Skipped.LINK and (folder / name).is_file() else why.value
-    return [_Input(name, folder / name, found[name]) for name in sorted(found, key=lambda n: Path(n).parts)]
-
-
-def _check_names(inputs: Iterable[_Input], out: Path | None) -> None:
-    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite its input."""
-    if out is None:
-        return
-    seen: set[str] = set()
-    for item in inputs:
-        if item.skipped:
-            continue
-        if item.name in seen:
-            raise ConfigurationError(f"two inputs are named {printable(item.name)}: run them with two --out folders")
-        seen.add(item.name)
-        if item.path is not None and item.path.resolve() == (out / item.name).resolve():
-            raise ConfigurationError(f"--out {out}: would overwrite its own input")
-
-
-def _prepare(out: Path, demo: bool) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if demo:
-            (out / "DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
-    except OSError as problem:
-        raise ConfigurationError(f"--out {out}: cannot be written ({fault_text(problem)})") from None
-
-
 def _report(remarks: Path | None, as_json: bool) -> AbstractContextManager[BinaryIO]:
     """The output for remarks: a file, standard output (not closed), or the null device."""
     if remarks is None:
@@ -194,13 +130,13 @@ def _report(remarks: Path | None, as_json: bool) -> AbstractContextManager[Binar
         raise ConfigurationError(f"--remarks {remarks}: cannot be written ({fault_text(problem)})") from None
 
 
-def _progress(inputs: list[_Input]) -> "click._termui_impl.ProgressBar[_Input]":
+def _progress(inputs: list[Input]) -> "click._termui_impl.ProgressBar[Input]":
     hidden = len(inputs) < 20 or not sys.stderr.isatty()
     return click.progressbar(inputs, label="messages", file=sys.stderr, hidden=hidden)
 
 
 def _one(
-    item: _Input,
+    item: Input,
     out: Path | None,
     deidentifier: Deidentifier,
     envelope: Envelope | None,
@@ -214,7 +150,7 @@ def _one(
         echo_error(f"{printable(item.name)}: skipped: {item.skipped}")
         return {"file": name, "outcome": "skipped", "reason": item.skipped, "remarks": []}
     try:
-        payload = item.read()
+        payload = sys.stdin.buffer.read() if item.path is None else item.path.read_bytes()
         if len(payload) > max_bytes:
             raise MessageError(Reason.RESOURCE, "payload", f"over {counted(max_bytes, 'byte')}")
         done = deidentifier.message(payload, envelope=envelope)
@@ -234,19 +170,10 @@ def _one(
     return {"file": name, "outcome": "published", "remarks": [remark_dict(remark) for remark in done.remarks]}
 
 
-def _write(done: Deidentified, item: _Input, out: Path | None) -> None:
+def _write(done: Deidentified, item: Input, out: Path | None) -> None:
     if out is None:
         sys.stdout.buffer.write(done.payload)
         sys.stdout.buffer.flush()
         return
-    target = out / ("message" if item.path is None else item.name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A reader of the folder never sees an incomplete message.
-    partial = target.with_name(f".{target.name}.part")
-    try:
-        partial.write_bytes(done.payload)
-        partial.replace(target)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
+    with OutputFile(out / ("message" if item.path is None else item.name)) as file:
+        file.write(done.payload)

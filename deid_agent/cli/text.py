@@ -1,38 +1,39 @@
 """``deid-agent text``: notes in, sanitized notes out."""
 
-import codecs
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
 
 import click
-import orjson
 
-from deid_agent.cli.common import (
-    Exit,
-    echo_error,
-    fault_text,
-    handle_errors,
-    printable,
-    tagging_options,
-    worker_factory,
+from deid_agent.app import WorkerFactory
+from deid_agent.cli.common import Exit, echo_error, handle_errors, tagging_options, worker_factory
+from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, prepare_folder
+from deid_agent.cli.note_files import (
+    FileNote,
+    NoteStream,
+    check_encoding,
+    encode_line,
+    encode_note,
+    read_lines,
+    read_plain,
 )
-from deid_agent.model import (
-    ConfigurationError,
-    Fact,
-    MessageError,
-    PhiType,
-    Reason,
-    Subject,
-    ValueKind,
+from deid_agent.model import ConfigurationError, Fact, PhiType, Span, Subject, ValueKind
+from deid_agent.pipeline import (
+    MAX_BATCH_CHARACTERS,
+    MAX_GROUP,
+    DeidentifiedText,
+    Deidentifier,
+    RefusedText,
+    group_requests,
+    unite_facts,
 )
-from deid_agent.pipeline import DeidentifiedText, Deidentifier, facts_from_context, unite_facts
 from deid_agent.recognize import INTRODUCING, NameMemory, PatientNames
 
 _MOST_PATIENTS = 1 << 20
@@ -40,19 +41,27 @@ _MOST_PATIENTS = 1 << 20
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="[FILE...|-]")
+@click.argument("sources", nargs=-1, metavar="[FILE|DIR...|-]")
 @click.option("--jsonl", is_flag=True, help='Lines {"id", "text", "context"?} in, {"id", "text", "spans"} out.')
 @click.option("--json", "as_json", is_flag=True, help="Write the JSON line form for plain notes too.")
 @click.option("--spans-only", is_flag=True, help="Leave the sanitized text out of JSON lines.")
 @click.option("--by-patient", is_flag=True, help='Notes of one "patient_id" share facts and names; reads twice.')
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write to this folder under the same names."
+)
+@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@click.option("--encoding", metavar="NAME", default="utf-8", show_default=True, help="Encoding of plain notes.")
 @tagging_options
 @handle_errors
 def text(
-    files: tuple[str, ...],
+    sources: tuple[str, ...],
     jsonl: bool,
     as_json: bool,
     spans_only: bool,
     by_patient: bool,
+    out: Path | None,
+    workers: int,
+    encoding: str,
     policy_name: str,
     profile: str,
     system: str,
@@ -62,127 +71,172 @@ def text(
 ) -> Exit:
     """De-identify notes.
 
-    FILE is a note (or JSON lines with --jsonl); - or no FILE is standard input. Spans are half-open character offsets
-    in the original note. Other members of an input line are not copied to the output.
+    FILE is a note (or JSON lines with --jsonl), DIR a folder of such files; - or no FILE is standard input. Spans are
+    half-open character offsets in the original note. Other members of an input line are not copied to the output.
     """
     if by_patient and not jsonl:
         raise ConfigurationError("--by-patient reads patient_id from lines: give it with --jsonl")
-    _check_inputs(files)
-    deidentifier = worker_factory(
+    if by_patient and workers > 1:
+        raise ConfigurationError("--by-patient reads the notes of a patient in their order: leave out --workers")
+    encoding = check_encoding(encoding)
+    if jsonl and encoding != "utf-8":
+        raise ConfigurationError("--encoding is that of plain notes: JSON lines are UTF-8 (RFC 8259)")
+    inputs = list(list_inputs(sources or ("-",)))
+    check_names(inputs, out)
+    parts = worker_factory(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
-    ).deidentifier(notes_only=True)
-    refused = False
+    )
     with ExitStack() as stack:
-        sources = [_Source(name, _spooled(stack) if by_patient and name == "-" else None) for name in files or ("-",)]
-        known = _gathered(sources, deidentifier) if by_patient else _Patients()
-        for source in sources:
-            try:
-                if jsonl:
-                    refused |= _lines(source, deidentifier, spans_only, known)
-                else:
-                    refused |= _note(source, deidentifier, as_json or spans_only, spans_only, len(sources) > 1)
-            except _UnreadableError as problem:
-                echo_error(f"{printable(source.name)}: cannot be read ({problem})")
-                refused = True
-    return Exit.REFUSED if refused else Exit.DONE
+        if out is not None:
+            prepare_folder(out, parts.key.demo)
+        form = _Form(
+            jsonl, jsonl or as_json or spans_only, spans_only, encoding, separate=out is None and len(inputs) > 1
+        )
+        writer = stack.enter_context(_Writer(out, form, _open_progress(stack, inputs)))
+        if by_patient:
+            inputs = [_copy_standard_input(stack, each) for each in inputs]
+        notes = _read(inputs, jsonl=jsonl, encoding=encoding)
+        if workers == 1:
+            _run_inline(notes, parts, writer, inputs if by_patient else None)
+        else:
+            from deid_agent.cli.note_workers import run_in_workers  # noqa: PLC0415 - one note needs no pool
+
+            run_in_workers(notes, parts, workers, writer.write)
+    return Exit.REFUSED if writer.refused else Exit.DONE
 
 
-def _check_inputs(files: Iterable[str]) -> None:
-    """Raise ``ConfigurationError`` for a missing file or a folder, before anything is written."""
-    for name in files:
-        if name == "-":
-            continue
-        path = Path(name)
-        try:
-            if path.is_dir():
-                raise ConfigurationError(f"{printable(name)}: is a folder; name the files in it")
-            if not path.exists():
-                raise ConfigurationError(f"{printable(name)}: no such file; correct the path")
-        except OSError as problem:
-            raise ConfigurationError(f"{printable(name)}: cannot be read ({fault_text(problem)})") from None
+def _read(inputs: Iterable[Input], *, jsonl: bool, encoding: str) -> NoteStream:
+    for each in inputs:
+        if jsonl:
+            yield from read_lines(each)
+        else:
+            yield read_plain(each, encoding)
 
 
-class _UnreadableError(Exception):
-    """An input cannot be read, as opposed to an output that cannot be written."""
+def _run_inline(notes: NoteStream, parts: WorkerFactory, writer: "_Writer", by_patient: list[Input] | None) -> None:
+    """De-identify the notes in this process. ``by_patient`` are the inputs to read before, for their names."""
+    deidentifier = parts.deidentifier(notes_only=True)
+    known = _Patients() if by_patient is None else _gather(by_patient, deidentifier)
+    waiting: list[FileNote] = []
+    size = 0
+
+    def finish() -> None:
+        results = deidentifier.texts(each.request for each in waiting if each.request is not None)
+        for each in waiting:
+            writer.write(each, None if each.request is None else next(results))
+        waiting.clear()
+
+    for note in notes:
+        if note is not None:
+            waiting.append(known.add_to(note))
+            size += note.size
+        if note is None or len(waiting) == MAX_GROUP or size > MAX_BATCH_CHARACTERS:
+            finish()
+            size = 0
+    finish()
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """A file, standard input, or a copy of standard input that can be read twice."""
+class _Form:
+    """The form of the outputs."""
 
-    name: str
-    kept: BinaryIO | None = field(default=None, repr=False)
+    from_lines: bool
+    lines: bool
+    spans_only: bool
+    encoding: str
+    separate: bool
+    """Several plain notes in one output: each ends its line."""
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines with their numbers, from 1."""
-        try:
-            with self._opened() as stream:
-                for number, line in enumerate(stream, 1):
-                    # Some tools write a byte order mark before UTF-8; parsers may ignore it (RFC 8259 section 8.1).
-                    yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        except OSError as problem:
-            raise _UnreadableError(fault_text(problem)) from None
+    def name(self, source: Input) -> str:
+        """The name of the output file of an input."""
+        if source.path is None:
+            return "notes.jsonl" if self.lines else "note.txt"
+        return f"{source.name}.jsonl" if self.lines and not self.from_lines else source.name
 
-    def read(self) -> bytes:
-        """The whole content."""
-        try:
-            with self._opened() as stream:
-                return stream.read()
-        except OSError as problem:
-            raise _UnreadableError(fault_text(problem)) from None
-
-    def _opened(self) -> AbstractContextManager[BinaryIO]:
-        if self.kept is not None:
-            self.kept.seek(0)
-            return nullcontext(self.kept)
-        return nullcontext(sys.stdin.buffer) if self.name == "-" else Path(self.name).open("rb")
+    def encode(self, note: FileNote, done: DeidentifiedText) -> bytes:
+        """A note in this form."""
+        if self.lines:
+            return encode_line(note.id, done, spans_only=self.spans_only)
+        data = encode_note(done.text, self.encoding)
+        return data + b"\n" if self.separate and not data.endswith(b"\n") else data
 
 
-def _spooled(stack: ExitStack) -> BinaryIO:
-    """A copy of standard input in an unnamed file (mode 0600), which is removed when the process ends."""
-    kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    shutil.copyfileobj(sys.stdin.buffer, kept)
-    return kept
+@dataclass(slots=True)
+class _Writer:
+    """Writes results to standard output, or to files of the folder ``out``, and faults to standard error.
+
+    A file appears when its input has ended. As a context manager it removes an unfinished file.
+    """
+
+    out: Path | None
+    form: _Form
+    advance: Callable[[int], None]
+    refused: bool = False
+    _file: ExitStack = field(default_factory=ExitStack)
+    _write: Callable[[bytes], object] | None = None
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, trace)
+
+    def write(self, note: FileNote, result: DeidentifiedText | RefusedText | None) -> None:
+        """Write the result of a note; at the end of its input, finish the file."""
+        fault = f"{note.place}: {result}" if isinstance(result, RefusedText) else note.fault
+        if fault:
+            echo_error(fault)
+            self.refused = True
+        if isinstance(result, DeidentifiedText):
+            self._write_data(note.source, self.form.encode(note, result))
+        elif note.last and not note.fault and note.request is None:
+            self._write_data(note.source, b"")
+        if note.last:
+            self._finish(broken=note.broken)
+        self.advance(note.size)
+
+    def _write_data(self, source: Input, data: bytes) -> None:
+        if self.out is None:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+        if self._write is None:
+            target = self.out / self.form.name(source)
+            self._write = self._file.enter_context(OutputFile(target)).write
+        self._write(data)
+
+    def _finish(self, *, broken: bool) -> None:
+        self._write = None
+        fault = OSError() if broken else None
+        self._file.__exit__(type(fault) if fault else None, fault, None)
+        self._file = ExitStack()
 
 
-def _note(source: _Source, deidentifier: Deidentifier, as_json: bool, spans_only: bool, several: bool) -> bool:
-    """De-identify one plain note. Returns True if it was refused."""
-    data = source.read()
+def _open_progress(stack: ExitStack, inputs: Iterable[Input]) -> Callable[[int], None]:
+    """A progress bar with the remaining time on a terminal, if the inputs are files; else nothing."""
+    sizes = [_size(each) for each in inputs]
+    if None in sizes or not sys.stderr.isatty():
+        return lambda _: None
+    total = sum(size for size in sizes if size)
+    return stack.enter_context(click.progressbar(length=total, label="notes", file=sys.stderr)).update
+
+
+def _size(source: Input) -> int | None:
     try:
-        note = data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        echo_error(f"{printable(source.name)}: byte {problem.start}: not UTF-8; convert the note first")
-        return True
-    document = "" if source.name == "-" else Path(source.name).name
-    try:
-        done = deidentifier.text(note, document=document)
-    except MessageError as problem:
-        echo_error(f"{printable(source.name)}: {problem}")
-        return True
-    name = source.name.encode("utf-8", "backslashreplace").decode("utf-8")
-    out = _line(name, done, spans_only) if as_json else done.text.encode("utf-8")
-    _write(out + b"\n" if several and not out.endswith(b"\n") else out)
-    return False
+        return 0 if source.skipped else source.path.stat().st_size if source.path is not None else None
+    except OSError:
+        return None
 
 
-def _lines(source: _Source, deidentifier: Deidentifier, spans_only: bool, known: "_Patients") -> bool:
-    """De-identify JSON lines. A refused line gives no output and is reported by its number. True if there is one."""
-    refused = False
-    for number, line in source.lines():
-        if not line.strip():
-            continue
-        try:
-            note = _read(line)
-            facts = facts_from_context(note.context)
-            facts = known.facts.get(note.patient or "", facts)
-            names = known.names_of(note.patient)
-            done = deidentifier.text(note.text, facts=facts, document=note.id, patient=note.patient, names=names)
-        except MessageError as problem:
-            echo_error(f"{printable(source.name)}: line {number}: {problem}")
-            refused = True
-            continue
-        _write(_line(note.id, done, spans_only))
-    return refused
+def _copy_standard_input(stack: ExitStack, source: Input) -> Input:
+    """Standard input as a copy in an unnamed file (mode 0600), which is removed when the process ends."""
+    if source.path is not None:
+        return source
+    copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    shutil.copyfileobj(sys.stdin.buffer, copy)
+    return replace(source, copy=copy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,73 +249,37 @@ class _Patients:
     def names_of(self, patient: str | None) -> PatientNames | None:
         return None if self.memory is None or not patient else self.memory.of_patient(patient)
 
+    def add_to(self, note: FileNote) -> FileNote:
+        """The note with all that is known of its patient."""
+        request = note.request
+        if request is None or self.memory is None or not request.patient:
+            return note
+        facts = self.facts.get(request.patient, request.facts)
+        return replace(note, request=replace(request, facts=facts, names=self.names_of(request.patient)))
 
-def _gathered(sources: Iterable[_Source], deidentifier: Deidentifier) -> _Patients:
+
+def _gather(inputs: Iterable[Input], deidentifier: Deidentifier) -> _Patients:
     """The facts about each patient, from every context and the names after a title or a label, and all sure names.
 
     Inputs and lines that cannot be read are skipped here; the second reading reports them.
     """
-    contexts: dict[str, dict[tuple[Fact, ...], None]] = {}
+    facts: dict[str, dict[tuple[Fact, ...], None]] = {}
     # The memory ends with this process, so no other key is needed.
     patients = _Patients(memory=NameMemory(secrets.token_bytes(32), _MOST_PATIENTS))
-    for source in sources:
-        with suppress(_UnreadableError):
-            for _, line in source.lines():
-                with suppress(MessageError):
-                    note = _read(line)
-                    if note.patient:
-                        of_patient = contexts.setdefault(note.patient, {})
-                        of_patient[facts_from_context(note.context)] = None
-                        of_patient |= dict.fromkeys(_introduced(note, deidentifier, patients))
-    return replace(patients, facts={patient: unite_facts(facts) for patient, facts in contexts.items()})
+    requests = (note.request for each in inputs for note in read_lines(each) if note is not None)
+    for group in group_requests(request for request in requests if request is not None and request.patient):
+        named = [replace(request, facts=(), names=patients.names_of(request.patient)) for request in group]
+        for request, result in zip(group, deidentifier.texts(named), strict=True):
+            of_patient = facts.setdefault(request.patient or "", {})
+            of_patient[request.facts] = None
+            if isinstance(result, DeidentifiedText):
+                of_patient |= dict.fromkeys(_find_introduced(request.text, result.spans))
+    return replace(patients, facts={patient: unite_facts(found) for patient, found in facts.items()})
 
 
-def _introduced(note: "_Line", deidentifier: Deidentifier, patients: _Patients) -> Iterator[tuple[Fact, ...]]:
+def _find_introduced(text: str, spans: Iterable[Span]) -> Iterator[tuple[Fact, ...]]:
     """Names after a title or a label, each as the facts of one person."""
-    names = patients.names_of(note.patient)
-    for span in deidentifier.text(note.text, document=note.id, names=names).spans:
+    for span in spans:
         if span.source in INTRODUCING:
             subject = Subject.PATIENT if span.type is PhiType.PATIENT else Subject.PROVIDER
-            yield (Fact(span.type, ValueKind.NAME, subject, "note", note.text[span.start : span.end]),)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A checked input line."""
-
-    id: str
-    text: str = field(repr=False)
-    context: dict[str, object] = field(repr=False)
-    patient: str | None = field(repr=False)
-
-
-def _read(line: bytes) -> _Line:
-    try:
-        data = orjson.loads(line)
-    except orjson.JSONDecodeError as problem:
-        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
-    if not isinstance(data, dict):
-        raise MessageError(Reason.MALFORMED, "line", "not an object")
-    for member in ("id", "text"):
-        if member not in data:
-            raise MessageError(Reason.MALFORMED, member, "is missing; each line needs id and text")
-        if not isinstance(data[member], str):
-            raise MessageError(Reason.MALFORMED, member, "must be a string")
-    context, patient = data.get("context"), data.get("patient_id")
-    context = {} if context is None else context
-    if not isinstance(context, dict):
-        raise MessageError(Reason.MALFORMED, "context", "must be an object")
-    if patient is not None and not isinstance(patient, str):
-        raise MessageError(Reason.MALFORMED, "patient_id", "must be a string")
-    return _Line(data["id"], data["text"], context, patient)
-
-
-def _line(id_: str, done: DeidentifiedText, spans_only: bool) -> bytes:
-    spans = [{"start": s.start, "end": s.end, "type": s.type.value, "source": str(s.source)} for s in done.spans]
-    body = {"id": id_, "spans": spans} if spans_only else {"id": id_, "text": done.text, "spans": spans}
-    return orjson.dumps(body) + b"\n"
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+            yield (Fact(span.type, ValueKind.NAME, subject, "note", text[span.start : span.end]),)

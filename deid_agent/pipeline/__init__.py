@@ -13,17 +13,18 @@ The steps of one message, with the module of each:
 9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of change.
 
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
-``tracing`` records changes for the playground.
+``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message.
 """
 
 from deid_agent.pipeline.applying import DROP
-from deid_agent.pipeline.deidentify import Deidentified, DeidentifiedText, Deidentifier
+from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.facts import facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
-from deid_agent.pipeline.recognition import Recognition
+from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
 from deid_agent.pipeline.replacement import Replacer
 from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts
@@ -31,6 +32,8 @@ from deid_agent.pipeline.validation import Validator
 
 __all__ = [
     "DROP",
+    "MAX_BATCH_CHARACTERS",
+    "MAX_GROUP",
     "Cause",
     "DateBounds",
     "Deidentified",
@@ -44,13 +47,16 @@ __all__ = [
     "Policy",
     "Recognition",
     "RecordingTracer",
+    "RefusedText",
     "Replacer",
     "Technical",
+    "TextRequest",
     "Tracer",
     "UnexaminedCounts",
     "Validator",
     "facts_from_context",
     "find_days",
+    "group_requests",
     "load_policy",
     "unite_facts",
 ]

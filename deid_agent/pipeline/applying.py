@@ -243,14 +243,28 @@ class Applier:
 
     def _sanitize_text(self, content: TextContent, path: str, outer: _Part) -> str:
         """The text of an attachment, sanitized and searched for leaks like a message of UTF-8 bytes."""
-        text = content.text.text
-        document, raw = Document(text), text.encode("utf-8", "surrogatepass")
+        raw = content.text.text.encode("utf-8", "surrogatepass")
         part = replace(
             outer, codec=PlainText(path), message=PlainMessage(raw), trace=self.tracer.open_document(path, raw)
         )
+        return self._apply_plain(content.text, path, part)
+
+    def apply_note(self, planned: PlannedText, path: str, scope: Scope) -> str:
+        """The sanitized text of a note that comes without a message, searched for the facts about its patient.
+
+        Raises ``MessageError(LEAK)`` if one remains that may not be written over.
+        """
+        raw = planned.text.encode("utf-8", "surrogatepass")
+        trace = self.tracer.open_document("", raw)
+        return self._apply_plain(
+            planned, path, _Part(PlainText(path), PlainMessage(raw), scope, "", list(planned.facts), trace)
+        )
+
+    def _apply_plain(self, planned: PlannedText, path: str, part: _Part) -> str:
+        text, document = planned.text, Document(planned.text)
         edits = []
         with self.timings.measure("surrogate"):
-            changes = self.replacer.replace_spans(text, path, self.found[content.text.index], outer.scope)
+            changes = self.replacer.replace_spans(text, path, self.found[planned.index], part.scope)
             for change, cause in self._count_changes(part, path, text, changes):
                 start, end = document.byte(change.span.start), document.byte(change.span.end)
                 part.trace.explain(start, end, cause)

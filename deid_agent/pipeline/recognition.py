@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from deid_agent.model import Document, Fact, Span
+from deid_agent.model import Document, Fact, Range, Span
+from deid_agent.recognize import Tagger
 
 MAX_BATCH_CHARACTERS = 1 << 16
 """Characters that are read at once. Bounds the memory of a batch; a longer text is a batch of its own."""
@@ -40,6 +41,20 @@ class Recognition:
     spans: list[Sequence[Span]] = field(repr=False)
     seconds: float = 0.0
     error: Exception | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamingReader:
+    """Reads documents with a tagger, and keeps the tokens that its models are sure are parts of names, by text."""
+
+    tagger: Tagger
+    named: dict[str, list[Range]] = field(default_factory=dict, repr=False)
+
+    def find_all(self, docs: Sequence[Document]) -> list[list[Span]]:
+        """See ``Tagger.find_all``."""
+        found = self.tagger.read_all(docs)
+        self.named.update((doc.text, each.named) for doc, each in zip(docs, found, strict=True))
+        return [each.spans for each in found]
 
 
 _Share = tuple[Recognition, Sequence[PlannedText]]

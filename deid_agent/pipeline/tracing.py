@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deid_agent.model import Document, Edit, Span
+from deid_agent.model import Edit, Span
 
 
 class Cause(NamedTuple):
@@ -57,9 +57,6 @@ class Tracer:
     def open_document(self, path: str, before: bytes) -> DocumentTracer:  # noqa: ARG002
         """Start a document: the message itself (``path`` is empty), or an attachment at ``path``."""
         return NO_DOCUMENT_TRACE
-
-    def record_text(self, before: str, edits: Iterable[tuple[int, int, str, Cause]], after: str) -> None:
-        """Take a whole note: its replacements as character ranges with new text and cause, in order and disjoint."""
 
 
 NO_TRACE = Tracer()
@@ -132,17 +129,6 @@ class RecordingTracer(Tracer):
         """See ``Tracer``."""
         self.documents.append(DocumentTrace(path, before))
         return self.documents[-1]
-
-    def record_text(self, before: str, edits: Iterable[tuple[int, int, str, Cause]], after: str) -> None:
-        """See ``Tracer``."""
-        document = Document(before)
-        trace = self.open_document("", document.utf8)
-        grown = 0
-        for first, last, new, cause in edits:
-            start, end, size = document.byte(first), document.byte(last), len(new.encode())
-            trace.changes.append(Change(start, end, start + grown, start + grown + size, cause))
-            grown += size - (end - start)
-        trace.finish(after.encode("utf-8", "surrogatepass"))
 
 
 def _in_byte_order(edits: Iterable[Edit]) -> list[Edit]:

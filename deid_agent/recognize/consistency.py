@@ -23,8 +23,8 @@ from deid_agent.model import (
     joins_word,
 )
 from deid_agent.recognize.boundaries import TITLES, UPPER
-from deid_agent.recognize.known_initials import acts_like_person
 from deid_agent.recognize.misspellings import find_misspelt
+from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.rules import Dictionaries, Tags
 
 TaggedDocument = tuple[Document, Sequence[Span]]
@@ -102,6 +102,7 @@ class ConsistencyPass:
     """Finds further mentions of the values of resolved spans, except spans of the low-confidence sources ``low``."""
 
     dictionaries: Dictionaries = field(repr=False)
+    contexts: PersonContexts
     low: frozenset[Source] = field(default=frozenset(), repr=False)
 
     def find_mentions(self, doc: Document, spans: Sequence[Span], others: Iterable[TaggedDocument] = ()) -> list[Span]:
@@ -116,7 +117,7 @@ class ConsistencyPass:
                     self._learn(text_doc.text[span.start : span.end], span.type, root)
         beside = [span for found in spans for span in self._unknown_words_beside(found, doc)]
         again = [*beside, *(self._find(doc, in_order([*spans, *beside]), root) if root else [])]
-        again += _find_titled(doc, in_order([*spans, *again]))
+        again += self._find_titled(doc, in_order([*spans, *again]))
         return [*again, *self._find_misspelt(doc, in_order([*spans, *again]))]
 
     def _find_misspelt(self, doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
@@ -139,6 +140,27 @@ class ConsistencyPass:
         after = _UNKNOWN_AFTER.match(text, span.end)
         if after and not self.dictionaries.lists_of(after["word"]):
             yield Span(after.start("word"), after.end("word"), span.type, _SOURCES[span.type])
+
+    def _find_titled(self, doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
+        """Mentions without a title of the people whom ``doc`` also has with one.
+
+        Their surnames may be words (``Marsh``). ``spans`` are disjoint and in order.
+        """
+        named: dict[str, PhiType] = {}
+        for span in spans:
+            if span.type in _NAMES and _TITLE.search(doc.text, max(0, span.start - _REACH), span.start):
+                words = _CAPITALIZED.findall(doc.text, span.start, span.end)
+                named |= {words[-1]: span.type} if words else {}
+        if not named:
+            return
+        at = 0
+        for found in _CAPITALIZED.finditer(doc.text):
+            while at < len(spans) and spans[at].end <= found.start():
+                at += 1
+            free = at == len(spans) or found.end() <= spans[at].start
+            if free and found[0] in named and self.contexts.acts_like_person(doc.text, found.start(), found.end()):
+                kind = named[found[0]]
+                yield Span(found.start(), found.end(), kind, _SOURCES[kind])
 
     def find_names_across(self, texts: Sequence[str], found: Sequence[Sequence[Span]]) -> list[list[Span]]:
         """For each text of one message, further mentions of the names that its other texts introduce.
@@ -298,28 +320,6 @@ class ConsistencyPass:
     def _is_in_lists(self, word: str, wanted: Tags) -> bool:
         lists = self.dictionaries.lists_of(word)
         return not lists.isdisjoint(wanted) and lists.isdisjoint(_NO_NEIGHBOUR)
-
-
-def _find_titled(doc: Document, spans: Sequence[Span]) -> Iterator[Span]:
-    """Mentions without a title of the people whom ``doc`` also has with one; their surnames may be words (``Marsh``).
-
-    ``spans`` are disjoint and in order.
-    """
-    named: dict[str, PhiType] = {}
-    for span in spans:
-        if span.type in _NAMES and _TITLE.search(doc.text, max(0, span.start - _REACH), span.start):
-            words = _CAPITALIZED.findall(doc.text, span.start, span.end)
-            named |= {words[-1]: span.type} if words else {}
-    if not named:
-        return
-    at = 0
-    for found in _CAPITALIZED.finditer(doc.text):
-        while at < len(spans) and spans[at].end <= found.start():
-            at += 1
-        free = at == len(spans) or found.end() <= spans[at].start
-        if free and found[0] in named and acts_like_person(doc.text, found.start(), found.end()):
-            kind = named[found[0]]
-            yield Span(found.start(), found.end(), kind, _SOURCES[kind])
 
 
 def _is_number(term: str) -> bool:

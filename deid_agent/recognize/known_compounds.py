@@ -11,7 +11,6 @@ from functools import cached_property
 
 from deid_agent.model import Document, Range, Span, fold_accents
 from deid_agent.recognize.boundaries import UPPER
-from deid_agent.recognize.known_initials import ends_initial
 from deid_agent.recognize.known_people import APOSTROPHES, NameLexicons, Person
 from deid_agent.recognize.misspellings import is_one_edit_apart, without_each_letter
 
@@ -55,7 +54,7 @@ class CompoundFinder:
                 if (
                     initial
                     and letter in person.initials
-                    and ends_initial(doc.text, initial.end(initial.lastgroup or 0))
+                    and self.lists.person.ends_initial(doc.text, initial.end(initial.lastgroup or 0))
                 ):
                     end = initial.end()
                 yield Span(words[first][0], end, person.type, person.source)

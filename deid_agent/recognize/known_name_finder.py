@@ -33,33 +33,11 @@ from functools import cached_property
 
 from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accents
 from deid_agent.recognize.known_compounds import CompoundFinder
-from deid_agent.recognize.known_initials import (
-    ACTS,
-    FARES,
-    SECTIONS,
-    InitialsFinder,
-    acts_like_person,
-    ends_initial,
-    has_task,
-)
-from deid_agent.recognize.known_people import NameLexicons, Person, nicknames_of
+from deid_agent.recognize.known_initials import InitialsFinder
+from deid_agent.recognize.known_people import NameLexicons, Person
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
-_CUE = re.compile(
-    r"(?:\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|dame|rev|fr|sr|patient|pt|client|resident|name|re|for|dear|mother"
-    r"|mom|mum|father|dad|wife|husband|spouse|partner|son|daughter|brother|sister|aunt|uncle|friend|grandmother"
-    r"|grandfather|grandson|granddaughter|cousin|niece|nephew|neighbor|neighbour|nurse|rn|attending|surgeon|physician"
-    r"|provider|pcp|resident|signed by|dictated by|(?:baby|infant|newborn)(?: (?:boy|girl))?|b[bg]|b/[obg]|(?:twin"
-    r"|triplet) [abc123]|(?:infant|baby) of|n[ée]e|formerly|maiden name)\b\.?[:,]?|(?:name|pt|patient)="
-    r"|[:(\"“])[ \t]{0,6}\Z",
-    re.IGNORECASE,
-)
-_CREDENTIAL = re.compile(r",?[ \t]{0,2}(?:m\.?d|d\.?o|r\.?n|np|pa-c|ph\.?d|(?<=[ ,])(?:jr|sr|iii))\b", re.IGNORECASE)
-_OWNS = re.compile(
-    r"['’]s\b(?![ \t]{1,2}(?:disease|syndrome|palsy|sign|signs|murmur|area|ligament|zones?|lamp|canal|phenomenon|law"
-    r"|test|maneuver|manoeuvre|reflex|criteria|fracture|edema|muscle|lobe|triad|nodes?|body|bodies|membrane)\b)"
-)
 _BETWEEN_PARTS = re.compile(r"[ \t,.:/|^_()\"*'’\-]{1,4}")
 _SHORTEST_BESIDE = 4
 _SHORTEST_PLURAL = 3
@@ -70,7 +48,6 @@ _DAY = re.compile(r"[ \t]{0,3}\d")
 _ENDING = re.compile(r"['’ʻ`](?![sS]\b)(?:[a-z]{1,3}|[A-Z]{1,3})(?!\w)")
 """The last syllable of a name with a glottal stop: Ng'ang'a."""
 _SPEAKS = re.compile(r"[ \t]?:[ \t]{0,2}[\"“'A-Za-z]")
-_ANSWERS = re.compile(r"[ \t]?:[ \t]{1,2}[\"“']?(?:I|I['’][a-z]{1,2}|[Mm]y|[Yy]es|[Yy]eah|[Nn]o[,.!?]|[Ww]e|[Ii]t)\b")
 _DIGITS = re.compile(r"\d{1,6}")
 _REACH = 24
 _MANY_PARTS = 40
@@ -287,7 +264,7 @@ class _PersonSearch:
         if not (self._is_initial(at) and self._is_adjacent_to_next(at - 1)):
             return False
         text, (start, end) = self.doc.text, self.words[at]
-        return "\n" not in text[self.words[at - 1][1] : start] and ends_initial(text, end)
+        return "\n" not in text[self.words[at - 1][1] : start] and self.lists.person.ends_initial(text, end)
 
     def _precedes_run(self, at: int) -> bool:
         """Return true if word ``at`` before the run is an initial or the O of O'Leary."""
@@ -335,28 +312,29 @@ class _PersonSearch:
             return False
         if self._acts(start, end, named):
             return True
-        return _CUE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
+        return self.lists.person.is_named(text, start, end)
 
     def _is_short_nickname(self, word: str) -> bool:
         """Return true for ``ed`` of Edward: ED in capitals is a department."""
-        return any(len(given) > 2 and word in nicknames_of(given) for given in self.person.given)
+        return any(len(given) > 2 and word in self.lists.nicknames_of(given) for given in self.person.given)
 
     def _acts(self, start: int, end: int, named: set[str]) -> bool:
         """Return true if the words around a capitalized name say that it does something, or it begins a speech."""
         text = self.doc.text
         if self.exact:
             return False
-        if acts_like_person(text, start, end):
+        contexts = self.lists.person
+        if contexts.acts_like_person(text, start, end):
             return True
         if end - start > 2 and text[start:end].isupper():
             return False
-        if _OWNS.match(text, end) or ACTS.match(text, end):
+        if contexts.owns.follows(text, end) or contexts.act.follows(text, end):
             return True
         if start > 0 and text[start - 1] != "\n":
             return False
-        answers = _ANSWERS.match(text, end) is not None and named.isdisjoint(SECTIONS)
+        answers = contexts.answers.follows(text, end) is not None and not any(map(contexts.section.is_word, named))
         speaks = answers or (named <= self.person.given and _SPEAKS.match(text, end) is not None)
-        return speaks or FARES.match(text, end) is not None or has_task(text, start, end)
+        return speaks or contexts.condition.follows(text, end) is not None or contexts.has_task(text, start, end)
 
     def _is_initial(self, at: int) -> bool:
         (a, b), text = self.words[at], self.doc.text

@@ -22,7 +22,8 @@ from deid_agent.model import (
     ValueKind,
     fold_accents,
 )
-from deid_agent.rules import Lexicon, find_nicknames
+from deid_agent.recognize.name_contexts import InitialsContexts, PersonContexts
+from deid_agent.rules import Lexicon, Ruleset, find_nicknames, load_nicknames
 
 _FORMS = ("name", "initials", "date", "number", "value", "place")
 KNOWN_SOURCES: Mapping[tuple[Subject, str], Source] = {
@@ -39,25 +40,44 @@ def subject_of(source: Source) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class NameLexicons:
-    """The word lists that distinguish names from words (files of ``rules/lexicon``)."""
+    """The word lists and contexts that distinguish names from words (files of ``rules``)."""
 
-    common: Lexicon = frozenset()
-    particles: Lexicon = frozenset()
-    titles: Lexicon = frozenset()
-    not_initials: Lexicon = frozenset()
-    site_kinds: Lexicon = frozenset()
-    headings: Lexicon = frozenset()
-    words: Lexicon = frozenset()
+    common: Lexicon = field(repr=False)
+    particles: Lexicon = field(repr=False)
+    titles: Lexicon = field(repr=False)
+    not_initials: Lexicon = field(repr=False)
+    site_kinds: Lexicon = field(repr=False)
+    headings: Lexicon = field(repr=False)
+    person: PersonContexts
+    initials: InitialsContexts
+    nicknames: Mapping[str, frozenset[str]] = field(repr=False)
+    """Nicknames in addition to those of the library (``rules/nicknames.toml``)."""
+    words: Lexicon = field(default=frozenset(), repr=False)
     """Every ordinary and clinical word: no misspelling of a short name. Empty: short names are not misspelt."""
 
-    @classmethod
-    def from_lexicons(cls, lexicons: Mapping[str, Lexicon], words: Lexicon = frozenset()) -> "NameLexicons":
-        """Select the lists by file stem. Raises ``ConfigurationError`` with the name of a missing list."""
+    @staticmethod
+    def of(rules: Ruleset, words: Lexicon = frozenset()) -> "NameLexicons":
+        """The lists of a rule set. Raises ``ConfigurationError`` with the name of a missing list or context."""
         try:
-            common, particles, titles, not_initials, site_kinds, headings = (lexicons[name] for name in _LISTS)
-            return cls(common, particles, titles, not_initials, site_kinds, headings, words)
+            common, particles, titles, not_initials, site_kinds, headings = (rules.lexicons[name] for name in _LISTS)
         except KeyError as fault:
             raise ConfigurationError(f"rules/lexicon: known PHI needs the list {fault.args[0]}.txt") from None
+        return NameLexicons(
+            common=common,
+            particles=particles,
+            titles=titles,
+            not_initials=not_initials,
+            site_kinds=site_kinds,
+            headings=headings,
+            person=PersonContexts.of(rules),
+            initials=InitialsContexts.of(rules),
+            nicknames=load_nicknames(rules.folder),
+            words=words,
+        )
+
+    def nicknames_of(self, name: str) -> frozenset[str]:
+        """The nicknames of the folded given name by which a note may call the person."""
+        return find_nicknames(name) | self.nicknames.get(name, frozenset())
 
     def is_distinctive(self, word: str) -> bool:
         """Return true if the folded ``word`` is a name even on its own: long enough, no common word, no particle."""
@@ -119,56 +139,12 @@ def _person(kind: PhiType, subject: Subject, facts: Iterable[Fact], words: NameL
         compounds |= {*_compounds(last), *_compounds(first)}
         family += ("".join(each) for each in _compounds(last) if len("".join(each)) >= _SHORTEST_DOUBLE)
     letters = tuple(w[0] for w in given if w[0].isalpha())
-    nicks = {nick for word in given if nicknames and len(word) > 2 for nick in nicknames_of(word)}
+    nicks = {nick for word in given if nicknames and len(word) > 2 for nick in words.nicknames_of(word)}
     full = frozenset(w for w in given if len(w) > 1) | frozenset(n for n in nicks if len(n) > 1 and n.isalpha())
     full |= frozenset(a + b for a, b in pairwise(given) if min(len(a), len(b)) > 2 and len(a + b) >= _SHORTEST_DOUBLE)
     joined = frozenset(name for name in _join_names(family, given, words) if name not in words.words)
     names = frozenset(w for w in family if len(w) > 1)
     return Person(kind, subject, names, full, letters, joined, frozenset(compounds))
-
-
-_MORE_NICKNAMES = {
-    **dict.fromkeys(
-        ("mohammed", "mohamed", "mohammad", "mohamad", "muhammad", "muhammed"), frozenset({"mo", "moe", "mohd"})
-    ),
-    **dict.fromkeys(
-        ("aleksandr", "alexander", "aleksandra", "alexandra", "oleksandr"), frozenset({"sasha", "sascha", "alec"})
-    ),
-    "ekaterina": frozenset({"katya"}),
-    "katarzyna": frozenset({"kasia", "kaska"}),
-    "malgorzata": frozenset({"gosia", "malgosia"}),
-    "agnieszka": frozenset({"aga"}),
-    "joanna": frozenset({"asia"}),
-    "stanislaw": frozenset({"staszek", "stan"}),
-    "mikhail": frozenset({"misha"}),
-    "dmitri": frozenset({"dima"}),
-    "dmitry": frozenset({"dima"}),
-    "maria": frozenset({"masha", "mia", "maru"}),
-    "natalia": frozenset({"natasha"}),
-    "svetlana": frozenset({"sveta"}),
-    "tatiana": frozenset({"tanya"}),
-    "vladimir": frozenset({"vova", "volodya"}),
-    "jose": frozenset({"pepe", "chepe"}),
-    "francisco": frozenset({"paco", "pancho", "kiko"}),
-    "guadalupe": frozenset({"lupe", "lupita"}),
-    "ignacio": frozenset({"nacho"}),
-    "jesus": frozenset({"chuy"}),
-    "dolores": frozenset({"lola", "lolita"}),
-    "eduardo": frozenset({"lalo"}),
-    "enrique": frozenset({"quique", "kike"}),
-    "manuel": frozenset({"manolo"}),
-    "giuseppe": frozenset({"beppe", "peppe"}),
-    "giovanni": frozenset({"gianni"}),
-    "william": frozenset({"wills", "willy"}),
-    "patrick": frozenset({"paddy"}),
-    "padraig": frozenset({"paddy"}),
-}
-"""Nicknames of given names of many languages, in addition to those of the rules."""
-
-
-def nicknames_of(name: str) -> frozenset[str]:
-    """The nicknames of the folded given name by which a note may call the person."""
-    return find_nicknames(name) | _MORE_NICKNAMES.get(name, frozenset())
 
 
 def _compounds(name: str) -> Iterator[tuple[str, ...]]:

@@ -49,7 +49,8 @@ from deid_agent.recognize.glued_text import GluedTextRecognizer
 from deid_agent.recognize.known_people import NameLexicons
 from deid_agent.recognize.known_phi import KnownRecognizer
 from deid_agent.recognize.list_recognizers import DictionaryRecognizer, LoginRecognizer
-from deid_agent.recognize.listed_names import ListedNameRecognizer
+from deid_agent.recognize.listed_names import ListContexts, ListedNameRecognizer
+from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
@@ -104,7 +105,7 @@ def _read_dictionaries(rules: Path, files: tuple[tuple[str, int, int], ...]) -> 
 
 RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     "known": RegisteredRecognizer(
-        lambda rules: KnownRecognizer(NameLexicons.from_lexicons(rules.lexicons, load_words(rules.folder))),
+        lambda rules: KnownRecognizer(NameLexicons.of(rules, load_words(rules.folder))),
         frozenset({"default", "known"}),
     ),
     "patterns": RegisteredRecognizer(
@@ -117,6 +118,7 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     "listed": RegisteredRecognizer(
         lambda rules: ListedNameRecognizer(
             _load_dictionaries(rules.folder),
+            ListContexts.of(rules),
             rules.lexicons["listed-term"],
             rules.lexicons["common"] | rules.lexicons["terse-term"],
         ),
@@ -262,7 +264,11 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
                 assert_never(unknown)
     if system.ranked:
         loaded = [RankedModels(tuple(loaded), keep_rests=profile is Profile.RECALL)]
-    consistency = ConsistencyPass(lists, low | {LOW_CONFIDENCE, LOW_CONFIDENCE_NAME}) if system.consistency else None
+    consistency = (
+        ConsistencyPass(lists, PersonContexts.of(rules), low | {LOW_CONFIDENCE, LOW_CONFIDENCE_NAME})
+        if system.consistency
+        else None
+    )
     return Tagger(recognizers, resolver, tuple(loaded), consistency, system.models_decide)
 
 

@@ -9,7 +9,6 @@ clinical term (Hope, Will, Foley) is a name only beside a title, a word for a pe
 mark of the grammar no word is a name, inside a soft one only beside such a word.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from deid_agent.model import (
     in_order,
     joins_word,
 )
-from deid_agent.recognize.known_initials import ACTS
+from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.recognize.name_memory import NameWord, PatientNames
 from deid_agent.recognize.resolve import Resolver
 from deid_agent.rules import Dictionaries, list_of_tag
@@ -47,13 +46,6 @@ _OTHER_MEANINGS = frozenset(
 )
 _SHORT = 3
 _SHORT_CAPITALS = 5
-_REACH = 24
-_PERSON_BEFORE = re.compile(
-    r"\b(?:mr|mrs|ms|miss|mx|dr|prof|master|sir|patient|pt|client|resident|mother|mom|mum|father|dad|wife|husband"
-    r"|spouse|partner|sons?|daughters?|brothers?|sisters?|aunt|uncle|friend|grand(?:mother|father|son|daughter)|cousin"
-    r"|niece|nephew|nurse|rn|attending|surgeon|physician)\b\.?[:,]?[ \t]{1,3}\Z",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +54,7 @@ class NameMemoryRules:
 
     dictionaries: Dictionaries = field(repr=False)
     resolver: Resolver
+    contexts: PersonContexts
 
     def select_words(self, doc: Document, spans: Iterable[Span], named: Iterable[Range]) -> Iterator[NameWord]:
         """The words of names to remember. ``named`` are the tokens of ``doc`` that a model is sure of."""
@@ -104,8 +97,11 @@ class NameMemoryRules:
         for (span, certain), mark in zip(candidates, covering, strict=True):
             if mark is not None and mark.veto is Veto.HARD:
                 continue
-            if (certain and mark is None) or _is_beside_person(doc.text, span):
+            if (certain and mark is None) or self._is_beside_person(doc.text, span):
                 yield span
+
+    def _is_beside_person(self, text: str, span: Span) -> bool:
+        return bool(self.contexts.kin.precedes(text, span.start) or self.contexts.act.follows(text, span.end))
 
     def _find_words(self, doc: Document, taken: Sequence[Span], names: PatientNames) -> Iterator[tuple[Span, bool]]:
         """The remembered words, each with True if it is a name without a word for a person beside it."""
@@ -163,11 +159,6 @@ def _is_free(taken: Sequence[Span], start: int, end: int) -> bool:
     """Whether no span of ``taken``, which are disjoint and in order, shares a character with the range."""
     at = bisect_right(taken, start, key=lambda span: span.end)
     return at == len(taken) or taken[at].start >= end
-
-
-def _is_beside_person(text: str, span: Span) -> bool:
-    before = _PERSON_BEFORE.search(text, max(0, span.start - _REACH), span.start)
-    return before is not None or ACTS.match(text, span.end) is not None
 
 
 def _words(doc: Document, span: Span) -> Iterator[Range]:

@@ -160,7 +160,11 @@ class Tagger:
     @property
     def _memory_rules(self) -> NameMemoryRules | None:
         """The rules of remembered names; None for a system without lists."""
-        return None if self.consistency is None else NameMemoryRules(self.consistency.dictionaries, self.resolver)
+        return (
+            None
+            if self.consistency is None
+            else NameMemoryRules(self.consistency.dictionaries, self.resolver, self.consistency.contexts)
+        )
 
     def _find_once(self, docs: Sequence[Document]) -> list[Findings]:
         proposed = [self._recognize(doc) for doc in docs]

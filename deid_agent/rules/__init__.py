@@ -1,6 +1,7 @@
 """Rule files, dictionaries and word lists: read, checked and compiled once."""
 
 from deid_agent.rules.checks import CHECKS, HEXADECIMAL, MBI, NPI, VIN, VIN_FORM, checksum_scheme
+from deid_agent.rules.contexts import Context, Contexts, check_contexts, select_contexts
 from deid_agent.rules.dictionaries import (
     AMBIGUOUS,
     Dictionaries,
@@ -9,6 +10,7 @@ from deid_agent.rules.dictionaries import (
     are_nicknames,
     find_nicknames,
     list_of_tag,
+    load_nicknames,
     load_words,
     read_terms,
 )
@@ -36,6 +38,8 @@ __all__ = [
     "NPI",
     "VIN",
     "VIN_FORM",
+    "Context",
+    "Contexts",
     "Dictionaries",
     "DictionaryEntry",
     "Lexicon",
@@ -48,6 +52,7 @@ __all__ = [
     "Sense",
     "Tags",
     "are_nicknames",
+    "check_contexts",
     "check_samples",
     "checksum_scheme",
     "data_folder",
@@ -56,10 +61,12 @@ __all__ = [
     "digest_folder",
     "find_nicknames",
     "list_of_tag",
+    "load_nicknames",
     "load_ruleset",
     "load_toml",
     "load_words",
     "read_terms",
     "read_toml",
     "scan_of",
+    "select_contexts",
 ]

@@ -17,10 +17,13 @@ from functools import lru_cache
 from itertools import chain, filterfalse
 from operator import lt
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from deid_agent.model import ConfigurationError, Document, Range, fold_accents
-from deid_agent.rules.files import Sense, load_senses, read_lines
+from deid_agent.rules.files import Sense, load_senses, read_lines, read_toml
 
 if TYPE_CHECKING:
     from nicknames import NickNamer
@@ -328,6 +331,16 @@ def _read_nicknames() -> "NickNamer":
 def find_nicknames(name: str) -> frozenset[str]:
     """The nicknames of a given name, in lower case (Robert: bob, rob and others)."""
     return frozenset(str(nick) for nick in _read_nicknames().nicknames_of(name))
+
+
+_NICKNAMES = TypeAdapter(dict[str, tuple[str, ...]])
+
+
+def load_nicknames(rules: Path) -> Mapping[str, frozenset[str]]:
+    """The nicknames of ``nicknames.toml`` in folder ``rules`` by given name, both folded; none without the file."""
+    path = rules / "nicknames.toml"
+    found = read_toml(path, _NICKNAMES) if path.exists() else {}
+    return MappingProxyType({name: frozenset(nicks) for name, nicks in found.items()})
 
 
 def are_nicknames(a: str, b: str) -> bool:

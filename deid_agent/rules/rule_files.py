@@ -19,6 +19,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from deid_agent.model import Confidence, ConfigurationError, PhiType
+from deid_agent.rules.contexts import load_contexts
 from deid_agent.rules.files import Lexicon, load_lexicons, read_toml
 from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset
 
@@ -118,7 +119,7 @@ def load_ruleset(rules: Path, checks: Mapping[str, Check]) -> Ruleset:
     shared = {rule.id for rule in patterns} & {rule.id for rule in vetoes}
     if shared:
         raise ConfigurationError(f"{rules}: {min(shared)} is a pattern and a veto: rename one")
-    return Ruleset(patterns, vetoes, compiler.lists, rules)
+    return Ruleset(patterns, vetoes, compiler.lists, load_contexts(rules), rules)
 
 
 def _load_fragments(path: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ from deid_agent.model import (
     joins_word,
     parse_annotated,
 )
+from deid_agent.rules.contexts import Contexts
 from deid_agent.rules.files import Lexicon
 
 # Typed interface of RE2, which matches in linear time: it does not backtrack, so no input can stall a rule. RE2 has no
@@ -244,6 +245,7 @@ class Ruleset:
     patterns: tuple[Rule, ...] = ()
     vetoes: tuple[Rule, ...] = ()
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    contexts: Contexts = field(default_factory=lambda: MappingProxyType({}), repr=False)
     folder: Path = Path("rules")  # the rules folder, for dictionaries that are loaded on demand
 
     @property

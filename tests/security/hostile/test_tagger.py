@@ -16,7 +16,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.model.errors import MessageError, Reason
 from deid_agent.model.spans import is_disjoint
-from deid_agent.pipeline.deidentify import DeidentifiedText, Deidentifier
+from deid_agent.pipeline import DeidentifiedText, Deidentifier
 from deid_agent.pipeline.language import OtherLanguage
 from deid_agent.pipeline.planning import MAX_TEXT
 from deid_agent.pipeline.policy import load_policy

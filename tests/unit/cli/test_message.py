@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deid_agent.cli import main
+from deid_agent.cli.inputs import OutputFile
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
 
@@ -133,11 +134,10 @@ def test_a_full_disk_for_the_remarks_stops(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, data: bytes) -> int:
-        self.touch()
+    def fail(self: OutputFile, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(OutputFile, "write", fail)
     out = tmp_path / "out"
     done = message(SAMPLES / "01-adt-a01.hl7", "--out", out)
     assert done.exit_code == 1

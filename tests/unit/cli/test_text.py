@@ -190,13 +190,13 @@ def test_bytes_that_are_not_text_are_refused() -> None:
     assert "byte 0" in done.stderr
 
 
-def test_a_missing_file_or_a_folder_is_a_usage_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NOTE)
-    for wrong, fault in ((tmp_path / "none.txt", "no such file"), (tmp_path, "is a folder")):
-        done = text("--system", "rules", str(tmp_path / "a.txt"), str(wrong))
-        assert done.exit_code == 2
-        assert done.stdout == ""
-        assert f"deid-agent: {wrong}: {fault}" in done.stderr
+    wrong = tmp_path / "none.txt"
+    done = text("--system", "rules", str(tmp_path / "a.txt"), str(wrong))
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert f"deid-agent: {wrong}: no such file" in done.stderr
     missing = str(tmp_path / "none.txt")
     other = CliRunner().invoke(main, ["message", "--demo-key", missing])
     assert other.exit_code == text(missing).exit_code
@@ -212,7 +212,7 @@ def test_an_unreadable_file_is_named_with_the_error_of_the_system(
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("deid_agent.cli.text._Source._opened", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     done = text("--system", "rules", str(shut))
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"{shut}: cannot be read (Permission denied)" in done.stderr

@@ -31,7 +31,7 @@ def deidentifier(profile: str = "pseudonymised") -> Deidentifier:
 
 @lru_cache(maxsize=1)
 def guard() -> LeakGuard:
-    return LeakGuard(KnownRecognizer(NameLexicons.from_lexicons(load_rules(RULES).lexicons), exact=True).recognize)
+    return LeakGuard(KnownRecognizer(NameLexicons.of(load_rules(RULES)), exact=True).recognize)
 
 
 def payload(message: str | list[str]) -> bytes:

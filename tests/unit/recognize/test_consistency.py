@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from deid_agent.model.phi import PhiType
 from deid_agent.model.spans import Span, is_disjoint, parse_annotated, parse_source
 from deid_agent.model.text import Document
+from deid_agent.recognize import load_rules
 from deid_agent.recognize.consistency import ConsistencyPass
+from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.rules.dictionaries import Dictionaries
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 PIECES = ["Ada", "Okafor", "okafor", "-", ",", ".", "A", "Tucson", "00417-88", "\n", "José", "Jose\u0301", "III"]
-CONSISTENCY = ConsistencyPass(Dictionaries.load(RULES), frozenset({parse_source("guess")}))
+CONSISTENCY = ConsistencyPass(
+    Dictionaries.load(RULES), PersonContexts.of(load_rules(RULES)), frozenset({parse_source("guess")})
+)
 
 
 def found(marked: str, *others: str, source: str = "sure") -> list[str]:

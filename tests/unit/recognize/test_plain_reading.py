@@ -58,7 +58,7 @@ XHTML_PIECES = (
 
 @lru_cache(maxsize=1)
 def known() -> KnownRecognizer:
-    return KnownRecognizer(NameLexicons.from_lexicons(load_rules(RULES).lexicons), exact=True)
+    return KnownRecognizer(NameLexicons.of(load_rules(RULES)), exact=True)
 
 
 def agrees(codec: Codec, raw: bytes, decided: list[tuple[int, int]]) -> bool:
