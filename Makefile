@@ -2,6 +2,7 @@
 # make check     format, lint, types: under a minute
 # make test      the daily loop: all that a change breaks quickly, the broker contract and a browser included
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
+# make core      build the compiled core and install it: needs cargo. make demo and make test do so if cargo is there
 # make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,25 +13,27 @@ BIN := $(VENV)/bin
 
 PYTEST := python -m pytest -n 2 --no-loadscope-reorder
 
-.PHONY: demo test test-all test-pythons check format models lock bench clean
+.PHONY: demo test test-all test-pythons check format core check-core models lock bench clean
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.core
 	@$(BIN)/deid-agent demo --out demo-out
 
-test: $(VENV)/.ready
+test: $(VENV)/.core
 	$(BIN)/$(PYTEST) -m "not full" $(TESTS)
 
-test-all: $(VENV)/.ready
+test-all: $(VENV)/.core
 	$(BIN)/$(PYTEST) $(TESTS)
 	@$(MAKE) --no-print-directory test-pythons
 
 # The other Pythons run the quick tests, without those of a broker, a browser, a wheel or a page: these do not depend on the interpreter.
+# Python 3.12 runs them without the compiled core, as a machine without cargo does.
 test-pythons:
 	@for python in $(subst :, ,$(DEID_TEST_PYTHONS)); do \
 	  version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  if [ "$$version" = "$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')" ]; then continue; fi; \
 	  echo "Python $$version"; \
-	  $(MAKE) --no-print-directory VENV=".venv-$$version" PYTHON="$$python" ".venv-$$version/.ready" || exit 1; \
+	  ready=.core; if [ "$$version" = 3.12 ]; then ready=.ready; fi; \
+	  $(MAKE) --no-print-directory VENV=".venv-$$version" PYTHON="$$python" ".venv-$$version/$$ready" || exit 1; \
 	  ".venv-$$version/bin/"$(PYTEST) -q -m "not full and not broker and not wheel" \
 	    --ignore tests/docs --ignore tests/system $(TESTS) || exit 1; \
 	done
@@ -43,6 +46,30 @@ check: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# One wheel serves every supported Python: it uses the stable ABI.
+CORE := $(wildcard core/src/*.rs) core/Cargo.toml core/Cargo.lock core/pyproject.toml core/README.md
+WHEELS := core/target/wheels
+
+core: $(WHEELS)/.built
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
+
+$(WHEELS)/.built: $(CORE) | $(VENV)/.ready
+	@rm -rf $(WHEELS)
+	$(BIN)/maturin build --quiet --release --locked --compatibility linux --interpreter $(BIN)/python \
+	  --manifest-path core/Cargo.toml --out $(WHEELS)
+	@touch $@
+
+check-core:
+	cd core && cargo fmt --check
+	cd core && cargo clippy --quiet --locked --release --all-targets -- -D warnings
+	cd core && cargo test --quiet --locked --no-default-features
+
+# Without a compiler, or if the build fails, the models run in Python.
+$(VENV)/.core: $(CORE) $(VENV)/.ready
+	@if ! command -v cargo > /dev/null; then echo "cargo is not installed: the models run in Python"; \
+	  elif ! $(MAKE) --no-print-directory core; then echo "the compiled core was not built: the models run in Python"; fi
+	@touch $@
 
 models: $(VENV)/.ready
 	$(BIN)/deid-agent train all --corpus corpus --out models

@@ -16,6 +16,7 @@ from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
+from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
 from deid_agent.pipeline import Method, load_policy
 from deid_agent.recognize import load_rules
@@ -72,6 +73,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     steps: tuple[tuple[str, Callable[[], str]], ...] = (
         ("rules", lambda: _rules(settings)),
         ("models", lambda: digest_folder(data_folder("models", _str(settings.models)))[:16]),
+        ("core", describe_core),
         ("key", lambda: f"id {check_key(settings, load_key(settings.key_file)).id}"),
         ("policy", lambda: _policy(settings)),
         ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),

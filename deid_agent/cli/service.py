@@ -40,6 +40,7 @@ from deid_agent.cli.service_mllp import (
 )
 from deid_agent.cli.unexamined_file import UnexaminedFile
 from deid_agent.config import AgentSettings, HttpSettings, SecretKey, Settings, TransportKind
+from deid_agent.core import core_name
 from deid_agent.http import (
     CONSOLE_LIMITS,
     PLAYGROUND_BYTES,
@@ -192,7 +193,7 @@ async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> Fo
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
-        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"]))
+        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name()))
         running = RunningAgent(parts, settings, build, key.demo)
         kept = nullcontext() if ledger is None else ledger.kept_written()
         async with kept, _operator(settings.http, health, telemetry, running):

@@ -12,7 +12,7 @@ those of ``deid_agent.rules``. Time is linear in the text.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from deid_agent.model import ConfigurationError, Document, Range, fold_accents
-from deid_agent.rules import CHECKS, Rule, RuleCompiler, RuleFile, read_terms, read_toml
+from deid_agent.rules import CHECKS, Rule, RuleCompiler, RuleFile, read_terms, read_toml, scan_of
 
 _MARKUP = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
@@ -94,7 +94,11 @@ class Form:
 
     def find(self, doc: Document) -> Iterator[Range]:
         """The ranges of the form in ``doc``, in order."""
-        for start, end in self.rule.find(doc):
+        return self.select(doc, self.rule.find(doc))
+
+    def select(self, doc: Document, ranges: Iterable[Range]) -> Iterator[Range]:
+        """Those of the ranges of the rule that the form has: after a word of its list."""
+        for start, end in ranges:
             if self.words_before is None or _word_before(doc, start) in self.words_before:
                 yield start, end
 
@@ -112,6 +116,10 @@ class Grammar:
     """All forms. An empty grammar sets no marks."""
 
     forms: tuple[Form, ...] = field(default=(), repr=False)
+    _rules: tuple[Rule, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_rules", tuple(form.rule for form in self.forms))
 
     def find(self, doc: Document) -> tuple[Mark, ...]:
         """The marks of ``doc``, disjoint and in order. Of two marks that overlap the longer one counts.
@@ -123,8 +131,9 @@ class Grammar:
     def _find(self, doc: Document) -> tuple[Mark, ...]:
         found = [
             Mark(start, end, form.kind, _weigh(doc.text, start, end, form))
-            for form in self.forms
-            for start, end in form.find(doc)
+            for form, ranges in zip(self.forms, scan_of(self._rules).find(doc), strict=True)
+            if ranges
+            for start, end in form.select(doc, ranges)
         ]
         found.sort(key=lambda mark: (mark.start - mark.end, mark.start, mark.veto, mark.kind))
         chosen: list[Mark] = []

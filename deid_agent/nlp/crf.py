@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent.nlp import compiled
 from deid_agent.nlp.labels import Schema
 from deid_agent.nlp.model_files import (
     AnyArray,
@@ -21,7 +22,7 @@ from deid_agent.nlp.model_files import (
     unpack_words,
 )
 from deid_agent.nlp.sequences import Schedule, split_sequence
-from deid_agent.nlp.templates import FeatureExtractor, parse_template, weight_groups
+from deid_agent.nlp.templates import FeatureExtractor, FeatureSource, parse_template, weight_groups
 from deid_agent.nlp.token_features import Ints
 
 Floats = NDArray[np.float32]
@@ -160,6 +161,7 @@ class Crf:
         """The most probable label sequence (Viterbi) of one text, cut into chains if it is long."""
         return self.decode_sequences(emissions, split_sequence(len(emissions)))
 
+    @compiled.compiled_by(compiled.best_labels)
     def decode_sequences(self, emissions: Floats, sizes: Sequence[int]) -> list[str]:
         """The most probable labels of several sequences, computed together.
 
@@ -191,6 +193,7 @@ class Crf:
         """The probability of each label for each unit of one text, ``[unit, label]``; rows sum to 1."""
         return self.marginals_of_sequences(emissions, split_sequence(len(emissions)))
 
+    @compiled.compiled_by(compiled.marginals)
     def marginals_of_sequences(self, emissions: Floats, sizes: Sequence[int]) -> Floats:
         """The probabilities of several sequences, ``[unit, label]``, computed together.
 
@@ -283,10 +286,20 @@ class CrfModel:
     card: Mapping[str, object] = field(default_factory=dict, repr=False)
     digest: str = ""
     affinities: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)
+    prepared: compiled.Prepared = field(default_factory=compiled.Prepared, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.affinities.size:
             object.__setattr__(self, "affinities", np.zeros_like(self.crf.transitions))
+
+    @compiled.compiled_by(compiled.template_emissions)
+    def emissions(self, documents: Sequence[FeatureSource]) -> Floats:
+        """The score of each label for each unit of all documents, one after another, ``[unit, label]``."""
+        features, slices = self.extractor.extract_all(documents)
+        emissions = self.crf.emissions(features)
+        if len(documents) > 1:  # drop the edge units between documents
+            emissions = np.concatenate([emissions[own] for own in slices])
+        return emissions
 
 
 def save_crf(model: CrfModel, folder: Path) -> None:

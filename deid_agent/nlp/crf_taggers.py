@@ -160,10 +160,7 @@ class TokenCrf:
         self, documents: Sequence[TokenFeatures], *, probabilities: bool = False
     ) -> Iterator[TokenPrediction]:
         crf = self.model.crf
-        features, slices = self.model.extractor.extract_all(documents)
-        emissions = crf.emissions(features)
-        if len(documents) > 1:  # drop the edge units between documents
-            emissions = np.concatenate([emissions[own] for own in slices])
+        emissions = self.model.emissions(documents)
         sizes = [size for tokens in documents for size in split_sequence(len(tokens.words), tokens.paragraph_starts())]
         if not self.ensemble and self.lean == 1 and not probabilities:
             return divide_prediction(documents, crf.decode_sequences(emissions, sizes))

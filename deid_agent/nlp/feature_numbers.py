@@ -7,10 +7,11 @@ hold words of documents: they are never written or shown.
 
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from deid_agent import core
 from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
 from deid_agent.nlp.word_features import (
     PREVIOUS_TAGS_FEATURES,
@@ -29,9 +30,13 @@ U = TypeVar("U", bound=Hashable)
 class RowTable(Generic[U]):
     """Rows of ``width`` numbers, one for each unit: a word, a sense or a set of lists. Kept by unit once computed."""
 
-    def __init__(self, width: int, compute: Callable[[U], Sequence[int]]) -> None:
+    def __init__(
+        self, width: int, compute: Callable[[U], Sequence[int]], compiled: Callable[[U], bytes | None] | None = None
+    ) -> None:
+        """``compute`` defines a row; ``compiled`` returns the same in bytes, or None if it cannot."""
         self._width = width
         self._compute = compute
+        self._compiled = compiled
         self._rows: dict[U, bytes] = {}
 
     def __len__(self) -> int:
@@ -47,7 +52,10 @@ class RowTable(Generic[U]):
         return np.frombuffer(b"".join(rows), np.int32).reshape(len(rows), self._width).T.astype(np.int64, order="C")
 
     def _add(self, unit: U, known: dict[U, bytes]) -> bytes:
-        known[unit] = row = array("i", self._compute(unit)).tobytes()
+        row = None if self._compiled is None else self._compiled(unit)
+        if row is None:
+            row = array("i", self._compute(unit)).tobytes()
+        known[unit] = row
         return row
 
 
@@ -56,8 +64,8 @@ class FeatureNumbers:
 
     def __init__(self, vocabulary: Mapping[str, Mapping[str, int]]) -> None:
         self._vocabulary = vocabulary
-        self._words = _FeatureTable(WORD_FEATURES, vocabulary)
-        self._words_before = _FeatureTable(PREVIOUS_WORD_FEATURES, vocabulary)
+        self._words = _FeatureTable(WORD_FEATURES, vocabulary, of_words=True)
+        self._words_before = _FeatureTable(PREVIOUS_WORD_FEATURES, vocabulary, of_words=True)
         self._tags = _FeatureTable(TAG_FEATURES, vocabulary)
         self._tags_before = _FeatureTable(PREVIOUS_TAGS_FEATURES, vocabulary)
         self._senses = _FeatureTable(SENSE_FEATURES, vocabulary)
@@ -82,16 +90,43 @@ class FeatureNumbers:
 class _FeatureTable(Generic[U]):
     """The numbers of the features of a vocabulary that are among ``features``, by the unit that they depend on."""
 
-    def __init__(self, features: Mapping[str, Callable[[U], str]], vocabulary: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Callable[[U], str]],
+        vocabulary: Mapping[str, Mapping[str, int]],
+        *,
+        of_words: bool = False,
+    ) -> None:
         self.names = tuple(name for name in vocabulary if name in features)
         columns = [(features[name], vocabulary[name]) for name in self.names]
-        self._rows = RowTable[U](len(columns), lambda unit: [numbers.get(value(unit), 0) for value, numbers in columns])
+        compiled = _CompiledRows([(name, vocabulary[name]) for name in self.names]).row if of_words else None
+        self._rows = RowTable[U](
+            len(columns), lambda unit: [numbers.get(value(unit), 0) for value, numbers in columns], compiled
+        )
 
     def encode(self, units: Sequence[U], index: Ints) -> dict[str, Ints]:
         """The numbers of ``units[i]`` for each ``i`` of ``index``; 0 for -1."""
         if not self.names:
             return {}
         return dict(zip(self.names, np.take(self._rows.columns(units), index, axis=1), strict=True))
+
+
+class _CompiledRows:
+    """The same numbers in bytes, from the compiled core: of words in ASCII only."""
+
+    def __init__(self, features: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+        self._features = features
+        self._prepared = core.Prepared()
+
+    def row(self, word: object) -> bytes | None:
+        """The row of ``word``; None if the core is not in use or cannot compute it."""
+        if not core.is_used():
+            return None
+        row: bytes | None = self._prepared.get(self._build).row(word)
+        return row
+
+    def _build(self) -> Any:
+        return core.current().WordRows([(name, dict(numbers)) for name, numbers in self._features])
 
 
 def number_values(numbers: Mapping[str, int], values: FeatureValues | IndexedFeature) -> Ints:

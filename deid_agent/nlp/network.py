@@ -6,19 +6,19 @@ gate to the forget gate as in the paper. They have no peephole connections, whic
 2017, section V.C). Sequences are processed together, the longest first, so that each step is one matrix product.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf
-from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder
+from deid_agent.nlp.network_inputs import EncodedTokens, Floats, InputEncoder, batch_sequences
 from deid_agent.nlp.sequences import Schedule
 from deid_agent.nlp.token_features import Ints
 
 SIDES = ("forward", "backward")
 _GATES = 3  # input, output, candidate
-_BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ class Network:
     crf: Crf = field(repr=False)
     _spelling: RecurrentLayer | None = field(repr=False)
     _sequence: RecurrentLayer = field(repr=False)
+    prepared: compiled.Prepared = field(default_factory=compiled.Prepared, init=False, repr=False)
 
     @staticmethod
     def from_weights(
@@ -169,6 +170,7 @@ class Network:
         sequence = RecurrentLayer.from_weights("sequence", weights)
         return Network(dimensions, encoder, weights, crf, spelling, sequence)
 
+    @compiled.compiled_by(compiled.network_emissions)
     def emissions(self, tokens: EncodedTokens, sizes: Sequence[int]) -> Floats:
         """The score of each label for each token, ``[token, label]``; ``sizes`` are those of the sequences."""
         found = np.empty((len(tokens), len(self.crf.labels)), np.float32)
@@ -177,6 +179,11 @@ class Network:
             hidden = np.tanh(both @ self.weights["hidden-w"] + self.weights["hidden-b"])
             found[own] = hidden @ self.weights["scores-w"] + self.weights["scores-b"]
         return found
+
+    @property
+    def layers(self) -> tuple[RecurrentLayer | None, RecurrentLayer]:
+        """The recurrent layers: over the characters of a word, if there is one, and over tokens."""
+        return self._spelling, self._sequence
 
     def _join_inputs(self, tokens: EncodedTokens) -> Floats:
         """The joined input of each token: ``[token, joined]``."""
@@ -202,20 +209,3 @@ class Network:
         sizes = (characters > 0).sum(axis=1)
         inputs = self.weights["characters"][characters[characters > 0]]
         return layer.run_to_ends(inputs, sizes.tolist())
-
-
-def batch_sequences(sizes: Sequence[int]) -> Iterator[tuple[slice, list[int]]]:
-    """Batches of sequences with a bounded number of tokens: the slice of their tokens, and their sizes.
-
-    A longer sequence is a batch of its own.
-    """
-    some: list[int] = []
-    start = end = 0
-    for size in sizes:
-        if some and end + size - start > _BATCH_TOKENS:
-            yield slice(start, end), some
-            some, start = [], end
-        some.append(size)
-        end += size
-    if some:
-        yield slice(start, end), some

@@ -7,7 +7,7 @@ Each distinct word is encoded once. Source: Dernoncourt 2016 section 2.2.2. The 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ UNKNOWN = 1
 """The row of characters and words that are too rare in the training data."""
 FIRST_KNOWN = 2
 """The row of the first known character and word."""
+_BATCH_TOKENS = 2_048  # tokens of one batch: bounds memory
 _ABSENT = 0
 _HALF_WORD = MAX_WORD_CHARACTERS // 2
 
@@ -238,6 +239,23 @@ def split_paragraphs(tokens: TokenFeatures) -> list[int]:
         if end > at:
             found.append(end - at)
     return found
+
+
+def batch_sequences(sizes: Sequence[int]) -> Iterator[tuple[slice, list[int]]]:
+    """Batches of sequences with a bounded number of tokens: the slice of their tokens, and their sizes.
+
+    A longer sequence is a batch of its own.
+    """
+    some: list[int] = []
+    start = end = 0
+    for size in sizes:
+        if some and end + size - start > _BATCH_TOKENS:
+            yield slice(start, end), some
+            some, start = [], end
+        some.append(size)
+        end += size
+    if some:
+        yield slice(start, end), some
 
 
 def _normalize_word(word: str) -> str:

@@ -29,12 +29,13 @@ from deid_agent.nlp.model_files import (
     save_model_files,
     unpack_words,
 )
-from deid_agent.nlp.network import Dimensions, Network, batch_sequences
+from deid_agent.nlp.network import Dimensions, Network
 from deid_agent.nlp.network_inputs import (
     FIRST_KNOWN,
     VECTORS_NAME,
     InputEncoder,
     WordVectors,
+    batch_sequences,
     load_vectors,
     split_paragraphs,
 )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deid_agent.measure import Veto
+from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, Floats
 from deid_agent.nlp.labels import OUTSIDE
 from deid_agent.nlp.token_features import TokenFeatures
@@ -48,7 +49,6 @@ class SequenceDecoder:
         that only lists of clinical terms know.
         """
         outside = self.labels.index(OUTSIDE)
-        scores = np.log(marginals + _LEAST_PROBABILITY, dtype=np.float32)
         lean = np.full(len(marginals), -np.log(self.lean), np.float32)
         at = 0
         for tokens in documents:
@@ -58,15 +58,17 @@ class SequenceDecoder:
                 if mark is not None:
                     lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
             at += len(tokens.words)
-        scores[:, outside] += lean
-        return self._find_best(scores, sizes, outside)
+        return self._find_best(marginals, lean, sizes, outside)
 
-    def _find_best(self, scores: Floats, sizes: Sequence[int], outside: int) -> list[str]:
-        """The labels of the best sequences.
+    @compiled.compiled_by(compiled.decode)
+    def _find_best(self, marginals: Floats, lean: Floats, sizes: Sequence[int], outside: int) -> list[str]:
+        """The labels of the best sequences; ``lean`` ``[token]`` is added to the score of ``outside``.
 
         Affinities can raise a label over ``outside`` by twice their range, once for each neighbour. Where the scores
         differ by more, the token is no PHI whatever its neighbours are.
         """
+        scores = np.log(marginals + _LEAST_PROBABILITY, dtype=np.float32)
+        scores[:, outside] += lean
         others = np.delete(scores, outside, axis=1).max(axis=1, initial=-np.inf)
         in_doubt = scores[:, outside] - others <= 2 * np.ptp(self.affinities)
         begins = np.zeros(len(scores), bool)

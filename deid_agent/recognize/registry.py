@@ -54,7 +54,7 @@ from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words
+from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words, scan_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class PatternRecognizer:
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """The spans of each rule; two rules may propose the same text."""
-        for rule in self.rules:
-            for start, end in rule.find(doc):
+        for rule, ranges in zip(self.rules, scan_of(self.rules).find(doc), strict=True):
+            for start, end in ranges:
                 yield Span(start, end, rule.types[0], rule.source)
 
 

@@ -19,7 +19,7 @@ from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import TITLES, repair_boundaries, trim_span
 from deid_agent.recognize.joining import complete_spans
-from deid_agent.rules import Ruleset
+from deid_agent.rules import Ruleset, scan_of
 
 
 class Profile(StrEnum):
@@ -117,11 +117,11 @@ class Resolver:
         of_type: dict[PhiType, list[Span]] = {}
         for span in spans:
             of_type.setdefault(span.type, []).append(span)
-        for veto in self.rules.vetoes:
-            affected = [span for kind in veto.types for span in of_type.get(kind, ())]
+        vetoes = self.rules.vetoes
+        for veto, ranges in zip(vetoes, scan_of(vetoes).find(doc) if spans else (), strict=bool(spans)):
+            affected = [span for kind in veto.types for span in of_type.get(kind, ())] if ranges else []
             if not affected:
                 continue
-            ranges = veto.find_once(doc)
             inside = set()
             for span in affected:
                 at = bisect_right(ranges, span.start, key=itemgetter(0)) - 1

@@ -26,6 +26,7 @@ from deid_agent.rules.files import (
     read_toml,
 )
 from deid_agent.rules.rule_files import RuleCompiler, RuleFile, load_ruleset
+from deid_agent.rules.rule_scan import RuleScan, scan_of
 from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Rule",
     "RuleCompiler",
     "RuleFile",
+    "RuleScan",
     "Ruleset",
     "Sense",
     "Tags",
@@ -65,5 +67,6 @@ __all__ = [
     "load_words",
     "read_terms",
     "read_toml",
+    "scan_of",
     "select_contexts",
 ]

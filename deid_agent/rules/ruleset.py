@@ -170,18 +170,15 @@ class Rule:
         data, at = doc.utf8, 0
         while (found := self.regexp.search(data, at)) is not None:
             begin, last = _first_group(found)
-            accepted = self._accept(doc, begin, last) if begin < last else None
+            accepted = self.accept(doc, begin, last) if begin < last else None
             if accepted is None:
                 at = found[0][0] + 1
             else:
                 yield accepted
                 at = doc.byte(accepted[1])
 
-    def find_once(self, doc: Document) -> tuple[Range, ...]:
-        """The ranges of ``find``, computed once for each document."""
-        return doc.view(self, lambda doc: tuple(self.find(doc)))
-
-    def _accept(self, doc: Document, begin: int, last: int) -> Range | None:
+    def accept(self, doc: Document, begin: int, last: int) -> Range | None:
+        """The characters of a span of the bytes ``[begin, last)`` of a normalized text; None if the rule refuses it."""
         start, end = doc.char(begin), doc.char(last)
         if self.stop:
             end = self._end_before_stop_word(doc, start, end)

@@ -28,15 +28,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Built(Event):
-    """The agent is about to start. Holds the version and the digests of rules, models and policy."""
+    """The agent is about to start. Holds the version, the digests of rules, models and policy, and the core in use."""
 
     version: str
     rules: str
     models: str
     policy: str
+    core: str
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy))
+        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy, self.core))
 
 
 @dataclass(frozen=True, slots=True)

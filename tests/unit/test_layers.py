@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "deid_agent"
 
 # From the bottom to the top. Packages of one layer do not import each other.
 LAYERS = (
-    {"__init__", "probe", "model", "web"},
+    {"__init__", "core", "probe", "model", "web"},
     {"rules", "config", "telemetry"},
     {"codec", "measure", "surrogate", "agent"},
     {"nlp", "transport", "audit"},
@@ -37,8 +37,8 @@ ONLY_IN = {
     "jax": {"train"},
     "optax": {"train"},
 }
-MOST_IN_THE_ROOT = 4
-MOST_IN_ALL = 232  # modules with code: the files that only export names are not counted
+MOST_IN_THE_ROOT = 5
+MOST_IN_ALL = 235  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:

@@ -17,10 +17,17 @@ def only(name: str) -> str:
     return step.value
 
 
-def test_two_stages_on_one_base_that_is_pinned() -> None:
-    (base,) = (step.value.split("=", 1)[1] for step in STEPS if step.stage == -1)
-    assert re.fullmatch(r"python:3\.1[123](\.\d+)?-slim-\w+", base), base
-    assert [step.value.split()[0] for step in STEPS if step.name == "FROM"] == ["${PYTHON}"] * 2
+def test_three_stages_on_bases_that_are_pinned() -> None:
+    python, rust = (step.value.split("=", 1)[1] for step in STEPS if step.stage == -1)
+    assert re.fullmatch(r"python:3\.1[123](\.\d+)?-slim-(\w+)", python), python
+    assert re.fullmatch(r"rust:1\.\d+(\.\d+)?-slim-(\w+)", rust), rust
+    assert python.rpartition("-")[2] == rust.rpartition("-")[2], "the library needs the C library it was linked with"
+    assert [step.value.split()[0] for step in STEPS if step.name == "FROM"] == ["${RUST}", "${PYTHON}", "${PYTHON}"]
+
+
+def test_crates_are_those_of_the_lock() -> None:
+    (build,) = (step.value for step in STEPS if "cargo" in step.value and step.name == "RUN")
+    assert "--locked" in build
 
 
 def test_it_runs_as_a_number_that_is_not_root() -> None:

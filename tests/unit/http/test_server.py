@@ -74,7 +74,7 @@ async def answer(world: World, path: str) -> tuple[int, object]:
 async def test_metrics_are_prometheus_text_with_types_and_escapes(world: World) -> None:
     world.telemetry.emit(events.Gauged('a"d\\t\n', 0, 3, 9))
     world.telemetry.emit(events.RecordProcessed("adt/0/1", 0.003, 1, (("parse", 0.5),), (("DATE", 2),)))
-    world.telemetry.emit(events.Built("0.1", "r", "m", "p:d"))
+    world.telemetry.emit(events.Built("0.1", "r", "m", "p:d", "python"))
     status, head, body = await world.ask("/metrics")
     assert status == 200
     assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
@@ -89,7 +89,7 @@ async def test_metrics_are_prometheus_text_with_types_and_escapes(world: World) 
         'deid_stage_duration_seconds_bucket{le="+Inf",stage="parse"} 1.0',
         'deid_stage_duration_seconds_sum{stage="parse"} 0.5',
         'deid_stage_duration_seconds_count{stage="parse"} 1.0',
-        'deid_build_info{models="m",policy="p:d",rules="r",version="0.1"} 1.0',
+        'deid_build_info{core="python",models="m",policy="p:d",rules="r",version="0.1"} 1.0',
         "deid_worker_restarts_total 0.0",
     ):
         assert line in body.splitlines()

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from deid_agent import core
 from deid_agent.model.text import Document
 from deid_agent.nlp import feature_numbers
 from deid_agent.nlp.feature_numbers import FeatureNumbers, RowTable
 from deid_agent.nlp.token_features import TOKEN_FEATURES, TokenFeatures
+from deid_agent.nlp.word_features import PREVIOUS_WORD_FEATURES, WORD_FEATURES
 from deid_agent.rules.dictionaries import Dictionaries
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
@@ -61,3 +65,31 @@ def test_a_table_shows_no_word() -> None:
     table = RowTable[str](1, lambda word: [len(word)])
     table.columns(["Okafor"])
     assert "Okafor" not in repr(table) + repr(FeatureNumbers({"word": {"okafor": 2}}))
+
+
+WORDS = st.one_of(st.text(st.characters(max_codepoint=127), min_size=1, max_size=16), st.text(min_size=1, max_size=4))
+
+
+@pytest.mark.skipif(not core.is_installed(), reason="deid_agent_core is not installed: make core")
+@settings(deadline=None, max_examples=200)
+@given(words=st.lists(WORDS, min_size=1, max_size=6), other=WORDS)
+def test_the_core_has_the_numbers_of_every_word(words: list[str], other: str) -> None:
+    features = {**WORD_FEATURES, **PREVIOUS_WORD_FEATURES}
+    known = {name: {value_of(word): at for at, word in enumerate(words, 1)} for name, value_of in features.items()}
+    for own in (WORD_FEATURES, PREVIOUS_WORD_FEATURES):
+        vocabulary = {name: known[name] for name in own}
+        with core.without_core():
+            expected = feature_numbers._FeatureTable(own, vocabulary)._rows.columns([*words, other]).tolist()
+        table = feature_numbers._FeatureTable(own, vocabulary, of_words=True)
+        assert table._rows.columns([*words, other]).tolist() == expected
+
+
+@pytest.mark.skipif(not core.is_installed(), reason="deid_agent_core is not installed: make core")
+def test_the_core_refuses_features_that_it_has_not() -> None:
+    rows = core.current().WordRows
+    for name in ("p6", "s0", "", "é1", "gap"):
+        with pytest.raises(ValueError, match=r"^features: "):
+            rows([(name, {})])
+    assert rows([("word", {"a": 2, "\ud800": 3})]).row("A") is not None
+    assert rows([("word", {})]).row("é") is None
+    assert rows([("word", {})]).row("\ud800") is None
