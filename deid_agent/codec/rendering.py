@@ -1,7 +1,7 @@
 """A message in another syntax of the same standard: FHIR XML as FHIR JSON, HL7 v2 XML as HL7 v2.
 
-The codec of the usual syntax reads the rendering, so that each rule exists once. All that it finds is mapped to bytes of
-the original, character by character, and only the original is edited.
+The codec of the usual syntax reads the rendering, so that each rule exists once. All that it finds is mapped to bytes
+of the original, character by character, and only the original is edited.
 """
 
 from array import array
@@ -119,8 +119,8 @@ class Rendering:
         """The narrative or leaf in the original."""
         return Narrative(narrative.path, self.text(narrative.mapped), narrative.role)
 
-    def attachment(self, found: Attachment) -> Attachment:
-        """The attachment in the original, with the ranges of its siblings."""
+    def attachment(self, found: Attachment, charset: str) -> Attachment:
+        """The attachment in the original, with the ranges of its siblings and its media type in ``charset``."""
         start, end = self.source_range(found.start, found.end)
         return replace(
             found,
@@ -129,6 +129,7 @@ class Rendering:
             size=self._optional(found.size),
             digest=self._optional(found.digest),
             media=self._optional(found.media),
+            plain=found.plain.decode("ascii").encode(charset),
             parts=tuple(self.source_range(*part) for part in found.parts),
             labels=tuple(self.source_range(*label) for label in found.labels),
         )

@@ -16,7 +16,7 @@ from deid_agent.codec.markup.document import (
     parse_markup_view,
     read_root,
 )
-from deid_agent.codec.markup.elements import XmlTree, read_elements, read_remarks, read_spaces
+from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_remarks, read_spaces
 from deid_agent.codec.rendering import outermost
 from deid_agent.model import Dropped, LeafRole, Narrative, PublishedPaths
 
@@ -49,16 +49,19 @@ class FhirXmlCodec:
         tree, renderer = self._render(raw)
         rendering = renderer.rendering
         (found,) = self._fhir.parse(rendering.raw)
+        charset = tree.view.charset
+        sites = [*map(rendering.site, found.sites), *find_local_schemas(tree)]
+        attachments = [rendering.attachment(each, charset) for each in found.attachments]
         narratives = [*map(rendering.narrative, found.narratives), *self._beside(tree, renderer)]
         return [
             MarkupMessage(
                 raw,
                 found.identity,
                 found.patients,
-                tuple(sorted(map(rendering.site, found.sites), key=attrgetter("start"))),
+                tuple(sorted(sites, key=attrgetter("start"))),
                 tuple(sorted(narratives, key=lambda narrative: narrative.mapped.starts[0])),
-                tuple(sorted(map(rendering.attachment, found.attachments), key=attrgetter("start"))),
-                tree.view.charset,
+                tuple(sorted(attachments, key=attrgetter("start"))),
+                charset,
                 has_closing_bracket(tree.view),
                 lines=True,
                 sexes=found.sexes,
@@ -99,4 +102,3 @@ class FhirXmlCodec:
 
 def _is_markup(name: str) -> bool:
     return name == "div"
-

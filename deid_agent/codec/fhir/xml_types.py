@@ -54,17 +54,17 @@ class FhirXmlTypes:
 
     def _find_member(self, types: tuple[str, ...], name: str) -> XmlMember:
         specs: list[str] = []
-        repeats = False
+        repeats: list[bool] = []
         for type_ in types:
             for owner in self._with_bases(type_):
                 found = self._elements[owner].get(name) if name else None
                 if isinstance(found, str):
                     specs.append(found)
-                    repeats = repeats or name in self._lists.get(owner, ())
+                    repeats.append(name in self._lists.get(owner, ()))
                     break
         if not specs:
             return self._by_suffix(name)
-        return self._of("|".join(specs), repeats=repeats)
+        return self._of("|".join(specs), repeats=all(repeats))
 
     def _of(self, spec: str, *, repeats: bool) -> XmlMember:
         names = list(dict.fromkeys(part.partition("(")[0] for part in spec.split("|")))

@@ -1,16 +1,20 @@
 """A well-formed XML document as a tree of elements with their positions, for formats whose elements are values."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from deid_agent.codec.charsets import slice_offsets
 from deid_agent.codec.markup.document import MarkupView, XmlPart, XmlToken, iter_tokens
 from deid_agent.codec.markup.readable import Attribute, MarkupText, iter_attributes, read_value
-from deid_agent.model import LeafRole, MessageError, Narrative, Reason
+from deid_agent.model import LeafRole, MessageError, Narrative, PhiType, Reason, Site, ValueKind
 
 MAX_ATTRIBUTES = 2_000_000
 _NAMESPACE = "xmlns"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+_STANDARD = ("http://www.w3.org/", "http://hl7.org/", "urn:hl7-org:")
+_SCHEMA = "?/@schemaLocation"
+_LOCAL = re.compile(r"(?<!\S)(?:file:|[A-Za-z]:[\\/]|\\\\|/)\S*")
 
 
 @dataclass(slots=True)
@@ -147,10 +151,19 @@ def read_remarks(tree: XmlTree) -> Iterator[Narrative]:
 
 
 def read_spaces(tree: XmlTree) -> Iterator[Narrative]:
-    """The namespaces and the addresses of schemas, as leaves."""
+    """The namespaces, which are never rewritten, and the addresses of schemas, as leaves."""
     for _, each in tree.spaces:
-        if each.value:
-            yield Narrative("?/@xmlns", read_attribute(tree.view, each), LeafRole.CODE)
+        if each.value and not each.value.startswith(_STANDARD):
+            role = LeafRole.KEY if _binds(each.name) else LeafRole.TEXT
+            yield Narrative("?/@xmlns" if _binds(each.name) else _SCHEMA, read_attribute(tree.view, each), role)
+
+
+def find_local_schemas(tree: XmlTree) -> Iterator[Site]:
+    """The addresses of schemas in a folder: the names of folders are those of people and sites."""
+    for _, each in tree.spaces:
+        for found in _LOCAL.finditer(each.value):
+            span = tree.view.span(each.start + found.start(), each.start + found.end())
+            yield Site(_SCHEMA, *span, PhiType.URL, ValueKind.REDACT, value=found[0], blank="urn:redacted")
 
 
 def read_token(view: MarkupView, token: XmlToken) -> MarkupText:
