@@ -81,7 +81,24 @@ class Rendering:
 
         Raises ``MessageError(UNSUPPORTED)`` if they are not in values.
         """
+        first, last = self._find(start)[0], self._find(end - 1)[0]
+        if first is not last:
+            raise _no_counterpart()
         return self._start(start), self._end(end)
+
+    def covers(self, byte: int) -> bool:
+        """True if a rendered byte is in a value."""
+        found = self._values[self._last] if self._values else None
+        if found is not None and found.start <= byte < found.end:
+            return True
+        at = bisect_right(self._begins, byte) - 1
+        return at >= 0 and byte < self._values[at].end
+
+    def values_in(self, start: int, end: int) -> list[Range]:
+        """The ranges in the original of the values in rendered bytes ``[start, end)``."""
+        first = bisect_right(self._begins, start - 1)
+        inside = self._values[first : bisect_right(self._begins, end - 1)]
+        return [(value.starts[0], value.ends[-1]) for value in inside]
 
     def _start(self, byte: int) -> int:
         value, char = self._find(byte)
@@ -97,7 +114,7 @@ class Rendering:
             self._last = max(bisect_right(self._begins, byte) - 1, 0)
             found = self._values[self._last] if self._values else None
             if found is None or not found.start <= byte < found.end:
-                raise MessageError(Reason.UNSUPPORTED, "byte 0", "a value without counterpart in the XML")
+                raise _no_counterpart()
         at = byte - found.start
         return found, at if found.chars is None else found.chars[at]
 
@@ -109,11 +126,25 @@ class Rendering:
         return site._replace(start=start, end=end)
 
     def text(self, mapped: MappedText) -> MarkupText:
-        """The text in the original. Its message escapes replacements."""
-        starts, ends = array("Q", map(self._start, mapped.starts)), array("Q", map(self._end, mapped.ends))
+        """The text in the original. Its message escapes replacements.
+
+        A character that is no part of a value is structure there: a line break between values, or a separator.
+        """
+        starts, ends, breaks = array("Q"), array("Q"), set(mapped.separators)
+        for n, (start, end) in enumerate(zip(mapped.starts, mapped.ends, strict=True)):
+            if start == end or not self.covers(start):
+                breaks.add(n)
+                starts.append(ends[-1] if ends else 0)
+                ends.append(starts[-1])
+            else:
+                starts.append(self._start(start))
+                ends.append(self._end(end))
+        lead = next((n for n in range(len(starts)) if n not in breaks), 0)
+        for n in range(lead):
+            starts[n] = ends[n] = starts[lead]
         comments = mapped.comments if isinstance(mapped, MarkupText) else ()
         bare = isinstance(mapped, MarkupText) and mapped.bare
-        return MarkupText(mapped.text, starts, ends, mapped.separators, tuple(map(self._start, comments)), bare)
+        return MarkupText(mapped.text, starts, ends, frozenset(breaks), tuple(map(self._start, comments)), bare)
 
     def narrative(self, narrative: Narrative) -> Narrative:
         """The narrative or leaf in the original."""
@@ -149,6 +180,10 @@ class Rendering:
                 if unit.end <= each.end:
                     found.append(Dropped(each.path, *unit.source))
         yield from outermost(found)
+
+
+def _no_counterpart() -> MessageError:
+    return MessageError(Reason.UNSUPPORTED, "byte 0", "a value that is several elements")
 
 
 def outermost(found: Iterable[Dropped]) -> Iterator[Dropped]:
