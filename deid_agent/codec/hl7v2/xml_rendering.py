@@ -9,14 +9,16 @@ Source: HL7 Version 2: XML Encoding Syntax, release 2, chapters 2 and 3 (escape 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from deid_agent.codec.hl7v2.structure import DEFAULT_SEPARATORS, HEADERS
-from deid_agent.codec.markup.document import MarkupView
+from deid_agent.codec.markup.document import MarkupView, XmlToken
 from deid_agent.codec.markup.elements import XmlElement, XmlTree, read_attribute, read_token
 from deid_agent.codec.rendering import Rendering
 from deid_agent.model import MappedText, MessageError, Narrative, Reason
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
+_FIELD = re.compile(r"([A-Z][A-Z0-9]{2})\.[1-9][0-9]{0,2}")
 _PART = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\.([1-9][0-9]{0,2})")
 _ESCAPE = re.compile(r"[A-Za-z0-9.+\- ]{1,4000}")
 _SEPARATORS = re.compile(r"[!-/:-@\[-`{-~]{1,6}")
@@ -69,31 +71,37 @@ class Hl7XmlRenderer:
 
     def message(self) -> None:
         """Write all segments. Raises ``MessageError``: MALFORMED if the first is no header, UNSUPPORTED."""
-        segments = list(self._segments(self._root, self._root.name))
-        if not segments or segments[0].name not in HEADERS:
+        segments = list(self._segments(self._root))
+        if not segments or segments[0][1].name not in HEADERS:
             raise MessageError(Reason.MALFORMED, "byte 0", "neither MSH, FHS nor BHS is the first segment")
-        for segment in segments:
-            self._segment(segment)
+        for name, segment in segments:
+            self._segment(name, segment)
 
-    def _segments(self, group: XmlElement, path: str) -> Iterator[XmlElement]:
-        """The segments of a group and of the groups in it."""
+    def _segments(self, group: XmlElement) -> Iterator[tuple[str, XmlElement]]:
+        """The segments of a group and of the groups in it, with their names.
+
+        Some writers number the name of a repeated segment (``V251.NTE10``); its fields have the name.
+        """
         self._note_beside(group, "?")
         for child in group.children:
             if _SEGMENT.fullmatch(child.name):
-                yield child
+                yield child.name, child
+            elif child.children and (first := _FIELD.fullmatch(child.children[0].name)):
+                yield first[1], child
             elif _PART.fullmatch(child.name):
                 raise self._refused(child, "a field outside a segment")
             else:
-                yield from self._segments(child, path)
+                yield from self._segments(child)
 
-    def _segment(self, element: XmlElement) -> None:
-        out, name = self.rendering, element.name
+    def _segment(self, name: str, element: XmlElement) -> None:
+        out = self.rendering
         self._note_beside(element, name)
         fields = self._numbered(element, f"{name}.")
         start = len(out)
         header = name in HEADERS
         first = 1
-        mapped = self._view.mapped(element.first, element.first + len(name))
+        at = element.first if element.name == name else element.children[0].first
+        mapped = self._view.mapped(at, at + len(name))
         out.write_value(name.encode(), None, mapped.starts, mapped.ends)
         if header:
             self._check_separators(fields, name)
@@ -129,10 +137,13 @@ class Hl7XmlRenderer:
         out = self.rendering
         start = len(out)
         if any(child.name != "escape" for child in element.children):
-            if level == len(_MARKS) - 1:
-                raise self._refused(element, "nested deeper than a subcomponent")
             self._note_beside(element, path)
             parts = self._numbered(element, "")
+            if level == len(_MARKS) - 1:  # a time in a range of times, of which HL7 v2 has the first part alone
+                if max(parts) > 1 or len(parts[1]) > 1:
+                    raise self._refused(element, "nested deeper than a subcomponent")
+                self._composite(parts[1][0], path, level)
+                return
             for number in range(1, max(parts) + 1):
                 out.write(_MARKS[2 * level - 1 : 2 * level] if number > 1 else b"")
                 found = parts.get(number, [])
@@ -148,7 +159,8 @@ class Hl7XmlRenderer:
 
     def _value(self, element: XmlElement) -> None:
         """Write the text of an element with its escapes."""
-        pieces = sorted((*element.texts, *element.children), key=lambda piece: piece.start)
+        pieces: list[XmlToken | XmlElement] = [*element.texts, *element.children]
+        pieces.sort(key=attrgetter("start"))
         if len(pieces) > 1 and any(pieces[0].end <= at < pieces[-1].start for at in self._noted):
             raise self._refused(element, "a comment in a value")
         value = _Written()

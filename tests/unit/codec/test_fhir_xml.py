@@ -302,4 +302,4 @@ def test_the_time_is_linear_in_the_size(piece: str) -> None:
             patient(piece * times).encode()
         )
 
-    assert growth(parse, 400, 1600) < 8
+    assert growth(parse, 200, 800) < 8
