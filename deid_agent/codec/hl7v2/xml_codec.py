@@ -72,7 +72,7 @@ class Hl7XmlCodec:
         ]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
-        """Every value, comment, attribute and namespace. Raises as ``parse``."""
+        """Every value, comment, attribute, namespace and unusual name. Raises as ``parse``."""
         tree, renderer = self._render(raw)
         rendering = renderer.rendering
         values = [
@@ -80,7 +80,7 @@ class Hl7XmlCodec:
             for leaf in self._hl7.parse_leaves(rendering.raw)
             if rendering.covers(leaf.mapped.starts[0])
         ]
-        found = [*values, *_beside(tree, renderer), *read_spaces(tree)]
+        found = [*values, *renderer.names, *_beside(tree, renderer), *read_spaces(tree)]
         return sorted(found, key=lambda leaf: leaf.mapped.starts[0])
 
     def find_unlisted(self, raw: bytes, listed: PublishedPaths) -> Sequence[Dropped]:

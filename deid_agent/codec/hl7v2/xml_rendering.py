@@ -15,11 +15,13 @@ from deid_agent.codec.hl7v2.structure import DEFAULT_SEPARATORS, HEADERS
 from deid_agent.codec.markup.document import MarkupView, XmlToken
 from deid_agent.codec.markup.elements import XmlElement, XmlTree, read_attribute, read_token
 from deid_agent.codec.rendering import Rendering
-from deid_agent.model import MappedText, MessageError, Narrative, Reason
+from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
 _FIELD = re.compile(r"([A-Z][A-Z0-9]{2})\.[1-9][0-9]{0,2}")
 _PART = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\.([1-9][0-9]{0,2})")
+_STRUCTURE = re.compile(r"(?:ACK|[A-Z]{3}_[A-Z0-9]{2,3})(?:\.[A-Z0-9_]{1,40})?|V[0-9]{2,3}\.[A-Z][A-Z0-9]{2}[0-9]*")
+_DATATYPE = re.compile(r"(?:[A-Z][A-Z0-9]{1,2}|UNKNOWN)\.[0-9]+")
 _ESCAPE = re.compile(r"[A-Za-z0-9.+\- ]{1,4000}")
 _SEPARATORS = re.compile(r"[!-/:-@\[-`{-~]{1,6}")
 _CHARSET = re.compile(r"[A-Za-z0-9 /.-]{1,40}")
@@ -60,11 +62,12 @@ class _Written:
 
 
 class Hl7XmlRenderer:
-    """Renders one message; used once. ``loose`` is text that is no value."""
+    """Renders one message; used once. ``loose`` is text that is no value, ``names`` are unusual names."""
 
     def __init__(self, tree: XmlTree) -> None:
         self.rendering = Rendering()
         self.loose: list[Narrative] = []
+        self.names: list[Narrative] = []
         self._view: MarkupView = tree.view
         self._noted = sorted(token.start for _, token in tree.remarks)
         self._root = tree.root
@@ -83,10 +86,12 @@ class Hl7XmlRenderer:
         Some writers number the name of a repeated segment (``V251.NTE10``); its fields have the name.
         """
         self._note_beside(group, "?")
+        self._note_name(group, _STRUCTURE)
         for child in group.children:
             if _SEGMENT.fullmatch(child.name):
                 yield child.name, child
             elif child.children and (first := _FIELD.fullmatch(child.children[0].name)):
+                self._note_name(child, _STRUCTURE)
                 yield first[1], child
             elif _PART.fullmatch(child.name):
                 raise self._refused(child, "a field outside a segment")
@@ -130,6 +135,8 @@ class Hl7XmlRenderer:
             if named is None or not child.name.startswith(prefix):
                 raise self._refused(child, "a name that is no field or component of its element")
             found.setdefault(int(named[1]), []).append(child)
+            if not prefix:
+                self._note_name(child, _DATATYPE)
         return found
 
     def _composite(self, element: XmlElement, path: str, level: int) -> None:
@@ -199,6 +206,11 @@ class Hl7XmlRenderer:
                 self.loose += (Narrative("MSH-18", text) for text in tokens if not _CHARSET.fullmatch(text.text))
                 if each is not element and each.children:
                     raise self._refused(each, "nested deeper than a component")
+
+    def _note_name(self, element: XmlElement, usual: re.Pattern[str]) -> None:
+        if not usual.fullmatch(element.name):
+            span = element.first, element.first + len(element.name)
+            self.names.append(Narrative("?", self._view.mapped(*span), LeafRole.KEY))
 
     def _note_beside(self, element: XmlElement, path: str) -> None:
         """Keep the text and the attributes of an element that has no value of its own."""
