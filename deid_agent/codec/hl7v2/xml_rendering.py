@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from deid_agent.codec.hl7v2.structure import DEFAULT_SEPARATORS, HEADERS
-from deid_agent.codec.markup.document import MarkupView, XmlToken
+from deid_agent.codec.markup.document import MarkupView, XmlPart, XmlToken
 from deid_agent.codec.markup.elements import XmlElement, XmlTree, read_attribute, read_token
 from deid_agent.codec.rendering import Rendering
 from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
@@ -170,6 +170,8 @@ class Hl7XmlRenderer:
         pieces.sort(key=attrgetter("start"))
         if len(pieces) > 1 and any(pieces[0].end <= at < pieces[-1].start for at in self._noted):
             raise self._refused(element, "a comment in a value")
+        if len(pieces) > 1 and any(isinstance(each, XmlToken) and each.part is XmlPart.CDATA for each in pieces):
+            raise self._refused(element, "a CDATA section beside other text in a value")
         value = _Written()
         for number, piece in enumerate(pieces, start=1):
             if isinstance(piece, XmlElement):

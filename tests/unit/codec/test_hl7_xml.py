@@ -202,6 +202,7 @@ def test_leaves_share_no_byte_and_unusual_names_are_keys() -> None:
         (message("<PV1><PV1.7><A.1>x</A.1><A.1>Okafor</A.1></PV1.7></PV1>"), Reason.UNSUPPORTED),
         (message("<PV1><PV1.7><A.1><B.1><C.1>x</C.1><C.2>y</C.2></B.1></A.1></PV1.7></PV1>"), Reason.UNSUPPORTED),
         (message("<NTE><NTE.3>Oka<!--x-->for</NTE.3></NTE>"), Reason.UNSUPPORTED),
+        (message("<NTE><NTE.3><![CDATA[Oka]]>for</NTE.3></NTE>"), Reason.UNSUPPORTED),
         (message("<NTE><NTE.3><escape V='&#92;Okafor|'/></NTE.3></NTE>"), Reason.UNSUPPORTED),
         (message("<NTE><NTE.3><escape V='H'>Okafor</escape></NTE.3></NTE>"), Reason.UNSUPPORTED),
         (message("<a>" * 150 + "</a>" * 150), Reason.RESOURCE),
