@@ -145,7 +145,7 @@ def test_the_root_element_decides(text: str, found: bool) -> None:
         assert not (found and (codec().detect(raw) or cda().detect(raw)))
 
 
-def test_a_prefix_is_no_part_of_a_name() -> None:
+def test_a_namespace_prefix_is_ignored() -> None:
     message = parsed_xml(
         '<f:Patient xmlns:f="http://hl7.org/fhir"><f:name><f:family value="Okafor"/></f:name><f:text>'
         '<h:div xmlns:h="http://www.w3.org/1999/xhtml"><h:p>Ada</h:p>x</h:div></f:text></f:Patient>'
