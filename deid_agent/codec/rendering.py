@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from deid_agent.codec.charsets import slice_offsets
 from deid_agent.codec.markup.readable import MarkupText
 from deid_agent.model import Attachment, Dropped, MappedText, MessageError, Narrative, Reason, Site
 
@@ -27,6 +28,11 @@ class _Value:
     chars: Sequence[int] | None
     starts: Sequence[int] = field(repr=False)
     ends: Sequence[int] = field(repr=False)
+
+    def char(self, byte: int) -> int:
+        """The index of the character of a rendered byte."""
+        at = byte - self.start
+        return at if self.chars is None else self.chars[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +87,14 @@ class Rendering:
 
         Raises ``MessageError(UNSUPPORTED)`` if they are not in values.
         """
-        first, last = self._find(start)[0], self._find(end - 1)[0]
-        if first is not last:
+        value = self._find(start)
+        if not start < end <= value.end:
             raise _no_counterpart()
-        return self._start(start), self._end(end)
+        return value.starts[value.char(start)], value.ends[value.char(end - 1)]
 
     def covers(self, byte: int) -> bool:
         """True if a rendered byte is in a value."""
-        found = self._values[self._last] if self._values else None
-        if found is not None and found.start <= byte < found.end:
-            return True
-        at = bisect_right(self._begins, byte) - 1
-        return at >= 0 and byte < self._values[at].end
+        return self._value_at(byte) is not None
 
     def values_in(self, start: int, end: int) -> list[Range]:
         """The ranges in the original of the values in rendered bytes ``[start, end)``."""
@@ -101,22 +103,23 @@ class Rendering:
         return [(value.starts[0], value.ends[-1]) for value in inside]
 
     def _start(self, byte: int) -> int:
-        value, char = self._find(byte)
-        return value.starts[char]
+        value = self._find(byte)
+        return value.starts[value.char(byte)]
 
-    def _end(self, byte: int) -> int:
-        value, char = self._find(byte - 1)
-        return value.ends[char]
-
-    def _find(self, byte: int) -> tuple[_Value, int]:
+    def _value_at(self, byte: int) -> _Value | None:
+        """The value with a rendered byte; None if the byte is structure. Neighbors ask for the same value."""
         found = self._values[self._last] if self._values else None
-        if found is None or not found.start <= byte < found.end:
-            self._last = max(bisect_right(self._begins, byte) - 1, 0)
-            found = self._values[self._last] if self._values else None
-            if found is None or not found.start <= byte < found.end:
-                raise _no_counterpart()
-        at = byte - found.start
-        return found, at if found.chars is None else found.chars[at]
+        if found is not None and found.start <= byte < found.end:
+            return found
+        self._last = max(bisect_right(self._begins, byte) - 1, 0)
+        found = self._values[self._last] if self._values else None
+        return found if found is not None and found.start <= byte < found.end else None
+
+    def _find(self, byte: int) -> _Value:
+        found = self._value_at(byte)
+        if found is None:
+            raise _no_counterpart()
+        return found
 
     # What a codec found in the rendering, in bytes of the original.
 
@@ -130,21 +133,39 @@ class Rendering:
 
         A character that is no part of a value is structure there: a line break between values, or a separator.
         """
+        if (whole := self._plain_offsets(mapped)) is not None:
+            return MarkupText(mapped.text, *whole)
         starts, ends, breaks = array("Q"), array("Q"), set(mapped.separators)
+        value: _Value | None = None
         for n, (start, end) in enumerate(zip(mapped.starts, mapped.ends, strict=True)):
-            if start == end or not self.covers(start):
+            if value is None or not value.start <= start < value.end:
+                value = self._value_at(start)
+            if start == end or value is None:
                 breaks.add(n)
                 starts.append(ends[-1] if ends else 0)
                 ends.append(starts[-1])
+            elif end > value.end:
+                raise _no_counterpart()
             else:
-                starts.append(self._start(start))
-                ends.append(self._end(end))
+                starts.append(value.starts[value.char(start)])
+                ends.append(value.ends[value.char(end - 1)])
         lead = next((n for n in range(len(starts)) if n not in breaks), 0)
         for n in range(lead):
             starts[n] = ends[n] = starts[lead]
         comments = mapped.comments if isinstance(mapped, MarkupText) else ()
         bare = isinstance(mapped, MarkupText) and mapped.bare
         return MarkupText(mapped.text, starts, ends, frozenset(breaks), tuple(map(self._start, comments)), bare)
+
+    def _plain_offsets(self, mapped: MappedText) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The offsets of a text that is a part of one value and has one byte for each character; else None."""
+        if not isinstance(mapped.starts, range) or not mapped.text or mapped.separators:
+            return None
+        first, end = mapped.starts[0], mapped.starts[0] + len(mapped.text)
+        value = self._value_at(first)
+        if value is None or value.chars is not None or end > value.end or mapped.starts.step != 1:
+            return None
+        span = first - value.start, end - value.start
+        return slice_offsets(value.starts, *span), slice_offsets(value.ends, *span)
 
     def narrative(self, narrative: Narrative) -> Narrative:
         """The narrative or leaf in the original."""
