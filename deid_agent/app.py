@@ -105,13 +105,13 @@ def _load_codecs(rules: Path) -> _MessageCodecs:
     # Imported here: a command that reads notes needs none of them.
     from deid_agent.codec import HtmlCodec, TableCodec  # noqa: PLC0415
     from deid_agent.codec.cda import CdaCodec  # noqa: PLC0415
-    from deid_agent.codec.fhir import FhirCodec  # noqa: PLC0415
-    from deid_agent.codec.hl7v2 import Hl7Codec  # noqa: PLC0415
+    from deid_agent.codec.fhir import FhirCodec, FhirXmlCodec, FhirXmlTypes  # noqa: PLC0415
+    from deid_agent.codec.hl7v2 import Hl7Codec, Hl7XmlCodec  # noqa: PLC0415
     from deid_agent.codec.rtf import RtfCodec  # noqa: PLC0415
 
-    fhir = FhirCodec(rules)
+    hl7, fhir = Hl7Codec(rules), FhirCodec(rules)
     return _MessageCodecs(
-        (Hl7Codec(rules), fhir, CdaCodec(rules)),
+        (hl7, fhir, CdaCodec(rules), FhirXmlCodec(fhir, FhirXmlTypes(rules)), Hl7XmlCodec(hl7)),
         (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
         frozenset(fhir.resources),
     )

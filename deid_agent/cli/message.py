@@ -54,7 +54,11 @@ from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Va
     type=click.Path(path_type=Path),
     help="The messages are inside records: places and fields (TOML).",
 )
-@click.option("--validate", is_flag=True, help="Refuse outputs that hl7apy or fhir.resources find less valid.")
+@click.option(
+    "--validate",
+    is_flag=True,
+    help="Refuse outputs that hl7apy or fhir.resources find less valid. Of XML: that it is well-formed.",
+)
 @tagging_options
 @handle_errors
 def message(
@@ -72,7 +76,9 @@ def message(
     demo_key: bool,
     rules: str | None,
 ) -> Exit:
-    """De-identify HL7 v2 messages and FHIR resources.
+    """De-identify HL7 v2 messages, FHIR resources and C-CDA documents.
+
+    HL7 v2 and FHIR may be in their usual syntax or in XML.
 
     The format is detected. A message that cannot be parsed is named on standard error, gives no output and makes the
     exit code 1. So does an entry of a folder that is not a file (an unreadable folder, a broken link, a pipe). Hidden

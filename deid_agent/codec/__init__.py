@@ -6,7 +6,8 @@ that does not have the form of its type becomes free text. It raises ``MessageEr
 
 The packages ``hl7v2``, ``fhir``, ``cda`` and ``rtf`` have one shape. Start with ``codec.py``, the entry point. Next are
 the reader or walk (one pass over a message), the table (rule files as checked values), the sink (the results), and the
-values or treatments (how one value is read). ``markup`` is the common base of HTML, XHTML and C-CDA.
+values or treatments (how one value is read). ``markup`` is the common base of HTML, XHTML, C-CDA and the XML forms of
+FHIR and HL7 v2, which are read as a ``rendering`` in the usual syntax (docs/decisions/0020).
 
 To change how a field or element is read, edit ``rules/hl7/segments.toml``, ``rules/fhir/types.toml`` or
 ``rules/cda/elements.toml``. A new HL7 action is a member of ``hl7v2.table.Hl7Kind``, classified in ``hl7v2/values.py``.
@@ -25,6 +26,7 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
 )
 from deid_agent.codec.json_ranges import rewrite_string
+from deid_agent.codec.markup.document import read_root
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ __all__ = [
     "encode_text",
     "is_pdf",
     "read_pdf_text",
+    "read_root",
     "rewrite_string",
 ]
 

@@ -79,7 +79,9 @@ class AgentSettings(Section):
         "earlier messages",
     )
     validate_output: bool = Field(
-        default=False, description="check with hl7apy and fhir.resources that no output is less valid than its input"
+        default=False,
+        description="check with hl7apy and fhir.resources that no output is less valid than its input; of XML, that it "
+        "is well-formed",
     )
 
 

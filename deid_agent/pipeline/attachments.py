@@ -30,7 +30,8 @@ _CHARSET = re.compile(r"charset\s*=\s*\"?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 _TEXT_APPLICATIONS = frozenset(
     {
         "application/xml", "application/xhtml+xml", "application/json", "application/hl7-v2", "application/text",
-        "application/fhir+json", "application/json+fhir", "application/hl7-v2+er7",
+        "application/fhir+json", "application/json+fhir", "application/fhir+xml", "application/xml+fhir",
+        "application/hl7-v2+er7",
     }
 )  # fmt: skip
 _MISLABELLED = (
@@ -203,7 +204,7 @@ def update_siblings(attachment: Attachment, data: bytes, media: bytes, message: 
     An empty ``media`` keeps the media type.
     """
     if attachment.size:
-        yield Edit(*attachment.size, str(len(data)).encode())
+        yield Edit(*attachment.size, message.encode(str(len(data))))
     if attachment.digest:
         sha1 = hashlib.sha1(data, usedforsecurity=False).digest()
         yield Edit(*attachment.digest, message.encode(binascii.b2a_base64(sha1, newline=False).decode()))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, read_pdf_text
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, read_pdf_text, read_root
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -112,6 +112,8 @@ class Planner:
             if codec.detect(payload):
                 return codec
         names = ", ".join(codec.name for codec in self.codecs)
+        if read_root(payload) is not None:
+            raise MessageError(Reason.UNSUPPORTED, "byte 0", f"XML with another root element; known: {names}")
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
     def _plan_part(self, part: PartPlan, nesting: int) -> PartPlan:

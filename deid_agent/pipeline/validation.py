@@ -1,15 +1,18 @@
 """Optional check with hl7apy and fhir.resources: an output is never less valid than its input.
 
 The libraries serve as schemas only; nothing that they build is published. They take seconds to import and up to
-hundreds of milliseconds for a message, so they are loaded on request only.
+hundreds of milliseconds for a message, so they are loaded on request only. They have no schema for XML, which is only
+checked to be well-formed.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol, cast
+from xml.parsers import expat
 
 import orjson
 
+from deid_agent.codec import read_root
 from deid_agent.model import MessageError, Reason
 
 Problem = str
@@ -55,6 +58,8 @@ class Validator:
         text = payload.removeprefix(_BOM).lstrip()
         if text.startswith(b"{"):
             return frozenset(_fhir_payload(text, release or self._release(payload)))
+        if read_root(payload) is not None:
+            return frozenset(_xml_payload(payload))
         return frozenset(_hl7_payload(payload))
 
     def _release(self, payload: bytes) -> str:
@@ -72,6 +77,14 @@ class Validator:
             if not count:
                 break
         return best
+
+
+def _xml_payload(payload: bytes) -> Iterator[Problem]:
+    """A problem if XML is not well-formed. Neither library has a schema for it."""
+    try:
+        expat.ParserCreate().Parse(payload, True)
+    except expat.ExpatError:
+        yield "xml: not well-formed"
 
 
 # FHIR -----------------------------------------------------------------------------

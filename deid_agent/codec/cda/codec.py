@@ -5,7 +5,6 @@ Source: HL7 CDA Release 2, C-CDA R2.1.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from deid_agent.codec.markup.document import (
     MarkupMessage,
     MarkupView,
     check_well_formed,
-    decode_head,
     has_closing_bracket,
     parse_markup_view,
+    read_root,
 )
 from deid_agent.model import (
     Dropped,
@@ -33,12 +32,6 @@ from deid_agent.model import (
 )
 
 NAMESPACE = "urn:hl7-org:v3"
-_HEAD = 65_536
-_ROOT = re.compile(
-    r"\A(?>\ufeff?)(?>\s+|<!--(?>[^-]+|-(?!->))*-->|<\?(?>[^?]+|\?(?!>))*\?>|<![A-Z][^<>\[]*>)*"
-    r"<((?:[A-Za-z_][\w.-]*:)?)([A-Za-z_][\w.-]*)([^<>]*)"
-)
-_NAMESPACE = re.compile(r"""\sxmlns((?::[\w.-]+)?)\s*=\s*["']([^"']*)["']""")
 
 
 class CdaCodec:
@@ -53,13 +46,8 @@ class CdaCodec:
 
     def detect(self, raw: bytes) -> bool:
         """True if the first element is in the HL7 v3 namespace, or has a name of CDA and no namespace."""
-        found = _ROOT.match(decode_head(raw, _HEAD).removeprefix("ï»¿"))
-        if found is None:
-            return False
-        prefix, name, rest = found.groups()
-        spaces = {mark.removeprefix(":"): space for mark, space in _NAMESPACE.findall(rest)}
-        space = spaces.get(prefix.rstrip(":"))
-        return space == NAMESPACE or (space is None and name in self._table.fragments)
+        root = read_root(raw)
+        return root is not None and (root[1] == NAMESPACE or (root[1] is None and root[0] in self._table.fragments))
 
     def parse(self, raw: bytes) -> Sequence[MarkupMessage]:
         """The one document of the payload.
@@ -78,7 +66,7 @@ class CdaCodec:
                 tuple(sink.attachments),
                 view.charset,
                 has_closing_bracket(view),
-                _sexes_by_name(sink),
+                sexes=_sexes_by_name(sink),
             )
         ]
 

@@ -162,7 +162,8 @@ def _unsupported() -> MessageError:
 class MarkupMessage:
     """A parsed HTML or XML document; implements ``Message``.
 
-    ``brackets`` is true if a replacement that ends with ``]`` could form ``]]>`` with the text after it.
+    ``brackets`` is true if a replacement that ends with ``]`` could form ``]]>`` with the text after it, ``lines`` if
+    values are attributes, in which a line end is read as a space unless it is a reference.
     """
 
     raw: bytes = field(repr=False)
@@ -173,6 +174,7 @@ class MarkupMessage:
     attachments: tuple[Attachment, ...]
     charset: str
     brackets: bool = False
+    lines: bool = False
     sexes: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self, text: str) -> bytes:
@@ -181,7 +183,27 @@ class MarkupMessage:
         ``& < > " '`` and characters that the charset lacks become references; controls that XML forbids become spaces.
         """
         out = _RETURN.sub("&#13;", escape(_CONTROLS.sub(" ", text)))
+        if self.lines:
+            out = out.replace("\n", "&#10;").replace("\t", "&#9;")
         return encode_markup(out.replace("]", "&#93;") if self.brackets else out, self.charset)
+
+
+_ROOT = re.compile(
+    r"\A(?>\ufeff?)(?>\s+|<!--(?>[^-]+|-(?!->))*-->|<\?(?>[^?]+|\?(?!>))*\?>"
+    r"|<![A-Z][^<>\[]*(?:\[[^\]]*\]\s*)?>)*<((?:[A-Za-z_][\w.-]*:)?)([A-Za-z_][\w.-]*)([^<>]*)"
+)
+_NAMESPACE = re.compile(r"""\sxmlns((?::[\w.-]+)?)\s*=\s*["']([^"']*)["']""")
+_ROOT_HEAD = 65_536
+
+
+def read_root(raw: bytes) -> tuple[str, str | None] | None:
+    """The local name and the namespace of the first element; None if ``raw`` begins with no element. Never raises."""
+    found = _ROOT.match(decode_head(raw, _ROOT_HEAD).removeprefix("ï»¿"))
+    if found is None:
+        return None
+    prefix, name, rest = found.groups()
+    spaces = {mark.removeprefix(":"): space for mark, space in _NAMESPACE.findall(rest)}
+    return name, spaces.get(prefix.rstrip(":"))
 
 
 def has_closing_bracket(view: MarkupView) -> bool:

@@ -185,9 +185,9 @@ def escape_replacements(mapped: MarkupText, *, quoted: bool = False) -> EscapedT
 
 
 def read_value(
-    value: str, starts: Sequence[int], ends: Sequence[int], *, offset: int = 0, bare: bool = False
+    value: str, starts: Sequence[int], ends: Sequence[int], *, offset: int = 0, bare: bool = False, lines: bool = False
 ) -> MarkupText:
-    """The value of an attribute, or text without tags, with entities decoded."""
+    """The value of an attribute, or text without tags, with entities decoded; with ``lines`` those of line ends too."""
     if "&" not in value:
         span = offset, offset + len(value)
         return MarkupText(value, slice_offsets(starts, *span), slice_offsets(ends, *span), bare=bare)
@@ -195,7 +195,7 @@ def read_value(
     runs: list[tuple[int, int, int]] = []
     at = count = 0
     for piece in _REFERENCE.finditer(value):
-        char = _character(piece[0])
+        char = _character(piece[0]) or (_line_end(piece[0]) if lines else "")
         if not char:
             continue
         start, end = piece.span()
@@ -294,6 +294,12 @@ def _character(entity: str) -> str:
     if 0x80 <= code < 0xA0:
         return unescape(f"&#{code};")  # browsers decode these as windows-1252
     return chr(code) if 0x20 <= code < 0xD800 or 0xE000 <= code < 0x110000 or code == 9 else ""
+
+
+def _line_end(entity: str) -> str:
+    """The line end of a character reference; empty for any other."""
+    char = unescape(entity)
+    return char if char in {"\n", "\r"} else ""
 
 
 def _without_dashes(text: str) -> str:

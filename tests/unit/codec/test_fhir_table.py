@@ -32,6 +32,15 @@ def test_the_generated_list_of_required_members_is_current() -> None:
     assert built == (RULES / "fhir/required.json").read_text("utf-8")
 
 
+def test_the_generated_table_of_lists_is_current() -> None:
+    """If it is stale, run ``python .ci/build_fhir_lists.py rules/fhir/lists.json``."""
+    models = runpy.run_path(str(RULES.parent / ".ci/build_fhir_table.py"))["models_folder"]()
+    script = runpy.run_path(str(RULES.parent / ".ci/build_fhir_lists.py"))
+    built = script["render_lists"](script["build_lists"](models))
+
+    assert built == (RULES / "fhir/lists.json").read_text("utf-8")
+
+
 def test_versions_are_united() -> None:
     elements = json.loads((RULES / "fhir/elements.json").read_text("utf-8"))
 

@@ -98,6 +98,13 @@ class Breaks(Deidentifier):
         return Deidentified(plan.payload.replace(b"||12||", b"||||"), ())
 
 
+def test_xml_must_be_well_formed(validator: Validator) -> None:
+    raw = b'<Patient xmlns="http://hl7.org/fhir"><id value="1"/></Patient>'
+
+    assert validator.added(raw, raw.replace(b'"1"', b'"2"')) == ()
+    assert validator.added(raw, raw.replace(b'"1"', b'"<"')) == ("xml: not well-formed",)
+
+
 def test_a_job_with_a_less_valid_output_is_refused(validator: Validator) -> None:
     job = Job(hl7("PID|1||12||A^B"), key=None, headers=())
     done = JobRunner(Breaks(), AuditDigester(DEMO_KEY), 10_000, validator)(job)

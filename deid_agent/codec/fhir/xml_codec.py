@@ -1,0 +1,104 @@
+"""FHIR XML: any resource of any version, read by the codec of FHIR JSON and edited in its own bytes.
+
+Source: FHIR R5, 2.1.6 (Resource formats), 2.1.28 (Narrative); decision record 0020.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from deid_agent.codec.fhir.codec import FhirCodec
+from deid_agent.codec.fhir.xml_rendering import FhirXmlRenderer
+from deid_agent.codec.fhir.xml_types import FhirXmlTypes
+from deid_agent.codec.markup.document import (
+    MarkupMessage,
+    check_well_formed,
+    has_closing_bracket,
+    parse_markup_view,
+    read_root,
+)
+from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_remarks, read_spaces
+from deid_agent.codec.rendering import outermost
+from deid_agent.model import Dropped, LeafRole, Narrative, PublishedPaths
+
+NAMESPACE = "http://hl7.org/fhir"
+_DEEPEST = 100
+"""Nested elements. In JSON a repeated element is two levels deep."""
+
+
+class FhirXmlCodec:
+    """Implements ``Codec`` for FHIR XML. Shares the tables and plans of ``fhir``."""
+
+    name = "fhir-xml"
+
+    def __init__(self, fhir: FhirCodec, types: FhirXmlTypes) -> None:
+        """Takes the codec that reads the rendering, and the types that XML does not show."""
+        self._fhir = fhir
+        self._types = types
+
+    def detect(self, raw: bytes) -> bool:
+        """True if the first element is in the namespace of FHIR, or has the name of a resource and no namespace."""
+        root = read_root(raw)
+        return root is not None and (root[1] == NAMESPACE or (root[1] is None and root[0] in self._fhir.resources))
+
+    def parse(self, raw: bytes) -> Sequence[MarkupMessage]:
+        """The one resource of the payload.
+
+        Raises ``MessageError``: MALFORMED for XML that is not well-formed, UNSUPPORTED for a document type or a name
+        that FHIR does not allow, RESOURCE for a document type with declarations and past the bounds.
+        """
+        tree, renderer = self._render(raw)
+        rendering = renderer.rendering
+        (found,) = self._fhir.parse(rendering.raw)
+        charset = tree.view.charset
+        sites = [*map(rendering.site, found.sites), *find_local_schemas(tree)]
+        attachments = [rendering.attachment(each, charset) for each in found.attachments]
+        narratives = [*map(rendering.narrative, found.narratives), *self._beside(tree, renderer)]
+        return [
+            MarkupMessage(
+                raw,
+                found.identity,
+                found.patients,
+                tuple(sorted(sites, key=attrgetter("start"))),
+                tuple(sorted(narratives, key=lambda narrative: narrative.mapped.starts[0])),
+                tuple(sorted(attachments, key=attrgetter("start"))),
+                charset,
+                has_closing_bracket(tree.view),
+                lines=True,
+                sexes=found.sexes,
+            )
+        ]
+
+    def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
+        """Every value, comment and namespace. Raises as ``parse``."""
+        tree, renderer = self._render(raw)
+        leaves = [renderer.rendering.narrative(leaf) for leaf in self._fhir.parse_leaves(renderer.rendering.raw)]
+        keys = {leaf.mapped.ends[-1]: leaf for leaf in leaves if leaf.role is LeafRole.KEY}  # ``x`` and ``_x``
+        values = [leaf for leaf in leaves if leaf.role is not LeafRole.KEY and leaf.mapped.text]
+        found = [*values, *keys.values(), *self._beside(tree, renderer), *read_spaces(tree)]
+        return sorted(found, key=lambda leaf: leaf.mapped.starts[0])
+
+    def find_unlisted(self, raw: bytes, listed: PublishedPaths) -> Sequence[Dropped]:
+        """See ``selection``; text beside values is never published. Raises as ``parse``, and UNSUPPORTED."""
+        tree, renderer = self._render(raw)
+        rendering, view = renderer.rendering, tree.view
+        found = list(rendering.dropped(self._fhir.find_unlisted(rendering.raw, listed)))
+        found += (Dropped("?/comment()", *view.span(token.start, token.end)) for _, token in tree.remarks)
+        found += (Dropped(n.path, n.mapped.starts[0], n.mapped.ends[-1]) for n in renderer.loose)
+        return list(outermost(found))
+
+    def _render(self, raw: bytes) -> tuple[XmlTree, FhirXmlRenderer]:
+        view = parse_markup_view(raw)
+        check_well_formed(view)
+        tree = read_elements(view, _DEEPEST, _is_markup)
+        renderer = FhirXmlRenderer(view, self._types)
+        renderer.resource(tree.root)
+        return tree, renderer
+
+    def _beside(self, tree: XmlTree, renderer: FhirXmlRenderer) -> list[Narrative]:
+        """Text that is no value: in comments, and between elements."""
+        found = [*renderer.loose, *read_remarks(tree)]
+        return [each for each in found if not each.mapped.text.isspace()]
+
+
+def _is_markup(name: str) -> bool:
+    return name == "div"

@@ -1,0 +1,184 @@
+"""A well-formed XML document as a tree of elements with their positions, for formats whose elements are values."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from deid_agent.codec.charsets import slice_offsets
+from deid_agent.codec.markup.document import MarkupView, XmlPart, XmlToken, iter_tokens
+from deid_agent.codec.markup.readable import Attribute, MarkupText, iter_attributes, read_value
+from deid_agent.model import LeafRole, MessageError, Narrative, PhiType, Reason, Site, ValueKind
+
+MAX_ATTRIBUTES = 2_000_000
+_NAMESPACE = "xmlns"
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+_STANDARD = ("http://www.w3.org/", "http://hl7.org/", "urn:hl7-org:")
+_SCHEMA = "?/@schemaLocation"
+_LOCAL = re.compile(r"(?<!\S)(?:file:|[A-Za-z]:[\\/]|\\\\|/)\S*")
+
+
+@dataclass(slots=True)
+class XmlElement:
+    """An element: characters ``[start, end)``, its local name, its attributes and its content.
+
+    ``texts`` are its own text tokens that are not blank. ``markup`` is true if its content was not read.
+    """
+
+    name: str
+    space: str
+    start: int
+    tag_end: int
+    end: int = 0
+    first: int = 0
+    attributes: list[Attribute] = field(default_factory=list, repr=False)
+    children: "list[XmlElement]" = field(default_factory=list, repr=False)
+    texts: list[XmlToken] = field(default_factory=list, repr=False)
+    markup: bool = False
+
+    def attribute(self, name: str) -> Attribute | None:
+        """The attribute of this name."""
+        return next((each for each in self.attributes if each.name == name), None)
+
+
+@dataclass(slots=True)
+class XmlTree:
+    """The root element, and the tokens that belong to no value: comments and instructions, with their element."""
+
+    view: MarkupView = field(repr=False)
+    root: XmlElement
+    remarks: list[tuple[XmlElement | None, XmlToken]] = field(default_factory=list, repr=False)
+    spaces: list[tuple[XmlElement, Attribute]] = field(default_factory=list, repr=False)
+    """Attributes that bind a namespace or name a schema."""
+
+
+def read_elements(view: MarkupView, max_depth: int, is_markup: Callable[[str], bool]) -> XmlTree:
+    """The tree of a document that ``check_well_formed`` has accepted. ``is_markup`` names elements not to be read.
+
+    Raises ``MessageError``: RESOURCE past the bounds, UNSUPPORTED for a document type.
+    """
+    reader = _ElementReader(view, max_depth, is_markup)
+    for token in iter_tokens(view):
+        reader.take(token)
+    if reader.tree is None:  # a well-formed document has a root
+        raise MessageError(Reason.MALFORMED, "byte 0", "XML that is not well-formed")
+    reader.tree.remarks = reader.remarks
+    return reader.tree
+
+
+class _ElementReader:
+    """Takes the tokens of a document in order; used once."""
+
+    def __init__(self, view: MarkupView, max_depth: int, is_markup: Callable[[str], bool]) -> None:
+        self.tree: XmlTree | None = None
+        self.remarks: list[tuple[XmlElement | None, XmlToken]] = []
+        self._view = view
+        self._max_depth = max_depth
+        self._is_markup = is_markup
+        self._open: list[XmlElement] = []
+        self._bound: list[Mapping[str, str]] = [{}]
+        self._inside = 0  # open tags of markup, including the first
+        self._attributes = 0
+
+    def take(self, token: XmlToken) -> None:
+        part = token.part
+        if part is XmlPart.END:
+            self._end(token)
+        elif self._inside:
+            self._inside += part is XmlPart.START
+        elif part is XmlPart.START or part is XmlPart.EMPTY:
+            self._start(token)
+        elif part in {XmlPart.COMMENT, XmlPart.INSTRUCTION}:
+            if self._view.text.startswith("<!D", token.start):
+                raise MessageError(Reason.UNSUPPORTED, self._where(token.start), "a document type, which is not needed")
+            if token.first < token.last:
+                self.remarks.append((self._open[-1] if self._open else None, token))
+        elif self._open and not self._view.text[token.first : token.last].isspace() and token.first < token.last:
+            self._open[-1].texts.append(token)
+
+    def _start(self, token: XmlToken) -> None:
+        text = self._view.text
+        prefix, _, name = token.name.rpartition(":")
+        attributes = list(iter_attributes(text, token.first, token.last, name))
+        self._attributes += len(attributes)
+        if self._attributes > MAX_ATTRIBUTES:
+            raise MessageError(Reason.RESOURCE, self._where(token.start), "too many attributes")
+        bound = self._bound[-1]
+        if spaces := {each.name.partition(":")[2]: each.value for each in attributes if _binds(each.name)}:
+            bound = {**bound, **spaces}
+        first = text.index(name, token.start + 1 + (len(prefix) + 1 if prefix else 0))
+        element = XmlElement(name, bound.get(prefix, ""), token.start, token.end, token.end, first)
+        if self.tree is None:
+            self.tree = XmlTree(self._view, element)
+        elif self._open:
+            self._open[-1].children.append(element)
+        for each in attributes:
+            mark, _, local = each.name.rpartition(":")
+            if _binds(each.name) or (mark and bound.get(mark) == _INSTANCE and local.endswith("chemaLocation")):
+                self.tree.spaces.append((element, each))
+            else:
+                element.attributes.append(each)
+        if token.part is XmlPart.EMPTY:
+            return
+        if len(self._open) >= self._max_depth:
+            raise MessageError(Reason.RESOURCE, self._where(token.start), f"nested deeper than {self._max_depth}")
+        self._open.append(element)
+        self._bound.append(bound)
+        if self._is_markup(name):
+            element.markup = True
+            self._inside = 1
+
+    def _end(self, token: XmlToken) -> None:
+        if self._inside > 1:
+            self._inside -= 1
+            return
+        self._inside = 0
+        self._open.pop().end = token.end
+        self._bound.pop()
+
+    def _where(self, at: int) -> str:
+        return f"byte {self._view.starts[at]}"
+
+
+def _binds(name: str) -> bool:
+    return name == _NAMESPACE or name.startswith(f"{_NAMESPACE}:")
+
+
+def read_remarks(tree: XmlTree) -> Iterator[Narrative]:
+    """Comments and instructions as text: people leave names there."""
+    for owner, token in tree.remarks:
+        kind = "comment" if token.part is XmlPart.COMMENT else "pi"
+        yield Narrative(f"{'?' if owner is None else ''}/{kind}()", _plain(tree.view, token, comment=True))
+
+
+def read_spaces(tree: XmlTree) -> Iterator[Narrative]:
+    """The namespaces, which are never rewritten, and the addresses of schemas, as leaves."""
+    for _, each in tree.spaces:
+        if each.value and not each.value.startswith(_STANDARD):
+            role = LeafRole.KEY if _binds(each.name) else LeafRole.TEXT
+            yield Narrative("?/@xmlns" if _binds(each.name) else _SCHEMA, read_attribute(tree.view, each), role)
+
+
+def find_local_schemas(tree: XmlTree) -> Iterator[Site]:
+    """The addresses of schemas in a folder: the names of folders are those of people and sites."""
+    for _, each in tree.spaces:
+        for found in _LOCAL.finditer(each.value):
+            span = tree.view.span(each.start + found.start(), each.start + found.end())
+            yield Site(_SCHEMA, *span, PhiType.URL, ValueKind.REDACT, value=found[0], blank="urn:redacted")
+
+
+def read_token(view: MarkupView, token: XmlToken) -> MarkupText:
+    """The text of a text token or of a CDATA section."""
+    if token.part is XmlPart.CDATA:
+        return _plain(view, token, comment=False)
+    return read_value(view.text[token.first : token.last], view.starts, view.ends, offset=token.first, lines=True)
+
+
+def read_attribute(view: MarkupView, attribute: Attribute) -> MarkupText:
+    """The value of an attribute with its references decoded, line ends included."""
+    return read_value(attribute.value, view.starts, view.ends, offset=attribute.start, lines=True)
+
+
+def _plain(view: MarkupView, token: XmlToken, *, comment: bool) -> MarkupText:
+    span = token.first, token.last
+    starts, ends = slice_offsets(view.starts, *span), slice_offsets(view.ends, *span)
+    return MarkupText(view.text[slice(*span)], starts, ends, comments=(starts[0],) if comment else ())
