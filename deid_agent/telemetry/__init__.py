@@ -34,6 +34,7 @@ from deid_agent.telemetry.transport_events import (
     MllpFault,
     MllpFaultAgain,
     MllpListening,
+    PositionChosen,
     TransactionAborted,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "MllpListening",
     "PartitionsAssigned",
     "PartitionsRevoked",
+    "PositionChosen",
     "RecordDeadLettered",
     "RecordFinished",
     "RecordProcessed",

@@ -24,6 +24,18 @@ class TransactionAborted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PositionChosen(Event):
+    """A partition starts at a position that the operator chose with ``--resume-from``. ``why`` is the reason."""
+
+    level: ClassVar[int] = logging.WARNING
+    topic: str
+    partition: int
+    choice: str
+    position: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileUnreadable(Event):
     """A file could not be read. The next start tries it again. Its name may be PHI, so it is not logged."""
 

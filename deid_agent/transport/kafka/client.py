@@ -133,8 +133,8 @@ _ADVICE: dict[type[BaseException], str] = {
     kafka_errors.MessageSizeTooLargeError: "raise max.message.bytes of the topic, and kafka.max_request_bytes",
     kafka_errors.RecordListTooLargeError: "raise max.message.bytes and segment.bytes of the topic",
     kafka_errors.OffsetOutOfRangeError: (
-        "records were deleted before they were read; find out what is missing, then set the group's offset "
-        "with kafka-consumer-groups and start again"
+        "records were deleted before they were read, or the topic was created again; start again, and if that does not "
+        "name a choice, find out what is missing and set the group's offset with kafka-consumer-groups"
     ),
     kafka_errors.TopicAuthorizationFailedError: "grant the principal access to the topics of kafka.routes",
     kafka_errors.GroupAuthorizationFailedError: "grant the principal READ on the consumer group",

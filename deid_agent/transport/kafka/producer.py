@@ -21,7 +21,6 @@ from aiokafka.structs import OffsetAndMetadata
 from deid_agent.agent import Partition
 from deid_agent.config import Delivery
 from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError
-from deid_agent.transport.kafka.admin import stable_position
 from deid_agent.transport.kafka.client import root_cause, run_briefly, run_to_completion
 from deid_agent.transport.kafka.client_internals import (
     abort_connections,
@@ -32,11 +31,12 @@ from deid_agent.transport.kafka.client_internals import (
 )
 from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition
 from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.protocol import CommittedPosition, stable_position
 
 _CLOSE_S = 0.5
 
-CommitPosition = Callable[[Partition, int], Awaitable[None]]
-"""Moves the position of a partition with a commit of the consumer (at least once)."""
+CommitPosition = Callable[[Partition, int, str], Awaitable[None]]
+"""Moves the position of a partition with a commit of the consumer (at least once). The text is stored with it."""
 
 AbortCallback = Callable[[Partition, str], None]
 """Called with the partition of a transaction that was given up, and the class name of the error."""
@@ -67,6 +67,10 @@ class PartitionWriter(ABC):
         self._batch_bytes = settings.batch_bytes
         self.position: int | None = None
         """The last known committed position; ``None`` if nothing was ever committed."""
+        self.found: CommittedPosition | None = None
+        """What ``open`` found."""
+        self.note = ""
+        """The text that is stored with each position."""
 
     async def open(self) -> int | None:
         """Take over the partition with a new producer; return the position to read from."""
@@ -74,12 +78,19 @@ class PartitionWriter(ABC):
         producer = self._make_producer()
         try:
             await run_to_completion(producer.start())
-            self.position = await stable_position(producer.client, self._settings.group_id, self._stream)
+            self.found = await stable_position(producer.client, self._settings.group_id, self._stream)
         except BaseException:
             await discard_producer(producer)
             raise
         self._producer = producer
+        self.position = None if self.found is None else self.found.offset
         return self.position
+
+    async def move(self, position: int) -> None:
+        """Commit this position, which may be an earlier one. Call it before any ``commit``."""
+        async with self._lock:
+            await self._write(self._producer or await self._reopen(), [], position)
+            self.position = position
 
     async def commit(self, messages: Sequence[KafkaMessage], position: int) -> None:
         """Make the messages durable, then the position. May be repeated after any error, with the same or more
@@ -200,7 +211,7 @@ class TransactionalWriter(PartitionWriter):
         )
 
     async def _write(self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], position: int) -> None:
-        offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, "")}
+        offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, self.note)}
         try:
             await producer.begin_transaction()
             await self._deliver(producer, messages)
@@ -224,7 +235,7 @@ class AcknowledgingWriter(PartitionWriter):
         # Messages that an earlier attempt got acknowledged are not sent again when only its commit failed.
         await self._deliver(producer, [m for m in messages if m.offset > self._written])
         self._written = position - 1
-        await self._commit(self._stream, position)
+        await self._commit(self._stream, position, self.note)
 
 
 def make_producer(settings: KafkaOptions, *, batch_bytes: int | None = None, **options: object) -> AIOKafkaProducer:

@@ -2,7 +2,8 @@
 
 A rebalance is eager: all partitions are revoked, then assigned again. On revocation the agent commits finished records,
 then the writers close. On assignment a writer is opened for each partition, which fences its former owner; the consumer
-seeks to the position read *after* that; only then the agent is notified and records are delivered. ``commit`` may be
+compares the position read *after* that with the audit and seeks to it; only then the agent is notified and records are
+delivered. ``commit`` may be
 repeated with the same batch after a ``TransientError``; the records are not delivered again meanwhile. If another
 member may own a partition, the transport writes nothing more to it and triggers a rebalance: ``revoked`` follows, and
 its next owner receives the records again.
@@ -13,7 +14,16 @@ from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from deid_agent.agent import UNSEALED, AssignmentListener, DeadLetterSealer, FinishedRecord, Partition, Record
+from deid_agent.agent import (
+    UNSEALED,
+    AssignmentListener,
+    AuditHistory,
+    DeadLetterSealer,
+    FinishedRecord,
+    Partition,
+    Record,
+    ResumeFrom,
+)
 from deid_agent.model import (
     AssignmentLostError,
     ConfigurationError,
@@ -23,11 +33,13 @@ from deid_agent.model import (
     UnsafeError,
 )
 from deid_agent.telemetry import Telemetry, TransactionAborted
-from deid_agent.transport.kafka.admin import check_topics
+from deid_agent.transport.kafka.admin import open_client, topic_problems
 from deid_agent.transport.kafka.client import CLIENT_ERRORS, cancel_and_wait, run_to_completion, translate_error
+from deid_agent.transport.kafka.client_internals import client_of
 from deid_agent.transport.kafka.consumer import (
     Consumer,
     RebalanceListener,
+    describe_bad_header,
     limit_client_logging,
     make_consumer,
     stop_consumer,
@@ -36,6 +48,8 @@ from deid_agent.transport.kafka.consumer import (
 from deid_agent.transport.kafka.messages import to_messages
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import PartitionWriter, TooLarge, make_writer
+from deid_agent.transport.kafka.protocol import topic_identities
+from deid_agent.transport.kafka.start_positions import StartPositions
 
 _POLL_S = 0.5
 _STOP_S = 10.0
@@ -47,14 +61,25 @@ Fetched = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaTransport:
-    """Implements ``Transport`` and ``KnowsLag``. ``sealer`` builds all dead letters."""
+    """Implements ``Transport`` and ``KnowsLag``. ``sealer`` builds all dead letters.
+
+    ``history`` reads what was processed before, from the agent's own audit trail; ``resume_from`` is the operator's
+    choice for positions that are gone.
+    """
 
     def __init__(
-        self, settings: KafkaOptions, *, sealer: DeadLetterSealer = UNSEALED, telemetry: Telemetry | None = None
+        self,
+        settings: KafkaOptions,
+        *,
+        sealer: DeadLetterSealer = UNSEALED,
+        telemetry: Telemetry | None = None,
+        history: AuditHistory | None = None,
+        resume_from: ResumeFrom | None = None,
     ) -> None:
         self._settings = settings
         self._sealer = sealer
         self._telemetry = telemetry or Telemetry()
+        self._positions = StartPositions(settings, history, resume_from, self._telemetry)
         self._listener: AssignmentListener | None = None
         self._consumer: Consumer | None = None
         self._writers: dict[Partition, PartitionWriter] = {}
@@ -71,11 +96,15 @@ class KafkaTransport:
     async def start(self, listener: AssignmentListener) -> None:
         """Check the topics, join the group, and wait up to the rebalance timeout for the first assignment.
 
-        Raises ``ConfigurationError`` if a topic is missing, no broker answers, or the broker rejects the connection.
+        Raises ``ConfigurationError`` if a topic is missing, no broker answers, or the broker rejects the connection,
+        and if the positions of the group contradict the audit and the operator has made no choice.
         """
         limit_client_logging()
-        if problems := await check_topics(self._settings):
-            raise ConfigurationError("Kafka: " + "; ".join(problems))
+        async with open_client(self._settings) as client:
+            cluster = await client.fetch_all_metadata()
+            if problems := topic_problems(self._settings, cluster):
+                raise ConfigurationError("Kafka: " + "; ".join(problems))
+            await self._positions.prepare(client, cluster, self._settings.routes)
         self._listener, self._failure = listener, None
         self._joined.clear()
         self._consumer = make_consumer(self._settings)
@@ -104,10 +133,10 @@ class KafkaTransport:
         except CLIENT_ERRORS as error:
             raise translate_error(error, "read records") from None
         except UnicodeDecodeError:
-            raise UnsafeError(await _describe_bad_header(consumer, wanted)) from None
+            raise UnsafeError(await describe_bad_header(consumer, wanted)) from None
         if self._generation != generation:
             return []  # fetched before a rebalance that has begun since
-        return [to_record(got) for some in fetched.values() for got in some]
+        return [to_record(got, self._positions.topic_id(got.topic)) for some in fetched.values() for got in some]
 
     def pause(self, stream: Partition) -> None:
         """See ``Transport.pause``."""
@@ -147,6 +176,7 @@ class KafkaTransport:
         except AssignmentLostError:
             await self._give_up_writer(writer)
             raise
+        self._positions.note_commit(stream, position)
 
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``. Counts offsets, including those of transaction markers."""
@@ -258,6 +288,8 @@ class KafkaTransport:
         self._joined.set()
 
     async def _open_writers(self, consumer: Consumer, streams: list[Partition]) -> None:
+        # Otherwise the library fetches from the old position, and each of our requests waits half a second behind that.
+        consumer.pause(*map(_topic_partition, streams))
         opening = asyncio.Semaphore(_OPEN_AT_ONCE)
         taking = [asyncio.create_task(self._open_writer(consumer, stream, opening)) for stream in streams]
         try:
@@ -265,27 +297,28 @@ class KafkaTransport:
         finally:
             # A writer that opens slowly must not outlive a failed assignment: it would fence its own successor.
             await asyncio.gather(*map(cancel_and_wait, taking))
+        identities = await topic_identities(client_of(consumer), {stream.topic for stream in streams})
+        starts = await self._positions.settle(consumer, {s: self._writers[s] for s in streams}, identities)
+        for stream, position in starts.items():
+            self._start_positions[stream] = position
+            consumer.seek(_topic_partition(stream), position)
+        consumer.resume(*(_topic_partition(stream) for stream in streams if stream not in self._paused))
 
     async def _open_writer(self, consumer: Consumer, stream: Partition, opening: asyncio.Semaphore) -> None:
         writer = make_writer(self._settings, stream, self._commit, self._aborted)
         async with opening:
-            position = await writer.open()
+            await writer.open()
             if self._consumer is not consumer:
                 await writer.close()  # stopped meanwhile: nobody else would close it
                 raise AssignmentLostError("Kafka: the transport was stopped")
             self._writers[stream] = writer
-            if position is None:
-                begin = await consumer.beginning_offsets([_topic_partition(stream)])
-                position = begin[_topic_partition(stream)]
-            self._start_positions[stream] = position
-            consumer.seek(_topic_partition(stream), position)
 
-    async def _commit(self, stream: Partition, position: int) -> None:
+    async def _commit(self, stream: Partition, position: int, note: str) -> None:
         consumer = self._consumer
         if consumer is None:
             raise AssignmentLostError("Kafka: the transport was stopped")
         consumer.raise_if_not_member()
-        await consumer.commit({_topic_partition(stream): position})
+        await consumer.commit({_topic_partition(stream): (position, note)})
 
     def _aborted(self, stream: Partition, error: str) -> None:
         self._telemetry.emit(TransactionAborted(stream.topic, stream.number, error))
@@ -312,17 +345,6 @@ class KafkaTransport:
     async def _close_writers(self) -> None:
         writers, self._writers = list(self._writers.values()), {}
         await asyncio.gather(*(writer.close() for writer in writers))
-
-
-async def _describe_bad_header(consumer: Consumer, wanted: frozenset[Partition]) -> str:
-    """The message for a record whose header aiokafka cannot decode. It does not report the partition."""
-    places = [
-        f"{stream} from offset {await consumer.position(_topic_partition(stream))} on" for stream in sorted(wanted)
-    ]
-    return (
-        f"Kafka: a record has a header whose name is not UTF-8, in {' or '.join(places)}: find it with "
-        "kafka-console-consumer, save it, move the group past it with kafka-consumer-groups and start again"
-    )
 
 
 def _to_deid_error(error: Exception, doing: str) -> DeidError:
