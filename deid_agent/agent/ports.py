@@ -172,6 +172,15 @@ class KnowsLag(Protocol):
         """Records between the position and the end of the partition; None if unknown. Never blocks."""
 
 
+@runtime_checkable
+class KnowsOutage(Protocol):
+    """A transport that notices when its system does not answer. Readiness uses it if it is implemented."""
+
+    @property
+    def outage(self) -> str:
+        """A short code of what does not answer, such as ``broker``; empty if all is well."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """The audit information about one record. Contains no value of the message.

@@ -20,7 +20,14 @@ from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientE
 from deid_agent.pipeline import Method, load_policy
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
-from deid_agent.transport.kafka import kafka_options, probe_broker, probe_output_times, probe_output_topics
+from deid_agent.transport.kafka import (
+    kafka_options,
+    probe_broker,
+    probe_compaction,
+    probe_output_times,
+    probe_output_topics,
+    probe_retention,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,8 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         yield kafka
         if not offline and not kafka.problem:
             yield from _broker(settings)
+            yield from _compaction(settings)
+            yield from _try_warnings("positions", lambda: _position_retention(settings))
             yield from _try_warnings("times", lambda: _topic_times(settings))
     if settings.transport is TransportKind.MLLP:
         yield _try("mllp", lambda: check_listener(settings))
@@ -146,6 +155,20 @@ def _dates_and_times(settings: Settings) -> list[str]:
 def _topic_times(settings: Settings) -> list[str]:
     time = load_policy(settings.policy, _rules_folder(settings)).record_time
     return asyncio.run(probe_output_times(kafka_options(settings), time))
+
+
+def _compaction(settings: Settings) -> Iterator[Finding]:
+    """Compacted topics: a problem for messages that never have a key, a warning for outputs."""
+    with suppress(ConfigurationError, TransientError):
+        problems, warnings = asyncio.run(probe_compaction(kafka_options(settings)))
+        yield from (Finding("topics", problem=problem) for problem in problems)
+        yield from (Finding("topics", warning=warning) for warning in warnings)
+
+
+def _position_retention(settings: Settings) -> list[str]:
+    if settings.transport is not TransportKind.KAFKA:
+        return []
+    return asyncio.run(probe_retention(kafka_options(settings)))
 
 
 def _str(path: Path | None) -> str | None:

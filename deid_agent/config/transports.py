@@ -50,6 +50,10 @@ class KafkaSettings(Section):
     client_id: str = Field(default="deid-agent", description="name in the broker's logs")
     instance_id: str | None = Field(default=None, description="static membership")
     session_timeout_ms: Annotated[int, Field(ge=1000)] = Field(default=30_000, description="group session")
+    longest_stop_hours: Annotated[int, Field(ge=1, le=87_600)] = Field(
+        default=168,
+        description="longest planned stop of all agents; `check` warns if the broker forgets positions sooner",
+    )
     max_request_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="largest request; the broker's message.max.bytes must allow it"
     )

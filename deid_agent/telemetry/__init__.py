@@ -27,6 +27,8 @@ from deid_agent.telemetry.events import (
 )
 from deid_agent.telemetry.metrics import BUCKETS_S, EXPOSITION_TYPE, HistogramValue, Metric, Registry
 from deid_agent.telemetry.transport_events import (
+    BrokerReachable,
+    BrokerUnreachable,
     FilesSkipped,
     FileUnreadable,
     MllpAnswered,
@@ -47,6 +49,8 @@ __all__ = [
     "AuditRepaired",
     "AuditUnsigned",
     "BatchCommitted",
+    "BrokerReachable",
+    "BrokerUnreachable",
     "Built",
     "ConsoleDenied",
     "ConsoleReplayed",

@@ -15,12 +15,41 @@ class TransactionAborted(Event):
     """A Kafka transaction was aborted. Its producer is replaced."""
 
     level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 60.0
     topic: str
     partition: int
     error: str
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.TXN_ABORTS)
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.error,)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnreachable(Event):
+    """No broker has answered for ``seconds``. The agent keeps trying; nothing is lost."""
+
+    level: ClassVar[int] = logging.ERROR
+    repeat_s: ClassVar[float] = 60.0
+    servers: str
+    error: str
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.BROKER_UNREACHABLE, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReachable(Event):
+    """A broker answers again, after ``seconds``."""
+
+    servers: str
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.BROKER_UNREACHABLE, 0)
 
 
 @dataclass(frozen=True, slots=True)

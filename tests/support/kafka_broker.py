@@ -158,6 +158,19 @@ class Cluster:
         finally:
             await admin.close()
 
+    async def recreate_topic(self, name: str, partitions: int = 1) -> None:
+        """Delete a topic and create it again under its name."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([name])
+            async with asyncio.timeout(START_LIMIT_S):
+                while name in await admin.list_topics():  # noqa: ASYNC110  the broker sends no notification
+                    await asyncio.sleep(0.05)
+        finally:
+            await admin.close()
+        await self.create_topic(name, partitions)
+
     async def configure_topic(self, name: str, settings: Mapping[str, str]) -> None:
         """Set these settings of the topic, and reset all others to their defaults."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)

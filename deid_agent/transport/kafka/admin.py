@@ -1,17 +1,15 @@
-"""Queries of the broker before anything is read: whether the topics can be used, and settings that defeat a feed."""
+"""Queries of the broker before anything is read: whether it answers, and whether the topics can be used."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError
 
-from deid_agent.model import ConfigurationError, RecordTime, TransientError
+from deid_agent.model import ConfigurationError, TransientError
 from deid_agent.transport.kafka.client import (
     CLIENT_ERRORS,
     ErrorClass,
@@ -21,14 +19,6 @@ from deid_agent.transport.kafka.client import (
     translate_error,
 )
 from deid_agent.transport.kafka.options import KafkaOptions
-
-_TIME_SETTINGS = (
-    "message.timestamp.type",
-    "cleanup.policy",
-    "retention.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.difference.max.ms",
-)
 
 
 async def probe_broker(settings: KafkaOptions) -> list[str]:
@@ -82,71 +72,6 @@ async def check_output_topics(settings: KafkaOptions) -> list[str]:
     """The problems of the output topics alone. Raises as ``check_topics`` does."""
     cluster = await fetch_metadata(settings)
     return [problem for topic in settings.routes.values() if (problem := _topic_problem(cluster, topic))]
-
-
-async def probe_output_times(settings: KafkaOptions, time: RecordTime) -> list[str]:
-    """Warnings about output topics whose settings defeat the times of outputs, one line each; see ``time_warnings``.
-
-    A topic whose settings may not be read is also a warning.
-    """
-    topics = sorted({topic for topic in settings.routes.values() if topic})
-    admin = AIOKafkaAdminClient(**settings.connection(), request_timeout_ms=settings.request_timeout_ms)
-    resources = [ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_TIME_SETTINGS)) for topic in topics]
-    found: dict[str, dict[str, str]] = {}
-    try:
-        async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
-            await run_to_completion(admin.start())
-            for answer in await admin.describe_configs(resources):
-                for code, _message, _kind, topic, entries in answer.resources:
-                    if code == 0:
-                        found[topic] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
-    except CLIENT_ERRORS as error:
-        raise translate_error(error, "ask for the settings of the output topics", starting=True) from None
-    finally:
-        await run_to_completion(admin.close())
-    warnings: list[str] = []
-    for topic in topics:
-        if topic in found:
-            warnings += time_warnings(topic, found[topic], time)
-        else:
-            warnings.append(
-                f"topic {topic!r}: its settings may not be read; check {', '.join(_TIME_SETTINGS)} yourself"
-            )
-    return warnings
-
-
-def time_warnings(topic: str, found: Mapping[str, str], time: RecordTime) -> list[str]:
-    """The warnings for a topic with these settings, if outputs have ``time``.
-
-    A record without a time is kept until its segment file is old enough, and no limit of the broker refuses it.
-    """
-    warnings = []
-    if found.get("message.timestamp.type") == "LogAppendTime" and time is not RecordTime.KEEP:
-        warnings.append(
-            f"topic {topic!r}: message.timestamp.type is LogAppendTime, so the broker stamps the arrival, which "
-            "shows the date shift of a live feed; set it to CreateTime"
-        )
-    span_ms = time.span_days * 86_400_000
-    retention = _milliseconds(found.get("retention.ms"))
-    if "delete" in found.get("cleanup.policy", "") and 0 <= retention < span_ms:
-        warnings.append(
-            f"topic {topic!r}: retention.ms is {retention}, but outputs have the start of their {time}: the broker may "
-            f"delete them at once; set it to {span_ms} or more, or record.timestamp to none"
-        )
-    for name in ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"):
-        if 0 <= (limit := _milliseconds(found.get(name))) < span_ms:
-            warnings.append(
-                f"topic {topic!r}: {name} is {limit}, so the broker refuses outputs; set it to {span_ms} or more"
-            )
-    return warnings
-
-
-def _milliseconds(value: str | None) -> int:
-    """The value of a setting; -1 if it is absent, no number, or no limit."""
-    try:
-        return -1 if value is None else int(value)
-    except ValueError:
-        return -1
 
 
 def _topic_problem(cluster: ClusterMetadata, topic: str) -> str:

@@ -29,6 +29,7 @@ from deid_agent.transport.kafka.client_internals import (
     pending_futures,
     sender_task,
 )
+from deid_agent.transport.kafka.error_codes import INVALID_RECORD
 from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.protocol import CommittedPosition, stable_position
@@ -53,6 +54,14 @@ class TooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
         self.message = message
 
 
+class NoKey(INVALID_RECORD):  # type: ignore[misc]
+    """The topic of this message takes only messages with keys."""
+
+    def __init__(self, message: KafkaMessage) -> None:
+        super().__init__()
+        self.message = message
+
+
 class PartitionWriter(ABC):
     """Writes the finished records of one input partition. Raises aiokafka's errors, and ``AssignmentLostError``."""
 
@@ -69,6 +78,8 @@ class PartitionWriter(ABC):
         """The last known committed position; ``None`` if nothing was ever committed."""
         self.found: CommittedPosition | None = None
         """What ``open`` found."""
+        self.failed_topic = ""
+        """The topic that refused a message of the last ``commit``; empty if none did."""
         self.note = ""
         """The text that is stored with each position."""
 
@@ -104,7 +115,7 @@ class PartitionWriter(ABC):
             finished = self.position or 0
             if position <= finished:
                 return
-            self._attempted = position
+            self._attempted, self.failed_topic = position, ""
             due = [message for message in messages if message.offset >= finished]
             try:
                 self._writing = asyncio.create_task(self._write(producer, due, position))
@@ -112,7 +123,7 @@ class PartitionWriter(ABC):
             except BaseException as error:
                 fatal = sender_error(producer)
                 await self._discard_producer()
-                if fatal is not None and isinstance(error, KafkaError):
+                if fatal is not None and isinstance(error, KafkaError) and not isinstance(error, NoKey):
                     raise fatal from error
                 raise
             self.position = position
@@ -172,6 +183,11 @@ class PartitionWriter(ABC):
         try:
             await self._send(producer, messages, acknowledged)
             await asyncio.gather(*acknowledged)
+        except INVALID_RECORD as error:
+            # The broker refuses the whole batch of the producer, with the messages that have keys.
+            self.failed_topic = _failed_topic(messages, acknowledged)
+            refused = [m for m in messages if m.topic == self.failed_topic and m.key is None]
+            raise NoKey(refused[0]) if refused else error from None
         except _TOO_LARGE as error:
             refused = [m for m, f in zip(messages, acknowledged, strict=False) if _too_large(f)]
             # The producer's own limit refuses the message after those that were queued.
@@ -183,6 +199,9 @@ class PartitionWriter(ABC):
             raise TransientError(
                 f"Kafka: {largest.topic} accepts only smaller batches: sent again in smaller ones"
             ) from None
+        except KafkaError:
+            self.failed_topic = _failed_topic(messages, acknowledged)
+            raise
 
     async def _send(
         self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], acknowledged: list[asyncio.Future[object]]
@@ -283,6 +302,13 @@ def make_writer(
     if settings.delivery is Delivery.EXACTLY_ONCE:
         return TransactionalWriter(settings, stream, aborted)
     return AcknowledgingWriter(settings, stream, commit)
+
+
+def _failed_topic(messages: Sequence[KafkaMessage], acknowledged: "Sequence[asyncio.Future[object]]") -> str:
+    for message, future in zip(messages, acknowledged, strict=False):
+        if future.done() and not future.cancelled() and future.exception() is not None:
+            return message.topic
+    return messages[len(acknowledged)].topic if len(acknowledged) < len(messages) else ""
 
 
 def _too_large(future: "asyncio.Future[object]") -> bool:

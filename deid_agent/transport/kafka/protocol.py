@@ -258,11 +258,8 @@ async def topic_identities(client: AIOKafkaClient, topics: Collection[str]) -> M
 
     Asks any broker, and creates no topic. Raises aiokafka's errors.
     """
-    node = client.get_random_node()
-    if node is None:
-        raise kafka_errors.NodeNotReadyError("no broker is known")
     try:
-        answer = await client.send(node, _TopicIds(sorted(topics)))
+        answer = await _ask_any(client, _TopicIds(sorted(topics)))
     except (NotImplementedError, kafka_errors.IncompatibleBrokerVersion):
         return {}
     return {
@@ -270,6 +267,19 @@ async def topic_identities(client: AIOKafkaClient, topics: Collection[str]) -> M
         for code, name, id_, _internal, partitions, *_ in answer.topics
         if code == 0
     }
+
+
+async def _ask_any(client: AIOKafkaClient, request: Request[_MetadataStruct]) -> _MetadataResponse:
+    """The answer of the first broker that gives one. Raises the error of the last."""
+    failure: Exception = kafka_errors.NodeNotReadyError("no broker is known")
+    for broker in client.cluster.brokers():
+        try:
+            answer: _MetadataResponse = await client.send(broker.nodeId, request)
+        except kafka_errors.KafkaError as error:
+            failure = error
+        else:
+            return answer
+    raise failure
 
 
 def _id_text(raw: bytes) -> str:

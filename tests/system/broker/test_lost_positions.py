@@ -75,21 +75,9 @@ async def delete_group(world: KafkaWorld) -> None:
     await admin.start()
     node = await admin.find_coordinator(world.settings.group_id)
     async with asyncio.timeout(20):
-        # The broker sends no notification when the group is empty.
-        while (await admin._send_request(DeleteGroupsRequest([world.settings.group_id]), node)).results[0][1]:  # noqa: ASYNC110
+        while (await admin._send_request(DeleteGroupsRequest([world.settings.group_id]), node)).results[0][1]:  # noqa: ASYNC110  no notification
             await asyncio.sleep(0.1)
     await admin.close()
-
-
-async def recreate_topic(world: KafkaWorld) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=world.cluster.bootstrap)
-    await admin.start()
-    await admin.delete_topics([world.name])
-    async with asyncio.timeout(20):
-        while world.name in await admin.list_topics():  # noqa: ASYNC110  the broker sends no notification
-            await asyncio.sleep(0.05)
-    await admin.close()
-    await world.cluster.create_topic(world.name)
 
 
 @pytest.fixture(params=list(Delivery))
@@ -161,13 +149,13 @@ async def test_a_position_behind_the_audit_is_refused_unless_a_tool_set_it(world
     assert [r.coordinates.offset for r in await take(await start(world, trail), 3)] == [1, 2, 3]
 
 
-async def test_a_topic_that_was_created_again_is_refused(world: KafkaWorld) -> None:
+async def test_a_topic_that_was_created_again_is_refused(cluster: Cluster, world: KafkaWorld) -> None:
     """The broker forgets the positions of a deleted topic. Its offsets begin again, the ids of its records do not."""
     await world.create()
     await world.fill(numbered(2))
     trail = Trail()
     before = await process(world, trail, await start(world, trail), 2)
-    await recreate_topic(world)
+    await cluster.recreate_topic(world.name)
     await world.fill(numbered(3))
     with pytest.raises(ConfigurationError, match="deleted and created again"):
         await start(world, trail)
