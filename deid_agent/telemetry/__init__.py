@@ -37,6 +37,8 @@ from deid_agent.telemetry.transport_events import (
     MllpFaultAgain,
     MllpListening,
     PositionChosen,
+    TopicSkipped,
+    TopicsMatched,
     TransactionAborted,
 )
 
@@ -77,6 +79,8 @@ __all__ = [
     "Registry",
     "Retrying",
     "Telemetry",
+    "TopicSkipped",
+    "TopicsMatched",
     "TransactionAborted",
     "WorkerRestarted",
     "metrics",

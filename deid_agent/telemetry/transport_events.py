@@ -28,6 +28,26 @@ class TransactionAborted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsMatched(Event):
+    """The topics that ``kafka.topics_pattern`` matches and that are read from now on."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSkipped(Event):
+    """A topic matches ``kafka.topics_pattern`` and is not read yet. ``why`` names what is missing."""
+
+    level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 3600.0
+    topic: str
+    why: str
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.topic, self.why)
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerUnreachable(Event):
     """No broker has answered for ``seconds``. The agent keeps trying; nothing is lost."""
 

@@ -1,6 +1,6 @@
 """Apache Kafka as a source, a sink and a dead-letter queue."""
 
-from deid_agent.transport.kafka.admin import probe_broker, probe_output_topics
+from deid_agent.transport.kafka.admin import matched_options, probe_broker, probe_output_topics
 from deid_agent.transport.kafka.dead_letters import KafkaDeadLetters
 from deid_agent.transport.kafka.options import KafkaOptions, kafka_options
 from deid_agent.transport.kafka.sink import KafkaSink
@@ -13,6 +13,7 @@ __all__ = [
     "KafkaSink",
     "KafkaTransport",
     "kafka_options",
+    "matched_options",
     "probe_broker",
     "probe_compaction",
     "probe_output_times",

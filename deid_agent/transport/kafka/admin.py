@@ -43,7 +43,29 @@ async def check_topics(settings: KafkaOptions) -> list[str]:
     Raises ``ConfigurationError`` if no bootstrap server answers or accepts the connection, ``TransientError`` if one
     does and then fails.
     """
-    return topic_problems(settings, await fetch_metadata(settings))
+    cluster = await fetch_metadata(settings)
+    return topic_problems(resolve_routes(settings, cluster), cluster)
+
+
+def resolve_routes(settings: KafkaOptions, cluster: ClusterMetadata) -> KafkaOptions:
+    """The options with the routes of the topics that a pattern matches now; unchanged without a pattern."""
+    if settings.topics_pattern is None:
+        return settings
+    routes = {topic: settings.route(topic) for topic in sorted(cluster.topics()) if topic != settings.audit_topic}
+    return settings.model_copy(update={"routes": {topic: out for topic, out in routes.items() if out is not None}})
+
+
+async def matched_options(settings: KafkaOptions) -> KafkaOptions:
+    """``resolve_routes`` with the topics of the broker, which it asks only if there is a pattern.
+
+    Raises as ``check_topics`` does, and ``ConfigurationError`` if no topic matches.
+    """
+    if settings.topics_pattern is None:
+        return settings
+    found = resolve_routes(settings, await fetch_metadata(settings))
+    if not found.routes:
+        raise ConfigurationError(f"Kafka: no topic matches kafka.topics_pattern {settings.topics_pattern!r}")
+    return found
 
 
 def topic_problems(settings: KafkaOptions, cluster: ClusterMetadata) -> list[str]:

@@ -34,7 +34,7 @@ from deid_agent.agent import (
     replay_headers,
 )
 from deid_agent.model import AssignmentLostError, ConfigurationError, DeadLetterError, TransientError, UnsafeError
-from deid_agent.transport.kafka.admin import fetch_metadata
+from deid_agent.transport.kafka.admin import fetch_metadata, resolve_routes
 from deid_agent.transport.kafka.client import CLIENT_ERRORS, run_to_completion, translate_error
 from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, open_reader
 from deid_agent.transport.kafka.messages import KafkaMessage
@@ -62,10 +62,12 @@ class KafkaDeadLetters:
     """A ``DeadLetterStore`` for these input topics. Waits no longer than a transaction may take."""
 
     def __init__(self, settings: KafkaOptions, topics: Sequence[str]) -> None:
-        if unknown := sorted(set(topics) - set(settings.routes)):
-            raise ConfigurationError(f"topic {unknown[0]!r}: not an input topic of kafka.routes")
+        if unknown := sorted(topic for topic in topics if settings.route(topic) is None):
+            raise ConfigurationError(
+                f"topic {unknown[0]!r}: not an input topic of kafka.routes or kafka.topics_pattern"
+            )
         self._settings = settings
-        self._topics = [topic for topic in settings.routes if topic in topics or not topics]
+        self._topics = [topic for topic in settings.routes if topic in topics or not topics] or list(topics)
         self._limit_s = settings.transaction_timeout_ms / 1000 + settings.request_timeout_ms / 1000
 
     async def dead_letters(self) -> AsyncIterator[FoundDeadLetter | DamagedDeadLetter]:
@@ -217,6 +219,10 @@ class KafkaDeadLetters:
         limit_client_logging()
         cluster = await fetch_metadata(self._settings)
         counts = {}
+        if not self._topics:
+            routes = resolve_routes(self._settings, cluster).routes
+            dead = self._settings.dead_letter_topic
+            self._topics = [topic for topic in routes if cluster.partitions_for_topic(dead(topic))]
         for topic in self._topics:
             name = self._settings.dead_letter_topic(topic)
             if not (numbers := cluster.partitions_for_topic(name)):

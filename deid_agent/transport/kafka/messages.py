@@ -64,7 +64,8 @@ def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSea
         case Outcome.PUBLISHED if item.output is not None:
             out = item.output
             value = None if record.tombstone else out.payload
-            return KafkaMessage(settings.routes[at.topic], at.offset, value, out.key, out.headers, out.timestamp_ms)
+            topic = settings.route(at.topic) or ""
+            return KafkaMessage(topic, at.offset, value, out.key, out.headers, out.timestamp_ms)
         case Outcome.DEAD_LETTERED if item.dead_letter is not None:
             headers = (*sealer.headers(record, item.dead_letter), *_identity(item))
             topic, body = settings.dead_letter_topic(at.topic), sealer.body(record)

@@ -11,8 +11,10 @@ its next owner receives the records again.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
 
 from deid_agent.agent import (
     UNSEALED,
@@ -57,6 +59,7 @@ from deid_agent.transport.kafka.messages import COMPACTED, KafkaMessage, to_mess
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import NoKey, PartitionWriter, TooLarge, make_writer
 from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
+from deid_agent.transport.kafka.routes import follow_pattern
 from deid_agent.transport.kafka.start_positions import StartPositions
 from deid_agent.transport.kafka.watch import BrokerWatch
 
@@ -95,7 +98,7 @@ class KafkaTransport:
         self._generation = 0
         self._joined = asyncio.Event()
         self._fetcher = Fetcher(lambda stream: stream in self._ready)
-        self._watch = BrokerWatch(settings, self._telemetry, self._check_identities)
+        self._watch = BrokerWatch(settings, self._telemetry, self._check_identities, self._follow_pattern)
         self._failure: DeidError | None = None
 
     async def start(self, listener: AssignmentListener) -> None:
@@ -107,6 +110,7 @@ class KafkaTransport:
         limit_client_logging()
         async with open_client(self._settings) as client:
             cluster = await client.fetch_all_metadata()
+            self._settings = follow_pattern(self._settings, cluster, self._telemetry)
             if problems := topic_problems(self._settings, cluster):
                 raise ConfigurationError("Kafka: " + "; ".join(problems))
             await self._positions.prepare(client, cluster, self._settings.routes)
@@ -118,7 +122,7 @@ class KafkaTransport:
                 await run_to_completion(self._consumer.start())
             self._subscribe(self._consumer)
             await self._first_assignment(self._consumer)
-            self._watch.begin(client_of(self._consumer), list(self._settings.routes))
+            self._watch.begin(client_of(self._consumer), lambda: list(self._settings.routes))
         except CLIENT_ERRORS as error:
             await self.stop()
             raise translate_error(error, "join the group", starting=True) from None
@@ -317,6 +321,14 @@ class KafkaTransport:
                 "offers the choices"
             )
             self._fetcher.wake()
+
+    def _follow_pattern(self, cluster: ClusterMetadata) -> None:
+        """Join the group again if the topics of the pattern have changed."""
+        before = self._settings
+        with suppress(ConfigurationError):  # all of them are gone for now: continue to wait for those known
+            self._settings = follow_pattern(before, cluster, self._telemetry)
+        if self._settings is not before and self._consumer is not None:
+            self._subscribe(self._consumer)
 
     async def _commit(self, stream: Partition, position: int, note: str) -> None:
         consumer = self._consumer

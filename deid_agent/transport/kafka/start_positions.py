@@ -163,7 +163,7 @@ class StartPositions:
         self, cluster: ClusterMetadata, stream: Partition, batch: AuditedBatch
     ) -> AuditedBatch:
         """The batch without the records whose output or dead letter readers already have."""
-        output = self._settings.routes.get(stream.topic, "")
+        output = self._settings.route(stream.topic)
         if not output or not batch.ids:
             return batch
         inputs = len(cluster.partitions_for_topic(stream.topic) or ())
