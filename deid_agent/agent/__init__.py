@@ -35,6 +35,7 @@ from deid_agent.agent.ports import (
     FinishedRecord,
     Headers,
     KnowsLag,
+    KnowsOutage,
     Outcome,
     Output,
     Partition,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from deid_agent.agent.health import Health, HealthStatus
     from deid_agent.agent.outcomes import DEID_ID, DeadLetterLimit, Lineage, OutputMarks, read_lineage, replay_headers
     from deid_agent.agent.partition import RunnerSettings
+    from deid_agent.agent.positions import AuditedBatch, AuditHistory, ResumeFrom, last_batches
     from deid_agent.agent.runner import Runner
     from deid_agent.agent.worker_pool import InlineExecutor, WorkerPool
 
@@ -79,6 +81,8 @@ __all__ = [
     "UNSEALED",
     "AssignmentListener",
     "AuditEntry",
+    "AuditHistory",
+    "AuditedBatch",
     "Completed",
     "Coordinates",
     "DamagedDeadLetter",
@@ -98,6 +102,7 @@ __all__ = [
     "InlineExecutor",
     "Job",
     "KnowsLag",
+    "KnowsOutage",
     "Lineage",
     "NumberRange",
     "Outcome",
@@ -113,6 +118,7 @@ __all__ = [
     "ReplayChooser",
     "ReplayReport",
     "Result",
+    "ResumeFrom",
     "Runner",
     "RunnerSettings",
     "Transport",
@@ -121,6 +127,7 @@ __all__ = [
     "cut_torn_line",
     "dead_letter_summary",
     "generate_keys",
+    "last_batches",
     "load_private_key",
     "load_public_key",
     "open_dead_letter",
@@ -170,6 +177,12 @@ _LAZY = {
         "HealthStatus",
     ),
     "partition": ("RunnerSettings",),
+    "positions": (
+        "AuditHistory",
+        "AuditedBatch",
+        "ResumeFrom",
+        "last_batches",
+    ),
     "runner": ("Runner",),
     "worker_pool": (
         "InlineExecutor",

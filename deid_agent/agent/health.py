@@ -25,10 +25,10 @@ class _Progress:
 class Health:
     """Liveness and readiness of the agent.
 
-    Live: the event loop beats. Ready: started, assigned, all workers up, and every position advances while its lag is
-    above zero. The last condition is the only sign of a consumer that is stuck inside its client (aiokafka issue 1154).
-    Beats count from the first one until ``closing``, since starting and stopping may take longer than a beat. Another
-    thread may read the status at any time.
+    Live: the event loop beats. Ready: started, assigned, the broker answers, all workers up, and every position
+    advances while its lag is above zero. The last condition is the only sign of a consumer that is stuck inside its
+    client (aiokafka issue 1154). Beats count from the first one until ``closing``, since starting and stopping may take
+    longer than a beat. Another thread may read the status at any time.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Health:
         self._up = 0
         self._wanted = 1
         self._progress: dict[Partition, _Progress] = {}
+        self._outage = ""
         self._started = False
         self._stopping = False
 
@@ -59,6 +60,10 @@ class Health:
     def workers(self, up: int, wanted: int) -> None:
         """Note how many workers are ready, and how many there should be."""
         self._up, self._wanted = up, wanted
+
+    def outage(self, code: str) -> None:
+        """Note what does not answer; empty if all is well."""
+        self._outage = code
 
     def assigned(self, stream: Partition) -> None:
         """A partition was assigned."""
@@ -101,6 +106,8 @@ class Health:
             return HealthStatus(False, (*reasons, "stopping" if self._stopping else "starting"))
         if not self._progress:
             reasons.append("unassigned")
+        if self._outage:
+            reasons.append(self._outage)
         if self._up < self._wanted:
             reasons.append("workers")
         for stream, progress in sorted(list(self._progress.items())):

@@ -174,17 +174,20 @@ DEID_ID = "deid-id"
 class OutputMarks:
     """The id and the time of outputs.
 
-    The id is a keyed digest of the record's coordinates: the same whenever the record is delivered again, and
-    different under every key, so that two feeds of one topic cannot be joined by it. The audit entry has both.
+    The id is a keyed digest of the record's coordinates and of the id of its topic: the same whenever the record is
+    delivered again, and different under every key, so that two feeds of one topic cannot be joined by it. A topic that
+    is created again counts offsets anew, but has another id: a reader that drops duplicates must not drop its records.
+    The audit entry has both.
     """
 
     secret: bytes = field(repr=False)
     time: RecordTime = RecordTime.DAY
 
-    def id_of(self, coordinates: Coordinates) -> str:
+    def id_of(self, coordinates: Coordinates, topic_id: str = "") -> str:
         """The id of the record: 128 bits in hex."""
         secret = hashlib.blake2b(self.secret, person=b"deid-id", digest_size=32).digest()
-        return hashlib.blake2b(str(coordinates).encode(), key=secret, digest_size=16).hexdigest()
+        named = f"{topic_id} {coordinates}" if topic_id else str(coordinates)
+        return hashlib.blake2b(named.encode(), key=secret, digest_size=16).hexdigest()
 
 
 def trace_id_of(record: Record) -> str:
@@ -208,7 +211,7 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
     the trace of its record, as a child span of the agent, so that readers can see the sender.
     """
     known = read_trace(record.headers)
-    id_ = marks.id_of(record.coordinates)
+    id_ = marks.id_of(record.coordinates, record.topic_id)
     traceparent = known.child(id_).to_header() if known else b""
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
@@ -219,7 +222,7 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
             if traceparent and any(name.lower() == TRACEPARENT for name, _ in headers):
                 kept.append((TRACEPARENT, traceparent))
             first = read_lineage(record).first
-            replayed = () if first is None else ((REPLAY_OF, marks.id_of(first).encode()),)
+            replayed = () if first is None else ((REPLAY_OF, marks.id_of(first, record.topic_id).encode()),)
             named = (*kept, *replayed, (DEID_ID, id_.encode()))
             output = Output(payload, key, named, marks.time.coarsen(record.timestamp_ms))
             return FinishedRecord(record, Outcome.PUBLISHED, output=output, id=id_)
@@ -234,32 +237,26 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
 
 def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEntry:
     """The audit entry of a finished record."""
-    at, result, dead_letter = finished.record.coordinates, completed.result, finished.dead_letter
-    first = read_lineage(finished.record).first
-    if isinstance(result, Processed):
-        return AuditEntry(
-            at,
-            finished.outcome,
-            attempts=completed.attempts,
-            input_digest=result.input_digest,
-            output_digest=result.output_digest,
-            remarks=result.remarks,
-            replay_of=first,
-            id=finished.id,
-        )
-    if dead_letter is None:
-        attempts, digest = completed.attempts, result.input_digest
-        return AuditEntry(at, finished.outcome, attempts=attempts, input_digest=digest, replay_of=first, id=finished.id)
-    return AuditEntry(
-        at,
+    result, dead_letter = completed.result, finished.dead_letter
+    entry = AuditEntry(
+        finished.record.coordinates,
         finished.outcome,
+        attempts=completed.attempts,
+        input_digest=result.input_digest,
+        replay_of=read_lineage(finished.record).first,
+        id=finished.id,
+        topic_id=finished.record.topic_id,
+    )
+    if isinstance(result, Processed):
+        return replace(entry, output_digest=result.output_digest, remarks=result.remarks)
+    if dead_letter is None:
+        return entry
+    return replace(
+        entry,
         reason=dead_letter.reason,
         where=dead_letter.where,
         stage=dead_letter.stage,
         attempts=dead_letter.attempts,
-        input_digest=result.input_digest,
-        replay_of=first,
-        id=finished.id,
     )
 
 

@@ -52,7 +52,8 @@ class Record:
     """One input record, unchanged. ``repr`` shows its position only.
 
     A ``tombstone`` is a record without a value, which deletes its key in a compacted topic. Its payload is empty,
-    only its key is de-identified, and PUBLISHED publishes a tombstone again.
+    only its key is de-identified, and PUBLISHED publishes a tombstone again. ``topic_id`` tells a topic from one that
+    had its name before; it is empty if the source has no such id.
     """
 
     coordinates: Coordinates
@@ -61,6 +62,7 @@ class Record:
     headers: Headers = field(default=(), repr=False)
     timestamp_ms: int | None = field(default=None, repr=False)
     tombstone: bool = False
+    topic_id: str = field(default="", compare=False)
 
 
 class Outcome(StrEnum):
@@ -170,6 +172,15 @@ class KnowsLag(Protocol):
         """Records between the position and the end of the partition; None if unknown. Never blocks."""
 
 
+@runtime_checkable
+class KnowsOutage(Protocol):
+    """A transport that notices when its system does not answer. Readiness uses it if it is implemented."""
+
+    @property
+    def outage(self) -> str:
+        """A short code of what does not answer, such as ``broker``; empty if all is well."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """The audit information about one record. Contains no value of the message.
@@ -190,6 +201,7 @@ class AuditEntry:
     replay_of: Coordinates | None = None
     id: str = ""
     """The ``deid-id`` of the output, see ``OutputMarks``."""
+    topic_id: str = ""
 
 
 class AuditLog(Protocol):

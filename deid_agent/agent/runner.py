@@ -10,7 +10,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor, Processed
 from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.partition import PartitionProcessor, RunnerContext, RunnerSettings
-from deid_agent.agent.ports import AuditLog, KnowsLag, Partition, Transport
+from deid_agent.agent.ports import AuditLog, KnowsLag, KnowsOutage, Partition, Transport
 from deid_agent.model import DeidError, TransientError, UnsafeError, describe_exception, leading_error
 from deid_agent.telemetry import (
     AgentFailed,
@@ -225,6 +225,7 @@ class Runner:
         while True:
             health.beat()
             health.workers(executor.up, executor.size)
+            health.outage(transport.outage if isinstance(transport, KnowsOutage) else "")
             for stream, processor in self._processors.items():
                 processor.report_gauges(transport.lag(stream) if isinstance(transport, KnowsLag) else None)
             self._context.telemetry.emit(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import orjson
 
+from deid_agent.agent import AuditedBatch, Partition, last_batches
 from deid_agent.audit.storage import HEAD, LineKind, is_signed, line_prefix, read_head, segment_files
 from deid_agent.audit.walk import FaultCode, Fields, TrailFault, TrailSegment, TrailWalk
 from deid_agent.model import ConfigurationError, counted, format_time
@@ -198,6 +199,27 @@ def read_entries(folder: Path, choice: EntryFilter | None = None) -> Iterator[Tr
         raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
     except (orjson.JSONDecodeError, KeyError, TypeError):
         raise ConfigurationError(f"audit folder {folder}: {path.name}:{number} cannot be read; verify it") from None
+
+
+_SEGMENTS_READ = 16
+"""The newest segments in which a start looks for the last entries: a gigabyte with the default size."""
+
+
+def read_last_batches(folder: Path) -> Mapping[Partition, AuditedBatch]:
+    """The last batch of each partition in the newest segments of the trail. Does not verify it; blocks.
+
+    A partition that has no entry in these segments is absent. Raises ``ConfigurationError`` if a file cannot be read.
+    """
+    found: dict[Partition, AuditedBatch] = {}
+    try:
+        for path in list(segment_files(folder).values())[: -_SEGMENTS_READ - 1 : -1]:
+            with path.open("rb") as file:
+                found = {**last_batches(line for line in file if line.endswith(b"\n")), **found}
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
+    return found
 
 
 def value_counts(item: TrailEntry) -> Iterator[tuple[str, int]]:

@@ -114,6 +114,7 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
         "topic": entry.coordinates.topic,
         "partition": entry.coordinates.partition,
         "offset": entry.coordinates.offset,
+        **({"topic_id": entry.topic_id} if entry.topic_id else {}),
         "outcome": entry.outcome,
     }
     if entry.id:

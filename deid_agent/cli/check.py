@@ -21,7 +21,16 @@ from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientE
 from deid_agent.pipeline import Method, load_policy
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
-from deid_agent.transport.kafka import kafka_options, probe_broker, probe_output_times, probe_output_topics
+from deid_agent.transport.kafka import (
+    KafkaOptions,
+    kafka_options,
+    matched_options,
+    probe_broker,
+    probe_compaction,
+    probe_output_times,
+    probe_output_topics,
+    probe_retention,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,8 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         yield kafka
         if not offline and not kafka.problem:
             yield from _broker(settings)
+            yield from _compaction(settings)
+            yield from _try_warnings("positions", lambda: _position_retention(settings))
             yield from _try_warnings("times", lambda: _topic_times(settings))
     if settings.transport is TransportKind.MLLP:
         yield _try("mllp", lambda: check_listener(settings))
@@ -147,7 +158,21 @@ def _dates_and_times(settings: Settings) -> list[str]:
 
 def _topic_times(settings: Settings) -> list[str]:
     time = load_policy(settings.policy, _rules_folder(settings)).record_time
-    return asyncio.run(probe_output_times(kafka_options(settings), time))
+    return asyncio.run(probe_output_times(_options(settings), time))
+
+
+def _compaction(settings: Settings) -> Iterator[Finding]:
+    """Compacted topics: a problem for messages that never have a key, a warning for outputs."""
+    with suppress(ConfigurationError, TransientError):
+        problems, warnings = asyncio.run(probe_compaction(_options(settings)))
+        yield from (Finding("topics", problem=problem) for problem in problems)
+        yield from (Finding("topics", warning=warning) for warning in warnings)
+
+
+def _position_retention(settings: Settings) -> list[str]:
+    if settings.transport is not TransportKind.KAFKA:
+        return []
+    return asyncio.run(probe_retention(kafka_options(settings)))
 
 
 def _str(path: Path | None) -> str | None:
@@ -231,11 +256,25 @@ def _folders(settings: Settings) -> str:
 def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         ask = probe_broker if settings.transport is TransportKind.KAFKA else probe_output_topics
-        problems = asyncio.run(ask(kafka_options(settings)))
+        options = _options(settings)
+        problems = asyncio.run(ask(options))
     except ConfigurationError as problem:
-        problems = [str(problem)]
-    for line in problems:
-        yield Finding("broker", problem=line)
-    if not problems and settings.kafka is not None:
-        routes = ", ".join(f"{a} to {b or 'MLLP'}" for a, b in settings.kafka.routes.items())
-        yield Finding("broker", f"{settings.kafka.bootstrap_servers}: {routes}")
+        yield Finding("broker", problem=str(problem))
+        return
+    routes = ", ".join(f"{a} to {b or 'MLLP'}" for a, b in options.routes.items())
+    if options.topics_pattern is not None:
+        # A topic that cannot be used yet does not stop the others.
+        yield from (Finding("broker", warning=f"not read yet: {line}") for line in problems)
+        routes += f", by {options.topics_pattern} now"
+        problems = []
+    yield from (Finding("broker", problem=line) for line in problems)
+    if not problems:
+        yield Finding("broker", f"{options.bootstrap_servers}: {routes}")
+
+
+def _options(settings: Settings) -> KafkaOptions:
+    """The options with the topics that a pattern matches now. Raises ``ConfigurationError``."""
+    try:
+        return asyncio.run(matched_options(kafka_options(settings)))
+    except TransientError as problem:
+        raise ConfigurationError(str(problem)) from None

@@ -12,6 +12,7 @@ from threading import Event, Thread
 
 import click
 
+from deid_agent.agent import ResumeFrom
 from deid_agent.audit import read_entries, value_counts
 from deid_agent.cli.common import Exit, echo_error, fault_text, handle_errors, printable, warn_of_demo
 from deid_agent.cli.service import FolderResult, check_key, serve, show_console
@@ -37,12 +38,19 @@ from deid_agent.model import ConfigurationError, counted
 )
 @click.option("--policy", help="Profile name or policy file; overrides the file and the environment.")
 @click.option("--workers", type=click.IntRange(0, 256), help="Worker processes; overrides agent.workers.")
+@click.option(
+    "--resume-from",
+    type=click.Choice(["audit", "earliest", "latest"]),
+    help="Where to start in partitions whose Kafka position is gone; others continue at theirs.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe log line.")
 @click.option(
     "--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka and MLLP unless allowed."
 )
 @handle_errors
-def run(file: Path, policy: str | None, workers: int | None, log_level: str | None, demo_key: bool) -> Exit:
+def run(
+    file: Path, policy: str | None, workers: int | None, resume_from: str | None, log_level: str | None, demo_key: bool
+) -> Exit:
     """Run the agent: read messages and publish them sanitized.
 
     The agent runs until SIGTERM or ^C, or until a folder without watch is empty; the exit code is then 1 if a file was
@@ -56,7 +64,9 @@ def run(file: Path, policy: str | None, workers: int | None, log_level: str | No
     key = DEMO_KEY if demo_key else load_key(settings.key_file)
     check_key(settings, key)
     warn_of_demo(key)
-    left = serve(settings, key)
+    if resume_from is not None and settings.transport is not TransportKind.KAFKA:
+        raise ConfigurationError("--resume-from: only topics of Kafka have positions")
+    left = serve(settings, key, None if resume_from is None else ResumeFrom(resume_from))
     if left == FolderResult() or settings.directory is None:
         return Exit.DONE
     echo_error(

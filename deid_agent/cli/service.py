@@ -20,6 +20,7 @@ from deid_agent.agent import (
     Health,
     InlineExecutor,
     OutputMarks,
+    ResumeFrom,
     Runner,
     RunnerSettings,
     Transport,
@@ -28,7 +29,7 @@ from deid_agent.agent import (
     load_public_key,
 )
 from deid_agent.app import WorkerFactory, make_envelope
-from deid_agent.audit import AuditTrail, Signer, TrailSettings
+from deid_agent.audit import AuditTrail, Signer, TrailSettings, read_last_batches
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
 from deid_agent.cli.service_mllp import (
@@ -70,17 +71,18 @@ class FolderResult:
     skipped: int = 0
 
 
-def serve(settings: Settings, key: SecretKey) -> FolderResult:
+def serve(settings: Settings, key: SecretKey, resume_from: ResumeFrom | None = None) -> FolderResult:
     """Run the agent until it is stopped or its folder is empty.
 
-    Returns the files that a folder without watch left; other sources report refusals in logs and metrics only. Raises
-    ``ConfigurationError`` if the agent cannot start, and ``UnsafeError`` if it had to stop.
+    ``resume_from`` chooses the start in partitions of Kafka whose position is gone. Returns the files that a folder
+    without watch left; other sources report refusals in logs and metrics only. Raises ``ConfigurationError`` if the
+    agent cannot start, and ``UnsafeError`` if it had to stop.
     """
     _set_up_logging(settings.log_level)
     no_core()
     telemetry = Telemetry()
     with quiet(telemetry):
-        return asyncio.run(_serve(settings, key, telemetry))
+        return asyncio.run(_serve(settings, key, telemetry, resume_from))
 
 
 def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
@@ -159,7 +161,9 @@ def check_folders(settings: Settings) -> None:
         UnexaminedFile(settings.audit.unexamined, Telemetry())
 
 
-async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> FolderResult:
+async def _serve(
+    settings: Settings, key: SecretKey, telemetry: Telemetry, resume_from: ResumeFrom | None
+) -> FolderResult:
     loop = asyncio.get_running_loop()
     quiet_loop(loop, telemetry)
     parts = make_worker_factory(settings, key)
@@ -175,7 +179,7 @@ async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> Fo
     )
     health = Health()
     try:
-        transport = _transport(settings, sealer, telemetry)
+        transport = _transport(settings, sealer, telemetry, resume_from)
         executor = _executor(settings.agent, parts, telemetry)
         limits = _runner_settings(settings)
         marks = OutputMarks(key.secret, parts.policy.record_time)
@@ -262,11 +266,20 @@ def console_sources(
     )
 
 
-def _transport(settings: Settings, sealer: DeadLetterSealer, telemetry: Telemetry) -> Transport:
+def _transport(
+    settings: Settings, sealer: DeadLetterSealer, telemetry: Telemetry, resume_from: ResumeFrom | None
+) -> Transport:
     if settings.transport is TransportKind.MLLP:
         return mllp_transport(settings, sealer, telemetry)
     if settings.transport is TransportKind.KAFKA:
-        return with_mllp_output(settings, KafkaTransport(kafka_options(settings), sealer=sealer, telemetry=telemetry))
+        transport = KafkaTransport(
+            kafka_options(settings),
+            sealer=sealer,
+            telemetry=telemetry,
+            history=partial(read_last_batches, settings.audit.path),
+            resume_from=resume_from,
+        )
+        return with_mllp_output(settings, transport)
     ours = settings.directory
     if ours is None:
         raise ConfigurationError("there is no [directory] section")

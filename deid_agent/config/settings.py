@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     def _check_envelopes(self) -> Self:
         known = {TransportKind.DIRECTORY: {"files"}, TransportKind.MLLP: set[str]()}
         inputs = known.get(self.transport, set(self.kafka.routes) if self.kafka else set())
+        if self.transport is TransportKind.KAFKA and self.kafka is not None and self.kafka.topics_pattern is not None:
+            inputs = {topic for topic in self.envelopes if self.kafka.route(topic) is not None}
         if unknown := sorted(set(self.envelopes) - inputs):
             names = ", ".join(map(repr, sorted(inputs))) or "none"
             raise ValueError(f"envelopes: {unknown[0]!r} is not an input; the inputs with envelopes may be: {names}")
@@ -104,11 +106,15 @@ class Settings(BaseSettings):
             raise ValueError("audit.topic is a topic of Kafka: remove it, or set the transport to kafka")
         if topic in {*kafka.routes, *kafka.routes.values(), *map(kafka.dead_letter_topic, kafka.routes)}:
             raise ValueError("audit.topic: kafka.routes use this topic for messages; name another one")
+        if kafka.topics_pattern is not None and kafka.route(topic) is not None:
+            raise ValueError("audit.topic: kafka.topics_pattern matches this topic, so it would be read; name another")
         return self
 
     @model_validator(mode="after")
     def _check_destination(self) -> Self:
         match self.transport, self.destination:
+            case (TransportKind.MLLP, _) | (_, TransportKind.MLLP) if self.kafka and self.kafka.topics_pattern:
+                raise ValueError("kafka.topics_pattern is for outputs to Kafka topics; write kafka.routes for MLLP")
             case TransportKind.KAFKA | TransportKind.MLLP, TransportKind.MLLP:
                 if self.mllp_out is None:
                     raise ValueError("outputs go to mllp but there is no [mllp_out] section: name the receiver there")

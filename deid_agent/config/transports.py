@@ -1,5 +1,6 @@
 """The sections of the transports: ``[kafka]``, ``[mllp]``, ``[mllp_out]`` and ``[directory]``."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
@@ -7,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from deid_agent.config.service import Seconds, Section, secret_value
+from deid_agent.config.topic_patterns import PLACEHOLDER, pattern_fault
 
 _COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -42,7 +44,13 @@ class KafkaSettings(Section):
 
     bootstrap_servers: str = Field(description="host:port, several with commas")
     group_id: str = Field(default="deid-agent", description="consumer group")
-    routes: dict[str, str] = Field(min_length=1, description="input topic = output topic")
+    routes: dict[str, str] = Field(default={}, description="input topic = output topic")
+    topics_pattern: str | None = Field(
+        default=None, description="in place of routes: input topics by regular expression, also those that come later"
+    )
+    output: str | None = Field(
+        default=None, description='output topic of each input of topics_pattern, such as "deid.{topic}"'
+    )
     delivery: Delivery = Field(default=Delivery.EXACTLY_ONCE, description="exactly_once or at_least_once")
     dead_letter_suffix: str = Field(
         default=".dlq", min_length=1, description="dead letters of a topic go to topic + this"
@@ -50,6 +58,10 @@ class KafkaSettings(Section):
     client_id: str = Field(default="deid-agent", description="name in the broker's logs")
     instance_id: str | None = Field(default=None, description="static membership")
     session_timeout_ms: Annotated[int, Field(ge=1000)] = Field(default=30_000, description="group session")
+    longest_stop_hours: Annotated[int, Field(ge=1, le=87_600)] = Field(
+        default=168,
+        description="longest planned stop of all agents; `check` warns if the broker forgets positions sooner",
+    )
     max_request_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="largest request; the broker's message.max.bytes must allow it"
     )
@@ -109,6 +121,19 @@ class KafkaSettings(Section):
         return value
 
     @model_validator(mode="after")
+    def _check_pattern(self) -> Self:
+        if self.topics_pattern is None:
+            if not self.routes:
+                raise ValueError("kafka.routes: name at least one input topic, or set kafka.topics_pattern")
+            if self.output is not None:
+                raise ValueError("kafka.output is for kafka.topics_pattern: name the output topics in kafka.routes")
+        elif self.routes:
+            raise ValueError("kafka.routes, kafka.topics_pattern: set one of them")
+        elif fault := pattern_fault(self.topics_pattern, self.output or ""):
+            raise ValueError(fault)
+        return self
+
+    @model_validator(mode="after")
     def _check_topics(self) -> Self:
         inputs, outputs = set(self.routes), set(self.routes.values())
         if loops := sorted(inputs & outputs):
@@ -129,6 +154,18 @@ class KafkaSettings(Section):
         if self.security_protocol.startswith("SASL_") and not (self.sasl_username and has_password):
             raise ValueError("kafka.sasl_username, kafka.sasl_password: set both")
         return self
+
+    def route(self, topic: str) -> str | None:
+        """The output topic of an input topic; None if this is no input topic.
+
+        A topic of dead letters is never an input of a pattern, nor is an internal topic of Kafka.
+        """
+        if self.topics_pattern is None:
+            return self.routes.get(topic)
+        if topic.startswith("__") or topic.endswith(self.dead_letter_suffix):
+            return None
+        matched = re.fullmatch(self.topics_pattern, topic)
+        return (self.output or "").replace(PLACEHOLDER, topic) if matched else None
 
     def dead_letter_topic(self, topic: str) -> str:
         """The topic that takes the dead letters of this input topic."""

@@ -11,7 +11,8 @@
         └── UnsafeError             going on could lose or duplicate a record: the agent stops
             └── UndeliverableError  the receiver does not accept the output of one record: the record is refused
                 ├── OversizeError   the output is too large
-                └── RejectedError   the receiver rejects the output permanently
+                ├── RejectedError   the receiver rejects the output permanently
+                └── KeylessError    the output has no key and its topic is compacted
 
 No error contains text of a message: only coordinates, paths, rule ids and reason codes.
 """
@@ -30,6 +31,7 @@ class Reason(StrEnum):
     UNSUPPORTED = "UNSUPPORTED"
     RESOURCE = "RESOURCE"
     REJECTED = "REJECTED"
+    KEYLESS = "KEYLESS"
     LEAK = "LEAK"
     LANGUAGE = "LANGUAGE"
     POISON = "POISON"
@@ -111,6 +113,12 @@ class RejectedError(UndeliverableError):
     """The receiver rejected this output permanently."""
 
     reason = Reason.REJECTED
+
+
+class KeylessError(UndeliverableError):
+    """The output has no key, and its topic is compacted and takes only messages with keys."""
+
+    reason = Reason.KEYLESS
 
 
 def describe_exception(error: BaseException) -> str:

@@ -27,6 +27,8 @@ from deid_agent.telemetry.events import (
 )
 from deid_agent.telemetry.metrics import BUCKETS_S, EXPOSITION_TYPE, HistogramValue, Metric, Registry
 from deid_agent.telemetry.transport_events import (
+    BrokerReachable,
+    BrokerUnreachable,
     FilesSkipped,
     FileUnreadable,
     MllpAnswered,
@@ -34,6 +36,9 @@ from deid_agent.telemetry.transport_events import (
     MllpFault,
     MllpFaultAgain,
     MllpListening,
+    PositionChosen,
+    TopicSkipped,
+    TopicsMatched,
     TransactionAborted,
 )
 
@@ -46,6 +51,8 @@ __all__ = [
     "AuditRepaired",
     "AuditUnsigned",
     "BatchCommitted",
+    "BrokerReachable",
+    "BrokerUnreachable",
     "Built",
     "ConsoleDenied",
     "ConsoleReplayed",
@@ -64,6 +71,7 @@ __all__ = [
     "MllpListening",
     "PartitionsAssigned",
     "PartitionsRevoked",
+    "PositionChosen",
     "RecordDeadLettered",
     "RecordFinished",
     "RecordProcessed",
@@ -71,6 +79,8 @@ __all__ = [
     "Registry",
     "Retrying",
     "Telemetry",
+    "TopicSkipped",
+    "TopicsMatched",
     "TransactionAborted",
     "WorkerRestarted",
     "metrics",

@@ -27,9 +27,11 @@ class Telemetry:
     This class configures no handler: the command line adds one, and tests read ``registry``.
     """
 
-    def __init__(self, registry: Registry | None = None) -> None:
+    def __init__(self, registry: Registry | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = registry or Registry()
         self._logger = logging.getLogger(LOGGER)
+        self._clock = clock
+        self._logged_at: dict[tuple[str, ...], float] = {}
 
     def emit(self, event: Event) -> None:
         """Count and log one event. Does not raise if no handler is configured."""
@@ -37,8 +39,17 @@ class Telemetry:
             self.registry.add(sample)
         for metric, labels in event.removed():
             self.registry.forget(metric, *labels)
-        if self._logger.isEnabledFor(event.level):
-            self._logger.log(event.level, type(event).__name__, extra={"event": event})
+        level = logging.DEBUG if event.repeat_s and self._is_repetition(event) else event.level
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, type(event).__name__, extra={"event": event})
+
+    def _is_repetition(self, event: Event) -> bool:
+        key, now = (type(event).__name__, *event.repeat_key()), self._clock()
+        last = self._logged_at.get(key)
+        if last is not None and now - last < event.repeat_s:
+            return True
+        self._logged_at[key] = now
+        return False
 
 
 class JsonFormatter(logging.Formatter):
@@ -67,10 +78,35 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
+class RepeatFilter(logging.Filter):
+    """Passes a line of another library once in ``interval_s``, and later lines of the same place not at all.
+
+    The Kafka client writes dozens of lines a second while no broker answers; our own event reports that once.
+    """
+
+    def __init__(self, interval_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._interval_s = interval_s
+        self._clock = clock
+        self._passed_at: dict[tuple[str, str, int, int], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True if the line is ours, or the first of its place for a while."""
+        if getattr(record, "event", None) is not None:
+            return True
+        key, now = (record.name, record.pathname, record.lineno, record.levelno), self._clock()
+        last = self._passed_at.get(key)
+        if last is not None and now - last < self._interval_s:
+            return False
+        self._passed_at[key] = now
+        return True
+
+
 def stream_handler() -> logging.Handler:
     """A handler that writes JSON lines to standard error. The command line adds it to the root logger."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(RepeatFilter())
     return handler
 
 

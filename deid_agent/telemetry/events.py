@@ -16,6 +16,12 @@ class Event:
     """Base class. The class name and the fields form the log line; ``samples`` are the changes of metrics."""
 
     level: ClassVar[int] = logging.INFO
+    repeat_s: ClassVar[float] = 0.0
+    """An event with the same ``repeat_key`` within so many seconds is logged at debug level only."""
+
+    def repeat_key(self) -> tuple[str, ...]:
+        """What makes two events the same, apart from their class."""
+        return ()
 
     def samples(self) -> Iterable[Sample]:
         """The changes of metrics that this event causes."""
@@ -219,12 +225,16 @@ class Retrying(Event):
     """
 
     level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 60.0
     operation: str
     stream: str
     attempt: int
     delay_s: float
     error: str
     why: str
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.operation, self.error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ RESTARTS = Metric(
 )
 REBALANCES = Metric("deid_rebalances_total", MetricKind.COUNTER, (), "Times that partitions were revoked.")
 TXN_ABORTS = Metric("deid_txn_aborts_total", MetricKind.COUNTER, (), "Kafka transactions aborted.")
+BROKER_UNREACHABLE = Metric("deid_broker_unreachable", MetricKind.GAUGE, (), "1 while no Kafka broker answers, else 0.")
 COMMIT_SECONDS = Metric(
     "deid_commit_duration_seconds",
     MetricKind.HISTOGRAM,
@@ -100,6 +101,7 @@ METRICS: tuple[Metric, ...] = (
     RESTARTS,
     REBALANCES,
     TXN_ABORTS,
+    BROKER_UNREACHABLE,
     COMMIT_SECONDS,
     QUEUE,
     WORKERS,

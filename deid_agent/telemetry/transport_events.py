@@ -15,12 +15,73 @@ class TransactionAborted(Event):
     """A Kafka transaction was aborted. Its producer is replaced."""
 
     level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 60.0
     topic: str
     partition: int
     error: str
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.TXN_ABORTS)
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.error,)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsMatched(Event):
+    """The topics that ``kafka.topics_pattern`` matches and that are read from now on."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSkipped(Event):
+    """A topic matches ``kafka.topics_pattern`` and is not read yet. ``why`` names what is missing."""
+
+    level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 3600.0
+    topic: str
+    why: str
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.topic, self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnreachable(Event):
+    """No broker has answered for ``seconds``. The agent keeps trying; nothing is lost."""
+
+    level: ClassVar[int] = logging.ERROR
+    repeat_s: ClassVar[float] = 60.0
+    servers: str
+    error: str
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.BROKER_UNREACHABLE, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReachable(Event):
+    """A broker answers again, after ``seconds``."""
+
+    servers: str
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.BROKER_UNREACHABLE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionChosen(Event):
+    """A partition starts at a position that the operator chose with ``--resume-from``. ``why`` is the reason."""
+
+    level: ClassVar[int] = logging.WARNING
+    topic: str
+    partition: int
+    choice: str
+    position: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

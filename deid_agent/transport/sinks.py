@@ -6,7 +6,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from deid_agent.agent import AssignmentListener, FinishedRecord, KnowsLag, Outcome, Output, Partition, Record, Transport
+from deid_agent.agent import (
+    AssignmentListener,
+    FinishedRecord,
+    KnowsLag,
+    KnowsOutage,
+    Outcome,
+    Output,
+    Partition,
+    Record,
+    Transport,
+)
 from deid_agent.model import TransientError
 
 
@@ -103,6 +113,11 @@ class SinkTransport:
             for item in batch
         ]
         await self._source.commit(stream, rest, position)
+
+    @property
+    def outage(self) -> str:
+        """See ``KnowsOutage.outage``: that of the source."""
+        return self._source.outage if isinstance(self._source, KnowsOutage) else ""
 
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``."""

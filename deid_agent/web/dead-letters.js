@@ -5,6 +5,7 @@ const MEANING = {
   UNSUPPORTED: "a kind of message that is not supported: route it elsewhere",
   RESOURCE: "larger or more deeply nested than the limits: raise them, or route it elsewhere",
   REJECTED: "its receiver refused it: read the log of the receiver",
+  KEYLESS: "it has no key and its output topic is compacted: give it a key, or set cleanup.policy to delete",
   LEAK: "an identifier remained in the output: report it",
   LANGUAGE: "a narrative is in a language that the policy does not name: route it elsewhere, or see [narrative]",
   POISON: "the worker died or exceeded its deadline: report it",

@@ -165,7 +165,8 @@ class Chaos:
         begin = len(self.numbers)
         for number in range(begin, begin + count):
             partition = number % PATIENTS % PARTITIONS
-            self.numbers[MARKS.id_of(Coordinates(self.world.name, partition, self._offsets[partition]))] = number
+            at = Coordinates(self.world.name, partition, self._offsets[partition])
+            self.numbers[MARKS.id_of(at, self.world.topic_id)] = number
             self._offsets[partition] += 1
             by_partition[partition].append(Given(message(number), patient_of(number)))
         for partition, given in enumerate(by_partition):

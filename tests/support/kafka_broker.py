@@ -26,7 +26,10 @@ from typing import Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NoError, for_code
+
+from deid_agent.transport.kafka.protocol import topic_identities
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests" / "system" / "broker"
@@ -157,6 +160,28 @@ class Cluster:
                     await asyncio.sleep(0.02)
         finally:
             await admin.close()
+
+    async def topic_id(self, name: str) -> str:
+        """The id of a topic; it is another one after ``recreate_topic``."""
+        client = AIOKafkaClient(bootstrap_servers=self.bootstrap)
+        try:
+            await client.bootstrap()
+            return (await topic_identities(client, [name]))[name].id
+        finally:
+            await client.close()
+
+    async def recreate_topic(self, name: str, partitions: int = 1) -> None:
+        """Delete a topic and create it again under its name."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([name])
+            async with asyncio.timeout(START_LIMIT_S):
+                while name in await admin.list_topics():  # noqa: ASYNC110  the broker sends no notification
+                    await asyncio.sleep(0.05)
+        finally:
+            await admin.close()
+        await self.create_topic(name, partitions)
 
     async def configure_topic(self, name: str, settings: Mapping[str, str]) -> None:
         """Set these settings of the topic, and reset all others to their defaults."""

@@ -88,9 +88,12 @@ class KafkaWorld:
             transaction_timeout_ms=10_000,
         )
         self.transports: list[KafkaTransport] = []
+        self.topic_id = ""
+        """The id of the input topic, which its ``deid-id`` contain."""
 
     async def create(self, partitions: int = 1, outputs: int | None = None) -> "KafkaWorld":
         await self.cluster.create_topic(self.name, partitions)
+        self.topic_id = await self.cluster.topic_id(self.name)
         await self.cluster.create_topic(self.out, outputs or partitions)
         await self.cluster.create_topic(self.settings.dead_letter_topic(self.name), partitions)
         return self

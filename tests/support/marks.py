@@ -14,10 +14,10 @@ def id_header(at: Coordinates, marks: OutputMarks = MARKS) -> tuple[str, bytes]:
     return DEID_ID, marks.id_of(at).encode()
 
 
-def ids_of(topic: str, partitions: int, count: int) -> dict[str, Coordinates]:
+def ids_of(topic: str, partitions: int, count: int, topic_id: str) -> dict[str, Coordinates]:
     """The records of a topic with ``count`` records in each partition, by their ids."""
     coordinates = (Coordinates(topic, number, offset) for number in range(partitions) for offset in range(count))
-    return {MARKS.id_of(at): at for at in coordinates}
+    return {MARKS.id_of(at, topic_id): at for at in coordinates}
 
 
 def published_output(record: Record, payload: bytes, key: bytes | None, headers: Headers = ()) -> FinishedRecord:

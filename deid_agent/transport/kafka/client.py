@@ -18,6 +18,7 @@ from typing import TypeVar
 from aiokafka import errors as kafka_errors
 
 from deid_agent.model import AssignmentLostError, ConfigurationError, DeidError, TransientError, UnsafeError
+from deid_agent.transport.kafka.error_codes import kafka_name
 
 T = TypeVar("T")
 
@@ -117,8 +118,7 @@ _CLASS_NAMES: dict[ErrorClass, str] = {
 _CLASSES: dict[type[BaseException], ErrorClass] = {
     getattr(kafka_errors, name): verdict for verdict, names in _CLASS_NAMES.items() for name in names.split()
 } | {
-    # aiokafka has no class for the codes 82, 88 and 90, which arrive as UnknownError. Continuing could duplicate
-    # records.
+    # The codes for which aiokafka has no class, 82, 88 and 90 among them. Continuing could duplicate records.
     kafka_errors.UnknownError: ErrorClass.UNSAFE,
     kafka_errors.ConsumerStoppedError: ErrorClass.UNSAFE,
     kafka_errors.IllegalOperation: ErrorClass.UNSAFE,
@@ -133,8 +133,8 @@ _ADVICE: dict[type[BaseException], str] = {
     kafka_errors.MessageSizeTooLargeError: "raise max.message.bytes of the topic, and kafka.max_request_bytes",
     kafka_errors.RecordListTooLargeError: "raise max.message.bytes and segment.bytes of the topic",
     kafka_errors.OffsetOutOfRangeError: (
-        "records were deleted before they were read; find out what is missing, then set the group's offset "
-        "with kafka-consumer-groups and start again"
+        "records were deleted before they were read, or the topic was created again; start again, and if that does not "
+        "name a choice, find out what is missing and set the group's offset with kafka-consumer-groups"
     ),
     kafka_errors.TopicAuthorizationFailedError: "grant the principal access to the topics of kafka.routes",
     kafka_errors.GroupAuthorizationFailedError: "grant the principal READ on the consumer group",
@@ -172,7 +172,7 @@ def translate_error(error: BaseException, doing: str, *, starting: bool = False)
     error = root_cause(error)
     kind = type(error)
     advice = next((_ADVICE[base] for base in kind.__mro__ if base in _ADVICE), "")
-    text = f"Kafka: {doing}: {kind.__name__}" + (f": {advice}" if advice else "")
+    text = f"Kafka: {doing}: {kafka_name(kind)}" + (f": {advice}" if advice else "")
     match classify_error(kind):
         case ErrorClass.TRANSIENT:
             return TransientError(text)
@@ -184,6 +184,15 @@ def translate_error(error: BaseException, doing: str, *, starting: bool = False)
             return TransientError(text)
         case ErrorClass.CONFIGURATION | ErrorClass.UNSAFE:
             return UnsafeError(text)
+
+
+def to_deid_error(error: Exception, doing: str) -> DeidError:
+    """The error of a background call as one of ``deid_agent.model``; an unexpected one is unsafe."""
+    if isinstance(error, DeidError):
+        return error
+    if isinstance(error, CLIENT_ERRORS):
+        return translate_error(error, doing)
+    return UnsafeError(f"Kafka: {doing}: unexpected {type(error).__name__}")
 
 
 _HOST_MISMATCH = (62, 64)

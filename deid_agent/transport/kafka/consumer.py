@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from deid_agent.agent import Coordinates, Partition, Record
-from deid_agent.model import AssignmentLostError, UnsafeError
-from deid_agent.transport.kafka.client import run_briefly
+from deid_agent.model import AssignmentLostError, TransientError, UnsafeError
+from deid_agent.transport.kafka.client import run_briefly, run_to_completion
 from deid_agent.transport.kafka.client_internals import (
     cancel_consumer_tasks,
     client_of,
@@ -18,6 +19,9 @@ from deid_agent.transport.kafka.client_internals import (
     is_group_member,
 )
 from deid_agent.transport.kafka.options import KafkaOptions
+
+_READER_STOP_S = 5.0
+_WAIT_MS = 200
 
 PartitionsCallback = Callable[[list[Partition]], Awaitable[None]]
 
@@ -86,7 +90,54 @@ def make_consumer(settings: KafkaOptions) -> Consumer:
     )
 
 
-def to_record(received: ConsumerRecord) -> Record:
+@asynccontextmanager
+async def open_reader(
+    settings: KafkaOptions, partitions: Iterable[TopicPartition], isolation: str = "read_committed"
+) -> AsyncIterator[Consumer]:
+    """A consumer of these partitions without a group. One that is reassigned may not notice the end of its fetches."""
+    reader = Consumer(
+        **settings.connection(),
+        enable_auto_commit=False,
+        isolation_level=isolation,
+        auto_offset_reset="earliest",  # retention may delete records while they are read
+        request_timeout_ms=settings.request_timeout_ms,
+        fetch_max_bytes=settings.fetch_max_bytes,
+        max_partition_fetch_bytes=settings.fetch_partition_bytes,
+    )
+    try:
+        await run_to_completion(reader.start())
+        reader.assign(list(partitions))
+        yield reader
+    finally:
+        await stop_consumer(reader, _READER_STOP_S)
+
+
+async def read_tails(settings: KafkaOptions, partitions: Iterable[TopicPartition], most: int) -> list[ConsumerRecord]:
+    """The last records of these partitions, ``most`` offsets of each, in order per partition.
+
+    Raises ``TransientError`` if the broker returns nothing for as long as a request may take, and aiokafka's errors.
+    """
+    found: list[ConsumerRecord] = []
+    left = list(partitions)
+    if not left:
+        return found
+    async with open_reader(settings, left) as reader:
+        begins, ends = await reader.beginning_offsets(left), await reader.end_offsets(left)
+        for tp in left:
+            reader.seek(tp, max(begins[tp], ends[tp] - most))
+        quiet_ms, before = 0, None
+        while left := [tp for tp in left if await reader.position(tp) < ends[tp]]:
+            for tp, records in (await reader.getmany(*left, timeout_ms=_WAIT_MS)).items():
+                found += (record for record in records if record.offset < ends[tp])
+            now = [await reader.position(tp) for tp in left]
+            quiet_ms = quiet_ms + _WAIT_MS if now == before else 0
+            before = now
+            if quiet_ms > settings.request_timeout_ms:
+                raise TransientError(f"Kafka: {left[0].topic}/{left[0].partition} returns no more records")
+    return found
+
+
+def to_record(received: ConsumerRecord, topic_id: str = "") -> Record:
     """The record that aiokafka delivered. A null value is a tombstone; an unknown timestamp (-1) becomes None."""
     timestamp_ms = received.timestamp
     return Record(
@@ -96,6 +147,19 @@ def to_record(received: ConsumerRecord) -> Record:
         headers=tuple((name, value or b"") for name, value in received.headers),
         timestamp_ms=timestamp_ms if timestamp_ms is not None and timestamp_ms >= 0 else None,
         tombstone=received.value is None,
+        topic_id=topic_id,
+    )
+
+
+async def describe_bad_header(consumer: Consumer, wanted: frozenset[Partition]) -> str:
+    """The message for a record whose header aiokafka cannot decode. It does not report the partition."""
+    places = [
+        f"{stream} from offset {await consumer.position(TopicPartition(stream.topic, stream.number))} on"
+        for stream in sorted(wanted)
+    ]
+    return (
+        f"Kafka: a record has a header whose name is not UTF-8, in {' or '.join(places)}: find it with "
+        "kafka-console-consumer, save it, move the group past it with kafka-consumer-groups and start again"
     )
 
 

@@ -11,7 +11,7 @@ everything that the other replay has done, and the other does nothing more.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Final
 
@@ -34,9 +34,9 @@ from deid_agent.agent import (
     replay_headers,
 )
 from deid_agent.model import AssignmentLostError, ConfigurationError, DeadLetterError, TransientError, UnsafeError
-from deid_agent.transport.kafka.admin import fetch_metadata
+from deid_agent.transport.kafka.admin import fetch_metadata, resolve_routes
 from deid_agent.transport.kafka.client import CLIENT_ERRORS, run_to_completion, translate_error
-from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, stop_consumer
+from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, open_reader
 from deid_agent.transport.kafka.messages import KafkaMessage
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
@@ -47,7 +47,6 @@ REPLAYED: Final = "deid.replayed"
 _SLACK: Final = 1 << 20  # the envelope's header next to the payload
 _MAX_RECORDS: Final = 100
 _WAIT_MS: Final = 200
-_STOP_S: Final = 5.0
 _UNACCEPTABLE = (
     kafka_errors.MessageSizeTooLargeError,
     kafka_errors.RecordListTooLargeError,
@@ -63,10 +62,12 @@ class KafkaDeadLetters:
     """A ``DeadLetterStore`` for these input topics. Waits no longer than a transaction may take."""
 
     def __init__(self, settings: KafkaOptions, topics: Sequence[str]) -> None:
-        if unknown := sorted(set(topics) - set(settings.routes)):
-            raise ConfigurationError(f"topic {unknown[0]!r}: not an input topic of kafka.routes")
+        if unknown := sorted(topic for topic in topics if settings.route(topic) is None):
+            raise ConfigurationError(
+                f"topic {unknown[0]!r}: not an input topic of kafka.routes or kafka.topics_pattern"
+            )
         self._settings = settings
-        self._topics = [topic for topic in settings.routes if topic in topics or not topics]
+        self._topics = [topic for topic in settings.routes if topic in topics or not topics] or list(topics)
         self._limit_s = settings.transaction_timeout_ms / 1000 + settings.request_timeout_ms / 1000
 
     async def dead_letters(self) -> AsyncIterator[FoundDeadLetter | DamagedDeadLetter]:
@@ -159,7 +160,7 @@ class KafkaDeadLetters:
     ) -> AsyncGenerator[tuple[int, FoundDeadLetter | DamagedDeadLetter]]:
         """Yield the dead letters of a partition from an offset on, each with its own offset."""
         marks: Marks = {}
-        async with self._reader(tp) as reader:
+        async with open_reader(self._settings, [tp]) as reader:
             first, end = await self._bounds(reader, tp)
             async for got in self._read(reader, tp, first, end):
                 if (at := _marked_record(got)) is not None:
@@ -201,7 +202,10 @@ class KafkaDeadLetters:
 
     async def _wait_for_transactions(self, tp: TopicPartition) -> None:
         """Wait until all messages now in the partition are committed or aborted: a mark may be among them."""
-        async with self._reader(tp, "read_uncommitted") as every, self._reader(tp) as reader:
+        async with (
+            open_reader(self._settings, [tp], "read_uncommitted") as every,
+            open_reader(self._settings, [tp]) as reader,
+        ):
             _, end = await self._bounds(every, tp)
             try:
                 async with asyncio.timeout(self._limit_s):
@@ -210,31 +214,15 @@ class KafkaDeadLetters:
             except TimeoutError:
                 raise TransientError(f"Kafka: a transaction stays open in {tp.topic}/{tp.partition}") from None
 
-    @asynccontextmanager
-    async def _reader(self, tp: TopicPartition, isolation: str = "read_committed") -> AsyncIterator[Consumer]:
-        """A consumer of one partition. A consumer that is reassigned may not notice the end of its fetch task."""
-        settings = self._settings
-        reader = Consumer(
-            **settings.connection(),
-            enable_auto_commit=False,
-            isolation_level=isolation,
-            auto_offset_reset="earliest",  # retention may delete dead letters while they are read
-            request_timeout_ms=settings.request_timeout_ms,
-            fetch_max_bytes=settings.fetch_max_bytes,
-            max_partition_fetch_bytes=settings.fetch_partition_bytes,
-        )
-        try:
-            await run_to_completion(reader.start())
-            reader.assign([tp])
-            yield reader
-        finally:
-            await stop_consumer(reader, _STOP_S)
-
     async def _partitions(self) -> dict[str, int]:
         """The number of dead-letter partitions of each topic."""
         limit_client_logging()
         cluster = await fetch_metadata(self._settings)
         counts = {}
+        if not self._topics:
+            routes = resolve_routes(self._settings, cluster).routes
+            dead = self._settings.dead_letter_topic
+            self._topics = [topic for topic in routes if cluster.partitions_for_topic(dead(topic))]
         for topic in self._topics:
             name = self._settings.dead_letter_topic(topic)
             if not (numbers := cluster.partitions_for_topic(name)):

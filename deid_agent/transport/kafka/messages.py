@@ -7,8 +7,11 @@ from typing import assert_never
 from aiokafka.partitioner import murmur2
 
 from deid_agent.agent import DEID_ID, DeadLetterSealer, FinishedRecord, Headers, Outcome
-from deid_agent.model import UnsafeError
+from deid_agent.model import UndeliverableError, UnsafeError
 from deid_agent.transport.kafka.options import KafkaOptions
+
+COMPACTED = "the topic is compacted and needs a key; set its cleanup.policy to delete"
+"""Why a topic refuses a message without a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSea
         case Outcome.PUBLISHED if item.output is not None:
             out = item.output
             value = None if record.tombstone else out.payload
-            return KafkaMessage(settings.routes[at.topic], at.offset, value, out.key, out.headers, out.timestamp_ms)
+            topic = settings.route(at.topic) or ""
+            return KafkaMessage(topic, at.offset, value, out.key, out.headers, out.timestamp_ms)
         case Outcome.DEAD_LETTERED if item.dead_letter is not None:
             headers = (*sealer.headers(record, item.dead_letter), *_identity(item))
             topic, body = settings.dead_letter_topic(at.topic), sealer.body(record)
@@ -75,6 +79,13 @@ def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSea
 def _identity(item: FinishedRecord) -> Headers:
     """The header that names the input record. An output has it already."""
     return ((DEID_ID, item.id.encode()),) if item.id else ()
+
+
+def undeliverable(
+    kind: type[UndeliverableError], message: KafkaMessage, settings: KafkaOptions, text: str
+) -> UnsafeError:
+    """The error for a message that no broker accepts: its record is refused if it is an output, else nothing helps."""
+    return kind(message.offset, text) if message.topic in settings.routes.values() else UnsafeError(text)
 
 
 def choose_partition(key: bytes | None, number: int, inputs: int, outputs: int) -> int:

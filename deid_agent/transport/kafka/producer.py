@@ -21,7 +21,6 @@ from aiokafka.structs import OffsetAndMetadata
 from deid_agent.agent import Partition
 from deid_agent.config import Delivery
 from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError
-from deid_agent.transport.kafka.admin import stable_position
 from deid_agent.transport.kafka.client import root_cause, run_briefly, run_to_completion
 from deid_agent.transport.kafka.client_internals import (
     abort_connections,
@@ -30,13 +29,15 @@ from deid_agent.transport.kafka.client_internals import (
     pending_futures,
     sender_task,
 )
+from deid_agent.transport.kafka.error_codes import INVALID_RECORD
 from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition
 from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.protocol import CommittedPosition, stable_position
 
 _CLOSE_S = 0.5
 
-CommitPosition = Callable[[Partition, int], Awaitable[None]]
-"""Moves the position of a partition with a commit of the consumer (at least once)."""
+CommitPosition = Callable[[Partition, int, str], Awaitable[None]]
+"""Moves the position of a partition with a commit of the consumer (at least once). The text is stored with it."""
 
 AbortCallback = Callable[[Partition, str], None]
 """Called with the partition of a transaction that was given up, and the class name of the error."""
@@ -47,6 +48,14 @@ _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 class TooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
     """No broker or setting accepts this message."""
+
+    def __init__(self, message: KafkaMessage) -> None:
+        super().__init__()
+        self.message = message
+
+
+class NoKey(INVALID_RECORD):  # type: ignore[misc]
+    """The topic of this message takes only messages with keys."""
 
     def __init__(self, message: KafkaMessage) -> None:
         super().__init__()
@@ -67,6 +76,12 @@ class PartitionWriter(ABC):
         self._batch_bytes = settings.batch_bytes
         self.position: int | None = None
         """The last known committed position; ``None`` if nothing was ever committed."""
+        self.found: CommittedPosition | None = None
+        """What ``open`` found."""
+        self.failed_topic = ""
+        """The topic that refused a message of the last ``commit``; empty if none did."""
+        self.note = ""
+        """The text that is stored with each position."""
 
     async def open(self) -> int | None:
         """Take over the partition with a new producer; return the position to read from."""
@@ -74,12 +89,19 @@ class PartitionWriter(ABC):
         producer = self._make_producer()
         try:
             await run_to_completion(producer.start())
-            self.position = await stable_position(producer.client, self._settings.group_id, self._stream)
+            self.found = await stable_position(producer.client, self._settings.group_id, self._stream)
         except BaseException:
             await discard_producer(producer)
             raise
         self._producer = producer
+        self.position = None if self.found is None else self.found.offset
         return self.position
+
+    async def move(self, position: int) -> None:
+        """Commit this position, which may be an earlier one. Call it before any ``commit``."""
+        async with self._lock:
+            await self._write(self._producer or await self._reopen(), [], position)
+            self.position = position
 
     async def commit(self, messages: Sequence[KafkaMessage], position: int) -> None:
         """Make the messages durable, then the position. May be repeated after any error, with the same or more
@@ -93,7 +115,7 @@ class PartitionWriter(ABC):
             finished = self.position or 0
             if position <= finished:
                 return
-            self._attempted = position
+            self._attempted, self.failed_topic = position, ""
             due = [message for message in messages if message.offset >= finished]
             try:
                 self._writing = asyncio.create_task(self._write(producer, due, position))
@@ -101,7 +123,7 @@ class PartitionWriter(ABC):
             except BaseException as error:
                 fatal = sender_error(producer)
                 await self._discard_producer()
-                if fatal is not None and isinstance(error, KafkaError):
+                if fatal is not None and isinstance(error, KafkaError) and not isinstance(error, NoKey):
                     raise fatal from error
                 raise
             self.position = position
@@ -161,6 +183,11 @@ class PartitionWriter(ABC):
         try:
             await self._send(producer, messages, acknowledged)
             await asyncio.gather(*acknowledged)
+        except INVALID_RECORD as error:
+            # The broker refuses the whole batch of the producer, with the messages that have keys.
+            self.failed_topic = _failed_topic(messages, acknowledged)
+            refused = [m for m in messages if m.topic == self.failed_topic and m.key is None]
+            raise NoKey(refused[0]) if refused else error from None
         except _TOO_LARGE as error:
             refused = [m for m, f in zip(messages, acknowledged, strict=False) if _too_large(f)]
             # The producer's own limit refuses the message after those that were queued.
@@ -172,6 +199,9 @@ class PartitionWriter(ABC):
             raise TransientError(
                 f"Kafka: {largest.topic} accepts only smaller batches: sent again in smaller ones"
             ) from None
+        except KafkaError:
+            self.failed_topic = _failed_topic(messages, acknowledged)
+            raise
 
     async def _send(
         self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], acknowledged: list[asyncio.Future[object]]
@@ -200,7 +230,7 @@ class TransactionalWriter(PartitionWriter):
         )
 
     async def _write(self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], position: int) -> None:
-        offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, "")}
+        offsets = {TopicPartition(self._stream.topic, self._stream.number): OffsetAndMetadata(position, self.note)}
         try:
             await producer.begin_transaction()
             await self._deliver(producer, messages)
@@ -224,7 +254,7 @@ class AcknowledgingWriter(PartitionWriter):
         # Messages that an earlier attempt got acknowledged are not sent again when only its commit failed.
         await self._deliver(producer, [m for m in messages if m.offset > self._written])
         self._written = position - 1
-        await self._commit(self._stream, position)
+        await self._commit(self._stream, position, self.note)
 
 
 def make_producer(settings: KafkaOptions, *, batch_bytes: int | None = None, **options: object) -> AIOKafkaProducer:
@@ -272,6 +302,13 @@ def make_writer(
     if settings.delivery is Delivery.EXACTLY_ONCE:
         return TransactionalWriter(settings, stream, aborted)
     return AcknowledgingWriter(settings, stream, commit)
+
+
+def _failed_topic(messages: Sequence[KafkaMessage], acknowledged: "Sequence[asyncio.Future[object]]") -> str:
+    for message, future in zip(messages, acknowledged, strict=False):
+        if future.done() and not future.cancelled() and future.exception() is not None:
+            return message.topic
+    return messages[len(acknowledged)].topic if len(acknowledged) < len(messages) else ""
 
 
 def _too_large(future: "asyncio.Future[object]") -> bool:

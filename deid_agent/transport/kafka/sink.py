@@ -6,11 +6,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from deid_agent.agent import UNSEALED, FinishedRecord, Outcome, Output, Record
-from deid_agent.model import ConfigurationError, OversizeError, TransientError, UncertainCommitError
+from deid_agent.model import ConfigurationError, KeylessError, OversizeError, TransientError, UncertainCommitError
 from deid_agent.transport.kafka.admin import check_output_topics
 from deid_agent.transport.kafka.client import CLIENT_ERRORS, run_to_completion, translate_error
 from deid_agent.transport.kafka.consumer import limit_client_logging
-from deid_agent.transport.kafka.messages import to_messages
+from deid_agent.transport.kafka.error_codes import INVALID_RECORD
+from deid_agent.transport.kafka.messages import COMPACTED, to_messages
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
 from deid_agent.transport.sinks import hold_lock
@@ -52,6 +53,11 @@ class KafkaSink:
             except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
                 await self._drop()  # it has used a sequence number that the broker never received
                 raise OversizeError(record.coordinates.offset, str(translate_error(error, doing))) from None
+            except INVALID_RECORD as error:
+                await self._drop()
+                if message.key is not None:
+                    raise translate_error(error, doing) from None
+                raise KeylessError(record.coordinates.offset, f"Kafka: {doing}: {COMPACTED}") from None
             except CLIENT_ERRORS as error:
                 ours = translate_error(sender_error(producer) or error, doing)
                 await self._drop()

@@ -2,80 +2,118 @@
 
 A rebalance is eager: all partitions are revoked, then assigned again. On revocation the agent commits finished records,
 then the writers close. On assignment a writer is opened for each partition, which fences its former owner; the consumer
-seeks to the position read *after* that; only then the agent is notified and records are delivered. ``commit`` may be
+compares the position read *after* that with the audit and seeks to it; only then the agent is notified and records are
+delivered. ``commit`` may be
 repeated with the same batch after a ``TransientError``; the records are not delivered again meanwhile. If another
 member may own a partition, the transport writes nothing more to it and triggers a rebalance: ``revoked`` follows, and
 its next owner receives the records again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
 
-from deid_agent.agent import UNSEALED, AssignmentListener, DeadLetterSealer, FinishedRecord, Partition, Record
+from deid_agent.agent import (
+    UNSEALED,
+    AssignmentListener,
+    AuditHistory,
+    DeadLetterSealer,
+    FinishedRecord,
+    Partition,
+    Record,
+    ResumeFrom,
+)
 from deid_agent.model import (
     AssignmentLostError,
     ConfigurationError,
     DeidError,
+    KeylessError,
     OversizeError,
     TransientError,
     UnsafeError,
 )
 from deid_agent.telemetry import Telemetry, TransactionAborted
-from deid_agent.transport.kafka.admin import check_topics
-from deid_agent.transport.kafka.client import CLIENT_ERRORS, cancel_and_wait, run_to_completion, translate_error
+from deid_agent.transport.kafka.admin import open_client, topic_problems
+from deid_agent.transport.kafka.client import (
+    CLIENT_ERRORS,
+    cancel_and_wait,
+    run_to_completion,
+    to_deid_error,
+    translate_error,
+)
+from deid_agent.transport.kafka.client_internals import client_of
 from deid_agent.transport.kafka.consumer import (
     Consumer,
     RebalanceListener,
+    describe_bad_header,
     limit_client_logging,
     make_consumer,
     stop_consumer,
     to_record,
 )
-from deid_agent.transport.kafka.messages import to_messages
+from deid_agent.transport.kafka.fetching import Fetcher
+from deid_agent.transport.kafka.messages import COMPACTED, KafkaMessage, to_messages, undeliverable
 from deid_agent.transport.kafka.options import KafkaOptions
-from deid_agent.transport.kafka.producer import PartitionWriter, TooLarge, make_writer
+from deid_agent.transport.kafka.producer import NoKey, PartitionWriter, TooLarge, make_writer
+from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
+from deid_agent.transport.kafka.routes import follow_pattern
+from deid_agent.transport.kafka.start_positions import StartPositions
+from deid_agent.transport.kafka.watch import BrokerWatch
 
-_POLL_S = 0.5
 _STOP_S = 10.0
 _OPEN_AT_ONCE = 16
-_NOTHING = TopicPartition("", 0)
-"""No partition: ``getmany`` treats an empty list as all partitions."""
-
-Fetched = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class KafkaTransport:
-    """Implements ``Transport`` and ``KnowsLag``. ``sealer`` builds all dead letters."""
+    """Implements ``Transport`` and ``KnowsLag``. ``sealer`` builds all dead letters.
+
+    ``history`` reads what was processed before, from the agent's own audit trail; ``resume_from`` is the operator's
+    choice for positions that are gone.
+    """
 
     def __init__(
-        self, settings: KafkaOptions, *, sealer: DeadLetterSealer = UNSEALED, telemetry: Telemetry | None = None
+        self,
+        settings: KafkaOptions,
+        *,
+        sealer: DeadLetterSealer = UNSEALED,
+        telemetry: Telemetry | None = None,
+        history: AuditHistory | None = None,
+        resume_from: ResumeFrom | None = None,
     ) -> None:
         self._settings = settings
         self._sealer = sealer
         self._telemetry = telemetry or Telemetry()
+        self._positions = StartPositions(settings, history, resume_from, self._telemetry)
         self._listener: AssignmentListener | None = None
         self._consumer: Consumer | None = None
         self._writers: dict[Partition, PartitionWriter] = {}
         self._start_positions: dict[Partition, int] = {}
         self._ready: frozenset[Partition] = frozenset()
         self._paused: set[Partition] = set()
+        self._keyed_topics: set[str] = set()
         self._announced: Sequence[Partition] = ()
         self._generation = 0
         self._joined = asyncio.Event()
-        self._wakeup = asyncio.Event()
-        self._fetching: asyncio.Task[Fetched] | None = None
+        self._fetcher = Fetcher(lambda stream: stream in self._ready)
+        self._watch = BrokerWatch(settings, self._telemetry, self._check_identities, self._follow_pattern)
         self._failure: DeidError | None = None
 
     async def start(self, listener: AssignmentListener) -> None:
         """Check the topics, join the group, and wait up to the rebalance timeout for the first assignment.
 
-        Raises ``ConfigurationError`` if a topic is missing, no broker answers, or the broker rejects the connection.
+        Raises ``ConfigurationError`` if a topic is missing, no broker answers, or the broker rejects the connection,
+        and if the positions of the group contradict the audit and the operator has made no choice.
         """
         limit_client_logging()
-        if problems := await check_topics(self._settings):
-            raise ConfigurationError("Kafka: " + "; ".join(problems))
+        async with open_client(self._settings) as client:
+            cluster = await client.fetch_all_metadata()
+            self._settings = follow_pattern(self._settings, cluster, self._telemetry)
+            if problems := topic_problems(self._settings, cluster):
+                raise ConfigurationError("Kafka: " + "; ".join(problems))
+            await self._positions.prepare(client, cluster, self._settings.routes)
         self._listener, self._failure = listener, None
         self._joined.clear()
         self._consumer = make_consumer(self._settings)
@@ -84,6 +122,7 @@ class KafkaTransport:
                 await run_to_completion(self._consumer.start())
             self._subscribe(self._consumer)
             await self._first_assignment(self._consumer)
+            self._watch.begin(client_of(self._consumer), lambda: list(self._settings.routes))
         except CLIENT_ERRORS as error:
             await self.stop()
             raise translate_error(error, "join the group", starting=True) from None
@@ -100,14 +139,16 @@ class KafkaTransport:
         wanted = self._ready - self._paused
         try:
             consumer.raise_if_dead()
-            fetched = await self._fetch(consumer, wanted, limit)
+            fetched = await self._fetcher.fetch(consumer, wanted, limit)
         except CLIENT_ERRORS as error:
             raise translate_error(error, "read records") from None
         except UnicodeDecodeError:
-            raise UnsafeError(await _describe_bad_header(consumer, wanted)) from None
+            raise UnsafeError(await describe_bad_header(consumer, wanted)) from None
+        if fetched:
+            self._watch.answered()
         if self._generation != generation:
             return []  # fetched before a rebalance that has begun since
-        return [to_record(got) for some in fetched.values() for got in some]
+        return [to_record(got, self._positions.topic_id(got.topic)) for some in fetched.values() for got in some]
 
     def pause(self, stream: Partition) -> None:
         """See ``Transport.pause``."""
@@ -120,7 +161,7 @@ class KafkaTransport:
         self._paused.discard(stream)
         if self._consumer is not None and stream in self._ready:
             self._consumer.resume(_topic_partition(stream))
-            self._wakeup.set()
+            self._fetcher.wake()
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
         """See ``Transport.commit``. After a ``TransientError`` call it again with the same batch."""
@@ -132,21 +173,34 @@ class KafkaTransport:
             messages = await asyncio.to_thread(to_messages, batch, self._settings, self._sealer)
         else:
             messages = to_messages(batch, self._settings, self._sealer)
+        for message in messages:
+            if message.key is None and message.topic in self._keyed_topics and message.offset >= (writer.position or 0):
+                raise self._keyless(stream, message)
         try:
             async with asyncio.timeout(self._settings.commit_timeout_ms / 1000):
                 await writer.commit(messages, position)
         except TooLarge as error:
-            at, topic = error.message.offset, error.message.topic
-            text = str(translate_error(error, f"publish {stream}/{at} to {topic}"))
-            raise OversizeError(at, text) if topic in self._settings.routes.values() else UnsafeError(text) from None
+            refused = error.message
+            text = str(translate_error(error, f"publish {stream}/{refused.offset} to {refused.topic}"))
+            raise undeliverable(OversizeError, refused, self._settings, text) from None
+        except NoKey as error:
+            raise self._keyless(stream, error.message) from None
         except CLIENT_ERRORS as error:
-            ours = translate_error(error, f"commit {stream} up to {position}")
+            where = f", publish to {writer.failed_topic}" if writer.failed_topic else ""
+            ours = translate_error(error, f"commit {stream} up to {position}{where}")
             if isinstance(ours, AssignmentLostError):
                 await self._give_up_writer(writer)
             raise ours from None
         except AssignmentLostError:
             await self._give_up_writer(writer)
             raise
+        self._positions.note_commit(stream, position)
+
+    def _keyless(self, stream: Partition, message: KafkaMessage) -> UnsafeError:
+        """The refusal of a message without a key. Its topic is remembered: no other one is sent there."""
+        self._keyed_topics.add(message.topic)
+        doing = f"Kafka: publish {stream}/{message.offset} to {message.topic}"
+        return undeliverable(KeylessError, message, self._settings, f"{doing}: {COMPACTED}")
 
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``. Counts offsets, including those of transaction markers."""
@@ -158,6 +212,11 @@ class KafkaTransport:
         return None if end is None or at is None else max(0, end - at)
 
     @property
+    def outage(self) -> str:
+        """See ``KnowsOutage.outage``."""
+        return "broker" if self._watch.outage else ""
+
+    @property
     def exhausted(self) -> bool:
         """Never: a topic has no end."""
         return False
@@ -166,8 +225,9 @@ class KafkaTransport:
         """See ``Transport.stop``. Waits at most ten seconds for a broker that does not answer, less if cancelled."""
         consumer, self._consumer = self._consumer, None
         self._ready = frozenset()
-        self._wakeup.set()
+        self._fetcher.wake()
         try:
+            await self._watch.end()
             await self._close_writers()
         except BaseException:
             if consumer is not None:
@@ -187,45 +247,15 @@ class KafkaTransport:
         deadline = asyncio.get_running_loop().time() + self._settings.rebalance_timeout_ms / 1000
         while not self._joined.is_set() and asyncio.get_running_loop().time() < deadline:
             consumer.raise_if_dead()
-            await self._fetch(consumer, frozenset(), 1)  # raises the errors of the coordinator
+            await self._fetcher.fetch(consumer, frozenset(), 1)  # raises the errors of the coordinator
         self._raise_failure()
-
-    async def _fetch(self, consumer: Consumer, wanted: frozenset[Partition], limit: int) -> Fetched:
-        """Return the records of ``wanted`` that arrive within ``_POLL_S``; return early when woken. Loses none when
-        cancelled.
-        """
-        self._wakeup.clear()
-        partitions = [_topic_partition(stream) for stream in sorted(wanted)] or [_NOTHING]
-        call = consumer.getmany(*partitions, timeout_ms=int(_POLL_S * 1000), max_records=limit)
-        fetch = self._fetching = asyncio.create_task(call)
-        woken = asyncio.create_task(self._wakeup.wait())
-        try:
-            # ``getmany`` alone would wait without limit during a rebalance.
-            await asyncio.wait({fetch, woken}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
-            await cancel_and_wait(fetch)
-        except asyncio.CancelledError:
-            await cancel_and_wait(fetch)
-            self._seek_back(consumer, fetch)
-            raise
-        finally:
-            woken.cancel()
-            self._fetching = None
-        return {} if fetch.cancelled() else fetch.result()
-
-    def _seek_back(self, consumer: Consumer, fetch: "asyncio.Task[Fetched]") -> None:
-        if fetch.cancelled() or fetch.exception() is not None:
-            return
-        for tp, records in fetch.result().items():
-            if records and _stream(tp) in self._ready:
-                consumer.seek(tp, records[0].offset)
 
     # --- rebalancing: called by the library's coordinator, which swallows exceptions
 
     async def _revoked(self, _streams: list[Partition]) -> None:
         self._ready = frozenset()
         self._generation += 1
-        if self._fetching is not None:
-            await cancel_and_wait(self._fetching)  # no fetch spans two assignments
+        await self._fetcher.cancel()
         leaving, self._announced = self._announced, ()
         try:
             if self._listener is not None and leaving:
@@ -234,7 +264,7 @@ class KafkaTransport:
         except TimeoutError:
             self._failure = TransientError("Kafka: the drain took longer than kafka.rebalance_timeout_ms")
         except Exception as error:  # noqa: BLE001  the caller logs and swallows it: the next poll raises it
-            self._failure = _to_deid_error(error, "give up partitions")
+            self._failure = to_deid_error(error, "give up partitions")
         finally:
             await self._close_writers()
             self._paused.clear()
@@ -251,13 +281,15 @@ class KafkaTransport:
                 self._announced = tuple(streams)
                 await self._listener.assigned(streams)
         except Exception as error:  # noqa: BLE001  as above
-            self._failure = _to_deid_error(error, "take over partitions")
+            self._failure = to_deid_error(error, "take over partitions")
         else:
             self._ready = frozenset(streams)
-        self._wakeup.set()
+        self._fetcher.wake()
         self._joined.set()
 
     async def _open_writers(self, consumer: Consumer, streams: list[Partition]) -> None:
+        # Otherwise the library fetches from the old position, and each of our requests waits half a second behind that.
+        consumer.pause(*map(_topic_partition, streams))
         opening = asyncio.Semaphore(_OPEN_AT_ONCE)
         taking = [asyncio.create_task(self._open_writer(consumer, stream, opening)) for stream in streams]
         try:
@@ -265,27 +297,45 @@ class KafkaTransport:
         finally:
             # A writer that opens slowly must not outlive a failed assignment: it would fence its own successor.
             await asyncio.gather(*map(cancel_and_wait, taking))
+        identities = await topic_identities(client_of(consumer), {stream.topic for stream in streams})
+        starts = await self._positions.settle(consumer, {s: self._writers[s] for s in streams}, identities)
+        for stream, position in starts.items():
+            self._start_positions[stream] = position
+            consumer.seek(_topic_partition(stream), position)
+        consumer.resume(*(_topic_partition(stream) for stream in streams if stream not in self._paused))
 
     async def _open_writer(self, consumer: Consumer, stream: Partition, opening: asyncio.Semaphore) -> None:
         writer = make_writer(self._settings, stream, self._commit, self._aborted)
         async with opening:
-            position = await writer.open()
+            await writer.open()
             if self._consumer is not consumer:
                 await writer.close()  # stopped meanwhile: nobody else would close it
                 raise AssignmentLostError("Kafka: the transport was stopped")
             self._writers[stream] = writer
-            if position is None:
-                begin = await consumer.beginning_offsets([_topic_partition(stream)])
-                position = begin[_topic_partition(stream)]
-            self._start_positions[stream] = position
-            consumer.seek(_topic_partition(stream), position)
 
-    async def _commit(self, stream: Partition, position: int) -> None:
+    def _check_identities(self, found: Mapping[str, TopicIdentity]) -> None:
+        """Stop if a topic was created again: the consumer would skip the first records of the new one."""
+        if recreated := self._positions.recreated(found):
+            self._failure = UnsafeError(
+                f"Kafka: topic {recreated[0]!r} was deleted and created again while it was read: start again, which "
+                "offers the choices"
+            )
+            self._fetcher.wake()
+
+    def _follow_pattern(self, cluster: ClusterMetadata) -> None:
+        """Join the group again if the topics of the pattern have changed."""
+        before = self._settings
+        with suppress(ConfigurationError):  # all of them are gone for now: continue to wait for those known
+            self._settings = follow_pattern(before, cluster, self._telemetry)
+        if self._settings is not before and self._consumer is not None:
+            self._subscribe(self._consumer)
+
+    async def _commit(self, stream: Partition, position: int, note: str) -> None:
         consumer = self._consumer
         if consumer is None:
             raise AssignmentLostError("Kafka: the transport was stopped")
         consumer.raise_if_not_member()
-        await consumer.commit({_topic_partition(stream): position})
+        await consumer.commit({_topic_partition(stream): (position, note)})
 
     def _aborted(self, stream: Partition, error: str) -> None:
         self._telemetry.emit(TransactionAborted(stream.topic, stream.number, error))
@@ -314,28 +364,5 @@ class KafkaTransport:
         await asyncio.gather(*(writer.close() for writer in writers))
 
 
-async def _describe_bad_header(consumer: Consumer, wanted: frozenset[Partition]) -> str:
-    """The message for a record whose header aiokafka cannot decode. It does not report the partition."""
-    places = [
-        f"{stream} from offset {await consumer.position(_topic_partition(stream))} on" for stream in sorted(wanted)
-    ]
-    return (
-        f"Kafka: a record has a header whose name is not UTF-8, in {' or '.join(places)}: find it with "
-        "kafka-console-consumer, save it, move the group past it with kafka-consumer-groups and start again"
-    )
-
-
-def _to_deid_error(error: Exception, doing: str) -> DeidError:
-    if isinstance(error, DeidError):
-        return error
-    if isinstance(error, CLIENT_ERRORS):
-        return translate_error(error, doing)
-    return UnsafeError(f"Kafka: {doing}: unexpected {type(error).__name__}")
-
-
 def _topic_partition(stream: Partition) -> TopicPartition:
     return TopicPartition(stream.topic, stream.number)
-
-
-def _stream(tp: TopicPartition) -> Partition:
-    return Partition(tp.topic, tp.partition)

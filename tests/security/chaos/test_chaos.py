@@ -69,7 +69,7 @@ def assert_right(chaos: Chaos, out: Sequence[ConsumerRecord], dead_letters: Sequ
         topic, partition, offset = (
             headers[f"__connect.errors.{part}"].decode() for part in ("topic", "partition", "offset")
         )
-        assert MARKS.id_of(Coordinates(topic, int(partition), int(offset))) == name
+        assert MARKS.id_of(Coordinates(topic, int(partition), int(offset)), chaos.world.topic_id) == name
         assert headers["deid.error.code"] == (b"MALFORMED" if is_torn(chaos.numbers[name]) else b"POISON")
         assert dead_letter.key is None
 

@@ -69,7 +69,7 @@ async def fill(world: KafkaWorld, bad: Mapping[tuple[int, int], bytes]) -> None:
 
 def assert_each_once_in_order(world: KafkaWorld, records: Sequence[ConsumerRecord]) -> None:
     names = Counter(dict(record.headers)[ID].decode() for record in records)
-    coordinates = ids_of(world.name, 3, COUNT)
+    coordinates = ids_of(world.name, 3, COUNT, world.topic_id)
     assert names == Counter(coordinates.keys())
     for topic, number in {(record.topic, record.partition) for record in records}:
         mine = [dict(r.headers)[ID].decode() for r in records if (r.topic, r.partition) == (topic, number)]
@@ -106,7 +106,7 @@ async def test_messages_that_kill_their_worker_are_retried_and_then_refused(worl
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)
     assert_each_once_in_order(world, seen.records)
     dead_letters = refused(world, seen)
-    assert dead_letters.keys() == {MARKS.id_of(Coordinates(world.name, *at)) for at in bad}
+    assert dead_letters.keys() == {MARKS.id_of(Coordinates(world.name, *at), world.topic_id) for at in bad}
     for dead_letter in dead_letters.values():
         assert (dead_letter["deid.error.code"], dead_letter["deid.attempts"]) == ("POISON", "2")
         assert dead_letter["__connect.errors.exception.class.name"] == "WorkerDied"
@@ -121,7 +121,7 @@ async def test_only_messages_that_kill_or_block_their_batch_are_refused(world: K
         await seen.reach(lambda: len(seen.seen) == 3 * COUNT)
     assert_each_once_in_order(world, seen.records)
     dead_letters = refused(world, seen)
-    assert dead_letters.keys() == {MARKS.id_of(Coordinates(world.name, *at)) for at in (*dies, hangs)}
+    assert dead_letters.keys() == {MARKS.id_of(Coordinates(world.name, *at), world.topic_id) for at in (*dies, hangs)}
     assert {
         (dead_letter["deid.error.code"], dead_letter["deid.attempts"]) for dead_letter in dead_letters.values()
     } == {("POISON", "2")}

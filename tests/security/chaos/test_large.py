@@ -78,7 +78,9 @@ async def test_a_record_with_an_output_that_the_broker_rejects_is_refused_and_th
         await until(lambda: agent.owned() == 1)
         assert agent.stop() == 0
     names = Counter((record.topic == world.out, dict(record.headers)[ID]) for record in seen.records)
-    assert names == Counter((n not in large, MARKS.id_of(Coordinates(world.name, 0, n)).encode()) for n in range(12))
+    topic_id = await own_broker.topic_id(world.name)
+    ids = [MARKS.id_of(Coordinates(world.name, 0, n), topic_id).encode() for n in range(12)]
+    assert names == Counter((n not in large, ids[n]) for n in range(12))
     dead_letters = [dict(record.headers) for record in seen.records if record.topic != world.out]
     assert {dead_letter["deid.error.code"] for dead_letter in dead_letters} == {b"RESOURCE"}
     assert {dead_letter["__connect.errors.stage"] for dead_letter in dead_letters} == {b"publish"}

@@ -69,7 +69,8 @@ async def assert_each_once(world: KafkaWorld, count: int) -> None:
     found = await read(world.cluster.bootstrap, world.out)
     found += await read(world.cluster.bootstrap, world.settings.dead_letter_topic(world.name))
     names = Counter(dict(record.headers)[ID].decode() for record in found)
-    assert names == Counter(MARKS.id_of(Coordinates(world.name, n % PARTITIONS, n // PARTITIONS)) for n in range(count))
+    coordinates = [Coordinates(world.name, n % PARTITIONS, n // PARTITIONS) for n in range(count)]
+    assert names == Counter(MARKS.id_of(at, world.topic_id) for at in coordinates)
 
 
 async def test_a_stop_commits_the_started_records_and_exits_with_zero(world: KafkaWorld, make: Make) -> None:

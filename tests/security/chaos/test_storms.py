@@ -78,4 +78,5 @@ async def test_many_rebalances_lose_and_duplicate_nothing(world: KafkaWorld, see
     for number in range(PARTITIONS):
         names = [dict(r.headers)[ID].decode() for r in found if r.partition == number]
         first = list(dict.fromkeys(names)) if world.settings.delivery is Delivery.AT_LEAST_ONCE else names
-        assert first == [MARKS.id_of(Coordinates(world.name, number, n)) for n in range(COUNT // PARTITIONS)]
+        coordinates = [Coordinates(world.name, number, n) for n in range(COUNT // PARTITIONS)]
+        assert first == [MARKS.id_of(at, world.topic_id) for at in coordinates]

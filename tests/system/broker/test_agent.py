@@ -208,7 +208,7 @@ async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
     published = await read(world.cluster.bootstrap, topic)
     assert len(published) == count
     assert {dict(m.headers)["deid-id"].decode() for m in published} == {
-        MARKS.id_of(Coordinates(world.name, partition, offset))
+        MARKS.id_of(Coordinates(world.name, partition, offset), world.topic_id)
         for partition in range(PARTITIONS)
         for offset in range(count // PARTITIONS)
     }
@@ -290,7 +290,8 @@ async def test_dead_letters_are_replayed_once_after_a_fix(world: KafkaWorld, tmp
     found = (await read(world.cluster.bootstrap, world.out))[1:]
     assert sorted(number_of(m.value) for m in found) == [1, 3, 4]
     originals = [parse_coordinates(line["record"]) for line in lines]
-    assert [dict(m.headers)["deid-replay-of"].decode() for m in found] == [MARKS.id_of(at) for at in originals]
+    replayed = [dict(m.headers)["deid-replay-of"].decode() for m in found]
+    assert replayed == [MARKS.id_of(at, world.topic_id) for at in originals]
     assert len({dict(m.headers)["deid-id"] for m in found}) == 3
     assert not any("deid-replay-attempts" in dict(m.headers) for m in found)
     assert {m.key for m in found} == {m.key for m in await read(world.cluster.bootstrap, world.out)}

@@ -81,7 +81,7 @@ async def test_a_fenced_member_writes_nothing_and_the_new_owner_continues(world:
     await zombie.start(member)
     records = await take(zombie, 6)
     owner = TransactionalWriter(world.settings, world.stream)
-    assert await owner.open() is None
+    assert await owner.open() == 0
     await owner.commit([], 2)
     batch = [copied(r) for r in records[:3]]
     with pytest.raises(TransientError, match="ProducerFenced"):
@@ -260,7 +260,7 @@ async def test_at_least_once_does_not_resend_acknowledged_records(
     records = await take(transport, 3)
     real = KafkaTransport._commit
 
-    async def fail(self: KafkaTransport, stream: Partition, position: int) -> None:
+    async def fail(self: KafkaTransport, stream: Partition, position: int, note: str) -> None:
         monkeypatch.setattr(KafkaTransport, "_commit", real)
         raise KafkaConnectionError
 

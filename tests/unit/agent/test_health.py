@@ -98,3 +98,12 @@ def test_closing_is_alive_and_not_ready_however_long_it_takes() -> None:
     clock.now += 100
     assert health.live().ok
     assert health.ready().reasons == ("stopping",)
+
+
+def test_a_broker_that_does_not_answer_is_a_reason() -> None:
+    health, _ = healthy()
+    health.outage("broker")
+    assert health.ready().reasons == ("broker",)
+    assert health.live().ok, "a restart does not help"
+    health.outage("")
+    assert health.ready().ok

@@ -13,7 +13,7 @@ import pytest
 
 from deid_agent.model.errors import Reason
 from deid_agent.telemetry import events, metrics, transport_events
-from deid_agent.telemetry.emit import JsonFormatter, Telemetry
+from deid_agent.telemetry.emit import JsonFormatter, RepeatFilter, Telemetry
 from deid_agent.telemetry.metrics import BUCKETS_S, METRICS, Metric, MetricKind, Registry, Sample
 
 ALL = sorted(
@@ -50,7 +50,7 @@ def example(kind: type[events.Event]) -> events.Event:
 def test_every_metric_is_in_the_list_once_and_has_an_event() -> None:
     named = [m for m in vars(metrics).values() if isinstance(m, Metric)]
     assert sorted(m.name for m in named) == sorted(m.name for m in METRICS)
-    assert len({m.name for m in METRICS}) == len(METRICS) == 18
+    assert len({m.name for m in METRICS}) == len(METRICS) == 19
     assert {sample.metric for kind in ALL for sample in example(kind).samples()} == set(METRICS)
 
 
@@ -179,3 +179,30 @@ def test_a_folder_for_several_processes_has_no_effect(tmp_path: Path) -> None:
     environ = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "absent")}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_repeated_cause_is_logged_once_a_minute_and_always_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    telemetry = Telemetry(clock=lambda: now[0])
+    with caplog.at_level(logging.DEBUG, "deid_agent"):
+        for now[0], error in ((0.0, "A"), (1.0, "A"), (2.0, "B"), (59.0, "A"), (61.0, "A")):
+            telemetry.emit(transport_events.TransactionAborted("adt", 0, error))
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG, logging.WARNING]
+    assert telemetry.registry.value(metrics.TXN_ABORTS) == 5
+
+
+def test_lines_of_a_library_are_written_once_a_minute_for_each_place() -> None:
+    now = [0.0]
+    rare = RepeatFilter(clock=lambda: now[0])
+
+    def line(number: int, **extra: object) -> logging.LogRecord:
+        record = logging.LogRecord("aiokafka", logging.ERROR, "/x/conn.py", number, "%s", ("Okonkwo",), None)
+        record.__dict__ |= extra
+        return record
+
+    assert [rare.filter(line(7)) for _ in range(70)].count(True) == 1
+    assert rare.filter(line(8)), "another place"
+    assert all(rare.filter(line(9, event=events.AgentFailed("x"))) for _ in range(2)), "our own lines"
+    now[0] = 60.0
+    assert rare.filter(line(7))

@@ -13,6 +13,7 @@ from deid_agent.agent.ports import Partition
 from deid_agent.model.errors import TransientError, UnsafeError
 from deid_agent.transport.kafka import source as kafka
 from deid_agent.transport.kafka.options import KafkaOptions
+from deid_agent.transport.kafka.protocol import CommittedPosition, TopicIdentity
 from deid_agent.transport.kafka.source import KafkaTransport
 
 SETTINGS = KafkaOptions(bootstrap_servers="localhost:9", group_id="g", routes={"adt": "out"})
@@ -23,7 +24,8 @@ class Writer:
 
     def __init__(self, takes_s: float = 0.0, position: int | None = 100, error: Exception | None = None) -> None:
         self._takes_s, self._error = takes_s, error
-        self.position = position
+        self.position, self.note = position, ""
+        self.found = None if position is None else CommittedPosition(position)
         self.closed = self.cancelled = False
 
     async def open(self) -> int | None:
@@ -35,6 +37,9 @@ class Writer:
         if self._error is not None:
             raise self._error
         return self.position
+
+    async def move(self, position: int) -> None:
+        self.position = position
 
     async def close(self) -> None:
         self.closed = True
@@ -52,6 +57,15 @@ class Consumer:
 
     async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 40)
+
+    async def end_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 1_000)
+
+    def pause(self, *_: TopicPartition) -> None:
+        pass
+
+    def resume(self, *_: TopicPartition) -> None:
+        pass
 
     def highwater(self, tp: TopicPartition) -> int:
         return 1_000
@@ -71,6 +85,10 @@ class Consumer:
         return {}
 
 
+async def no_identities(*_: object) -> dict[str, TopicIdentity]:
+    return {}
+
+
 @pytest.fixture
 def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
     """A transport in its group, whose partitions get these writers one after another."""
@@ -78,6 +96,8 @@ def deal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaTransport]:
     def dealt(*writers: Writer) -> KafkaTransport:
         made = iter(writers)
         monkeypatch.setattr(kafka, "make_writer", lambda *_: next(made))
+        monkeypatch.setattr(kafka, "topic_identities", no_identities)
+        monkeypatch.setattr(kafka, "client_of", lambda consumer: consumer)
         transport = KafkaTransport(SETTINGS)
         transport._consumer, transport._listener = Consumer(), Member()  # type: ignore[assignment]
         return transport

@@ -9,10 +9,10 @@ from deid_agent.agent.dead_letter_records import UNSEALED, DeadLetterSealer, unp
 from deid_agent.agent.ports import Coordinates, DeadLetter, FinishedRecord, Outcome, Output, Record
 from deid_agent.model import NO_TIME, RecordTime
 from deid_agent.model.errors import Reason, UnsafeError
-from deid_agent.transport.kafka.admin import time_warnings
 from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, to_messages
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.source import KafkaTransport
+from deid_agent.transport.kafka.topic_settings import time_warnings
 
 SETTINGS = KafkaOptions(bootstrap_servers="a:1", group_id="g", routes={"adt": "adt.out"})
 RECORD = Record(Coordinates("adt", 2, 7), b"raw", b"MRN1", (("trace", b"1"),), 1_700_000_000_000)
