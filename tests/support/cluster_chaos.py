@@ -5,18 +5,19 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import assert_never
 
 from support.agent_process import AgentProcess
 from support.chaos import Chaos
 from support.follow import Follower
-from support.kafka_cluster import OFFSETS, TRANSACTIONS, KafkaNode, ThreeBrokers
+from support.kafka_cluster import OFFSETS, TRANSACTIONS, KafkaNode, ThreeBrokers, retried
 from support.kafka_world import KafkaWorld
 
 HOUR_S = 3_600
 _MORE = 2  # partitions that a fault adds
 _FREEZE_S = 6.0  # longer than the session of an agent (4 s) and of a broker (2 s)
-_OUTAGE_S = 3.0
+_OUTAGE_S = 2.0
 _PROGRESS = 20  # records that are published while a broker is down
 
 
@@ -25,7 +26,7 @@ class ClusterFault(StrEnum):
 
     LEADERS = "the leaders of all partitions move; a worker is killed"
     COORDINATORS = "the coordinators of the group and of transactions move; an agent is stopped and started again"
-    NODE = "a broker is killed and comes back after the others went on; an agent is killed and started again"
+    NODE = "a broker is killed, too few replicas are in sync for a while, the others go on; an agent is killed"
     FREEZE = "the coordinator of the group and an agent are suspended for longer than their sessions"
     QUORUM = "two of three brokers are killed and come back; an agent is killed and started again"
     GROWTH = "the topics get more partitions while the leaders move"
@@ -73,6 +74,7 @@ class ClusterChaos(Chaos):
                 self._kill_node(node)
                 self._kill(one)
                 one.start()
+                await self._starve()
                 goal = min(len(self.numbers), len(seen.seen) + _PROGRESS)
                 await seen.reach(lambda: len(seen.seen) >= goal)
                 await asyncio.to_thread(node.start)
@@ -99,6 +101,12 @@ class ClusterChaos(Chaos):
             case _:
                 assert_never(fault)
         await self._brokers.recovered([*self._topics, OFFSETS, TRANSACTIONS])
+
+    async def _starve(self) -> None:
+        """Require more replicas of outputs than are in sync, for a while."""
+        for settings in ({"min.insync.replicas": "3"}, {}):
+            await retried(partial(self._brokers.configure_topic, self.world.out, settings))
+            await asyncio.sleep(_OUTAGE_S if settings else 0)
 
     async def _grow(self, sent: Follower, seen: Follower) -> None:
         """Add partitions: outputs and dead letters first, then the input."""

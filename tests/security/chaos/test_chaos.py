@@ -32,7 +32,7 @@ STORM: dict[StrEnum, int] = {
     Fault.WORKER: 4,
     Fault.BROKER: 2,
 }
-SQUALL: dict[StrEnum, int] = dict.fromkeys(Fault, 1) | {Fault.AGENT: 2}
+SQUALL: dict[StrEnum, int] = {**dict.fromkeys(Fault, 1), Fault.AGENT: 2}
 
 
 async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
