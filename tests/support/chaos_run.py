@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import sys
 import tempfile
@@ -56,12 +57,13 @@ async def main(arguments: Sequence[str]) -> int:
     """Run, print the table, and return 1 if a record was lost, doubled, out of order, unaudited or leaked."""
     parser = argparse.ArgumentParser(prog="support.chaos_run", allow_abbrev=False)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3)
-    parser.add_argument("--agents", type=int, default=3)
+    parser.add_argument("--agents", type=int, choices=(2, 3), default=3)
     parser.add_argument("--records", type=int, default=5_000)
     parser.add_argument("--times", type=int, default=3, help="how often each fault is injected")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="an empty folder for the logs of agents and brokers")
     given = parser.parse_args(arguments)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it reports each connection that a fault refuses
     with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as name:
         folder, three = Path(name), given.brokers == 3
         brokers = (ThreeBrokers if three else KafkaBroker)(folder, find_classpath())

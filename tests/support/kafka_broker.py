@@ -175,6 +175,7 @@ class KafkaBroker(Cluster):
     """One broker process with its own storage under ``folder``; its log is ``folder/broker.log``."""
 
     memory: tuple[str, ...] = _MEMORY
+    start_limit_s = START_LIMIT_S
 
     def __init__(self, folder: Path, classpath: str, *, security: "Security | None" = None) -> None:
         """``security`` adds encrypted listeners beside the plain one."""
@@ -266,7 +267,7 @@ class KafkaBroker(Cluster):
 
     def await_port(self) -> None:
         """Return once the process takes connections. Raises ``NoBroker`` if it does not start."""
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + self.start_limit_s
         while time.monotonic() < deadline:
             if self._process is not None and self._process.poll() is not None:
                 break
@@ -275,4 +276,4 @@ class KafkaBroker(Cluster):
             time.sleep(0.02)
         self.kill()
         tail = self.log.read_text(errors="replace")[-1500:]
-        raise NoBroker(f"the broker did not start within {START_LIMIT_S:.0f} s; the end of its log:\n{tail}")
+        raise NoBroker(f"the broker did not start within {self.start_limit_s:.0f} s; the end of its log:\n{tail}")

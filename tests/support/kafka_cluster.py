@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 _NODES = 3
-_WAIT_S = 60.0
+_WAIT_S = 180.0
 _REQUEST_MS = 5_000
 _SETTINGS = """\
 process.roles=broker,controller
@@ -90,6 +90,7 @@ class KafkaNode(KafkaBroker):
     """One broker of a cluster. ``controllers`` are the controllers' ports of all nodes, by node number."""
 
     memory = ("-Xms64m", "-Xmx256m")
+    start_limit_s = 180.0  # it recovers its logs while the others and the agents keep the processors busy
 
     def __init__(self, folder: Path, classpath: str, number: int, controllers: Mapping[int, int]) -> None:
         super().__init__(folder, classpath)
