@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from support.keys import KEY
 
 from deid_agent.agent.dead_letter_keys import generate_keys
 
+_CLOCK = Path(__file__).with_name("clock")
 _NOT_OURS = ("DEID_", "PYTHONDONTWRITEBYTECODE")  # an operator's start finds modules compiled
 
 
@@ -50,6 +52,8 @@ class AgentProcess:
         self._key = folder / "deid.key"
         self._key.write_bytes(KEY)
         self._key.chmod(0o600)
+        self._clock = folder / "clock"
+        self.set_clock(0)
         self._process: subprocess.Popen[bytes] | None = None
         self._begin = 0
 
@@ -57,12 +61,19 @@ class AgentProcess:
         """Start it; with ``file_limit`` no file can grow past so many bytes, which simulates a full disk."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
         environ["DEID_KEY_FILE"] = str(self._key)
+        environ["SHIFTED_CLOCK"] = str(self._clock)
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_CLOCK), environ.get("PYTHONPATH"))))
         command = [sys.executable, "-m", "deid_agent", "run", "--config", str(self._config)]
         self._begin = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         if file_limit is not None:
             resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+    def set_clock(self, shift_s: int) -> None:
+        """Set the wall clock of the agent and its workers so many seconds ahead, or behind if negative."""
+        with self._clock.open("r+b" if self._clock.exists() else "w+b") as file:
+            file.write(struct.pack("q", shift_s))
 
     @property
     def process(self) -> "subprocess.Popen[bytes]":

@@ -9,26 +9,31 @@ import os
 import random
 import re
 import signal
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
 from aiokafka import ConsumerRecord
 from support.agent_process import AgentProcess
-from support.follow import Follower
+from support.audits import verify
+from support.follow import ID, Follower
 from support.kafka_broker import KafkaBroker
+from support.kafka_cluster import ThreeBrokers
 from support.kafka_world import KafkaWorld, produce, read, until
 from support.marks import MARKS
 from support.transport_contract import Given
 
 from deid_agent.agent import Coordinates
+from deid_agent.audit.reading import read_entries as read_audit
 
 PARTITIONS = 4
 PATIENTS = 40
 CANARY = re.compile(rb"qzv[a-z]{5}|vqz[a-z]{5}|qzx\d{10}")
-_CONDITION_S = 60.0
+_CONDITION_S = 300.0  # a busy machine takes minutes to start an agent
 
 
 class Fault(StrEnum):
@@ -81,10 +86,10 @@ class Chaos:
     def __init__(
         self,
         world: KafkaWorld,
-        broker: KafkaBroker,
+        broker: KafkaBroker | ThreeBrokers,
         agents: Sequence[AgentProcess],
         *,
-        faults: Mapping[Fault, int],
+        faults: Mapping[StrEnum, int],
         count: int,
         seed: int,
     ) -> None:
@@ -94,6 +99,8 @@ class Chaos:
         self.count = count
         self.numbers: dict[str, int] = {}
         """The message at each position of the input, by the id of its record."""
+        self.positions: dict[str, Coordinates] = {}
+        """The position of each record of the input, by its id."""
         self.done = Counter[str]()
         """The number of faults of each kind: kills of agents, workers and the broker, and suspensions."""
         self.unforced: list[int] = []
@@ -102,9 +109,12 @@ class Chaos:
         self._random = random.Random(seed)
         self._faults = [fault for fault, times in faults.items() for _ in range(times)]
         self._random.shuffle(self._faults)
+        self.faults = len(self._faults)
+        self.seconds: dict[StrEnum, float] = defaultdict(float)
+        """How long the faults of each kind took."""
         self._wanted = set(self.agents)
         self._orphans: set[int] = set()
-        self._offsets = Counter[int]()
+        self._partitions = PARTITIONS
 
     async def run(self) -> None:
         """Feed, disturb, wait until everything is published, and stop the agents."""
@@ -117,9 +127,11 @@ class Chaos:
                 Follower(self.broker.bootstrap, topics, "read_uncommitted") as sent,
                 Follower(self.broker.bootstrap, topics) as seen,
             ):
-                await self._storm(sent)
+                await self._storm(sent, seen)
                 await seen.reach(lambda: len(seen.seen) >= self.count)
             self._wanted.clear()
+            for agent in self.agents:
+                await self._until(agent.handles_sigterm)  # one of them may have been started a moment ago
             codes = [agent.stop() for agent in self.agents]
             assert codes == [0] * len(codes)
         finally:
@@ -151,29 +163,34 @@ class Chaos:
 
     # --- feeding and disturbing
 
-    async def _storm(self, sent: Follower) -> None:
+    async def _storm(self, sent: Follower, seen: Follower) -> None:
         share = self.count // (len(self._faults) + 1)
         for turn, fault in enumerate(self._faults):
             await self._feed(share)
             moment = turn * share + self._random.randint(1, share * 3 // 4)
             await sent.reach(lambda moment=moment: len(sent.seen) >= moment)  # type: ignore[misc]
-            await self._do(fault, sent)
+            begin = time.monotonic()
+            await self._do(fault, sent, seen)
+            self.seconds[fault] += time.monotonic() - begin
         await self._feed(self.count - len(self.numbers))
 
     async def _feed(self, count: int) -> None:
-        by_partition: list[list[Given]] = [[] for _ in range(PARTITIONS)]
+        by_partition: list[list[int]] = [[] for _ in range(self._partitions)]
         begin = len(self.numbers)
         for number in range(begin, begin + count):
-            partition = number % PATIENTS % PARTITIONS
-            at = Coordinates(self.world.name, partition, self._offsets[partition])
-            self.numbers[MARKS.id_of(at, self.world.topic_id)] = number
-            self._offsets[partition] += 1
-            by_partition[partition].append(Given(message(number), patient_of(number)))
-        for partition, given in enumerate(by_partition):
-            await produce(self.broker.bootstrap, self.world.name, partition, given)
+            by_partition[number % PATIENTS % self._partitions].append(number)
+        for partition, numbers in enumerate(by_partition):
+            given = [Given(message(number), patient_of(number)) for number in numbers]
+            offsets = await produce(self.broker.bootstrap, self.world.name, partition, given)
+            for number, offset in zip(numbers, offsets, strict=True):
+                at = Coordinates(self.world.name, partition, offset)
+                self.numbers[MARKS.id_of(at, self.world.topic_id)] = number
+                self.positions[MARKS.id_of(at, self.world.topic_id)] = at
 
-    async def _do(self, fault: Fault, sent: Follower) -> None:
-        one, other = self._random.sample(self.agents, 2)
+    async def _do(self, fault: StrEnum, sent: Follower, seen: Follower) -> None:
+        """Inject a fault; return when the processes that it ended have been started again."""
+        assert isinstance(fault, Fault)
+        one, *others = self._random.sample(self.agents, len(self.agents))
         match fault:
             case Fault.AGENT:
                 self._kill(one)
@@ -185,29 +202,30 @@ class Chaos:
             case Fault.FRESH:
                 self._kill(one)
                 one.start()
-                await _until(lambda: one.owned() > 0)
+                await self._until(lambda: one.owned() > 0)
                 self._kill(one)
                 one.start()
             case Fault.AWAY:
-                await _until(lambda: one.owned() > 0)
+                await self._until(lambda: one.owned() > 0)
                 self._wanted.discard(one)
                 self._kill(one)
-                await _until(lambda: other.owned() == PARTITIONS)
+                await self._until(lambda: sum(other.owned() for other in others) == self._partitions)
                 one.start()
                 self._wanted.add(one)
             case Fault.ZOMBIE:
-                await _until(lambda: one.owned() > 0)
+                await self._until(lambda: one.owned() > 0)
                 one.suspend()
                 self.done["suspended"] += 1
-                await _until(lambda: other.owned() == PARTITIONS)
+                await self._until(lambda: sum(other.owned() for other in others) == self._partitions)
                 await sent.reach(lambda: len(sent.seen) >= len(self.numbers))
                 one.resume()
             case Fault.WORKER:
-                await _until(lambda: bool(one.workers()))
+                await self._until(lambda: bool(one.workers()))
                 os.kill(self._random.choice(one.workers()), signal.SIGKILL)
                 self.done["workers"] += 1
             case Fault.BROKER:
                 self.done["broker"] += 1
+                assert isinstance(self.broker, KafkaBroker)
                 await asyncio.to_thread(self.broker.restart)
             case _:
                 assert_never(fault)
@@ -226,6 +244,54 @@ class Chaos:
                     agent.start()
             await asyncio.sleep(0.05)
 
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        await until(holds, within_s=_CONDITION_S)
 
-async def _until(holds: Callable[[], bool]) -> None:
-    await until(holds, within_s=_CONDITION_S)
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of the records of a run, from its outputs and dead letters as a later reader finds them."""
+
+    records: int
+    lost: int
+    doubled: int
+    disordered: int
+    """Records that were published after a later record of the same key and input partition."""
+    unaudited: int
+    """Records whose outcome is in no audit trail."""
+
+    @property
+    def faultless(self) -> bool:
+        """True if every record has one outcome, in order and audited."""
+        return self.lost == self.doubled == self.disordered == self.unaudited == 0
+
+
+def judge(chaos: Chaos, out: Sequence[ConsumerRecord], dead_letters: Sequence[ConsumerRecord]) -> Verdict:
+    """Compare the outputs with the input and the audit trails. Raises ``KeyError`` for an output without an input."""
+    names = Counter(map(name_of, (*out, *dead_letters)))
+    disordered = 0
+    for records in (out, dead_letters):
+        latest: dict[tuple[int, int], int] = {}
+        for name in map(name_of, records):
+            number = chaos.numbers[name]
+            patient = number % PATIENTS, chaos.positions[name].partition
+            disordered += number < latest.get(patient, -1)
+            latest[patient] = max(number, latest.get(patient, -1))
+    audited: dict[str, set[str]] = defaultdict(set)
+    for agent in chaos.agents:
+        verify(agent.audit)
+        for entry in read_audit(agent.audit):
+            audited[str(entry["deid_id"])].add(str(entry["outcome"]))
+    outcomes = [(name_of(r), "published") for r in out] + [(name_of(r), "dead_lettered") for r in dead_letters]
+    return Verdict(
+        records=len(chaos.numbers),
+        lost=len(chaos.numbers.keys() - names.keys()),
+        doubled=sum(names.values()) - len(names),
+        disordered=disordered,
+        unaudited=sum(outcome not in audited[name] for name, outcome in outcomes),
+    )
+
+
+def name_of(record: ConsumerRecord) -> str:
+    """The id of the input of an output or dead letter."""
+    return str(dict(record.headers)[ID].decode())

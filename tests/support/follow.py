@@ -9,6 +9,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from support.kafka_internals import partition_numbers
 
+from deid_agent.transport.kafka.client_internals import client_of
+
 ID = "deid-id"
 
 
@@ -31,25 +33,45 @@ class Follower:
 
     async def __aenter__(self) -> "Follower":
         await self._consumer.start()
-        partitions = []
-        for topic in self._topics:
-            partitions += [TopicPartition(topic, number) for number in await partition_numbers(self._consumer, topic)]
-        self._consumer.assign(partitions)
+        self._consumer.assign(await self._partitions())
         self._task = asyncio.create_task(self._follow())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await self._pause()
         await self._consumer.stop()
 
     async def reach(self, holds: Callable[[], bool]) -> None:
         """Return once ``holds`` is true; it is called after each batch of records."""
         async with self._grown:
             await self._grown.wait_for(holds)
+
+    async def find_partitions(self, count: int) -> None:
+        """Follow partitions that were added; return once each topic has ``count``."""
+        await self._pause()
+        before = {tp: await self._consumer.position(tp) for tp in self._consumer.assignment()}
+        found: list[TopicPartition] = []
+        while len(found) < count * len(self._topics):
+            await client_of(self._consumer).force_metadata_update()
+            found = await self._partitions()
+        self._consumer.assign(found)
+        for tp, position in before.items():
+            self._consumer.seek(tp, position)
+        self._task = asyncio.create_task(self._follow())
+
+    async def _partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic in self._topics
+            for number in await partition_numbers(self._consumer, topic)
+        ]
+
+    async def _pause(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
     async def _follow(self) -> None:
         while True:

@@ -38,7 +38,7 @@ FETCH_LIMIT_S = 300.0
 
 # Direct memory for requests of 50 MB; the default, the size of the heap, is not enough.
 _MEMORY = ("-Xms96m", "-Xmx384m", "-XX:MaxDirectMemorySize=1g")
-_JAVA = ("java", *_MEMORY, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 _SETTINGS = """\
 process.roles=broker,controller
@@ -139,6 +139,9 @@ def _die_with_parent() -> None:
 class Cluster:
     """The operations of every test broker, started by the test or running elsewhere."""
 
+    replicas = 1
+    """The number of replicas of each topic."""
+
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
@@ -147,7 +150,7 @@ class Cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
-            topic = NewTopic(name, partitions, 1, topic_configs=dict(settings or {}))
+            topic = NewTopic(name, partitions, self.replicas, topic_configs=dict(settings or {}))
             answer = await admin.create_topics([topic], timeout_ms=10_000)
             for _name, code, *_rest in answer.topic_errors:
                 if (kind := for_code(code)) is not NoError:
@@ -196,6 +199,9 @@ class Cluster:
 class KafkaBroker(Cluster):
     """One broker process with its own storage under ``folder``; its log is ``folder/broker.log``."""
 
+    memory: tuple[str, ...] = _MEMORY
+    start_limit_s = START_LIMIT_S
+
     def __init__(self, folder: Path, classpath: str, *, security: "Security | None" = None) -> None:
         """``security`` adds encrypted listeners beside the plain one."""
         self._security = security
@@ -208,22 +214,26 @@ class KafkaBroker(Cluster):
         self.log = folder / "broker.log"
         self._classpath = classpath
         self._process: subprocess.Popen[bytes] | None = None
-        self._properties = folder / "server.properties"
+        self.properties = folder / "server.properties"
 
     def start(self) -> None:
         """Start (formatting the storage the first time) and return once it takes connections."""
-        if not self._properties.exists():
-            self._format()
+        self.launch()
+        self.await_port()
+
+    def launch(self) -> None:
+        """Start the process (formatting the storage the first time) without waiting for it."""
+        if not self.properties.exists():
+            self.format()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command("kafka.Kafka", str(self._properties)),
+                self._command("kafka.Kafka", str(self.properties)),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  pytest's main thread alone starts it
             )
-        self._await_port()
 
     def stop(self) -> None:
         """Shut down in order, or kill if that takes too long. Safe to call twice."""
@@ -259,27 +269,30 @@ class KafkaBroker(Cluster):
             process.kill()
             process.wait(timeout=10)
 
-    def _format(self) -> None:
-        data = self.folder / "data"
+    def settings(self) -> str:
+        """The content of ``server.properties``."""
         ports = {"port": self.port, "behind": self.behind, "proxy": self.proxy, "controller": free_port()}
-        text = _SETTINGS.format(**ports, data=data)
+        return _SETTINGS.format(**ports, data=self.folder / "data")
+
+    def format(self) -> None:
+        """Write the settings and format the storage. Raises ``NoBroker``."""
+        text = self.settings()
         users: list[str] = []
         if self._security is not None:
             text, users = self._security.settings(text), self._security.users()
-        self._properties.write_text(text)
-        command = self._command(
-            "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties), *users
-        )
+        self.properties.write_text(text)
+        command = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self.properties), *users)
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
         if done.returncode != 0:
             raise NoBroker("the storage could not be formatted: " + (done.stdout + done.stderr)[-500:])
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         log4j = f"-Dlog4j2.configurationFile=file:{FILES / 'log4j2.properties'}"
-        return [*_JAVA, log4j, "-cp", self._classpath, main, *arguments]
+        return ["java", *self.memory, *_JAVA, log4j, "-cp", self._classpath, main, *arguments]
 
-    def _await_port(self) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
+    def await_port(self) -> None:
+        """Return once the process takes connections. Raises ``NoBroker`` if it does not start."""
+        deadline = time.monotonic() + self.start_limit_s
         while time.monotonic() < deadline:
             if self._process is not None and self._process.poll() is not None:
                 break
@@ -288,4 +301,4 @@ class KafkaBroker(Cluster):
             time.sleep(0.02)
         self.kill()
         tail = self.log.read_text(errors="replace")[-1500:]
-        raise NoBroker(f"the broker did not start within {START_LIMIT_S:.0f} s; the end of its log:\n{tail}")
+        raise NoBroker(f"the broker did not start within {self.start_limit_s:.0f} s; the end of its log:\n{tail}")

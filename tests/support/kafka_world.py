@@ -28,15 +28,16 @@ async def until(holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> N
             await asyncio.sleep(0.01)
 
 
-async def produce(bootstrap: str, topic: str, partition: int, given: Sequence[Given]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=512 * 1024)
+async def produce(bootstrap: str, topic: str, partition: int, given: Sequence[Given]) -> list[int]:
+    """Send the records; return their offsets. Each is written once, also while leaders move."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024)
     await producer.start()
     try:
         sent = [
             await producer.send(topic, g.payload, key=g.key, partition=partition, headers=list(g.headers))
             for g in given
         ]
-        await asyncio.gather(*sent)
+        return [written.offset for written in await asyncio.gather(*sent)]
     finally:
         await producer.stop()
 

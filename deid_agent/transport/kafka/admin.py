@@ -80,10 +80,10 @@ def topic_problems(settings: KafkaOptions, cluster: ClusterMetadata) -> list[str
                 problems.append(problem)
             else:
                 counts[topic] = len(cluster.partitions_for_topic(topic))
-        if source in counts and target in counts and counts[source] != counts[target]:
+        if source in counts and target in counts and counts[source] > counts[target]:
             problems.append(
                 f"topic {source!r} has {counts[source]} partitions and {target!r} has {counts[target]}: "
-                "give both the same number, so that order per partition is kept"
+                f"add partitions to {target!r}, so that each input partition has its own"
             )
     if settings.audit_topic is not None and (problem := _topic_problem(cluster, settings.audit_topic)):
         problems.append(problem)

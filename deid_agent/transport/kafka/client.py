@@ -136,6 +136,10 @@ _ADVICE: dict[type[BaseException], str] = {
         "records were deleted before they were read, or the topic was created again; start again, and if that does not "
         "name a choice, find out what is missing and set the group's offset with kafka-consumer-groups"
     ),
+    kafka_errors.InvalidTimestampError: (
+        "the clock of this host or of a sender is ahead of the broker's: correct it, or raise "
+        "message.timestamp.after.max.ms of the topic"
+    ),
     kafka_errors.TopicAuthorizationFailedError: "grant the principal access to the topics of kafka.routes",
     kafka_errors.GroupAuthorizationFailedError: "grant the principal READ on the consumer group",
     kafka_errors.TransactionalIdAuthorizationFailed: "grant the principal WRITE on transactional ids deid-<group>-*",
@@ -198,6 +202,9 @@ def to_deid_error(error: Exception, doing: str) -> DeidError:
 _HOST_MISMATCH = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
 
+_OUT_OF_TIME = (9, 10)
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+
 
 def tls_advice(error: BaseException) -> str:
     """What to fix after a TLS failure; an empty string if ``error`` and its cause are not TLS errors.
@@ -211,6 +218,8 @@ def tls_advice(error: BaseException) -> str:
     if isinstance(found, ssl.SSLCertVerificationError):
         if found.verify_code in _HOST_MISMATCH:
             return "the broker's certificate is for another host: use its host name in kafka.bootstrap_servers"
+        if found.verify_code in _OUT_OF_TIME:
+            return "the broker's certificate is expired or not yet valid: compare its dates with the clock of this host"
         return "the broker's certificate is not trusted: set kafka.ssl_cafile to the authority that signed it"
     if "CERTIFICATE" in (found.reason or ""):
         return "the broker rejects our certificate, or requires one: set kafka.ssl_certfile and kafka.ssl_keyfile"

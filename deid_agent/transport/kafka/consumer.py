@@ -85,6 +85,7 @@ def make_consumer(settings: KafkaOptions) -> Consumer:
         max_poll_interval_ms=settings.max_poll_interval_ms,
         # The broker answers JoinGroup only after all other members have drained.
         request_timeout_ms=settings.rebalance_timeout_ms + settings.request_timeout_ms,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
         fetch_max_bytes=settings.fetch_max_bytes,
         max_partition_fetch_bytes=settings.fetch_partition_bytes,
     )

@@ -1,10 +1,8 @@
 """Pure functions that turn finished records into Kafka messages."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
-
-from aiokafka.partitioner import murmur2
 
 from deid_agent.agent import DEID_ID, DeadLetterSealer, FinishedRecord, Headers, Outcome
 from deid_agent.model import UndeliverableError, UnsafeError
@@ -25,6 +23,8 @@ class KafkaMessage:
     headers: Headers = field(repr=False)
     timestamp_ms: int | None
     """None is the time of sending; ``NO_TIME`` is none."""
+    record_ms: int | None = None
+    """The time of its input record."""
 
     def size(self) -> int:
         """Bytes of key and value."""
@@ -53,7 +53,7 @@ def _audit_line(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | 
     if settings.audit_topic is None or not item.audit:
         return None
     offset = item.record.coordinates.offset
-    return KafkaMessage(settings.audit_topic, offset, item.audit, None, _identity(item), None)
+    return KafkaMessage(settings.audit_topic, offset, item.audit, None, _identity(item), None, item.record.timestamp_ms)
 
 
 def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSealer) -> KafkaMessage | None:
@@ -69,7 +69,7 @@ def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSea
         case Outcome.DEAD_LETTERED if item.dead_letter is not None:
             headers = (*sealer.headers(record, item.dead_letter), *_identity(item))
             topic, body = settings.dead_letter_topic(at.topic), sealer.body(record)
-            return KafkaMessage(topic, at.offset, body, None, headers, None)
+            return KafkaMessage(topic, at.offset, body, None, headers, None, record.timestamp_ms)
         case Outcome.PUBLISHED | Outcome.DEAD_LETTERED:
             raise UnsafeError(f"{at}: {item.outcome} without its content")
         case _:
@@ -88,16 +88,23 @@ def undeliverable(
     return kind(message.offset, text) if message.topic in settings.routes.values() else UnsafeError(text)
 
 
-def choose_partition(key: bytes | None, number: int, inputs: int, outputs: int) -> int:
-    """The partition that a message goes to.
+def date_message(message: KafkaMessage, now_ms: int, *, earliest: bool) -> KafkaMessage:
+    """The message with a time: its own, or that of sending.
 
-    If both topics have the same number of partitions, it is the number of the input partition, which keeps the order
-    per partition. Otherwise it is the hash of the message's own key, as in the Java client, which keeps the order per
-    key. Without a key, each input partition maps to one output partition. Changing the number of partitions breaks the
-    order once.
+    A clock that is years behind must not date a dead letter so that retention deletes it at once: it is as late as its
+    record at least. The broker refuses a time that is an hour ahead, of our clock or of the sender's; ``earliest``
+    takes the earlier of the two.
     """
-    if inputs == outputs:
-        return number
-    if key is None:
-        return number % outputs
-    return int(murmur2(key) & 0x7FFFFFFF) % outputs
+    if message.timestamp_ms is not None:
+        return message
+    known = (now_ms,) if message.record_ms is None else (now_ms, message.record_ms)
+    return replace(message, timestamp_ms=min(known) if earliest else max(known))
+
+
+def choose_partition(number: int, outputs: int) -> int:
+    """The partition that the messages of an input partition go to: the one with its number.
+
+    Outputs of one input partition stay in one partition, which keeps their order. It stays the same when topics get
+    more partitions, whichever topic is the first, as long as the output had that partition before.
+    """
+    return number % outputs

@@ -14,7 +14,7 @@ class KafkaOptions(KafkaSettings):
 
     Lines of the audit go to ``audit_topic``, if there is one. ``rebalance_timeout_ms`` is how long the group waits for
     this member to drain before it removes the member. ``commit_timeout_ms`` bounds one ``commit`` and is shorter than
-    ``transaction_timeout_ms``.
+    ``transaction_timeout_ms``. Within ``metadata_max_age_ms`` the group finds new partitions.
     """
 
     audit_topic: str | None = None
@@ -23,6 +23,7 @@ class KafkaOptions(KafkaSettings):
     request_timeout_ms: int = 15_000
     commit_timeout_ms: int = 30_000
     transaction_timeout_ms: int = 60_000
+    metadata_max_age_ms: int = 30_000
     fetch_max_bytes: int = 50 * 1024 * 1024
     fetch_partition_bytes: int = 1024 * 1024
     batch_bytes: int = 512 * 1024

@@ -11,11 +11,12 @@ transaction. The committed position then shows whether the failed attempt succee
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+from aiokafka.errors import InvalidTimestampError, KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 from aiokafka.structs import OffsetAndMetadata
 
 from deid_agent.agent import Partition
@@ -30,7 +31,7 @@ from deid_agent.transport.kafka.client_internals import (
     sender_task,
 )
 from deid_agent.transport.kafka.error_codes import INVALID_RECORD
-from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition
+from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, date_message
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.protocol import CommittedPosition, stable_position
 
@@ -74,6 +75,7 @@ class PartitionWriter(ABC):
         self._writing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._batch_bytes = settings.batch_bytes
+        self._earliest = False
         self.position: int | None = None
         """The last known committed position; ``None`` if nothing was ever committed."""
         self.found: CommittedPosition | None = None
@@ -199,6 +201,14 @@ class PartitionWriter(ABC):
             raise TransientError(
                 f"Kafka: {largest.topic} accepts only smaller batches: sent again in smaller ones"
             ) from None
+        except InvalidTimestampError:
+            if self._earliest or all(message.timestamp_ms is not None for message in messages):
+                raise
+            self._earliest = True
+            raise TransientError(
+                f"Kafka: {self._stream}: the broker refuses the time of a dead letter or audit line, because the clock "
+                "of this host or of a sender is ahead: sent again with the earlier time of the two"
+            ) from None
         except KafkaError:
             self.failed_topic = _failed_topic(messages, acknowledged)
             raise
@@ -207,11 +217,12 @@ class PartitionWriter(ABC):
         self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], acknowledged: list[asyncio.Future[object]]
     ) -> None:
         """Queue messages in order. Each future ends when its message is acknowledged; await all of them."""
-        inputs = len(await producer.partitions_for(self._stream.topic))
         outputs = {topic: len(await producer.partitions_for(topic)) for topic in {m.topic for m in messages}}
+        now_ms = int(time.time() * 1000)
         for message in messages:
-            partition = choose_partition(message.key, self._stream.number, inputs, outputs[message.topic])
-            acknowledged.append(await queue_message(producer, message, partition))
+            partition = choose_partition(self._stream.number, outputs[message.topic])
+            dated = date_message(message, now_ms, earliest=self._earliest)
+            acknowledged.append(await queue_message(producer, dated, partition))
 
 
 class TransactionalWriter(PartitionWriter):

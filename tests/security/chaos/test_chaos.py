@@ -1,19 +1,17 @@
 """All processes are killed repeatedly under load: every message is published once, in order, without PHI."""
 
 import asyncio
-import os
-import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
 from aiokafka import ConsumerRecord
 from support.agent_process import AgentProcess
 from support.audits import verify
-from support.chaos import PARTITIONS, Chaos, Fault, is_torn, patient_of
-from support.follow import ID
+from support.chaos import PARTITIONS, Chaos, Fault, is_torn, name_of, patient_of
 from support.kafka_broker import KafkaBroker
 from support.kafka_world import KafkaWorld
 from support.marks import MARKS
@@ -25,7 +23,7 @@ from deid_agent.config import Delivery
 pytestmark = pytest.mark.broker
 
 LIMIT_S = 420  # many times the duration on an idle machine
-STORM = {
+STORM: dict[StrEnum, int] = {
     Fault.AGENT: 10,
     Fault.BOTH: 6,
     Fault.FRESH: 3,
@@ -34,15 +32,7 @@ STORM = {
     Fault.WORKER: 4,
     Fault.BROKER: 2,
 }
-SQUALL = dict.fromkeys(Fault, 1) | {Fault.AGENT: 2}
-
-
-@pytest.fixture
-def seed() -> int:
-    """A new seed for each run, shown if a test fails; ``DEID_TEST_SEED`` repeats it."""
-    chosen = int(os.environ.get("DEID_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"DEID_TEST_SEED={chosen}")  # noqa: T201
-    return chosen
+SQUALL: dict[StrEnum, int] = {**dict.fromkeys(Fault, 1), Fault.AGENT: 2}
 
 
 async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
@@ -53,10 +43,6 @@ async def survived(chaos: Chaos) -> tuple[list[ConsumerRecord], list[ConsumerRec
     summary = f"{time.monotonic() - begin:.0f} s, {dict(chaos.done)}, ended by themselves: {chaos.unforced}"
     print(summary)  # noqa: T201
     return await chaos.found()
-
-
-def name_of(record: ConsumerRecord) -> str:
-    return str(dict(record.headers)[ID].decode())
 
 
 def assert_right(chaos: Chaos, out: Sequence[ConsumerRecord], dead_letters: Sequence[ConsumerRecord]) -> None:

@@ -1,7 +1,6 @@
 """Members join and leave in quick succession: each message is published once, in order, by any owner."""
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator
 
@@ -25,14 +24,6 @@ pytestmark = pytest.mark.broker
 
 PARTITIONS, COUNT, MEMBERS, TURNS = 4, 8_000, 3, 6
 PATIENCE_S = 120.0
-
-
-@pytest.fixture
-def seed() -> int:
-    """A new seed for each run, shown if a test fails; ``DEID_TEST_SEED`` repeats it."""
-    chosen = int(os.environ.get("DEID_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"DEID_TEST_SEED={chosen}")  # noqa: T201
-    return chosen
 
 
 @pytest.fixture(params=list(Delivery))

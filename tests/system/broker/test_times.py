@@ -1,12 +1,16 @@
 """The time of an output on a real broker: coarse, none at all, and the effect of topic settings."""
 
+import time as clock
+
 import pytest
 from support.kafka_world import KafkaWorld, copied, read, started_with_records
+from support.transport_contract import refused
 
 from deid_agent.agent import FinishedRecord
 from deid_agent.agent.ports import Output
 from deid_agent.config import Delivery
 from deid_agent.model import NO_TIME, RecordTime
+from deid_agent.model.errors import TransientError
 from deid_agent.transport.kafka import probe_output_times
 
 pytestmark = pytest.mark.broker
@@ -47,3 +51,26 @@ async def test_a_topic_that_stamps_its_own_time_is_a_warning(world: KafkaWorld) 
 async def test_a_topic_that_does_not_exist_is_a_warning(world: KafkaWorld) -> None:
     (line,) = await probe_output_times(world.settings, RecordTime.DAY)
     assert "may not be read" in line
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+@pytest.mark.parametrize("hours", [5, -400_000])
+async def test_a_clock_that_is_wrong_stops_nothing_and_dates_no_dead_letter_before_its_record(
+    world: KafkaWorld, hours: int, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker refuses times that are an hour ahead; retention would delete a dead letter of 1980 at once."""
+    world.settings = world.changed(delivery=delivery)
+    transport, records = await started_with_records(world, 2)
+    right = clock.time
+    monkeypatch.setattr(clock, "time", lambda: right() + hours * 3_600)
+    batch = [copied(records[0]), refused(records[1])]
+    if hours > 0:
+        with pytest.raises(TransientError, match="clock"):
+            await transport.commit(world.stream, batch, 2)
+    await transport.commit(world.stream, batch, 2)
+    monkeypatch.undo()
+    (dead_letter,) = await read(world.cluster.bootstrap, world.settings.dead_letter_topic(world.name))
+    assert dead_letter.timestamp == records[1].timestamp_ms
+    outputs = [output.payload for output in await world.outputs()]
+    assert set(outputs) == {records[0].payload}
+    assert len(outputs) == 1 or delivery is Delivery.AT_LEAST_ONCE

@@ -1,12 +1,23 @@
 """Every error of the client library maps to an error of the agent, and its text is not passed on."""
 
+import asyncio
 import inspect
+import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import trustme
 from aiokafka import errors as kafka_errors
 
 from deid_agent.model.errors import AssignmentLostError, ConfigurationError, DeidError, TransientError, UnsafeError
-from deid_agent.transport.kafka.client import CLIENT_ERRORS, ErrorClass, classify_error, root_cause, translate_error
+from deid_agent.transport.kafka.client import (
+    CLIENT_ERRORS,
+    ErrorClass,
+    classify_error,
+    root_cause,
+    tls_advice,
+    translate_error,
+)
 from deid_agent.transport.kafka.error_codes import ADDED
 
 ALL = sorted(
@@ -115,3 +126,19 @@ def test_a_wrapped_error_counts_as_its_cause() -> None:
 def test_advice_names_the_remedy() -> None:
     text = str(translate_error(kafka_errors.OffsetOutOfRangeError(), "read records"))
     assert "kafka-consumer-groups" in text
+
+
+@pytest.mark.parametrize("days", [(-30, -1), (1, 30)], ids=["expired", "not yet valid"])
+async def test_a_certificate_out_of_its_time_points_at_the_clock(days: tuple[int, int]) -> None:
+    """A host whose clock is wrong sees a good certificate so; another authority would not help."""
+    authority, now = trustme.CA(), datetime.now(UTC)
+    begin, end = (now + timedelta(days=day) for day in days)
+    serving, trusting = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost", not_before=begin, not_after=end).configure_cert(serving)
+    authority.configure_trust(trusting)
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=serving)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="localhost")
+    server.close()
+    assert "compare its dates with the clock of this host" in tls_advice(caught.value)

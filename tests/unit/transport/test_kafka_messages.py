@@ -9,7 +9,7 @@ from deid_agent.agent.dead_letter_records import UNSEALED, DeadLetterSealer, unp
 from deid_agent.agent.ports import Coordinates, DeadLetter, FinishedRecord, Outcome, Output, Record
 from deid_agent.model import NO_TIME, RecordTime
 from deid_agent.model.errors import Reason, UnsafeError
-from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, to_messages
+from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, date_message, to_messages
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.source import KafkaTransport
 from deid_agent.transport.kafka.topic_settings import time_warnings
@@ -110,19 +110,34 @@ async def test_dead_letters_are_sealed_off_the_loop() -> None:
     assert threading.current_thread() not in threads
 
 
-def test_equal_partitions_keep_the_number() -> None:
-    assert [choose_partition(key, 2, 3, 3) for key in (None, b"a", b"b")] == [2, 2, 2]
+@pytest.mark.parametrize(("outputs", "expected"), [(3, 2), (7, 2), (2, 0)])
+def test_an_input_partition_has_one_output_partition(outputs: int, expected: int) -> None:
+    """The one with its number, also while the output has more partitions than the input, or not yet as many."""
+    assert choose_partition(2, outputs) == expected
 
 
-def test_other_partitions_go_by_the_key_as_the_java_client_hashes_it() -> None:
-    # Utils.murmur2 of the Java client: its own test vectors, made positive, modulo the partitions.
-    vectors = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    for key, hashed in vectors.items():
-        assert choose_partition(key, 0, 3, 7) == (hashed & 0x7FFFFFFF) % 7
+NOW = 1_700_000_000_000
 
 
-def test_without_a_key_an_input_partition_stays_together() -> None:
-    assert {choose_partition(None, 5, 8, 3) for _ in range(10)} == {2}
+@pytest.mark.parametrize(
+    ("record_ms", "latest", "earliest"),
+    [
+        (NOW - 5_000, NOW, NOW - 5_000),
+        (NOW + 3_600_000 * 24 * 365 * 50, NOW + 3_600_000 * 24 * 365 * 50, NOW),
+        (None, NOW, NOW),
+    ],
+    ids=["as usual", "our clock is 50 years behind", "a record without a time"],
+)
+def test_a_dead_letter_is_as_late_as_its_record(record_ms: int | None, latest: int, earliest: int) -> None:
+    message = KafkaMessage("adt.dlq", 7, b"", None, (), None, record_ms)
+    assert date_message(message, NOW, earliest=False).timestamp_ms == latest
+    assert date_message(message, NOW, earliest=True).timestamp_ms == earliest
+
+
+@pytest.mark.parametrize("time_ms", [5, NO_TIME])
+def test_an_output_keeps_the_time_of_the_policy(time_ms: int) -> None:
+    message = KafkaMessage("adt.out", 7, b"", None, (), time_ms, NOW)
+    assert date_message(message, NOW, earliest=False) == date_message(message, NOW, earliest=True) == message
 
 
 DAY, YEAR = 86_400_000, 366 * 86_400_000
