@@ -28,7 +28,8 @@ from deid_agent.agent import (
     load_public_key,
 )
 from deid_agent.app import WorkerFactory, make_envelope
-from deid_agent.audit import AuditTrail, Signer, TrailSettings
+from deid_agent.audit import AuditTrail, Signer
+from deid_agent.cli.audit_service import open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
 from deid_agent.cli.service_mllp import (
@@ -165,14 +166,16 @@ async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> Fo
     check_folders(settings)
     build = describe_build(settings, parts)
     sealer = make_sealer(settings, {name: value for name, value in build.items() if name != "version"})
+    health = Health()
+    witness = open_witness(settings.audit, telemetry, health, loop)
     audit = AuditTrail(
         settings.audit.path,
         build,
         Signer(key.audit_seed),
         telemetry,
-        TrailSettings(settings.audit.checkpoint_s, settings.audit.segment_bytes),
+        trail_settings(settings.audit),
+        on_head=None if witness is None else witness.offer,
     )
-    health = Health()
     try:
         transport = _transport(settings, sealer, telemetry)
         executor = _executor(settings.agent, parts, telemetry)
@@ -202,6 +205,8 @@ async def _serve(settings: Settings, key: SecretKey, telemetry: Telemetry) -> Fo
         return FolderResult()
     finally:
         await audit.close()
+        if witness is not None:
+            await loop.run_in_executor(None, witness.close)
 
 
 @asynccontextmanager

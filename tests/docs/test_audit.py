@@ -11,7 +11,7 @@ import pytest
 from support.trails import OTHER, SIGNER, entry, written
 
 from deid_agent.audit.trail import TrailSettings
-from deid_agent.audit.walk import FaultCode
+from deid_agent.audit.faults import FaultCode
 
 CLOCK = re.compile(r"\d+(?= lines| checkpoints)")
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text("utf-8")
