@@ -106,7 +106,7 @@ def test_the_growth_since_every_head_is_proven_and_no_other(folder: Path) -> Non
                 check_proof({**proof, "path": []}, {first})
 
 
-async def test_what_cannot_be_proven_yet_or_is_missing(tmp_path: Path, folder: Path) -> None:
+async def test_an_unsigned_or_incomplete_trail_is_an_error(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="no entry matches"):
         prove_entry(folder, EntryFilter(offset=99))
     log = trail(folder, TrailSettings(checkpoint_s=3600, epoch_s=1e9))
