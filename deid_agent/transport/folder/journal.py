@@ -7,6 +7,7 @@ in the first line: it defeats precomputed tables, not a person who has the journ
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -80,6 +81,11 @@ class Journal:
         committed.
         """
         return self._finished.get(self._offsets.get(self.digest(name), -1))
+
+    def open_offset(self, name: bytes) -> float:
+        """The offset of this file's record that is not committed; infinite if there is none."""
+        offset = self._offsets.get(self.digest(name), -1)
+        return math.inf if offset < 0 or offset in self._finished else offset
 
     def offsets(self, names: Iterable[bytes], above: int = -1) -> list[tuple[int, bytes]]:
         """The offsets of the next record of each of these files, increasing and above ``above``.
