@@ -15,15 +15,27 @@ from deid_agent.audit.reading import (
     value_counts,
     verify_trail,
 )
+from deid_agent.audit.reconcile import (
+    AuditedRecord,
+    FoundResults,
+    InputRecords,
+    PartitionBalance,
+    balance,
+    read_audited,
+)
 from deid_agent.audit.storage import LineKind, Signer, is_public_key, line_prefix, segment_files
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.audit.witness import Witness, WitnessFile, WitnessPlace, WitnessServer
 
 __all__ = [
     "AuditTrail",
+    "AuditedRecord",
     "CheckedProof",
     "EntryFilter",
+    "FoundResults",
+    "InputRecords",
     "LineKind",
+    "PartitionBalance",
     "ProofError",
     "Signer",
     "TrailEntry",
@@ -35,6 +47,7 @@ __all__ = [
     "WitnessPlace",
     "WitnessServer",
     "audit_event",
+    "balance",
     "check_proof",
     "entry_remarks",
     "examine_trail",
@@ -43,6 +56,7 @@ __all__ = [
     "line_prefix",
     "prove_entry",
     "prove_growth",
+    "read_audited",
     "read_entries",
     "read_proof",
     "remark_count",

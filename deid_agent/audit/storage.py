@@ -24,7 +24,7 @@ from deid_agent.audit.merkle import Frontier
 FORMAT = 2
 """Format of the lines that are written."""
 CHAINED_FORMAT = 1
-"""The format until 0.1: one signing key, no tree. Such segments are read, and never continued."""
+"""The former format: one signing key, no tree. Such segments are read, and never continued."""
 
 START = b"0" * 64
 """The chain value before the first line of a trail."""

@@ -27,6 +27,15 @@ class Version:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class JournalOffsets:
+    """The offsets of a journal. One is ``given_up`` if its file has a later one and it was never committed."""
+
+    seen: frozenset[int]
+    committed: frozenset[int]
+    given_up: frozenset[int]
+
+
 class Journal:
     """Offsets by file name, and the files that are committed. Blocking: call it from a thread.
 
@@ -135,3 +144,22 @@ class Journal:
 
 def _version(size: int, changed_ns: int, touched_ns: int, digest: str) -> Version:
     return Version((int(size), int(changed_ns), int(touched_ns)), str(digest))
+
+
+def read_journal(path: Path) -> JournalOffsets:
+    """The offsets of a journal, also of one that an agent is writing. Raises ``ConfigurationError``."""
+    last, seen, committed = dict[str, int](), set[int](), set[int]()
+    try:
+        for text in path.read_bytes().split(b"\n")[:-1]:
+            line = json.loads(text)
+            if "seen" in line:
+                last[str(line["seen"])] = int(line["offset"])
+                seen.add(int(line["offset"]))
+            elif "salt" not in line:
+                committed.update(int(offset) for offset, _ in line.get("committed", line.get("settled")))
+    except OSError as error:
+        raise ConfigurationError(f"state file {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(f"state file {path} is damaged or was written by another release") from None
+    given_up = seen - committed - set(last.values())
+    return JournalOffsets(frozenset(seen), frozenset(committed), frozenset(given_up))

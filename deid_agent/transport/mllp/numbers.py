@@ -17,30 +17,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from deid_agent.config import MllpSettings
 from deid_agent.model import ConfigurationError, UnsafeError
 
-DEFAULT_NAME: Final = "numbers"
+_DEFAULT_NAME: Final = "numbers"
 _LINE = re.compile(rb"([0-9]{16}) ([0-9]{16})\n", re.ASCII)
 _LINE_BYTES: Final = 34
 _DAY_S: Final = 86_400
-_SINCE_DAY: Final = 18_262  # 2020-01-01
-_RANDOM_BITS: Final = 39
+_RANDOM_BITS: Final = 37
 
 
 @dataclass(frozen=True, slots=True)
-class NumberRange:
+class UsedNumbers:
     """The used numbers of one sequence: from ``first`` up to, and without, ``next``."""
 
     first: int
     next: int
 
 
-def random_start() -> int:
-    """The first number of a new sequence: the day, then random digits, below 2^53.
+def numbers_file(settings: MllpSettings) -> Path:
+    """The file of the sequences of this listener."""
+    return (settings.state or settings.dead_letters / _DEFAULT_NAME).absolute()
 
-    Two agents, or one that lost its file, never give a number twice: readers drop outputs of an id that they have.
+
+def random_start() -> int:
+    """The first number of a new sequence: the day and 37 random bits, above the offsets of former releases.
+
+    Two agents, or one that lost its file, must not give a number twice: readers drop outputs of an id that they have.
+    Below 2^53, so that JavaScript shows it.
     """
-    return (int(time.time()) // _DAY_S - _SINCE_DAY << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS - 1)
+    return (int(time.time()) // _DAY_S << _RANDOM_BITS + 1) + secrets.randbits(_RANDOM_BITS)
 
 
 class SequenceNumbers:
@@ -57,7 +63,7 @@ class SequenceNumbers:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             known = read_numbers(path)
-            self._ranges = [known.get(slot) or NumberRange(first := start(), first) for slot in range(slots)]
+            self._ranges = [known.get(slot) or UsedNumbers(first := start(), first) for slot in range(slots)]
             for slot, held in enumerate(self._ranges):
                 self._write(slot, held)
             os.fsync(self._file)
@@ -66,7 +72,7 @@ class SequenceNumbers:
             raise ConfigurationError(
                 f"mllp.state: {path}: is used by another agent or cannot be used ({error.strerror}): name another one"
             ) from None
-        self._unwritten: dict[int, NumberRange] = {}
+        self._unwritten: dict[int, UsedNumbers] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="numbers")
 
     def next(self, slot: int) -> int:
@@ -81,7 +87,7 @@ class SequenceNumbers:
         held = self._ranges[slot]
         if number < held.next:
             return
-        self._ranges[slot] = self._unwritten[slot] = NumberRange(held.first, number + 1)
+        self._ranges[slot] = self._unwritten[slot] = UsedNumbers(held.first, number + 1)
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._flush)
         except OSError as error:
@@ -99,18 +105,18 @@ class SequenceNumbers:
             self._write(*self._unwritten.popitem())
         os.fdatasync(self._file)
 
-    def _write(self, slot: int, held: NumberRange) -> None:
+    def _write(self, slot: int, held: UsedNumbers) -> None:
         os.pwrite(self._file, b"%016d %016d\n" % (held.first, held.next), slot * _LINE_BYTES)
 
 
-def read_numbers(path: Path) -> dict[int, NumberRange]:
+def read_numbers(path: Path) -> dict[int, UsedNumbers]:
     """The sequences in a file by slot. A damaged line is left out: its slot begins another sequence.
 
     Raises ``OSError`` if the file cannot be read.
     """
-    data, found = path.read_bytes(), dict[int, NumberRange]()
+    data, found = path.read_bytes(), dict[int, UsedNumbers]()
     for slot in range(len(data) // _LINE_BYTES):
         match = _LINE.fullmatch(data, slot * _LINE_BYTES, (slot + 1) * _LINE_BYTES)
         if match and 0 < int(match[1]) <= int(match[2]):
-            found[slot] = NumberRange(int(match[1]), int(match[2]))
+            found[slot] = UsedNumbers(int(match[1]), int(match[2]))
     return found

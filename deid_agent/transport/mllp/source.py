@@ -21,7 +21,7 @@ from deid_agent.transport.folder.dead_letters import stage_dead_letter
 from deid_agent.transport.folder.files import StagedFiles
 from deid_agent.transport.mllp.connection import ConnectionSlot, ReplyQueue
 from deid_agent.transport.mllp.listener import MllpServer
-from deid_agent.transport.mllp.numbers import DEFAULT_NAME, SequenceNumbers
+from deid_agent.transport.mllp.numbers import SequenceNumbers, numbers_file
 from deid_agent.transport.mllp.protocol import AckResult, RefusalCode
 from deid_agent.transport.sinks import Sink
 
@@ -50,7 +50,7 @@ class MllpTransport:
         self._wakeup = asyncio.Event()
         self._server = MllpServer(settings, telemetry or Telemetry(), self._wakeup.set, self._connection_closed)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
-        self._state = (settings.state or settings.dead_letters / DEFAULT_NAME).absolute()
+        self._state = numbers_file(settings)
         self._numbers: SequenceNumbers | None = None
         self._listener: AssignmentListener | None = None
         self._turn = 0

@@ -1,4 +1,4 @@
-"""A trail of the format until 0.1: it still verifies, and an agent continues it in the present format."""
+"""A trail of format 1: it still verifies, and an agent continues it in the present format."""
 
 import shutil
 from pathlib import Path

@@ -11,7 +11,7 @@ from deid_agent.agent.ports import Output, Partition, Record
 from deid_agent.config import MllpSettings
 from deid_agent.model.errors import ConfigurationError, TransientError, UnsafeError
 from deid_agent.transport.mllp.connection import ConnectionSlot, ReplyQueue
-from deid_agent.transport.mllp.numbers import NumberRange, SequenceNumbers, random_start, read_numbers
+from deid_agent.transport.mllp.numbers import SequenceNumbers, UsedNumbers, random_start, read_numbers
 from deid_agent.transport.mllp.protocol import UNKNOWN_HEAD, AckWriter
 from deid_agent.transport.mllp.source import MllpTransport
 
@@ -34,7 +34,7 @@ async def test_numbers_go_on_after_a_restart_and_each_slot_has_its_own(tmp_path:
     second = numbers(path, 3, 9000)
     assert [second.next(slot) for slot in range(3)] == [700, 704, 9000]
     second.close()
-    assert read_numbers(path) == {0: NumberRange(700, 700), 1: NumberRange(700, 704), 2: NumberRange(9000, 9000)}
+    assert read_numbers(path) == {0: UsedNumbers(700, 700), 1: UsedNumbers(700, 704), 2: UsedNumbers(9000, 9000)}
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -61,7 +61,7 @@ def test_a_damaged_line_begins_another_sequence(tmp_path: Path, damage: bytes) -
 def test_starts_differ_and_are_exact_numbers_in_every_reader() -> None:
     starts = {random_start() for _ in range(100)}
     assert len(starts) == 100
-    assert all(1 << 40 < start < 1 << 53 for start in starts)
+    assert all(2_000_000_000_000_000 < start < 1 << 53 for start in starts)
 
 
 async def test_a_full_disk_delivers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,4 +141,4 @@ async def test_only_a_committed_message_uses_its_number(tmp_path: Path) -> None:
     connect(slot, 1)
     assert slot._next == first + 4, "the message that waited gave its number back"
     await transport.stop()
-    assert read_numbers(tmp_path / "state")[0] == NumberRange(first, first + 3)
+    assert read_numbers(tmp_path / "state")[0] == UsedNumbers(first, first + 3)
