@@ -9,10 +9,11 @@ from deid_agent.agent.ports import Partition
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """``ok``, and a short code for each reason if it is not."""
+    """``ok``, and a short code for each reason if it is not. ``notes`` are faults that do not stop messages."""
 
     ok: bool
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class Health:
         self._wanted = 1
         self._progress: dict[Partition, _Progress] = {}
         self._outage = ""
+        self._notes: dict[str, str] = {}
         self._started = False
         self._stopping = False
 
@@ -85,6 +87,10 @@ class Health:
                 progress.since = self._clock()
             progress.lag = lag
 
+    def note(self, name: str, problem: str) -> None:
+        """Note a fault that does not stop messages; an empty ``problem`` removes it."""
+        self._notes = {**self._notes, name: problem}
+
     def stopping(self) -> None:
         """The agent drains: it is alive but no longer ready."""
         self._stopping = True
@@ -102,8 +108,9 @@ class Health:
         """Not ok if at least one reason exists; lists all of them."""
         now = self._clock()
         reasons = list(self.live().reasons)
+        notes = tuple(f"{name}: {problem}" for name, problem in self._notes.items() if problem)
         if self._stopping or not self._started:
-            return HealthStatus(False, (*reasons, "stopping" if self._stopping else "starting"))
+            return HealthStatus(False, (*reasons, "stopping" if self._stopping else "starting"), notes)
         if not self._progress:
             reasons.append("unassigned")
         if self._outage:
@@ -113,4 +120,4 @@ class Health:
         for stream, progress in sorted(list(self._progress.items())):
             if progress.lag and now - progress.since > self._stall_limit_s:
                 reasons.append(f"stalled {stream}")
-        return HealthStatus(not reasons, tuple(reasons))
+        return HealthStatus(not reasons, tuple(reasons), notes)

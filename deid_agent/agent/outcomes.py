@@ -260,8 +260,11 @@ def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEnt
     )
 
 
-def attach_audit_lines(records: Sequence[FinishedRecord], lines: Sequence[bytes]) -> tuple[FinishedRecord, ...]:
-    """The records with their audit lines; unchanged if the audit log keeps no lines."""
+def attach_audit_lines(
+    records: Sequence[FinishedRecord], lines: Sequence[bytes], head: bytes = b""
+) -> tuple[FinishedRecord, ...]:
+    """The records with their audit lines, the last one also with a head; unchanged if the audit log keeps no lines."""
     if not lines:
         return tuple(records)
-    return tuple(replace(item, audit=line) for item, line in zip(records, lines, strict=True))
+    *most, last = (replace(item, audit=line) for item, line in zip(records, lines, strict=True))
+    return (*most, replace(last, head=head) if head else last)

@@ -19,7 +19,7 @@ from deid_agent.agent.outcomes import (
     processed_event,
     trace_id_of,
 )
-from deid_agent.agent.ports import AuditLog, FinishedRecord, Outcome, Partition, Record, Transport
+from deid_agent.agent.ports import AuditLog, FinishedRecord, Outcome, Partition, Record, SignsHeads, Transport
 from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError, UndeliverableError, UnsafeError
 from deid_agent.telemetry import BatchCommitted, Gauged, RecordDeadLettered, RecordFinished, Retrying, Telemetry
 
@@ -244,7 +244,8 @@ class PartitionProcessor:
         entries = [make_audit_entry(item, self._results[item.record.coordinates.offset]) for item in batch.records]
         dead_letters = self._dead_letters.with_records(batch.records)
         lines = await self._within_timeout("audit", self._context.audit.append(entries))
-        batch = replace(batch, records=attach_audit_lines(batch.records, lines))
+        head = self._context.audit.take_head() if isinstance(self._context.audit, SignsHeads) else b""
+        batch = replace(batch, records=attach_audit_lines(batch.records, lines, head))
         attempt = 0
         while True:
             try:

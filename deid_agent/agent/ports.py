@@ -104,7 +104,8 @@ class FinishedRecord:
     """A record with its result: exactly one of ``output`` and ``dead_letter``, or neither if SUPPRESSED.
 
     ``audit`` is the record's line in the audit trail, for a transport that also publishes the trail. It is empty if
-    the audit log keeps no lines. ``id`` is the ``deid-id`` of the record, see ``OutputMarks``.
+    the audit log keeps no lines. ``head`` is a signed head of the trail, at most one in a batch. ``id`` is the
+    ``deid-id`` of the record, see ``OutputMarks``.
     """
 
     record: Record
@@ -113,6 +114,7 @@ class FinishedRecord:
     dead_letter: DeadLetter | None = None
     audit: bytes = field(default=b"", repr=False)
     id: str = ""
+    head: bytes = field(default=b"", repr=False)
 
 
 class AssignmentListener(Protocol):
@@ -216,6 +218,14 @@ class AuditLog(Protocol):
 
     async def close(self) -> None:
         """Close. Safe to call twice."""
+
+
+@runtime_checkable
+class SignsHeads(Protocol):
+    """An audit log that signs its state, for a transport that also publishes the trail."""
+
+    def take_head(self) -> bytes:
+        """The newest signed head, once; empty if there is no newer one. Never blocks."""
 
 
 def cut_torn_line(file: int) -> int:

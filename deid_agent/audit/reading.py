@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 
 from deid_agent.agent import AuditedBatch, Partition, last_batches
-from deid_agent.audit.storage import HEAD, LineKind, is_signed, line_prefix, read_head, segment_files
-from deid_agent.audit.walk import FaultCode, Fields, TrailFault, TrailSegment, TrailWalk
+from deid_agent.audit.faults import FaultCode, Fields, TrailFault, int_member, read_fields
+from deid_agent.audit.storage import HEAD, LineKind, is_public_key, is_signed, line_prefix, read_head, segment_files
+from deid_agent.audit.walk import SeenLine, TrailSegment, TrailWalk
 from deid_agent.model import ConfigurationError, counted, format_time
 
 
@@ -50,6 +51,11 @@ class TrailReport:
     entries: int
     checkpoints: int
     keys: Sequence[str]
+    """The identities of the agents that began segments, and the keys of segments of the former format."""
+    trail: str
+    agents: Sequence[str]
+    first_key: str
+    epochs: int
     streams: Mapping[str, PartitionSummary] = field(repr=False)
 
 
@@ -61,21 +67,35 @@ class SignedHead:
     lines: int
     chain: bytes
     body: bytes
+    fields: Fields = field(repr=False)
+
+    def fits(self, seen: SeenLine) -> bool:
+        """True if the trail has this chain value, and this tree, after the lines that the head signs."""
+        if self.chain not in seen.chains:
+            return False
+        origin, tree = seen.origin, seen.tree
+        if origin is None:
+            return True
+        stated = tuple(self.fields.get(name) for name in ("trail", "epoch", "size", "root"))
+        if stated[:2] != (origin.trail, origin.epoch):
+            return False
+        return tree is None or stated[2:] == (tree.size, tree.root.hex())
 
 
 def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Path | None = None) -> TrailReport:
-    """Verify the whole trail in ``folder``. ``kept`` is a ``head.json`` that was kept elsewhere.
+    """Verify the whole trail in ``folder``. ``kept`` is a file of heads that were kept elsewhere, one a line.
 
-    ``trusted`` are the public keys (hex) that may have signed. With None the keys that the trail names are trusted,
-    which proves only that nobody changed it without signing it again. A trail can be verified while an agent writes
-    it. Raises ``ConfigurationError`` if the folder or ``kept`` cannot be read.
+    ``trusted`` are public keys (hex): the first key of the trail, or the identities that may have begun its segments.
+    With None those that the trail names are trusted, which proves only that nobody changed it without signing it again.
+    A trail can be verified while an agent writes it. Raises ``ConfigurationError`` if the folder or ``kept`` cannot be
+    read.
     """
     faults: list[TrailFault] = []
     try:
         # The heads first: the lines that they sign were in the trail before.
         line = read_head(folder)
         own = parse_head(HEAD, line, faults) if line is not None else None
-        other = parse_head(str(kept), kept.read_bytes(), faults) if kept is not None else None
+        others = [] if kept is None else _parse_heads(str(kept), kept.read_bytes(), faults)
         found = segment_files(folder)
         streams: dict[str, PartitionSummary] = {}
 
@@ -84,7 +104,7 @@ def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Pat
             if isinstance(offset, int):
                 streams.setdefault(f"{topic}/{partition}", PartitionSummary()).add(offset)
 
-        walk = TrailWalk(trusted=trusted, wanted=[head.lines for head in (own, other) if head], entry=add_entry)
+        walk = TrailWalk(trusted=trusted, wanted=[head.lines for head in (own, *others) if head], entry=add_entry)
         expected, before = 1, 0
         for number, path in found.items():
             if number != expected:
@@ -99,7 +119,8 @@ def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Pat
     faults[:0] = walk.faults
     last = max(found.values(), default=None)
     name = last.name if last else ""
-    checked = [_check_head(head, walk, name, trusted, over) for head, over in ((own, least), (other, 0)) if head]
+    checked = [_check_head(own, walk, name, least)] if own is not None else []
+    checked += [_check_head(head, walk, name, 0) for head in others]
     faults += [fault for fault in checked if fault is not None]
     if not found:
         faults.append(TrailFault(FaultCode.SEGMENT, "the folder has no segment"))
@@ -114,35 +135,53 @@ def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Pat
     if walk.torn:
         detail = f"{counted(walk.torn, 'byte')} of an incomplete line (a crash or a write in progress)"
         warnings.append(TrailFault(FaultCode.TORN, detail, name))
-    keys = sorted(walk.keys)
-    return TrailReport(faults, warnings, len(found), walk.lines, walk.entries, walk.checkpoints, keys, streams)
+    return TrailReport(
+        faults,
+        warnings,
+        segments=len(found),
+        lines=walk.lines,
+        entries=walk.entries,
+        checkpoints=walk.checkpoints,
+        keys=sorted(walk.identities),
+        trail=walk.origin.trail if walk.origin else "",
+        agents=sorted(walk.agents),
+        first_key=walk.first_key,
+        epochs=walk.origin.epoch + 1 if walk.origin else 0,
+        streams=streams,
+    )
+
+
+def _parse_heads(name: str, data: bytes, faults: list[TrailFault]) -> list[SignedHead]:
+    """The heads in the lines of a file, such as that of a witness. An incomplete last line is ignored."""
+    lines = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
+    names = [name] if len(lines) < 2 else [f"{name}:{number}" for number in range(1, len(lines) + 1)]
+    found = [parse_head(each, line, faults) for each, line in zip(names, lines or [data], strict=True)]
+    return [head for head in found if head is not None]
 
 
 def parse_head(name: str, line: bytes, faults: list[TrailFault]) -> SignedHead | None:
     """The head in ``line``; None, and a fault in ``faults``, if it is invalid."""
-    try:
-        fields = orjson.loads(line)
-        lines, chain = fields["lines"], fields["head"].encode()
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        lines = chain = None
-    if not isinstance(lines, int) or not line.startswith(line_prefix(LineKind.HEAD)) or not line.endswith(b"}\n"):
+    fields = read_fields(line)
+    lines, chain = int_member(fields, "lines"), fields.get("head")
+    whole = line.startswith(line_prefix(LineKind.HEAD)) and line.endswith(b"}\n")
+    if lines < 0 or not isinstance(chain, str) or not whole:
         faults.append(TrailFault(FaultCode.HEAD, "is not the head of a trail", name))
         return None
-    return SignedHead(name, lines, chain, line[:-2])
+    return SignedHead(name, lines, chain.encode(), line[:-2], fields)
 
 
-def _check_head(
-    head: SignedHead, walk: TrailWalk, last: str, trusted: Collection[str] | None, least: int
-) -> TrailFault | None:
+def _check_head(head: SignedHead, walk: TrailWalk, last: str, least: int) -> TrailFault | None:
     """The fault between a head and the trail, if any. A valid head signs more than ``least`` lines."""
-    keys = walk.keys if trusted is None else trusted
-    if not any(is_signed(head.body, key) for key in keys):
-        return TrailFault(FaultCode.HEAD, "is not signed by a key of this trail", head.name)
-    if head.lines > walk.lines:
+    seen = walk.seen.get(head.lines)
+    # A head of a later epoch is signed by a key that was cut off with the end of the trail.
+    later = int_member(head.fields, "epoch") > (walk.origin.epoch if walk.origin is not None else -1)
+    if head.lines > walk.lines and (later or not walk.key or is_signed(head.body, walk.key)):
         return TrailFault(
             FaultCode.TRUNCATED, f"the trail ends after line {walk.lines}, {head.name} signs {head.lines}", last
         )
-    if head.chain not in walk.seen.get(head.lines, ()):
+    if seen is None or not is_signed(head.body, seen.key):
+        return TrailFault(FaultCode.HEAD, "is not signed by the key of this trail at its line", head.name)
+    if not head.fits(seen):
         return TrailFault(FaultCode.HEAD, f"signs a line {head.lines} that differs from the trail", head.name)
     if head.lines <= least:
         return TrailFault(FaultCode.HEAD, "is too old: it signs no line of the last segment", head.name)
@@ -222,6 +261,19 @@ def read_last_batches(folder: Path) -> Mapping[Partition, AuditedBatch]:
     return found
 
 
+def first_public_key(folder: Path) -> str:
+    """The public key of the first epoch, which authenticates all later ones. Raises ``ConfigurationError``."""
+    try:
+        for path in segment_files(folder).values():
+            with path.open("rb") as file:
+                fields = read_fields(file.readline())
+            if int_member(fields, "epoch") == 0 and is_public_key(key := str(fields.get("public_key"))):
+                return key
+    except OSError as error:
+        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
+    raise ConfigurationError(f"audit folder {folder}: the segment that begins the trail is not here")
+
+
 def value_counts(item: TrailEntry) -> Iterator[tuple[str, int]]:
     """The PHI type and the number of values of each remark of the entry."""
     for remark in entry_remarks(item):
@@ -252,7 +304,7 @@ def audit_event(item: TrailEntry) -> Mapping[str, object]:
     agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
     details = [
         _detail(name, item[name])
-        for name in ("deid_id", "input_digest", "output_digest", "stage", "where", "replay_of")
+        for name in ("deid_id", "input_digest", "output_digest", "output_sha256", "stage", "where", "replay_of")
         if name in item
     ]
     for remark in entry_remarks(item):

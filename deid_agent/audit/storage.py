@@ -3,15 +3,13 @@
 A line is one JSON object. Its last member is ``chain``: SHA-256 (FIPS 180-4) over the chain value of the line
 before, as 64 hex digits, and the bytes of this line up to ``,"chain":``. The first line is chained to 64 zeros.
 A signature (Ed25519, RFC 8032) covers the bytes of its line up to ``,"signature":``, so a reader reads exactly the
-signed bytes.
+signed bytes. The entries are also the leaves of a Merkle tree, whose root each signed statement contains.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,10 +19,12 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
 from deid_agent.agent import AuditEntry
-from deid_agent.model import ConfigurationError
+from deid_agent.audit.merkle import Frontier
 
-FORMAT = 1
-"""Format of the lines. A reader refuses a segment in another format."""
+FORMAT = 2
+"""Format of the lines that are written."""
+CHAINED_FORMAT = 1
+"""The former format: one signing key, no tree. Such segments are read, and never continued."""
 
 START = b"0" * 64
 """The chain value before the first line of a trail."""
@@ -41,16 +41,28 @@ class LineKind(StrEnum):
     SEGMENT = "segment"
     ENTRY = "entry"
     CHECKPOINT = "checkpoint"
+    KEY = "key"
+    """The last statement of an epoch: a checkpoint that also names the key of the next one."""
     HEAD = "head"
     """Only in ``head.json``, so that no checkpoint of the trail can be presented as a head."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainPosition:
-    """A position in a trail: the number of lines before it, and the chain value of the last of them."""
+    """A position in a trail: the lines before it, the chain value of the last of them, and the tree of the entries."""
 
     lines: int = 0
     chain: bytes = START
+    tree: Frontier = Frontier()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True, slots=True)
+class TrailOrigin:
+    """The trail (the digest of its first public key), the agent that writes it, and the epoch of its signing key."""
+
+    trail: str
+    agent: str
+    epoch: int = 0
 
 
 class Signer:
@@ -119,8 +131,14 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
     }
     if entry.id:
         fields["deid_id"] = entry.id
-    for name in ("reason", "where", "stage", "input_digest", "output_digest"):
-        if value := getattr(entry, name):
+    for name, value in (
+        ("reason", entry.reason),
+        ("where", entry.where),
+        ("stage", entry.stage),
+        ("input_digest", entry.input_digest),
+        ("output_sha256", entry.output_digest),
+    ):
+        if value:
             fields[name] = value
     if entry.attempts > 1:
         fields["attempts"] = entry.attempts
@@ -136,33 +154,64 @@ def build_id(build: Mapping[str, str]) -> str:
     return hashlib.sha256(orjson.dumps(dict(build), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-def encode_segment(number: int, before: ChainPosition, public: str, build: Mapping[str, str], at: float) -> bytes:
-    """The first line of a segment: its position, the key that signs it, and the build that made its records."""
-    return orjson.dumps(
-        {
-            "kind": LineKind.SEGMENT,
-            "time": round(at, 3),
-            "format": FORMAT,
-            "segment": number,
-            "lines": before.lines,
-            "previous": before.chain.decode(),
-            "public_key": public,
-            "build": {"id": build_id(build), **build},
-        }
-    )[:-1]
+def encode_segment(
+    number: int,
+    before: ChainPosition,
+    origin: TrailOrigin,
+    key: str,
+    identity: Signer,
+    build: Mapping[str, str],
+    at: float,
+) -> bytes:
+    """The first line of a segment, signed by the agent's ``identity``: its position, the public key that signs it, and
+    the build that made its records.
+    """
+    fields = {
+        "kind": LineKind.SEGMENT,
+        "time": round(at, 3),
+        "format": FORMAT,
+        "segment": number,
+        "lines": before.lines,
+        "previous": before.chain.decode(),
+        "trail": origin.trail,
+        "agent": origin.agent,
+        "epoch": origin.epoch,
+        "public_key": key,
+        "size": before.tree.size,
+        "peaks": [peak.hex() for peak in before.tree.peaks],
+        "build": {"id": build_id(build), **build},
+        "identity": identity.public,
+    }
+    return identity.sign(orjson.dumps(fields)[:-1])
 
 
-def encode_statement(kind: LineKind, place: ChainPosition, at: float) -> bytes:
-    """The statement that a checkpoint and ``head.json`` sign: the number of lines and the chain value."""
-    fields = {"kind": kind, "time": round(at, 3), "lines": place.lines, "head": place.chain.decode()}
+def encode_statement(kind: LineKind, place: ChainPosition, origin: TrailOrigin, at: float, next_key: str = "") -> bytes:
+    """The statement that a checkpoint, a change of key and ``head.json`` sign: everything before ``place``."""
+    fields: dict[str, object] = {
+        "kind": kind,
+        "time": round(at, 3),
+        "trail": origin.trail,
+        "agent": origin.agent,
+        "epoch": origin.epoch,
+        "lines": place.lines,
+        "head": place.chain.decode(),
+        "size": place.tree.size,
+        "root": place.tree.root.hex(),
+    }
+    if next_key:
+        fields["public_key"] = next_key
     return orjson.dumps(fields)[:-1]
+
+
+def trail_id(first_key: str) -> str:
+    """The id of a trail: a digest of the public key (hex) of its first epoch, so no other trail can have it."""
+    return hashlib.sha256(bytes.fromhex(first_key)).hexdigest()[:32]
 
 
 # The folder of a trail holds its segments by number, its newest signed head, and the lock.
 # The functions block, so call them in a thread. They raise ``OSError`` unless their documentation names another error.
 
 HEAD = "head.json"
-_LOCK = "lock"
 _SEGMENT = re.compile(r"([0-9]{8})\.jsonl", re.ASCII)
 
 
@@ -187,14 +236,19 @@ def read_head(folder: Path) -> bytes | None:
 
 def write_head(folder: Path, line: bytes) -> None:
     """Replace ``head.json`` atomically: after a power failure it is the old one or the new one."""
-    hidden = folder / f"{HEAD}.tmp"
+    replace_file(folder / HEAD, line)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file atomically. The new name is durable once its folder is synced."""
+    hidden = path.with_name(f"{path.name}.tmp")
     file = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        write_all(file, line)
+        write_all(file, data)
         os.fsync(file)
     finally:
         os.close(file)
-    hidden.replace(folder / HEAD)
+    hidden.replace(path)
 
 
 def write_all(file: int, data: bytes) -> None:
@@ -210,62 +264,4 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(file)
     finally:
-        os.close(file)
-
-
-class Lock:
-    """Exclusive ownership of the folder until ``release``. A missing folder is created with mode 0700.
-
-    Raises ``ConfigurationError`` if the folder cannot be used or another process owns it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        try:
-            if folder.is_file():
-                raise ConfigurationError(f"audit folder {folder}: is a file; the audit is a folder, name one")
-            self._made = _make(folder)
-            self._file, self._new = _owned(folder / _LOCK)
-        except OSError as error:
-            raise ConfigurationError(f"audit folder {folder} is in use or cannot be used: {error.strerror}") from None
-
-    def release(self) -> None:
-        """Release the folder. An empty one is removed if it was created here."""
-        with suppress(OSError):
-            if not segment_files(self._folder) and self._new:
-                # Before the lock is released: a process that opened the file meanwhile sees that it has no name.
-                (self._folder / _LOCK).unlink()
-                if self._made:
-                    self._folder.rmdir()
-        os.close(self._file)
-
-
-def _make(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        return False
-    sync_folder(folder.absolute().parent)
-    return True
-
-
-def _owned(path: Path) -> tuple[int, bool]:
-    """The lock file, open and locked, and whether it is new.
-
-    Another agent may remove its lock file between our opening and our locking. The locked file must still be the one
-    that the path names, or two processes could own the folder.
-    """
-    while True:
-        flags = os.O_RDWR | os.O_CLOEXEC
-        try:
-            file, new = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), True
-        except FileExistsError:
-            file, new = os.open(path, flags | os.O_CREAT, 0o600), False
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            raise
-        if os.fstat(file).st_nlink:
-            return file, new
         os.close(file)

@@ -4,60 +4,50 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deid_agent.agent import AuditEntry, cut_torn_line
-from deid_agent.audit.reading import SignedHead, parse_head
+from deid_agent.audit.examine import TrailState, examine_trail
+from deid_agent.audit.keys import EpochKeys, keys_for, random_seed, save_keys
+from deid_agent.audit.lock import Lock
+from deid_agent.audit.merkle import leaf_hash
 from deid_agent.audit.storage import (
-    HEAD,
+    FORMAT,
     ChainPosition,
     LineKind,
-    Lock,
     Signer,
+    TrailOrigin,
     build_id,
     chain_value,
     encode_entry,
     encode_segment,
     encode_statement,
-    is_signed,
     line_end,
-    read_head,
-    segment_files,
     segment_name,
     sync_folder,
+    trail_id,
     write_all,
     write_head,
 )
-from deid_agent.audit.walk import FaultCode, TrailFault, TrailSegment, TrailWalk, is_unfinished
+from deid_agent.audit.walk import TrailSegment
 from deid_agent.model import ConfigurationError, UnsafeError
 from deid_agent.telemetry import AuditRepaired, AuditUnsigned, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
 class TrailSettings:
-    """Lines are signed within ``checkpoint_s`` seconds. A new segment begins after ``segment_bytes``."""
+    """Lines are signed within ``checkpoint_s`` seconds, and a key signs for ``epoch_s``, and not after a stop.
+
+    A new segment begins after ``segment_bytes``. ``agent`` is the name of the agent in the trail.
+    """
 
     checkpoint_s: float = 1.0
     segment_bytes: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class TrailState:
-    """The end of a trail: its last segment with the bytes of complete lines, the position, and the signed lines.
-
-    ``torn`` is the number of bytes of an incomplete last line. ``unfinished`` is a further segment that a crash left
-    without a head; it has no entry and is created again.
-    """
-
-    segment: TrailSegment | None = None
-    size: int = 0
-    place: ChainPosition = ChainPosition()  # noqa: RUF009 - frozen
-    signed: int = 0
-    torn: int = 0
-    unfinished: Path | None = None
+    epoch_s: float = 3600.0
+    agent: str = ""
 
 
 Appended = tuple[Sequence[AuditEntry], "Future[Sequence[bytes]]"]
@@ -67,9 +57,10 @@ class AuditTrail:
     """Implements ``AuditLog`` in a folder that one process owns at a time (``flock``). Files have mode 0600.
 
     An existing trail is continued after its last segment and ``head.json`` are verified. An incomplete last line from a
-    crash is removed first; its record was not committed. Another ``build`` or key begins a segment. Lines are signed
-    within ``checkpoint_s``, and all of them by ``close``. Appends that wait for the disk share one sync. A failed start
-    leaves nothing behind.
+    crash is removed first; its record was not committed. Another ``build``, agent or ``identity`` begins a segment,
+    whose first line the identity signs. Lines are signed within ``checkpoint_s``, and all of them by ``close``. The key
+    changes after ``epoch_s`` and in ``close``, and the former one is destroyed. Appends that wait for the disk share
+    one sync. A failed start leaves nothing behind. ``on_head`` is called with each signed head, in the writing thread.
 
     Raises ``ConfigurationError`` if the folder cannot be used or does not verify, and ``UnsafeError`` if a write fails.
     After that every ``append`` fails, because the end of the trail is unknown.
@@ -79,23 +70,29 @@ class AuditTrail:
         self,
         folder: Path,
         build: Mapping[str, str],
-        signer: Signer,
+        identity: Signer,
         telemetry: Telemetry,
         settings: TrailSettings | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        make_seed: Callable[[], bytes] = random_seed,
+        on_head: Callable[[bytes], None] | None = None,
     ) -> None:
         self._folder = folder
         self._build = dict(build)
         self._build_id = build_id(build)
-        self._signer = signer
+        self._identity = identity
         self._telemetry = telemetry
         self._settings = settings or TrailSettings()
         self._clock = clock
+        self._make_seed = make_seed
+        self._on_head = on_head
+        self._head = b""
         # One thread: batches keep their order, and ``close`` waits for a write that is no longer awaited.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._queue: deque[Appended] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._epoch_timer: asyncio.TimerHandle | None = None
         self._broken = False
         self._closed = False
         self._file: int | None = None
@@ -112,7 +109,10 @@ class AuditTrail:
 
     def _open(self, state: TrailState) -> None:
         self._place, self._signed, self._size = state.place, state.signed, state.size
-        self._segment = state.segment
+        self._segment, self._origin, self._in_epoch = state.segment, state.origin, state.in_epoch
+        self._epoch_at = self._clock()
+        # A trail that has no epoch gets its first key with its first entry.
+        self._keys: EpochKeys | None = keys_for(self._folder, state.key, self._make_seed) if state.key else None
         try:
             if state.unfinished is not None:
                 # After a power failure it must not reappear after entries that it does not follow.
@@ -134,8 +134,11 @@ class AuditTrail:
         written: Future[Sequence[bytes]] = Future()
         self._queue.append((tuple(entries), written))
         self._thread.submit(self._write)
+        loop = asyncio.get_running_loop()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._settings.checkpoint_s, self._on_time)
+            self._timer = loop.call_later(self._settings.checkpoint_s, self._on_time)
+        if self._epoch_timer is None:
+            self._epoch_timer = loop.call_later(self._settings.epoch_s, self._on_epoch_end)
         return await asyncio.wrap_future(written)
 
     async def close(self) -> None:
@@ -143,16 +146,26 @@ class AuditTrail:
         if self._closed:
             return
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._epoch_timer):
+            if timer is not None:
+                timer.cancel()
         left = await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
         self._thread.shutdown(wait=False)
         if left:
             self._telemetry.emit(AuditUnsigned(left))
 
+    def take_head(self) -> bytes:
+        """The newest signed head, once; empty if there is no newer one."""
+        head, self._head = self._head, b""
+        return head
+
     def _on_time(self) -> None:
         self._timer = None
         self._thread.submit(self._sign_rest)
+
+    def _on_epoch_end(self) -> None:
+        self._epoch_timer = None
+        self._thread.submit(self._end_epoch)
 
     # The methods below run in the thread.
 
@@ -184,10 +197,12 @@ class AuditTrail:
             if not self._segment_is_open:
                 self._next_segment(now)
             done = [
-                [self._chain_line(encode_entry(entry, self._build_id, now)) for entry in batch] for batch in batches
+                [self._chain_entry(encode_entry(entry, self._build_id, now)) for entry in batch] for batch in batches
             ]
             data = b"".join(line for lines in done for line in lines)
-            if not 0 <= now - self._signed_at < self._settings.checkpoint_s:
+            if not 0 <= now - self._epoch_at < self._settings.epoch_s:
+                self._change_key(data, now)
+            elif not 0 <= now - self._signed_at < self._settings.checkpoint_s:
                 self._sign(data, now)
             else:
                 self._flush(data)
@@ -207,9 +222,21 @@ class AuditTrail:
             return  # the next append reports it
         self._broken = False
 
+    def _end_epoch(self) -> None:
+        """Sign what is unsigned and change the key, unless the key has signed no entry."""
+        if self._broken or not self._in_epoch:
+            return
+        self._broken = True
+        try:
+            self._change_key(b"", self._clock())
+        except OSError:
+            return  # the next append reports it
+        self._broken = False
+
     def _end(self) -> int:
         """Close, and return the number of unsigned lines."""
         if self._ours:
+            self._end_epoch()
             self._sign_rest()
         if self._file is not None:
             os.close(self._file)
@@ -219,7 +246,13 @@ class AuditTrail:
 
     @property
     def _ours(self) -> bool:
-        return self._segment is not None and self._segment.public == self._signer.public
+        """True if the open segment was begun by this agent, in the present format."""
+        segment, agent = self._segment, self._settings.agent
+        return segment is not None and (segment.format, segment.identity, segment.agent) == (
+            FORMAT,
+            self._identity.public,
+            agent,
+        )
 
     @property
     def _segment_is_open(self) -> bool:
@@ -229,35 +262,76 @@ class AuditTrail:
         return same and self._size < self._settings.segment_bytes
 
     def _next_segment(self, now: float) -> None:
-        """Begin a segment. The previous one ends with a checkpoint if it is signed by our key."""
+        """Begin a segment. The previous one ends with a checkpoint if it is ours."""
         if self._ours and self._place.lines > self._signed:
             self._sign(b"", now)
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        if self._keys is None:
+            self._keys = keys_for(self._folder, "", self._make_seed)
+        key, agent = self._keys.present.public, self._settings.agent
+        old = self._origin
+        self._origin = (
+            TrailOrigin(old.trail, agent, old.epoch) if old is not None else TrailOrigin(trail_id(key), agent)
+        )
         number = self._segment.number + 1 if self._segment is not None else 1
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = os.open(self._folder / segment_name(number), flags, 0o600)
-        self._segment = TrailSegment(number, self._signer.public, {"id": self._build_id, **self._build})
+        build = {"id": self._build_id, **self._build}
+        self._segment = TrailSegment(number, self._identity.public, build, agent)
         self._size = 0
         # The file name is durable before the head that covers it, and the head before the first entry: no crash
         # leaves a head without its lines, nor an entry in a segment that the head does not cover.
         sync_folder(self._folder)
-        first = self._chain_line(encode_segment(number, self._place, self._signer.public, self._build, now))
-        self._sign(first, now)
+        body = encode_segment(number, self._place, self._origin, key, self._identity, self._build, now)
+        self._sign(self._chain_line(body), now)
         sync_folder(self._folder)
 
     def _chain_line(self, body: bytes) -> bytes:
         chain = chain_value(self._place.chain, body)
-        self._place = ChainPosition(self._place.lines + 1, chain)
+        self._place = ChainPosition(self._place.lines + 1, chain, self._place.tree)
         return body + line_end(chain)
+
+    def _chain_entry(self, body: bytes) -> bytes:
+        line = self._chain_line(body)
+        self._place = replace(self._place, tree=self._place.tree.add(leaf_hash(line[:-1])))
+        self._in_epoch += 1
+        return line
 
     def _sign(self, data: bytes, now: float) -> None:
         """Write ``data`` and a checkpoint, then the head, which never covers lines that are not on the disk."""
-        checkpoint = self._chain_line(self._signer.sign(encode_statement(LineKind.CHECKPOINT, self._place, now)))
-        self._flush(data + checkpoint)
-        write_head(self._folder, self._signer.sign(encode_statement(LineKind.HEAD, self._place, now)) + b"}\n")
-        self._signed, self._signed_at = self._place.lines, now
+        keys, origin = self._signing()
+        statement = encode_statement(LineKind.CHECKPOINT, self._place, origin, now)
+        self._flush(data + self._chain_line(keys.present.sign(statement)))
+        self._write_head(keys, origin, now)
+
+    def _change_key(self, data: bytes, now: float) -> None:
+        """Write ``data`` and the last statement of the epoch, then destroy its key.
+
+        The file holds both keys until the statement is on the disk, so a crash leaves the key that the trail names.
+        """
+        keys, origin = self._signing()
+        both = keys.with_next(self._make_seed())
+        save_keys(self._folder, both)
+        statement = encode_statement(LineKind.KEY, self._place, origin, now, both.next.public)
+        self._flush(data + self._chain_line(keys.present.sign(statement)))
+        self._keys, self._origin = both.advanced(), TrailOrigin(origin.trail, origin.agent, origin.epoch + 1)
+        self._epoch_at, self._in_epoch = now, 0
+        self._write_head(self._keys, self._origin, now)
+        save_keys(self._folder, self._keys)
+
+    def _signing(self) -> tuple[EpochKeys, TrailOrigin]:
+        if self._keys is None or self._origin is None:
+            raise OSError(0, "no segment is open")
+        return self._keys, self._origin
+
+    def _write_head(self, keys: EpochKeys, origin: TrailOrigin, now: float) -> None:
+        head = keys.present.sign(encode_statement(LineKind.HEAD, self._place, origin, now)) + b"}"
+        write_head(self._folder, head + b"\n")
+        self._signed, self._signed_at, self._head = self._place.lines, now, head
+        if self._on_head is not None:
+            self._on_head(head)
 
     def _flush(self, data: bytes) -> None:
         if self._file is None:
@@ -265,67 +339,3 @@ class AuditTrail:
         write_all(self._file, data)
         os.fsync(self._file)
         self._size += len(data)
-
-
-def examine_trail(folder: Path) -> TrailState:
-    """The state of the trail in ``folder``. Reads the last segment and writes nothing.
-
-    Raises ``ConfigurationError`` if it does not verify: an agent must not sign lines that somebody else changed. A
-    crash while a segment begins is not a fault; it leaves the segment ``unfinished``.
-    """
-    try:
-        line = read_head(folder)
-        found = dict(segment_files(folder))
-        faults = list[TrailFault]()
-        head = parse_head(HEAD, line, faults) if line is not None else None
-        _refuse(folder, faults)
-        last, unfinished = max(found, default=0), None
-        if found and is_unfinished(found[last], head.lines if head else 0):
-            unfinished = found.pop(last)
-        number = max(found, default=0)
-        if unfinished is not None and number != last - 1:
-            why = f"missing: {segment_name(last - 1)}, the last finished segment: restore it"
-            _refuse(folder, [TrailFault(FaultCode.SEGMENT, why, unfinished.name)])
-        if not found:
-            _refuse(
-                folder,
-                [TrailFault(FaultCode.TRUNCATED, "signs lines of a trail that is missing", HEAD)] if line else [],
-            )
-            return TrailState(unfinished=unfinished)
-        walk = TrailWalk(
-            None if min(found) < number or number > 1 else ChainPosition(), wanted=[head.lines] if head else []
-        )
-        size = walk.read(number, found[number], last=unfinished is None)
-        if head is not None and head.lines <= walk.begun and read_head(folder) != line:
-            return examine_trail(folder)  # another agent is writing: its head was older than the lines read after it
-        state = TrailState(walk.segment, size, walk.place, walk.signed, walk.torn, unfinished)
-        faults += _check_head(head, walk, found[number].name)
-        if unfinished is not None:
-            walk.read(last, unfinished, last=True)
-    except OSError as error:
-        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
-    _refuse(folder, walk.faults + faults)
-    return state
-
-
-def _check_head(head: SignedHead | None, walk: TrailWalk, name: str) -> Iterator[TrailFault]:
-    """The faults between the head and the last finished segment: the head must sign a line of it."""
-    if head is None:
-        yield TrailFault(FaultCode.HEAD, "is missing", HEAD)
-    elif head.lines > walk.lines:
-        yield TrailFault(
-            FaultCode.TRUNCATED, f"ends after line {walk.lines} of the trail, {head.lines} are signed", name
-        )
-    elif head.lines <= walk.begun:
-        yield TrailFault(FaultCode.HEAD, "signs no line of the last segment", HEAD)
-    elif head.chain not in walk.seen.get(head.lines, ()) or not any(is_signed(head.body, key) for key in walk.keys):
-        yield TrailFault(FaultCode.HEAD, "does not sign this trail", HEAD)
-
-
-def _refuse(folder: Path, faults: Sequence[TrailFault]) -> None:
-    if faults:
-        first = faults[0]
-        raise ConfigurationError(
-            f"audit folder {folder}: {first.where}: {first.code}: {first.detail}; run "
-            f"'deid-agent audit verify {folder}', then move the folder aside and start again"
-        )

@@ -1,7 +1,6 @@
-"""``deid-agent audit``: verify the trail, show and export its entries, print the public key."""
+"""``deid-agent audit``: verify the trail, show and export its entries, print the public keys."""
 
-import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,12 +14,15 @@ from deid_agent.audit import (
     TrailFault,
     TrailReport,
     audit_event,
-    is_public_key,
+    first_public_key,
     read_entries,
     value_counts,
     verify_trail,
 )
+from deid_agent.cli.audit_proofs import check, prove
+from deid_agent.cli.audit_reconcile import reconcile
 from deid_agent.cli.common import Exit, P, echo_error, handle_errors, printable, refuse_existing, warn_of_demo
+from deid_agent.cli.trusted_keys import find_trusted
 from deid_agent.config import DEMO_KEY, load_key
 from deid_agent.model import ConfigurationError, Reason, counted, format_time
 
@@ -36,26 +38,48 @@ def audit() -> None:
     """Verify and read the audit trail."""
 
 
+audit.add_command(prove)
+audit.add_command(check)
+audit.add_command(reconcile)
+
+
 @audit.command()
 @_FOLDER
 @click.option("--public-key", "public", metavar="HEX", multiple=True, help="Trusted public key; see `audit key`.")
 @_KEY_FILE
-@click.option("--head", metavar="FILE", type=click.Path(path_type=Path), help="A copy of head.json kept elsewhere.")
+@click.option(
+    "--head",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Heads kept elsewhere: a copy of head.json, or a witness.",
+)
+@click.option("--unauthenticated", is_flag=True, help="Trust the keys that the trail names: shows consistency only.")
 @click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and a summary line at the end.")
 @handle_errors
 def verify(
-    folder: Path, public: tuple[str, ...], key_file: Path | None, head: Path | None, strict: bool, as_json: bool
+    folder: Path,
+    public: tuple[str, ...],
+    key_file: Path | None,
+    head: Path | None,
+    unauthenticated: bool,
+    strict: bool,
+    as_json: bool,
 ) -> Exit:
     """Find every entry that was changed, dropped, moved or cut off.
 
-    The exit code is 1 if there is a fault. The keys that may have signed come from --public-key, else from the agent's
-    own secret key (--key-file, DEID_KEY_FILE, DEID_KEY). Without either, the keys that the trail names are trusted,
-    which shows consistency only.
+    The exit code is 1 if there is a fault, and 2 without a key. The trusted keys come from --public-key, else from the
+    agent's own secret key (--key-file, DEID_KEY_FILE, DEID_KEY). Only the first key of the trail (`audit key FOLDER`,
+    kept elsewhere) shows that nobody who has the secret key rewrote the trail.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"{printable(folder)}: no such folder")
-    trusted = _trusted(public, key_file)
+    trusted = None if unauthenticated else find_trusted(public, key_file)
+    if trusted is None and not unauthenticated:
+        raise ConfigurationError(
+            "no key: give --public-key, the output of `deid-agent audit key FOLDER` when the trail was new, or "
+            "--unauthenticated to check consistency only"
+        )
     report = verify_trail(folder, trusted, head)
     faults = [*report.faults, *(report.warnings if strict else ())]
     warnings = [] if strict else report.warnings
@@ -73,15 +97,27 @@ def verify(
         _print_summary(report, not faults)
         if trusted is None:
             echo_error("deid-agent: warning: no key was given: this shows only that changes were signed, not by whom")
+        elif report.first_key and report.first_key not in trusted:
+            echo_error(
+                "deid-agent: warning: trusted by the secret key: whoever has it can make such a trail; give the "
+                "first key of the trail"
+            )
     return Exit.REFUSED if faults else Exit.DONE
 
 
 @audit.command()
+@click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), required=False)
 @_KEY_FILE
 @click.option("--demo-key", is_flag=True, help="Print that of the public demonstration key.")
 @handle_errors
-def key(key_file: Path | None, demo_key: bool) -> None:
-    """Print the public key of the agent's audit. An auditor needs only this key to verify it."""
+def key(folder: Path | None, key_file: Path | None, demo_key: bool) -> None:
+    """Print the first public key of the trail in FOLDER. Keep it outside the agent's machine as long as the trail.
+
+    Without FOLDER: print the public key of the agent's secret, which signs the first line of each segment.
+    """
+    if folder is not None:
+        click.echo(first_public_key(_existing(folder)))
+        return
     secret = DEMO_KEY if demo_key else load_key(key_file)
     warn_of_demo(secret)
     click.echo(Signer(secret.audit_seed).public)
@@ -161,18 +197,6 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _trusted(public: Collection[str], key_file: Path | None) -> frozenset[str] | None:
-    if wrong := [text for text in public if not is_public_key(text.lower())]:
-        raise ConfigurationError(
-            f"--public-key {wrong[0]}: not 64 hex digits; use the output of `deid-agent audit key`"
-        )
-    if public:
-        return frozenset(text.lower() for text in public)
-    if key_file is None and not (os.environ.get("DEID_KEY_FILE") or os.environ.get("DEID_KEY")):
-        return None
-    return frozenset({Signer(load_key(key_file).audit_seed).public})
-
-
 def _line(fault: TrailFault) -> str:
     return printable(
         f"{fault.where}: {fault.coordinates + ': ' if fault.coordinates else ''}{fault.code}: {fault.detail}"
@@ -199,6 +223,13 @@ def _print_summary(report: TrailReport, sound: bool) -> None:
         )
     if report.keys == [Signer(DEMO_KEY.audit_seed).public]:
         echo_error("deid-agent: warning: signed with the public demonstration key, which anyone can use")
+    if report.trail:
+        names = ", ".join(name or "an unnamed agent" for name in report.agents)
+        click.echo(
+            printable(
+                f"trail {report.trail} of {names}: {counted(report.epochs, 'epoch')}, first key {report.first_key}"
+            )
+        )
     click.echo(
         f"{'sound' if sound else 'NOT SOUND'}: {counted(report.segments, 'segment')}, {counted(report.lines, 'line')}, "
         f"{counted(report.entries, 'entry', 'entries')}, {counted(report.checkpoints, 'checkpoint')}, "
@@ -215,6 +246,10 @@ def _summary(report: TrailReport, sound: bool, trusted: bool) -> dict[str, objec
         "entries": report.entries,
         "checkpoints": report.checkpoints,
         "keys": list(report.keys),
+        "trail": report.trail,
+        "agents": list(report.agents),
+        "first_key": report.first_key,
+        "epochs": report.epochs,
         "streams": {
             name: {
                 "entries": stream.entries,

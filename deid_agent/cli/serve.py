@@ -203,7 +203,7 @@ def _settings(out: Path) -> Settings:
         directory=DirectorySettings(
             input=out / "input", output=out / "messages", dead_letters=out / "dead-letters", state=out / "state"
         ),
-        audit=AuditSettings(path=out / "audit"),
+        audit=AuditSettings(path=out / "audit", agent="demo"),
         http=HttpSettings(enabled=False),
     )
 

@@ -29,7 +29,8 @@ from deid_agent.agent import (
     load_public_key,
 )
 from deid_agent.app import WorkerFactory, make_envelope
-from deid_agent.audit import AuditTrail, Signer, TrailSettings, read_last_batches
+from deid_agent.audit import AuditTrail, Signer, read_last_batches
+from deid_agent.cli.audit_service import open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
 from deid_agent.cli.service_mllp import (
@@ -170,14 +171,16 @@ async def _serve(
     check_folders(settings)
     build = describe_build(settings, parts)
     sealer = make_sealer(settings, {name: value for name, value in build.items() if name != "version"})
+    health = Health()
+    witness = open_witness(settings.audit, telemetry, health, loop)
     audit = AuditTrail(
         settings.audit.path,
         build,
         Signer(key.audit_seed),
         telemetry,
-        TrailSettings(settings.audit.checkpoint_s, settings.audit.segment_bytes),
+        trail_settings(settings.audit),
+        on_head=None if witness is None else witness.offer,
     )
-    health = Health()
     try:
         transport = _transport(settings, sealer, telemetry, resume_from)
         executor = _executor(settings.agent, parts, telemetry)
@@ -207,6 +210,8 @@ async def _serve(
         return FolderResult()
     finally:
         await audit.close()
+        if witness is not None:
+            await loop.run_in_executor(None, witness.close)
 
 
 @asynccontextmanager

@@ -108,6 +108,19 @@ class AuditSettings(Section):
     segment_bytes: Annotated[int, Field(ge=65_536)] = Field(
         default=64 * 1024 * 1024, description="size at which the next segment begins"
     )
+    agent: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")] | None = Field(
+        default=None, description="name of this agent in its trail; None is the name of the host"
+    )
+    epoch_s: Seconds = Field(
+        default=3600.0, description="longest time that one key signs; a stop ends it too, and then it is destroyed"
+    )
+    witness_file: Path | None = Field(
+        default=None, description="file on another disk that gets the signed heads, one a line"
+    )
+    witness_url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = Field(
+        default=None, description="http or https address that gets the signed heads by POST"
+    )
+    witness_s: Seconds = Field(default=10.0, description="shortest time between two heads for the witnesses")
     unexamined: Path | None = Field(
         default=None, description="CSV file that counts the values that leave unread, by path; costs time per message"
     )

@@ -195,6 +195,9 @@ class MllpSettings(Section):
         default=2575, description="port to listen on; 0 takes any free one, which the log then names"
     )
     dead_letters: Path = Field(description="folder of refused messages with the reasons")
+    state: Path | None = Field(
+        default=None, description="file of the numbers of messages; None is `numbers` in dead_letters"
+    )
     output: Path | None = Field(
         default=None, description="folder of sanitized messages, if the top-level output is directory"
     )

@@ -198,7 +198,8 @@ def operator_routes(health: Health, registry: Registry) -> Sequence[web.RouteDef
 def _health_handler(check: Callable[[], HealthStatus]) -> Handler:
     async def handler(_request: web.Request) -> web.Response:
         status = check()
-        body = json.dumps({"ok": status.ok, "reasons": status.reasons})
+        notes = {"notes": status.notes} if status.notes else {}
+        body = json.dumps({"ok": status.ok, "reasons": status.reasons, **notes})
         return web.Response(text=body, status=200 if status.ok else 503, content_type="application/json")
 
     return handler

@@ -304,6 +304,28 @@ class AuditUnsigned(Event):
     lines: int
 
 
+@dataclass(frozen=True, slots=True)
+class AuditWitnessFailed(Event):
+    """A witness (``file`` or ``http``) does not accept the signed head. No record waits for it; it is tried again."""
+
+    level: ClassVar[int] = logging.WARNING
+    place: str
+    error: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.WITNESS, 1.0, (self.place,))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWitnessed(Event):
+    """A witness has the newest signed head, for the first time or after a failure."""
+
+    place: str
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.WITNESS, 0.0, (self.place,))
+
+
 def _split_stream(stream: str) -> tuple[str, str]:
     """Split ``topic/partition`` into its two labels."""
     topic, _, number = stream.rpartition("/")

@@ -87,6 +87,12 @@ MLLP_FAULTS = Metric(
     ("code",),
     "MLLP input that was not a message, and connections refused, by reason.",
 )
+WITNESS = Metric(
+    "deid_audit_witness_failing",
+    MetricKind.GAUGE,
+    ("place",),
+    "1 while a witness of the audit does not accept the signed head, else 0.",
+)
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
 
@@ -110,6 +116,7 @@ METRICS: tuple[Metric, ...] = (
     MLLP_CONNECTIONS,
     MLLP_ANSWERS,
     MLLP_FAULTS,
+    WITNESS,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

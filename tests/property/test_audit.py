@@ -14,17 +14,11 @@ from support.changed_trails import (
     often,
     original,
     seldom,
+    true_head,
     verify_changed,
 )
 
-from deid_agent.audit.storage import (
-    START,
-    ChainPosition,
-    LineKind,
-    encode_statement,
-    is_signed,
-)
-from deid_agent.audit.walk import TrailFault
+from deid_agent.audit.faults import TrailFault
 
 
 def test_the_unchanged_trail_verifies() -> None:
@@ -119,7 +113,9 @@ def test_a_removed_segment_is_named(index: int, key: bool) -> None:
     if name == names()[-1]:
         assert codes(report) == {"TRUNCATED"}
     else:
-        assert [(fault.code, fault.detail) for fault in report.faults] == [("SEGMENT", f"missing: {name}")]
+        first, *others = report.faults
+        assert (first.code, first.detail) == ("SEGMENT", f"missing: {name}")
+        assert [str(fault.code) for fault in others] == (["KEY"] if key else []), "the first key leads no further"
 
 
 @seldom
@@ -151,16 +147,14 @@ def test_a_changed_head_is_detected(byte: int, bits: int) -> None:
 
 def test_an_older_head_of_this_trail_verifies_and_one_of_another_trail_does_not() -> None:
     name, lines = names()[0], original()[names()[0]]
-    index = next(i for i, line in enumerate(lines) if i > 5 and line.startswith(b'{"kind":"checkpoint"'))
-    chain = lines[index][-67:-3]
-    from support.trails import SIGNER  # noqa: PLC0415 - the key that no forger has
-
-    older = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, chain), 1)) + b"}\n"
-    assert is_signed(older[:-2], SIGNER.public)
+    index = next(i for i, line in enumerate(lines) if i > 5 and line.startswith(b'{"kind":"key"'))
+    older = true_head(index + 1)
     assert not verify_changed(lambda trail: None, kept=older).faults
-    foreign = SIGNER.sign(encode_statement(LineKind.HEAD, ChainPosition(index + 1, START), 1)) + b"}\n"
-    faults = verify_changed(lambda trail: None, kept=foreign).faults
-    assert [(fault.code, Path(fault.segment).name) for fault in faults] == [("HEAD", "kept.json")]
+    several = older + true_head(index + 2) + original()["head.json"][0] + b'{"kind":"head","torn'
+    assert not verify_changed(lambda trail: None, kept=several).faults, "a witness keeps many"
+    for wrong in (older.replace(b'"size":', b'"size":1'), older.replace(b'"epoch":', b'"epoch":1')):
+        faults = verify_changed(lambda trail: None, kept=wrong).faults
+        assert [(fault.code, Path(fault.segment).name) for fault in faults] == [("HEAD", "kept.json")]
     assert name in {fault.segment for fault in verify_changed(lambda trail: trail[name].pop(3)).faults}
 
 

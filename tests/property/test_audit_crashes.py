@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from support.crashes import NEVER, Disk, Lose, dying
 from support.trails import OTHER, SIGNER, TRUSTED, entry, trail
 
+from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.reading import verify_trail
 from deid_agent.audit.storage import Signer, segment_files
-from deid_agent.audit.trail import TrailSettings, examine_trail
+from deid_agent.audit.trail import TrailSettings
 
 KEYS = frozenset({*TRUSTED, OTHER.public})
 
@@ -30,8 +31,10 @@ class Life:
     every: bool = False
     """Sign every batch, not only the first."""
     closes: bool = True
-    size: int = 1100
-    """Maximum bytes of a segment; below 600 each batch begins a new one."""
+    size: int = 2000
+    """Maximum bytes of a segment; below 1200 each batch begins a new one."""
+    rotates: bool = False
+    """Change the key with every batch."""
     left: int = NEVER
     power: bool = False
 
@@ -46,7 +49,9 @@ def names_of_segments(name: str, most: int) -> int:
 
 def lived(folder: Path, life: Life, answered: set[int], lose: Lose = everything) -> Disk:
     """Run it; ``answered`` collects the offsets that may be committed."""
-    signs = TrailSettings(checkpoint_s=0 if life.every else 3600, segment_bytes=life.size)
+    signs = TrailSettings(
+        checkpoint_s=0 if life.every else 3600, segment_bytes=life.size, epoch_s=0 if life.rotates else 1e9
+    )
     first = max(answered, default=-1) + 1
     with dying(folder, life.left) as disk:
         log = trail(folder, signs, signer=life.signer, build={"version": life.build})
@@ -94,7 +99,7 @@ def ends(
 def test_two_consecutive_crashes_at_any_point_leave_a_sound_trail(tmp_path: Path) -> None:
     """Every pair of crashes while a segment begins: the second agent has the same key and build, or another one."""
     one, two, count = tmp_path / "one", tmp_path / "two", 0
-    for first in ends(one, Life(closes=False, size=500), None, set()):
+    for first in ends(one, Life(closes=False, size=900), None, set()):
         in_order(one, first)
         for build, signer in (("1", SIGNER), ("2", SIGNER), ("1", OTHER)):
             second = Life(batches=1, build=build, signer=signer, closes=False)
@@ -108,8 +113,21 @@ def test_two_consecutive_crashes_at_any_point_leave_a_sound_trail(tmp_path: Path
 
 @pytest.mark.parametrize("lose", [everything, names_of_segments])
 def test_a_power_loss_while_a_segment_begins_leaves_a_sound_trail(tmp_path: Path, lose: Lose) -> None:
-    for answered in ends(tmp_path / "audit", Life(batches=3, power=True, size=500), None, set(), lose):
+    for answered in ends(tmp_path / "audit", Life(batches=3, power=True, size=900), None, set(), lose):
         in_order(tmp_path / "audit", answered)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_while_the_key_changes_leaves_a_sound_trail(tmp_path: Path, power: bool) -> None:
+    """At each call: the next agent has the key that the trail names last, and no other."""
+    folder, count = tmp_path / "audit", 0
+    for answered in ends(folder, Life(batches=3, rotates=True, power=power, size=9000), None, set()):
+        in_order(folder, answered)
+        lived(folder, Life(batches=1, size=9000), answered)
+        in_order(folder, answered)
+        assert len((folder / "signing.key").read_bytes().split()) == 1
+        count += 1
+    assert count > 20
 
 
 def test_an_unfinished_segment_does_not_reappear_after_a_power_loss(tmp_path: Path) -> None:
@@ -118,7 +136,7 @@ def test_an_unfinished_segment_does_not_reappear_after_a_power_loss(tmp_path: Pa
     lived(one, Life(), answered)
     for left in ends(two, Life(batches=1, build="2", closes=False), one, answered):
         count += len(segment_files(two)) == 2
-        lived(two, Life(batches=1, closes=False, power=True, size=5000), left)
+        lived(two, Life(batches=1, closes=False, power=True, size=9000), left)
         in_order(two, left)
     assert count > 5
 
@@ -130,8 +148,9 @@ def lives(draw: st.DrawFn) -> Life:
         signer=draw(st.sampled_from([SIGNER, SIGNER, OTHER])),
         build=draw(st.sampled_from("112")),
         every=draw(st.booleans()),
+        rotates=draw(st.booleans()),
         closes=draw(st.booleans()),
-        size=draw(st.sampled_from([500, 1100])),
+        size=draw(st.sampled_from([900, 2000])),
         left=draw(st.integers(0, 60)),
         power=draw(st.booleans()),
     )

@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
+import orjson
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from support.trails import TRUSTED, entry, written
+from support.trails import entry, head_at, written
 
+from deid_agent.audit.examine import examine_trail
+from deid_agent.audit.keys import KEY_FILE
 from deid_agent.audit.reading import TrailReport, verify_trail
-from deid_agent.audit.trail import TrailSettings, examine_trail
+from deid_agent.audit.trail import TrailSettings
 from deid_agent.model.errors import ConfigurationError
 
 ENTRIES = 300
@@ -27,7 +30,9 @@ def original() -> dict[str, tuple[bytes, ...]]:
     folder = Path(mkdtemp())
     batches = [[entry(n * 3 + k, n % 2, remarks=REMARKS) for k in range(3)] for n in range(ENTRIES // 3)]
     asyncio.run(written(folder / "audit", batches, TrailSettings(checkpoint_s=3600, segment_bytes=30_000)))
-    files = {path.name: path.read_bytes() for path in (folder / "audit").iterdir() if path.name != "lock"}
+    files = {
+        path.name: path.read_bytes() for path in (folder / "audit").iterdir() if path.name not in {"lock", KEY_FILE}
+    }
     shutil.rmtree(folder)
     return {name: tuple(data.splitlines(keepends=True)) for name, data in files.items()}
 
@@ -38,6 +43,21 @@ Trail = dict[str, list[bytes]]
 
 def names() -> list[str]:
     return sorted(name for name in original() if name.endswith(".jsonl"))
+
+
+@cache
+def first_key() -> str:
+    """The public key of the first epoch: the one that an auditor keeps."""
+    return str(orjson.loads(original()[names()[0]][0])["public_key"])
+
+
+@cache
+def true_head(lines: int) -> bytes:
+    """The head that the agent signed, or would have signed, after this many lines."""
+    with TemporaryDirectory() as folder:
+        for name, content in original().items():
+            (Path(folder) / name).write_bytes(b"".join(content))
+        return head_at(Path(folder), lines)
 
 
 def verify_changed(
@@ -57,7 +77,7 @@ def verify_changed(
             head.write_bytes(kept)
         if started is not None:
             assert started == can_start(folder)
-        return verify_trail(folder, TRUSTED if key else None, head)
+        return verify_trail(folder, {first_key()} if key else None, head)
 
 
 def can_start(folder: Path) -> bool:

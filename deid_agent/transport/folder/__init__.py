@@ -10,6 +10,7 @@ from deid_agent.transport.folder.files import (
     is_nested,
     walk_files,
 )
+from deid_agent.transport.folder.journal import read_journal
 from deid_agent.transport.folder.source import FolderTransport
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "check_audit_folder",
     "check_transport_folders",
     "is_nested",
+    "read_journal",
     "walk_files",
 ]

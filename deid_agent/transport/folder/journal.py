@@ -7,6 +7,7 @@ in the first line: it defeats precomputed tables, not a person who has the journ
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,15 @@ class Version:
 
     state: FileState
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOffsets:
+    """The offsets of a journal. One is ``given_up`` if its file has a later one and it was never committed."""
+
+    seen: frozenset[int]
+    committed: frozenset[int]
+    given_up: frozenset[int]
 
 
 class Journal:
@@ -81,6 +91,11 @@ class Journal:
         """
         return self._finished.get(self._offsets.get(self.digest(name), -1))
 
+    def open_offset(self, name: bytes) -> float:
+        """The offset of this file's record that is not committed; infinite if there is none."""
+        offset = self._offsets.get(self.digest(name), -1)
+        return math.inf if offset < 0 or offset in self._finished else offset
+
     def offsets(self, names: Iterable[bytes], above: int = -1) -> list[tuple[int, bytes]]:
         """The offsets of the next record of each of these files, increasing and above ``above``.
 
@@ -129,3 +144,22 @@ class Journal:
 
 def _version(size: int, changed_ns: int, touched_ns: int, digest: str) -> Version:
     return Version((int(size), int(changed_ns), int(touched_ns)), str(digest))
+
+
+def read_journal(path: Path) -> JournalOffsets:
+    """The offsets of a journal, also of one that an agent is writing. Raises ``ConfigurationError``."""
+    last, seen, committed = dict[str, int](), set[int](), set[int]()
+    try:
+        for text in path.read_bytes().split(b"\n")[:-1]:
+            line = json.loads(text)
+            if "seen" in line:
+                last[str(line["seen"])] = int(line["offset"])
+                seen.add(int(line["offset"]))
+            elif "salt" not in line:
+                committed.update(int(offset) for offset, _ in line.get("committed", line.get("settled")))
+    except OSError as error:
+        raise ConfigurationError(f"state file {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(f"state file {path} is damaged or was written by another release") from None
+    given_up = seen - committed - set(last.values())
+    return JournalOffsets(frozenset(seen), frozenset(committed), frozenset(given_up))

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -49,7 +49,8 @@ class FolderTransport:
     """A ``Transport`` that reads ``input`` and writes ``output`` and ``dead_letters``; ``state`` is its journal.
 
     A record's key is the relative name of its file, its topic is ``files``, and its offset is its place in the order in
-    which files were first seen. The offset stays the same after a restart. Outputs are complete and durable before the
+    which files were first read. Offsets have no gaps: the journal names the reason for each one without an output or a
+    dead letter. The offset stays the same after a restart. Outputs are complete and durable before the
     journal records them. After a crash between the two, the same output is written again under the same name. A file
     whose content differs from the committed version is a new record with its own output, and so is a replayed file (see
     ``folder.dead_letters``). ``sealer`` builds all dead letters.
@@ -83,7 +84,7 @@ class FolderTransport:
         self._telemetry = telemetry or Telemetry()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._journal: Journal | None = None
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting: deque[bytes] = deque()
         self._clock = clock
         self._stability = StabilityTracker(settings.stable_s, clock)
         self._known_versions: dict[bytes, Version] = {}
@@ -210,12 +211,12 @@ class FolderTransport:
         self._skipped = {}
         states = dict(walk_files(self._input, self._skipped.__setitem__))
         stable = self._stability.stable_names(states) if self._watch else states
-        fresh = sorted(name for name in stable if self._is_new(name, states[name]))
+        fresh = [name for name in stable if self._is_new(name, states[name])]
+        # Files that had an offset before the restart come first, in its order, so that they keep it.
+        fresh.sort(key=lambda name: (self._open_journal().open_offset(name), name))
         for name in fresh:
             self._known_versions[name] = Version(states[name], "")
-        for offset, name in self._open_journal().offsets(fresh, above=self._last):
-            self._waiting.append((offset, name))
-            self._last = offset
+        self._waiting.extend(fresh)
         self._report_not_taken()
 
     def _is_new(self, name: bytes, state: FileState) -> bool:
@@ -224,7 +225,7 @@ class FolderTransport:
         if known is None:
             return True
         self._known_versions[name] = known
-        if known.state == state or any(name == waiting for _, waiting in self._waiting):
+        if known.state == state or name in self._waiting:
             return False
         try:
             payload, state = read_file(self._input / os.fsdecode(name), self._max_file_bytes)
@@ -236,11 +237,10 @@ class FolderTransport:
         return False
 
     def _read(self, limit: int) -> list[Record]:
-        records: list[Record] = []
+        read: dict[bytes, tuple[bytes, FileState] | str] = {}
         size = 0
-        while self._waiting and len(records) < limit and size < _POLL_BYTES:
-            offset, name = self._waiting.popleft()
-            coordinates = Coordinates(STREAM.topic, STREAM.number, offset)
+        while self._waiting and len(read) < limit and size < _POLL_BYTES:
+            name = self._waiting.popleft()
             self._unreadable.pop(name, None)
             try:
                 payload, state = read_file(self._input / os.fsdecode(name), self._max_file_bytes)
@@ -248,20 +248,30 @@ class FolderTransport:
                     raise ChangedError("changed while it waited")
             except OSError as error:
                 if self._watch and isinstance(error, ChangedError):
-                    del self._known_versions[
-                        name
-                    ]  # it must become stable again, and is then a record with another offset
+                    del self._known_versions[name]  # it must become stable again, and has no offset yet
                     continue
-                why = error.strerror or str(error)
-                self._unreadable[name] = coordinates, why
-                self._telemetry.emit(FileUnreadable(str(coordinates), why))
+                read[name] = error.strerror or str(error)
                 continue
-            self._known_versions[name] = self._taken_versions[offset] = Version(
-                state, self._open_journal().digest(payload)
-            )
+            read[name] = payload, state
             size += len(payload)
-            records.append(record_from_file(coordinates, name, payload, state[1] // 1_000_000))
+        records = self._number(read)
         self._report_not_taken()
+        return records
+
+    def _number(self, read: Mapping[bytes, tuple[bytes, FileState] | str]) -> list[Record]:
+        """Give offsets to files that were read, or whose reading failed for a reason; return the records."""
+        records = list[Record]()
+        for offset, name in self._open_journal().offsets(read, above=self._last):
+            self._last = offset
+            coordinates, found = Coordinates(STREAM.topic, STREAM.number, offset), read[name]
+            if isinstance(found, str):
+                self._unreadable[name] = coordinates, found
+                self._telemetry.emit(FileUnreadable(str(coordinates), found))
+                continue
+            payload, state = found
+            version = Version(state, self._open_journal().digest(payload))
+            self._known_versions[name] = self._taken_versions[offset] = version
+            records.append(record_from_file(coordinates, name, payload, state[1] // 1_000_000))
         return records
 
     def _report_not_taken(self) -> None:

@@ -2,6 +2,7 @@
 
 from deid_agent.transport.kafka.admin import matched_options, probe_broker, probe_output_topics
 from deid_agent.transport.kafka.dead_letters import KafkaDeadLetters
+from deid_agent.transport.kafka.offsets import open_offsets
 from deid_agent.transport.kafka.options import KafkaOptions, kafka_options
 from deid_agent.transport.kafka.sink import KafkaSink
 from deid_agent.transport.kafka.source import KafkaTransport
@@ -14,6 +15,7 @@ __all__ = [
     "KafkaTransport",
     "kafka_options",
     "matched_options",
+    "open_offsets",
     "probe_broker",
     "probe_compaction",
     "probe_output_times",

@@ -38,13 +38,13 @@ def to_messages(
 
     An output has the timestamp that the policy gives it. A dead letter has no key, because keys are PHI, and no header
     of its record; its timestamp is that of its refusal, so that retention counts from then. Building a dead letter of
-    50 MB takes about a second. With an audit topic, each record's audit line goes there in the same order. Raises
-    ``UnsafeError`` if outcome and content of a record disagree.
+    50 MB takes about a second. With an audit topic, each record's audit line and each signed head of the trail go there
+    in the same order. Raises ``UnsafeError`` if outcome and content of a record disagree.
     """
     return [
         message
         for item in batch
-        for message in (_message(item, settings, sealer), _audit_line(item, settings))
+        for message in (_message(item, settings, sealer), _audit_line(item, settings), _head(item, settings))
         if message is not None
     ]
 
@@ -54,6 +54,13 @@ def _audit_line(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | 
         return None
     offset = item.record.coordinates.offset
     return KafkaMessage(settings.audit_topic, offset, item.audit, None, _identity(item), None, item.record.timestamp_ms)
+
+
+def _head(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | None:
+    """A signed head of the trail. It has no ``deid-id``, because it belongs to no record."""
+    if settings.audit_topic is None or not item.head:
+        return None
+    return KafkaMessage(settings.audit_topic, item.record.coordinates.offset, item.head, None, (), None)
 
 
 def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSealer) -> KafkaMessage | None:

@@ -3,6 +3,7 @@
 from deid_agent.transport.mllp.connection import listener_context, sender_context
 from deid_agent.transport.mllp.dead_letters import MllpDeadLetters
 from deid_agent.transport.mllp.listener import explain_listen_error
+from deid_agent.transport.mllp.numbers import numbers_file, read_numbers
 from deid_agent.transport.mllp.protocol import AckResult
 from deid_agent.transport.mllp.sender import MllpSink, explain_connect_error
 from deid_agent.transport.mllp.source import MllpTransport
@@ -15,5 +16,7 @@ __all__ = [
     "explain_connect_error",
     "explain_listen_error",
     "listener_context",
+    "numbers_file",
+    "read_numbers",
     "sender_context",
 ]

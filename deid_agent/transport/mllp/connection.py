@@ -119,23 +119,22 @@ class ReplyQueue:
 class ConnectionSlot:
     """A partition of the listener. At most one connection uses it at a time.
 
-    An offset is the microsecond (since 1970) at which the message was complete, or the last offset plus one. Offsets
-    therefore increase, also after a restart, without a file that stores them.
+    Offsets are the numbers of ``mllp.numbers``: they increase by one, also after a restart.
     """
 
     def __init__(self, number: int, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self.stream = Partition(TOPIC, number)
         self.replies: ReplyQueue | None = None
         self.paused = False
-        self.taken: set[int] = set()
-        """Offsets delivered to the agent and not committed."""
+        self.taken: dict[int, Record] = {}
+        """Records delivered to the agent and not committed, by offset."""
         self.uncertain = -1
         """The offset of an output that may be in the sink although it is not committed."""
         self.reassigning = False
         """The partition is being revoked and assigned again; no connection may use it."""
         self._queue: deque[Record] = deque()
         self._clock_ns = clock_ns
-        self._last = -1
+        self._next = 0
 
     @property
     def free(self) -> bool:
@@ -149,23 +148,26 @@ class ConnectionSlot:
 
     def put(self, replies: ReplyQueue, head: MessageHead, message: bytes) -> None:
         """Add a message that arrived."""
-        now = self._clock_ns() // 1000
-        self._last = max(self._last + 1, now)
-        at = Coordinates(self.stream.topic, self.stream.number, self._last)
-        self._queue.append(Record(at, message, timestamp_ms=now // 1000))
-        replies.expect(head, self._last, len(message))
+        at = Coordinates(self.stream.topic, self.stream.number, self._next)
+        self._next += 1
+        self._queue.append(Record(at, message, timestamp_ms=self._clock_ns() // 1_000_000))
+        replies.expect(head, at.offset, len(message))
 
     def get(self, limit: int) -> list[Record]:
         """The next messages, in order."""
         if self.paused or self.replies is None or self.replies.closed:
             return []
         found = [self._queue.popleft() for _ in range(min(limit, len(self._queue)))]
-        self.taken.update(record.coordinates.offset for record in found)
+        self.taken |= {record.coordinates.offset: record for record in found}
         return found
 
     def clear(self) -> None:
         """Forget messages that were never delivered. Their sender still has them."""
         self._queue.clear()
+
+    def count_from(self, number: int) -> None:
+        """Give the next message this number: the first one under which nothing may have been delivered."""
+        self._next = number
 
 
 def listener_context(settings: MllpSettings) -> ssl.SSLContext | None:

@@ -21,6 +21,7 @@ from deid_agent.transport.folder.dead_letters import stage_dead_letter
 from deid_agent.transport.folder.files import StagedFiles
 from deid_agent.transport.mllp.connection import ConnectionSlot, ReplyQueue
 from deid_agent.transport.mllp.listener import MllpServer
+from deid_agent.transport.mllp.numbers import SequenceNumbers, numbers_file
 from deid_agent.transport.mllp.protocol import AckResult, RefusalCode
 from deid_agent.transport.sinks import Sink
 
@@ -49,8 +50,10 @@ class MllpTransport:
         self._wakeup = asyncio.Event()
         self._server = MllpServer(settings, telemetry or Telemetry(), self._wakeup.set, self._connection_closed)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._state = numbers_file(settings)
+        self._numbers: SequenceNumbers | None = None
         self._listener: AssignmentListener | None = None
-        self._lock = 0
+        self._turn = 0
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -71,6 +74,14 @@ class MllpTransport:
         self._listener = listener
         await listener.assigned([slot.stream for slot in self._server.slots])
         await self._server.start()
+        # Before the loop runs again, so before a connection is served.
+        try:
+            self._numbers = SequenceNumbers(self._state, len(self._server.slots))
+        except ConfigurationError:
+            await self._server.stop(lambda *_: None)
+            raise
+        for slot in self._server.slots:
+            slot.count_from(self._numbers.next(slot.stream.number))
 
     async def poll(self, limit: int) -> Sequence[Record]:
         """See ``Transport.poll``."""
@@ -88,8 +99,8 @@ class MllpTransport:
     def _next(self, limit: int) -> list[Record]:
         """Records of all slots. Each call begins with another slot."""
         slots, found = self._server.slots, list[Record]()
-        self._lock = (self._lock + 1) % len(slots)
-        for slot in (*slots[self._lock :], *slots[: self._lock]):
+        self._turn = (self._turn + 1) % len(slots)
+        for slot in (*slots[self._turn :], *slots[: self._turn]):
             found += slot.get(limit - len(found))
         return found
 
@@ -110,15 +121,14 @@ class MllpTransport:
         slot = self._server.slots[stream.number]
         if any(item.record.coordinates.stream != stream for item in batch):
             raise UnsafeError(f"{stream}: a batch up to {position} holds another's records")
-        for item in batch:
+        # A number may have gone to another message since: the record itself must be the one that was taken.
+        ours = [item for item in batch if slot.taken.get(item.record.coordinates.offset) is item.record]
+        if ours and self._numbers is not None:
+            _require_connection(slot, ours[0].record)
+            await self._numbers.use(stream.number, ours[-1].record.coordinates.offset)
+        for item in ours:
             at = item.record.coordinates.offset
-            if at not in slot.taken:
-                continue
-            replies = slot.replies
-            if replies is None or replies.closed:
-                raise AssignmentLostError(
-                    f"MLLP: {item.record.coordinates}: its connection is closed; its sender still has it"
-                )
+            replies = _require_connection(slot, item.record)
             try:
                 await self._store(item)
             except TransientError as error:
@@ -131,7 +141,7 @@ class MllpTransport:
             except asyncio.CancelledError:
                 slot.uncertain = at
                 raise
-            slot.taken.discard(at)
+            slot.taken.pop(at, None)
             if item.dead_letter is None:
                 replies.answer(at, AckResult.ACCEPT)
             else:
@@ -182,6 +192,8 @@ class MllpTransport:
             await self._server.stop(lambda slot, replies: self._fail_connection(slot, replies, RefusalCode.STOPPING))
         finally:
             self._thread.shutdown(wait=False)
+            if self._numbers is not None:
+                await asyncio.get_running_loop().run_in_executor(None, self._numbers.close)
             async with asyncio.timeout(5.0):
                 await self._sink.stop()
 
@@ -199,11 +211,23 @@ class MllpTransport:
         """After a connection closed, drop its uncommitted messages: they must not follow what its sender sends next."""
         slot.clear()
         slot.replies = None
-        if not slot.taken or self._stopped or self._listener is None:
+        if self._stopped or self._listener is None or self._numbers is None:
+            return
+        if not slot.taken:
+            slot.count_from(self._numbers.next(slot.stream.number))
             return
         slot.reassigning = True
         await self._listener.revoked([slot.stream])
         slot.taken.clear()
+        slot.count_from(self._numbers.next(slot.stream.number))
         slot.uncertain, slot.paused = -1, False
         await self._listener.assigned([slot.stream])
         slot.reassigning = False
+
+
+def _require_connection(slot: ConnectionSlot, record: Record) -> ReplyQueue:
+    """The acknowledgments of the connection that this record came from. Raises ``AssignmentLostError`` if it closed."""
+    replies = slot.replies
+    if replies is None or replies.closed or slot.taken.get(record.coordinates.offset) is not record:
+        raise AssignmentLostError(f"MLLP: {record.coordinates}: its connection is closed; its sender still has it")
+    return replies

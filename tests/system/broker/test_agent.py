@@ -205,7 +205,14 @@ async def test_the_topic_of_the_audit_holds_each_record_once_as_the_folder_does(
         finally:
             agent.process.kill() if enough < count else agent.stop()
             agent.process.wait(60)
-    published = await read(world.cluster.bootstrap, topic)
+    everything = await read(world.cluster.bootstrap, topic)
+    heads = [json.loads(m.value) for m in everything if m.value.startswith(b'{"kind":"head",')]
+    assert heads and all(set(head) >= {"trail", "agent", "size", "root", "signature"} for head in heads)
+    (tmp_path / "heads.jsonl").write_bytes(
+        b"".join(m.value + b"\n" for m in everything if m.value.startswith(b'{"kind":"head",'))
+    )
+    assert verify_trail(tmp_path / "audit", kept=tmp_path / "heads.jsonl").faults == []
+    published = [m for m in everything if not m.value.startswith(b'{"kind":"head",')]
     assert len(published) == count
     assert {dict(m.headers)["deid-id"].decode() for m in published} == {
         MARKS.id_of(Coordinates(world.name, partition, offset), world.topic_id)

@@ -77,7 +77,7 @@ def test_a_truncated_end_is_skipped_and_an_unreadable_line_is_reported(folder: P
     path.write_bytes(whole + b'{"kind":"entry","to')
     assert len(list(read_entries(folder))) == 4
     path.write_bytes(whole + b'{"kind":"entry","to\n')
-    with pytest.raises(ConfigurationError, match=r"00000001.jsonl:8 cannot be read; verify it"):
+    with pytest.raises(ConfigurationError, match=r"00000001.jsonl:9 cannot be read; verify it"):
         list(read_entries(folder))
 
 

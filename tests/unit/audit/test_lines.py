@@ -1,9 +1,10 @@
 import json
 
 import pytest
-from support.trails import BUILD, OTHER, SIGNER, entry
+from support.trails import BUILD, ORIGIN, OTHER, SIGNER, entry
 
 from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
+from deid_agent.audit.merkle import Frontier, leaf_hash, parse_frontier
 from deid_agent.audit.storage import (
     START,
     TAIL,
@@ -19,6 +20,8 @@ from deid_agent.audit.storage import (
     line_end,
 )
 from deid_agent.config.secrets import DEMO_KEY, SecretKey
+
+TREE = Frontier().add(leaf_hash(b"a")).add(leaf_hash(b"b")).add(leaf_hash(b"c"))
 
 
 def whole(body: bytes) -> bytes:
@@ -40,7 +43,7 @@ def test_an_entry_contains_the_outcome_and_its_build() -> None:
         "offset": 7,
         "outcome": "published",
         "input_digest": "i",
-        "output_digest": "o",
+        "output_sha256": "o",
         "build": "b1",
         "remarks": [{"path": "PID-5", "count": 2}],
     }
@@ -63,14 +66,16 @@ def test_remarks_never_break_a_line() -> None:
 
 
 def test_a_segment_names_its_predecessor_and_its_configuration() -> None:
-    line = json.loads(whole(encode_segment(3, ChainPosition(9, b"ab"), SIGNER.public, BUILD, 1)))
-    assert (line["segment"], line["lines"], line["previous"], line["public_key"]) == (3, 9, "ab", SIGNER.public)
+    line = json.loads(whole(encode_segment(3, ChainPosition(9, b"ab", TREE), ORIGIN, OTHER.public, SIGNER, BUILD, 1)))
+    assert (line["segment"], line["lines"], line["previous"], line["public_key"]) == (3, 9, "ab", OTHER.public)
+    assert (line["trail"], line["agent"], line["epoch"], line["identity"]) == ("0" * 32, "ward-3", 0, SIGNER.public)
+    assert parse_frontier(line["size"], line["peaks"]) == TREE
     assert line["build"] == {"id": build_id(BUILD), **BUILD}
     assert build_id(dict(reversed(BUILD.items()))) == build_id(BUILD) != build_id({**BUILD, "key": "other"})
 
 
 def test_a_signature_covers_all_preceding_bytes_and_nothing_may_follow() -> None:
-    body = SIGNER.sign(encode_statement(LineKind.CHECKPOINT, ChainPosition(4, b"cd"), 1))
+    body = SIGNER.sign(encode_statement(LineKind.CHECKPOINT, ChainPosition(4, b"cd"), ORIGIN, 1))
     assert is_signed(body, SIGNER.public)
     assert not is_signed(body, OTHER.public)
     assert not is_signed(body.replace(b'"lines":4', b'"lines":5'), SIGNER.public)

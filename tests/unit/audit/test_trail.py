@@ -23,8 +23,9 @@ from support.trails import (
     written,
 )
 
+from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.reading import verify_trail
-from deid_agent.audit.trail import TrailSettings, examine_trail
+from deid_agent.audit.trail import TrailSettings
 from deid_agent.model.errors import UnsafeError
 
 
@@ -41,7 +42,7 @@ async def test_entries_exist_after_append_and_a_trail_continues(tmp_path: Path) 
         await log.close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
-    assert kinds(folder) == "sceeceec"
+    assert kinds(folder) == "sceekeeck"
     assert sound(folder)
 
 
@@ -57,19 +58,19 @@ async def test_a_checkpoint_is_written_with_the_batch_when_it_is_due(tmp_path: P
 
 
 async def test_unsigned_entries_are_signed_after_the_interval(tmp_path: Path) -> None:
-    log = trail(tmp_path / "audit", TrailSettings(checkpoint_s=0.02), clock=Clock())
+    log = trail(tmp_path / "audit", TrailSettings(checkpoint_s=0.02, epoch_s=1e6), clock=Clock())
     await log.append([entry(0)])
     async with asyncio.timeout(20):
         while kinds(tmp_path / "audit") != "scec":  # noqa: ASYNC110 - the disk sends no notification
             await asyncio.sleep(0.005)
     await log.close()
-    assert kinds(tmp_path / "audit") == "scec"
+    assert kinds(tmp_path / "audit") == "sceck"
 
 
 async def test_segments_end_at_their_size_and_each_with_a_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(n), entry(n + 1)] for n in range(0, 24, 2)], SMALL)
-    assert kinds(folder).split() == ["sceeeeeeceec"] * 3
+    assert kinds(folder).split() == ["sceeeeeeceeeec", "sceeeeeeceeeec", "sceeeek"]
     assert [line["segment"] for line in lines(folder) if line["kind"] == "segment"] == [1, 2, 3]
     assert sound(folder)
 
@@ -80,12 +81,13 @@ async def test_a_new_build_or_key_begins_a_segment(tmp_path: Path) -> None:
         log = trail(folder, build=build, signer=signer)
         await log.append([entry(0)])
         await log.close()
-    assert kinds(folder) == "scec scec scecec"
+    assert kinds(folder) == "scek scek scekeck"
     assert not verify_trail(folder, {*TRUSTED, OTHER.public}).faults
     assert [(fault.code, fault.segment) for fault in verify_trail(folder, TRUSTED).faults] == [
         ("KEY", "00000003.jsonl"),
-        ("HEAD", "head.json"),
     ]
+    first = str(lines(folder)[0]["public_key"])
+    assert not verify_trail(folder, {first}).faults, "the first key authenticates all later ones"
 
 
 async def test_appends_that_wait_share_a_sync_and_keep_their_order(

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.trails import OTHER, SIGNER, SMALL, TRUSTED, entry, kinds, sound, trail, written
+from support.trails import OTHER, SMALL, TRUSTED, entry, head_at, kinds, sound, trail, written
 
+from deid_agent.audit import examine as audit_examine
 from deid_agent.audit import reading as audit_verify
-from deid_agent.audit import trail as audit_trail
+from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.reading import verify_trail
-from deid_agent.audit.storage import TAIL, ChainPosition, LineKind, chain_value, encode_statement, line_end
-from deid_agent.audit.trail import examine_trail
+from deid_agent.audit.storage import TAIL, chain_value, line_end
 from deid_agent.model.errors import ConfigurationError
 
 
@@ -62,7 +62,7 @@ def test_an_unusable_folder_stops_the_start(tmp_path: Path) -> None:
 
 def changed(folder: Path) -> None:
     path = folder / "00000002.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"offset":9', b'"offset":8'))
+    path.write_bytes(path.read_bytes().replace(b'"offset":11', b'"offset":18'))
 
 
 def without_head(folder: Path) -> None:
@@ -104,11 +104,14 @@ def cut_to_its_first_checkpoint(folder: Path) -> None:
     forged_head(folder)
 
 
+def head_of_the_first_segment(folder: Path) -> bytes:
+    return head_at(folder, len((folder / "00000001.jsonl").read_bytes().splitlines()))
+
+
 def cut_to_a_head_of_another_key(folder: Path) -> None:
     cut_to_its_first_checkpoint(folder)
-    lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    position = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(OTHER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
+    statement, _, _ = head_of_the_first_segment(folder).partition(b',"signature":')
+    (folder / "head.json").write_bytes(OTHER.sign(statement) + b"}\n")
 
 
 def rewritten_under_a_forged_head(folder: Path) -> None:
@@ -127,9 +130,7 @@ def rewritten_under_a_forged_head(folder: Path) -> None:
 
 def head_of_the_segment_before(folder: Path) -> None:
     """A valid signature: of an agent that crashed after it began the second segment, without its entries."""
-    lines = (folder / "00000001.jsonl").read_bytes().splitlines()
-    position = ChainPosition(len(lines), lines[-1][-66:-2])
-    (folder / "head.json").write_bytes(SIGNER.sign(encode_statement(LineKind.HEAD, position, 1)) + b"}\n")
+    (folder / "head.json").write_bytes(head_of_the_first_segment(folder))
 
 
 def added(folder: Path) -> None:
@@ -185,7 +186,7 @@ async def test_a_head_written_during_verification_is_read_again(
         heads.append(older if not heads else newest)
         return heads[-1]
 
-    for module in (audit_trail, audit_verify):
+    for module in (audit_examine, audit_verify):
         heads.clear()
         monkeypatch.setattr(module, "read_head", read)
     assert examine_trail(folder).segment is not None
@@ -196,18 +197,19 @@ async def test_a_head_written_during_verification_is_read_again(
 async def test_the_segment_before_an_unfinished_one_is_required(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
     await written(folder, [[entry(0)]])
-    first, head = (folder / "00000001.jsonl").read_bytes(), (folder / "head.json").read_bytes()
+    first, head, key = ((folder / name).read_bytes() for name in ("00000001.jsonl", "head.json", "signing.key"))
     log = trail(folder, build={"version": "2"})
     await log.append([entry(1)])
     await log.close()
     cut_to_its_first_checkpoint(folder)
     (folder / "head.json").write_bytes(head)
+    (folder / "signing.key").write_bytes(key)
     (folder / "00000001.jsonl").unlink()
     with pytest.raises(ConfigurationError, match=r"SEGMENT: missing: 00000001\.jsonl, .*: restore it"):
         trail(folder)
     (folder / "00000001.jsonl").write_bytes(first)
     await trail(folder).close()
-    assert kinds(folder) == "scec"
+    assert kinds(folder) == "scek"
 
 
 async def test_earlier_segments_may_be_kept_elsewhere(tmp_path: Path) -> None:

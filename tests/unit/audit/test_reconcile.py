@@ -1,0 +1,114 @@
+"""The account of a feed: every record has one outcome, or its offset is named."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.trails import Clock, entry, trail
+
+from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome, Partition
+from deid_agent.audit.reconcile import (
+    AuditedRecord,
+    FoundResults,
+    InputRecords,
+    PartitionBalance,
+    balance,
+    read_audited,
+)
+
+STREAM = Partition("adt", 0)
+WHOLE = InputRecords(STREAM, 10, 20, 23, [10, 11, 12, 14, 15, 17])
+AUDITED = {
+    offset: AuditedRecord(outcome, f"id{offset}")
+    for offset, outcome in (
+        (3, "published"),
+        (10, "published"),
+        (11, "dead_lettered"),
+        (12, "suppressed"),
+        (14, "published"),
+        (15, "published"),
+        (16, "published"),
+        (17, "published"),
+        (21, "published"),
+    )
+}
+OUTPUTS = Counter({f"id{offset}": 1 for offset in (3, 10, 14, 15, 16, 17, 21)})
+DEAD_LETTERS = Counter([Coordinates("adt", 0, 11)])
+
+
+def account(
+    records: InputRecords = WHOLE,
+    audited: dict[int, AuditedRecord] = AUDITED,
+    outputs: Counter[str] = OUTPUTS,
+    dead_letters: Counter[Coordinates] = DEAD_LETTERS,
+    *,
+    expired_outputs: bool = False,
+) -> PartitionBalance:
+    ids = {offset: f"id{offset}" for offset in records.offsets}
+    found = FoundResults(outputs, dead_letters)
+    return balance(records, audited, found, id_of=ids, expired_outputs=expired_outputs)
+
+
+def test_every_record_is_accounted_for_and_gaps_are_known() -> None:
+    found = account()
+    assert found.faults == []
+    assert found.outcomes == {"published": 4, "dead_lettered": 1, "suppressed": 1}
+    # 13, 18 and 19 hold no record, 16 was compacted away after it was published, 3 is older than the input.
+    assert (found.absent, found.vanished, found.expired, found.pending) == (3, 1, 1, 3)
+
+
+def test_what_is_missing_or_double_is_named() -> None:
+    without = {offset: record for offset, record in AUDITED.items() if offset not in {10, 11}}
+    assert account(audited=without).faults == [
+        (10, "no audit entry, but an output"),
+        (11, "no audit entry, but a dead letter"),
+    ]
+    twice = OUTPUTS + Counter({"id14": 1, "id11": 1, "id12": 2})
+    assert account(outputs=twice).faults == [
+        (11, "dead_lettered in the audit, but it has 1 output"),
+        (12, "suppressed in the audit, but it has 2 outputs"),
+        (14, "published in the audit, but it has 2 outputs"),
+    ]
+    assert account(outputs=twice, expired_outputs=True).faults == account(outputs=twice).faults
+    assert account(dead_letters=Counter()).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
+    fewer = Counter({name: count for name, count in OUTPUTS.items() if name != "id15"})
+    assert account(outputs=fewer).faults == [(15, "published in the audit, but it has no output")]
+    assert account(outputs=fewer, expired_outputs=True).faults == []
+    lost = InputRecords(STREAM, 10, 20, 23, [*WHOLE.offsets, 19])
+    assert account(lost).faults == [(19, "no audit entry, no output, no dead letter")]
+    odd = {**AUDITED, 10: AuditedRecord("eaten", "id10")}
+    assert account(audited=odd).faults == [(10, "an audit entry with an unknown outcome")]
+
+
+def test_numbers_that_were_given_up_need_no_outcome() -> None:
+    records = InputRecords(STREAM, 10, 20, 20, WHOLE.offsets, frozenset({13, 18}))
+    found = balance(records, AUDITED, FoundResults(), id_of={})
+    assert (found.faults, found.absent, found.vanished) == ([], 1, 1)
+
+
+async def test_the_last_entry_of_all_trails_counts(tmp_path: Path) -> None:
+    """A record that moved to another agent after a crash has an entry in both trails."""
+    early, late = Clock(), Clock()
+    late.now += 60
+    refused = AuditEntry(Coordinates("adt", 0, 1), Outcome.DEAD_LETTERED, "LEAK", id="b")
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, clock, entries in zip(
+        folders, (late, early), ([refused], [entry(0, id="a"), entry(1, id="b")]), strict=True
+    ):
+        log = trail(folder, clock=clock)
+        await log.append(entries)
+        await log.close()
+    for order in (folders, folders[::-1]):
+        assert read_audited(order) == {
+            STREAM: {0: AuditedRecord("published", "a"), 1: AuditedRecord("dead_lettered", "b")}
+        }
+
+
+@pytest.mark.parametrize("members", ['"topic":7', '"offset":"x"', '"partition":null'])
+async def test_a_line_that_is_no_entry_is_left_out(tmp_path: Path, members: str) -> None:
+    log = trail(tmp_path / "audit")
+    await log.append([entry(0)])
+    await log.close()
+    path = tmp_path / "audit" / "00000001.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"kind":"entry",%s,"time":1}\n' % members.encode())
+    assert list(read_audited([tmp_path / "audit"])[STREAM]) == [0]
