@@ -27,7 +27,7 @@ from deid_agent.agent import (
     WorkerSettings,
     load_public_key,
 )
-from deid_agent.app import WorkerFactory, make_envelope
+from deid_agent.app import WorkerFactory, make_envelope, make_registry_options
 from deid_agent.audit import AuditTrail, Signer, TrailSettings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
@@ -105,6 +105,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         unexamined=settings.audit.unexamined is not None,
         remembered_patients=settings.agent.remembered_patients,
         envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
+        registry=None if settings.registry is None else make_registry_options(settings.registry),
     )
 
 

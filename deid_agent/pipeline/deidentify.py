@@ -174,6 +174,8 @@ class Deidentifier:
         applier = Applier(self._policy, self._replacer, self._guard, recognition.spans, codes, timings, tracer)
         with timings.measure("edit"):
             payload = applier.apply_plan(plan)
+            if plan.record is not None:
+                payload = plan.record.restore(payload)
             with timings.measure("surrogate"):
                 key = self._sanitize_key(plan)
         remarks = summarize_changes(applier.counts)

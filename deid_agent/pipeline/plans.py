@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from deid_agent.codec import Codec
+from deid_agent.codec import Codec, FramedRecord
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -19,7 +19,10 @@ from deid_agent.surrogate import Scope
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included."""
+    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included.
+
+    ``record`` is the form of a record with an envelope; its text is the message of the only part.
+    """
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(repr=False)
@@ -27,6 +30,7 @@ class MessagePlan:
     parts: tuple["PartPlan", ...]
     texts: tuple[PlannedText, ...]
     timings: Timings
+    record: FramedRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

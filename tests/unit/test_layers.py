@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "deid_agent"
 # From the bottom to the top. Packages of one layer do not import each other.
 LAYERS = (
     {"__init__", "probe", "model", "web"},
-    {"rules", "config", "telemetry"},
+    {"rules", "config", "telemetry", "schemas"},
     {"codec", "measure", "surrogate", "agent"},
     {"nlp", "transport", "audit"},
     {"recognize"},
@@ -38,7 +38,7 @@ ONLY_IN = {
     "optax": {"train"},
 }
 MOST_IN_THE_ROOT = 4
-MOST_IN_ALL = 232  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 245  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:
