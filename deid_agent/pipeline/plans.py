@@ -83,13 +83,17 @@ class PartPlan:
                 for part in attachment.content.parts:
                     yield from part.all_parts()
 
-    def own_texts(self) -> Iterable[PlannedText]:
-        """The texts of the message and of those of its attachments that are plain text."""
-        yield from self.texts
-        yield from self.kept.values()
+    def own_texts(self) -> Iterable[tuple[str | None, PlannedText]]:
+        """The texts of the message and of those of its attachments that are plain text, each with its patient."""
+        # If the policy changes nothing, no text is planned.
+        for narrative, text in zip(self.message.narratives, self.texts, strict=bool(self.texts)):
+            starts = narrative.mapped.starts
+            yield self.scopes.get(starts[0], self.scope).patient if starts else self.scope.patient, text
+        for text in self.kept.values():
+            yield self.scope.patient, text
         for attachment in self.attachments:
             if isinstance(attachment.content, TextContent):
-                yield attachment.content.text
+                yield self.scope.patient, attachment.content.text
 
     def all_messages(self) -> Iterable[Message]:
         """The message and those inside its attachments."""

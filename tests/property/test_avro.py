@@ -35,8 +35,8 @@ def schemas(draw: st.DrawFn, depth: int = 0) -> tuple[object, st.SearchStrategy[
     if kind == "record":
         parts = draw(st.lists(schemas(depth=depth + 1), max_size=3))
         fields = [{"name": f"f{n}", "type": each} for n, (each, _) in enumerate(parts)]
-        values = st.fixed_dictionaries({f"f{n}": each for n, (_, each) in enumerate(parts)})
-        return {"type": "record", "name": "R", "fields": fields}, values
+        whole = st.fixed_dictionaries({f"f{n}": each for n, (_, each) in enumerate(parts)})
+        return {"type": "record", "name": "R", "fields": fields}, whole
     inner, values = draw(schemas(depth=depth + 1))
     if kind == "array":
         return {"type": "array", "items": inner}, st.lists(values, max_size=3)

@@ -15,7 +15,7 @@ def add_field(
     owner: descriptor_pb2.DescriptorProto, number: int, name: str, kind: int, label: int = ONE, of: str = ""
 ) -> None:
     """A field of a message type; ``of`` is the name of its own message type."""
-    made = owner.field.add(name=name, number=number, label=label, type=kind)  # type: ignore[arg-type]
+    made = owner.field.add(name=name, number=number, label=label, type=kind)
     if of:
         made.type_name = of
 

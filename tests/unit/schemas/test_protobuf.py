@@ -136,7 +136,7 @@ def test_names_without_a_dot_are_found_from_the_inside_out_and_required_fields_s
     add_field(inner, 1, "text", STRING, REQUIRED)
     outer.enum_type.add(name="Mode").value.add(name="A", number=0)
     add_field(outer, 1, "inner", MESSAGE, REQUIRED, "Inner")
-    outer.field.add(name="mode", number=2, label=ONE, type_name="Mode")  # type: ignore[arg-type]
+    outer.field.add(name="mode", number=2, label=ONE, type_name="Mode")
     add_field(outer, 3, "number", INT32)
     (found,) = parse_protobuf(base64.b64encode(file.SerializeToString()).decode())
     form, changes = ProtobufFormat(found), Changes()
