@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deid_agent.schemas.avro import AvroFormat
     from deid_agent.schemas.avro_schema import SchemaError, parse_avro
     from deid_agent.schemas.protobuf import ProtobufFormat
-    from deid_agent.schemas.protobuf_schema import parse_protobuf
+    from deid_agent.schemas.protobuf_schema import ProtobufMessage, parse_protobuf
     from deid_agent.schemas.records import BinaryFormat, OpenedRecord, RecordFormats, compile_schema
     from deid_agent.schemas.registry import SchemaRegistry
     from deid_agent.schemas.registry_http import RegisteredSchema, RegistryOptions
@@ -26,6 +26,7 @@ __all__ = [
     "Node",
     "OpenedRecord",
     "ProtobufFormat",
+    "ProtobufMessage",
     "RecordFormats",
     "RegisteredSchema",
     "RegistryOptions",
@@ -42,7 +43,7 @@ _LAZY = {
     "avro": ("AvroFormat",),
     "avro_schema": ("SchemaError", "parse_avro"),
     "protobuf": ("ProtobufFormat",),
-    "protobuf_schema": ("parse_protobuf",),
+    "protobuf_schema": ("ProtobufMessage", "parse_protobuf"),
     "records": ("BinaryFormat", "OpenedRecord", "RecordFormats", "compile_schema"),
     "registry": ("SchemaRegistry",),
     "registry_http": ("RegisteredSchema", "RegistryOptions"),

@@ -7,6 +7,7 @@ const MEANING = {
   REJECTED: "its receiver refused it: read the log of the receiver",
   LEAK: "an identifier remained in the output: report it",
   LANGUAGE: "a narrative is in a language that the policy does not name: route it elsewhere, or see [narrative]",
+  SCHEMA: "the schema registry does not have its schema, or it cannot be used: look at the sender's registry",
   POISON: "the worker died or exceeded its deadline: report it",
   INTERNAL: "a fault of this program: report it",
 };
