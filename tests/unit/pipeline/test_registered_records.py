@@ -15,8 +15,9 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from support.protobuf_types import event_class
-from support.schema_registry import FakeRegistry, serve_registry
+from support.schema_registry import FakeRegistry, Fault, serve_registry
 
+from deid_agent.agent.job import Deferred, Job, Processed, Refused
 from deid_agent.app import WorkerFactory, add_registry, check_payloads, make_envelope
 from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
@@ -307,3 +308,30 @@ def test_cut_records_are_refused(deidentifier: Deidentifier, served: FakeRegistr
         with pytest.raises(MessageError) as refused:
             deidentifier.message(raw[:size], envelope=form)
         assert refused.value.reason is Reason.MALFORMED
+
+
+def test_a_worker_defers_records_only_while_the_registry_is_away(
+    served: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deid_agent.schemas.registry._FIRST_PAUSE_S", 0.0)
+    made = make_envelope(EnvelopeSettings.model_validate({"payload": "/a", "schema_registry": True}))
+    rules = data_folder("rules")
+    worker = WorkerFactory(
+        rules=rules,
+        key=DEMO_KEY,
+        policy=load_policy("pseudonymised", rules),
+        system="none",
+        envelopes=(("clinic", made),),
+        registry=RegistryOptions((served.url,)),
+    )()
+    one = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    raw = frame(served, {"a": HL7}, one)
+    served.faults += [Fault(503)] * 2
+    framed, plain = Job(raw, source="clinic"), Job(HL7.encode(), source="other")
+
+    results = [worker(framed), worker(plain), worker(framed), worker(framed)]
+    assert results[0] == results[2] == Deferred("the schema registry answers 503")
+    assert isinstance(results[1], Processed) and isinstance(results[3], Processed)
+    assert unframe(results[3].payload, one)["a"].encode() == results[1].payload
+    unknown = worker(Job(raw[:1] + (999).to_bytes(4, "big") + raw[5:], source="clinic"))
+    assert isinstance(unknown, Refused) and unknown.reason is Reason.SCHEMA
