@@ -7,6 +7,7 @@ up a worker until its deadline: past ``patience_s`` the caller gets ``TransientE
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -105,7 +106,10 @@ class SchemaRegistry:
             raise TransientError(self._problem)
         asked = self._pending.get(key)
         if asked is None:
-            self._pending = {other: each for other, each in self._pending.items() if not each.done()}
+            for other, each in list(self._pending.items()):
+                if each.done():  # keep a late answer: its record may come only after this one
+                    with suppress(TransientError, SchemaNotFoundError, SchemaRejectedError):
+                        self._take(other, each, 0.0)
             if self._pending:  # another request hangs: one wait for it was enough
                 raise TransientError(_SLOW)
             self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="schemas")

@@ -130,6 +130,19 @@ def test_a_worker_does_not_wait_for_a_registry_that_hangs(served: FakeRegistry) 
     assert registry.schema(id_).text == '"string"'
 
 
+def test_a_late_answer_is_kept_for_its_record(served: FakeRegistry) -> None:
+    first, second = served.add("s", '"string"'), served.add("s", '"int"')
+    served.faults += [Fault(200, b'{"schema": "late"}', pause_s=0.1)] * 2
+    registry = client(served, patience_s=0.0)
+    for id_ in (first, second):
+        with pytest.raises(TransientError, match="has not answered yet"):
+            registry.schema(id_)
+        while not all(each.done() for each in registry._pending.values()):
+            threading.Event().wait(0.02)
+    assert [registry.schema(id_).text for id_ in (second, first)] == ["late", "late"]
+    assert len(served.requests) == 2
+
+
 def test_the_second_address_answers_if_the_first_does_not(served: FakeRegistry) -> None:
     id_ = served.add("s", '"string"')
     assert SchemaRegistry(RegistryOptions(("http://127.0.0.1:1", served.url))).schema(id_).text == '"string"'
