@@ -212,8 +212,8 @@ def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:
             yield Finding("envelope", places)
             continue
         try:
-            state, problem = check_envelope(client, topic, each)
-            yield Finding("envelope", f"{places}; {state}", problem=f"{topic}: {problem}" if problem else "")
+            state, fault = check_envelope(client, topic, each)
+            yield Finding("envelope", f"{places}; {state}", problem=f"{topic}: {fault}" if fault else "")
         except TransientError as error:
             yield Finding("envelope", problem=f"{topic}: {error}")
 

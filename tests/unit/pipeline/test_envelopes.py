@@ -351,7 +351,8 @@ def test_settings_that_are_refused(settings: Mapping[str, object]) -> None:
 
 def test_an_empty_list_of_messages_is_a_record_without_messages(deidentifier: Deidentifier) -> None:
     form = make_fields("/events/*/data", {"/op": "keep", "/events/*/n": "keep"})
-    for events in ([], {}, None):
+    empty: tuple[object, ...] = ([], {}, None)
+    for events in empty:
         raw = json.dumps({"events": events, "op": "c"}).encode()
         assert run(deidentifier, raw, form) == raw
     assert run(deidentifier, b"[]", make_fields("/*", {})) == b"[]"
