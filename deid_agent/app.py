@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from deid_agent import pause_gc
-from deid_agent.agent import Job, Process, Processed, Refused, Result, refusal_from_error
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec
-from deid_agent.config import EnvelopeSettings, SecretKey
+from deid_agent.agent import Job, Process, Processed, Refused, Result, result_from_error
+from deid_agent.codec import Codec, Envelope, list_messages
+from deid_agent.config import EnvelopeSettings, RegistrySettings, SecretKey
 from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings, parse_pointer
 from deid_agent.pipeline import (
     DROP,
@@ -31,6 +32,11 @@ from deid_agent.pipeline import (
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
 from deid_agent.surrogate import Surrogates
+
+if TYPE_CHECKING:
+    from deid_agent.schemas import RegistryOptions
+
+_SCHEMA_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class WorkerFactory:
     unexamined: bool = False
     remembered_patients: int = 0
     envelopes: tuple[tuple[str, Envelope], ...] = ()
+    registry: "RegistryOptions | None" = None
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -86,9 +93,9 @@ class WorkerFactory:
         validator = Validator() if self.validate else None
         digester = AuditDigester(self.key)
         memory = NameMemory(self.key.secret, self.remembered_patients) if self.remembered_patients else None
-        runner = JobRunner(
-            self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory, dict(self.envelopes)
-        )
+        # A worker waits only this long for a schema: its other jobs have deadlines, and the record is tried again.
+        envelopes = add_registry(self.envelopes, self.registry, _SCHEMA_PATIENCE_S)
+        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory, envelopes)
         return runner if runner.deidentifier.prefers_batches else runner.__call__
 
 
@@ -229,15 +236,56 @@ class _JobRun:
                 problem.reason, where=problem.where, stage="deidentify", input_digest=self.input_digest
             )
         except Exception as error:  # noqa: BLE001 - the boundary: a fault in one message must not affect the others
-            self.result = refusal_from_error(error)
+            self.result = result_from_error(error)
         finally:
             self.seconds += perf_counter() - begin
 
 
 def make_envelope(settings: EnvelopeSettings) -> Envelope:
-    """The envelope of a section of the settings."""
+    """The envelope of a section of the settings. ``add_registry`` gives it the client that it needs."""
     fields = {parse_pointer(place): action for place, action in settings.fields.items()}
-    return Envelope(tuple(map(parse_pointer, settings.payload)), settings.encoding, fields)
+    return Envelope(
+        tuple(map(parse_pointer, settings.payload)),
+        settings.encoding,
+        fields,
+        None if settings.inside is None else make_envelope(settings.inside),
+        settings.schema_registry,
+        settings.output_subject or "",
+    )
+
+
+def make_registry_options(settings: RegistrySettings) -> "RegistryOptions":
+    """The options of the client of a schema registry. Raises ``ConfigurationError`` if the password cannot be read."""
+    from deid_agent.schemas import RegistryOptions  # noqa: PLC0415 - most agents have no registry
+
+    return RegistryOptions(
+        urls=settings.urls,
+        username=settings.username,
+        password=settings.secret(),
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+        timeout_s=settings.timeout_s,
+        cache=settings.cache,
+    )
+
+
+def add_registry(
+    envelopes: Iterable[tuple[str, Envelope]], options: "RegistryOptions | None", patience_s: float | None = None
+) -> dict[str, Envelope]:
+    """The envelopes with one client of the registry. ``patience_s`` is the longest wait for an answer.
+
+    Raises ``ConfigurationError`` if there is no registry or its files cannot be used.
+    """
+    made = dict(envelopes)
+    if not any(each.registered for each in made.values()):
+        return made
+    from deid_agent.schemas import RecordFormats, SchemaRegistry  # noqa: PLC0415
+
+    if options is None:
+        raise ConfigurationError("an envelope has schema_registry = true, but there is no [registry] section")
+    formats = RecordFormats(SchemaRegistry(options, patience_s))
+    return {name: replace(each, formats=formats) if each.registered else each for name, each in made.items()}
 
 
 def check_payloads(validator: Validator, envelope: Envelope | None, before: bytes, after: bytes) -> None:
@@ -245,9 +293,8 @@ def check_payloads(validator: Validator, envelope: Envelope | None, before: byte
     if envelope is None:
         validator.check(before, after)
         return
-    codec = EnvelopeCodec(envelope)
-    records = [message.attachments for raw in (before, after) for message in codec.parse(raw)]
-    for one, two in zip(*records, strict=True):
+    messages = list_messages(envelope, before), list_messages(envelope, after, is_output=True)
+    for one, two in zip(*messages, strict=True):
         validator.check(one.data, two.data)
 
 

@@ -25,7 +25,7 @@ from deid_agent.agent.job import (
     Refused,
     Result,
     WorkerSettings,
-    refusal_from_error,
+    result_from_error,
 )
 from deid_agent.agent.ports import (
     AssignmentListener,
@@ -135,8 +135,8 @@ __all__ = [
     "parse_private_key",
     "read_dead_letter_head",
     "read_lineage",
-    "refusal_from_error",
     "replay_headers",
+    "result_from_error",
 ]
 
 _LAZY = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
-from deid_agent.model import ConfigurationError, MessageError, Reason
+from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,18 @@ class Suppressed:
     input_digest: str = ""
 
 
-Result = Processed | Refused | Suppressed
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A record that cannot be processed now, because an external system does not answer: it is tried again.
+
+    ``why`` names the system and the remedy.
+    """
+
+    why: str
+    input_digest: str = ""
+
+
+Result = Processed | Refused | Suppressed | Deferred
 Process = Callable[[Job], Result]
 Factory = Callable[[], Process]
 
@@ -180,22 +191,25 @@ def job_for(record: Record) -> Job:
 
 
 def attempt(process: Process, job: Job) -> Result:
-    """Run the callable and return its result; an exception becomes a ``Refused``, see ``refusal_from_error``."""
+    """Run the callable and return its result; an exception becomes one, see ``result_from_error``."""
     try:
         result = process(job)
     except Exception as error:  # noqa: BLE001 - the boundary: no exception of a message may end a worker
-        return refusal_from_error(error)
-    if isinstance(result, Processed | Refused | Suppressed):
+        return result_from_error(error)
+    if isinstance(result, Result):
         return result
     return Refused(Reason.INTERNAL, fault="NoResult")
 
 
-def refusal_from_error(error: Exception) -> Refused:
-    """The refusal of a message whose processing raised this exception.
+def result_from_error(error: Exception) -> Refused | Deferred:
+    """The result of a message whose processing raised this exception.
 
-    The reason of a ``MessageError`` is kept. Any other exception becomes ``INTERNAL`` with its class name only: its
-    text often quotes the input (``KeyError``, ``UnicodeDecodeError``).
+    A ``TransientError`` is not the fault of the message, which is deferred. The reason of a ``MessageError`` is kept.
+    Any other exception becomes ``INTERNAL`` with its class name only: its text often quotes the input (``KeyError``,
+    ``UnicodeDecodeError``).
     """
     if isinstance(error, MessageError):
         return Refused(error.reason, error.where)
+    if isinstance(error, TransientError):
+        return Deferred(str(error))
     return Refused(Reason.INTERNAL, fault=type(error).__name__)

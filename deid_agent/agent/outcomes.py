@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from deid_agent import __version__
-from deid_agent.agent.job import Completed, Processed, Refused, Suppressed
+from deid_agent.agent.job import Completed, Deferred, Processed, Refused, Suppressed
 from deid_agent.agent.ports import AuditEntry, Coordinates, DeadLetter, FinishedRecord, Headers, Outcome, Output, Record
 from deid_agent.model import TRACEPARENT, RecordTime, UnsafeError, read_trace
 from deid_agent.telemetry import RecordProcessed
@@ -80,7 +80,7 @@ def _header_values(headers: Headers, name: str) -> list[bytes]:
     return [value for other, value in headers if other == name]
 
 
-_PATH = re.compile(r"[A-Za-z0-9_.:\[\]/ -]{0,128}")
+_PATH = re.compile(r"[A-Za-z0-9_.:*\[\]/ -]{0,128}")
 
 
 def safe_path(where: str) -> str:
@@ -231,6 +231,8 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
             return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=id_)
         case Suppressed():
             return FinishedRecord(record, Outcome.SUPPRESSED, id=id_)
+        case Deferred():
+            raise ValueError("a deferred record is not finished")
         case _:
             assert_never(completed.result)
 

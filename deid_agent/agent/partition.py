@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from deid_agent.agent.deferrals import Deferrals
 from deid_agent.agent.health import Health
-from deid_agent.agent.job import Completed, Executor, Processed, Refused
+from deid_agent.agent.job import Completed, Deferred, Executor, Processed, Refused
 from deid_agent.agent.ledger import CommitBatch, PartitionLedger
 from deid_agent.agent.outcomes import (
     DeadLetterLimit,
@@ -110,11 +111,13 @@ class PartitionProcessor:
         self._results: dict[int, Completed] = {}
         self._timestamps: dict[int, float] = {}  # when a record was taken; once processed, when its worker finished
         self._dead_letters = RefusalCounter(context.settings.dead_letters)
+        self._deferrals = Deferrals(stream, self._submit, context.settings.delay_s, context.telemetry)
         self._bytes = 0
         self._paused = False
         self._deadline: float | None = None
         self._timeout: asyncio.Timeout | None = None
         self._return_timer: asyncio.TimerHandle | None = None
+        self._returned = False
         self._drain_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
         self._lingering = False
@@ -131,8 +134,11 @@ class PartitionProcessor:
         self._ledger.start(record.coordinates.offset)
         self._timestamps[record.coordinates.offset] = asyncio.get_running_loop().time()
         self._bytes += len(record.payload)
-        self._context.executor.submit(record, self._on_completed)
+        self._submit(record)
         self._throttle()
+
+    def _submit(self, record: Record) -> None:
+        self._context.executor.submit(record, self._on_completed)
 
     def drain(self, deadline: float) -> None:
         """Take no more records and end by ``deadline`` (loop time), or by an earlier deadline if one was given."""
@@ -149,8 +155,12 @@ class PartitionProcessor:
         self._wakeup.set()
 
     def _return_unstarted(self) -> None:
-        """Leave the records that have not begun to the next owner."""
-        if not self.closed.is_set() and (lowest := self._context.executor.recall(self.stream)) is not None:
+        """Leave the records that have not begun, or wait to be tried again, to the next owner."""
+        if self.closed.is_set():
+            return
+        self._returned = True
+        recalled = (self._context.executor.recall(self.stream), self._deferrals.recall())
+        if (lowest := min((offset for offset in recalled if offset is not None), default=None)) is not None:
             self.unfinished += self._ledger.abandon_from(lowest)
             self._wakeup.set()
 
@@ -165,6 +175,7 @@ class PartitionProcessor:
         self._results.clear()
         self._timestamps.clear()
         self._context.executor.forget(self.stream)
+        self._deferrals.recall()
         self.closed.set()
 
     def report_gauges(self, lag: int | None) -> None:
@@ -210,6 +221,10 @@ class PartitionProcessor:
     def _on_completed(self, record: Record, completed: Completed) -> None:
         if self.closed.is_set():
             return
+        if isinstance(completed.result, Deferred):
+            self._defer(record, completed.result)
+            return
+        self._deferrals.reset()
         offset, now = record.coordinates.offset, asyncio.get_running_loop().time()
         self._ledger.finish(offset, finish_record(record, completed, self._context.marks))
         self._results[offset] = completed
@@ -218,6 +233,14 @@ class PartitionProcessor:
         self._context.telemetry.emit(processed_event(record, completed, waited))
         # During a linger a single result does not have to wake ``run()``.
         if not self._lingering or self._ledger.ready >= self._settings.batch_records:
+            self._wakeup.set()
+
+    def _defer(self, record: Record, result: Deferred) -> None:
+        """Try a record again later, or leave it to the next owner if the drain no longer waits for it."""
+        if not self._returned:
+            self._deferrals.add(record, result.why)
+        else:
+            self.unfinished += self._ledger.abandon_from(record.coordinates.offset)
             self._wakeup.set()
 
     def _throttle(self) -> None:

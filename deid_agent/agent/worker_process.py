@@ -19,7 +19,18 @@ from typing import assert_never
 import orjson
 
 from deid_agent import pause_gc
-from deid_agent.agent.job import BatchProcess, Factory, Job, Process, Processed, Refused, Result, Suppressed, attempt
+from deid_agent.agent.job import (
+    BatchProcess,
+    Deferred,
+    Factory,
+    Job,
+    Process,
+    Processed,
+    Refused,
+    Result,
+    Suppressed,
+    attempt,
+)
 from deid_agent.agent.ports import Headers
 from deid_agent.model import DeidError, Reason, describe_exception
 from deid_agent.telemetry import no_core
@@ -53,6 +64,7 @@ class FrameKind(IntEnum):
     REFUSED = 5
     SUPPRESSED = 6
     BATCH = 7
+    DEFERRED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +166,8 @@ def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
             return Frame(FrameKind.REFUSED, number, tuple(t.encode() for t in texts), nanoseconds)
         case Suppressed():
             return Frame(FrameKind.SUPPRESSED, number, (result.input_digest.encode(),), nanoseconds)
+        case Deferred():
+            return Frame(FrameKind.DEFERRED, number, (result.why.encode(),), nanoseconds)
         case _:
             assert_never(result)
 
@@ -166,6 +180,8 @@ def decode_result(frame: Frame) -> Result:
         return Refused(Reason(reason), where, stage, fault, digest)
     if frame.kind is FrameKind.SUPPRESSED:
         return Suppressed((fields[0] or b"").decode())
+    if frame.kind is FrameKind.DEFERRED:
+        return Deferred((fields[0] or b"").decode())
     payload, key, remarks, meta, *headers = fields
     before, after, found, timings, unexamined = orjson.loads(meta or b"")
     return Processed(

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent.app import WorkerFactory
+from deid_agent.app import WorkerFactory, make_registry_options
 from deid_agent.audit import examine_trail
+from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
 from deid_agent.cli.service_mllp import check_listener, check_receiver
@@ -21,6 +22,7 @@ from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientE
 from deid_agent.pipeline import Method, load_policy
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
+from deid_agent.schemas import SchemaRegistry
 from deid_agent.transport.kafka import (
     KafkaOptions,
     kafka_options,
@@ -47,14 +49,15 @@ class Finding:
 @click.option(
     "--config", "file", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The settings to check."
 )
-@click.option("--offline", is_flag=True, help="Do not connect to the broker or the receiver.")
+@click.option("--offline", is_flag=True, help="Do not connect to the broker, the receiver or the schema registry.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per check.")
 @handle_errors
 def check(file: Path, offline: bool, as_json: bool) -> Exit:
     """Check whether `run` would start, without taking a message.
 
-    Checks settings, rules, models, key, policy, folders, and the broker or the MLLP receiver. The exit code is 2 if
-    `run` would fail. Lines with `warn` name settings with which `run` starts but reveals more than the policy states.
+    Checks settings, rules, models, key, policy, folders, the broker or the MLLP receiver, and the schema registry. The
+    exit code is 2 if `run` would fail. Lines with `warn` name settings with which `run` starts but reveals more than
+    the policy states.
     """
     # The Kafka client logs errors that we report ourselves; without a handler Python would print them.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -89,12 +92,12 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("recognizers", lambda: _recognizers(settings)),
         ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
-        *((("envelopes", lambda: _envelopes(settings)),) if settings.envelopes else ()),
         *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
         yield _try(name, step)
+    yield from _envelopes(settings, offline)
     yield from _publish(settings)
     yield _try("times", lambda: _times(settings))
     yield from _try_warnings("times", lambda: _dates_and_times(settings))
@@ -219,12 +222,27 @@ def _recognizers(settings: Settings) -> str:
     return f"system {settings.system}, profile {settings.profile}"
 
 
-def _envelopes(settings: Settings) -> str:
-    """The topics with envelopes, and the places of their messages."""
-    return "; ".join(
-        f"{topic}: {', '.join(each.payload) or 'the record'}, {each.encoding}"
-        for topic, each in settings.envelopes.items()
-    )
+def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:
+    """The places of the messages of each topic with an envelope; with a registry also if its schema has them."""
+    client: SchemaRegistry | None = None
+    if settings.registry is not None:
+        try:
+            client = SchemaRegistry(make_registry_options(settings.registry))
+            shown = settings.registry.url
+            yield Finding("registry", shown if offline else f"{shown}: {client.probe()}")
+        except (ConfigurationError, TransientError) as problem:
+            yield Finding("registry", problem=str(problem))
+            client = None
+    for topic, each in settings.envelopes.items():
+        places = f"{topic}: {', '.join(each.payload) or 'the record'}, {each.encoding}"
+        if not each.schema_registry or client is None or offline:
+            yield Finding("envelope", places)
+            continue
+        try:
+            state, fault = check_envelope(client, topic, each)
+            yield Finding("envelope", f"{places}; {state}", problem=f"{topic}: {fault}" if fault else "")
+        except TransientError as error:
+            yield Finding("envelope", problem=f"{topic}: {error}")
 
 
 def _memory(settings: Settings) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.app import check_payloads, make_envelope, remark_dict
+from deid_agent.app import add_registry, check_payloads, make_envelope, make_registry_options, remark_dict
 from deid_agent.cli.common import (
     Exit,
     echo_error,
@@ -25,7 +25,7 @@ from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, p
 from deid_agent.cli.unexamined_file import render_ledger
 from deid_agent.codec import Envelope
 from deid_agent.config import load_envelope
-from deid_agent.model import ConfigurationError, MessageError, Reason, counted
+from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError, counted
 from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Validator
 
 
@@ -101,7 +101,7 @@ def message(
         policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
     )
     deidentifier = parts.deidentifier()
-    envelope = None if envelope_file is None else make_envelope(load_envelope(envelope_file))
+    envelope = None if envelope_file is None else _load_envelope(envelope_file)
     validator = Validator() if validate else None
     code = Exit.DONE
     unread: UnexaminedCounts | None = None if unexamined is None else Counter()
@@ -117,6 +117,12 @@ def message(
     if unexamined is not None and unread is not None:
         _write_unexamined(unexamined, unread)
     return code
+
+
+def _load_envelope(path: Path) -> Envelope:
+    settings = load_envelope(path)
+    options = None if settings.registry is None else make_registry_options(settings.registry)
+    return add_registry([("", make_envelope(settings))], options)[""]
 
 
 def _write_unexamined(path: Path, counts: UnexaminedCounts) -> None:
@@ -168,6 +174,8 @@ def _one(
     except MessageError as problem:
         echo_error(f"{printable(item.name)}: {problem}")
         return {"file": name, "outcome": "dead_lettered", "reason": problem.reason.value, "remarks": []}
+    except TransientError as problem:
+        raise ConfigurationError(f"{printable(item.name)}: {problem}") from None
     except OSError as problem:
         if out is None and item.path is None:
             raise

@@ -28,7 +28,7 @@ from deid_agent.agent import (
     WorkerSettings,
     load_public_key,
 )
-from deid_agent.app import WorkerFactory, make_envelope
+from deid_agent.app import WorkerFactory, make_envelope, make_registry_options
 from deid_agent.audit import AuditTrail, Signer, read_last_batches
 from deid_agent.cli.audit_service import open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
@@ -109,6 +109,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         unexamined=settings.audit.unexamined is not None,
         remembered_patients=settings.agent.remembered_patients,
         envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
+        registry=None if settings.registry is None else make_registry_options(settings.registry),
     )
 
 

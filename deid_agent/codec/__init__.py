@@ -25,6 +25,7 @@ from deid_agent.codec.envelope import (
     EnvelopeCodec,
     EnvelopeMessage,
 )
+from deid_agent.codec.framed import FramedRecord, list_messages, open_record
 from deid_agent.codec.json_ranges import rewrite_string
 from deid_agent.codec.markup.document import read_root
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
@@ -37,12 +38,15 @@ __all__ = [
     "Envelope",
     "EnvelopeCodec",
     "EnvelopeMessage",
+    "FramedRecord",
     "HtmlCodec",
     "PlainMessage",
     "PlainText",
     "TableCodec",
     "encode_text",
     "is_pdf",
+    "list_messages",
+    "open_record",
     "read_pdf_text",
     "read_root",
     "rewrite_string",

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -33,6 +34,10 @@ from deid_agent.model import (
     build_places,
     decode_base64,
 )
+from deid_agent.schemas import Kind, Node
+
+if TYPE_CHECKING:
+    from deid_agent.schemas import RecordFormats
 
 _DEEPEST = 100
 _MOST_VALUES = 250_000
@@ -45,11 +50,19 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The places of the messages in a record, and the actions of its other fields."""
+    """The places of the messages in a record, and the actions of its other fields.
+
+    With ``inside`` a message is a record of its own. ``registered`` records begin with the id of a schema, which
+    ``formats`` reads; ``output_subject`` is the subject whose id the output gets.
+    """
 
     payload: tuple[Pointer, ...]
     encoding: PayloadEncoding = PayloadEncoding.TEXT
     fields: Mapping[Pointer, FieldAction] = field(default_factory=lambda: MappingProxyType({}))
+    inside: "Envelope | None" = None
+    registered: bool = False
+    output_subject: str = ""
+    formats: "RecordFormats | None" = field(default=None, compare=False, repr=False)
     root: Place = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,9 +96,15 @@ class EnvelopeMessage:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeCodec:
-    """Implements ``Codec`` for the records of one envelope."""
+    """Implements ``Codec`` for the records of one envelope.
+
+    ``guide`` is the tree of a binary record that is read as JSON (``framed``). The text begins at byte ``shift`` of the
+    record.
+    """
 
     envelope: Envelope
+    guide: Node | None = field(default=None, repr=False)
+    shift: int = 0
     name: str = "envelope"
 
     def detect(self, raw: bytes) -> bool:  # noqa: ARG002
@@ -100,7 +119,7 @@ class EnvelopeCodec:
         """
         if self.envelope.encoding is PayloadEncoding.GZIP:
             return [EnvelopeMessage(raw, (), (), (_whole_record(raw),))]
-        return [_Reader(self.envelope, raw).read()]
+        return [_Reader(self.envelope, raw, self.guide, self.shift).read()]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
         """The fields outside of the messages, and the keys that the envelope does not name. Raises as ``parse``."""
@@ -123,6 +142,8 @@ class _Reader:
 
     envelope: Envelope
     raw: bytes = field(repr=False)
+    guide: Node | None = field(repr=False)
+    shift: int
     sites: list[Site] = field(default_factory=list, repr=False)
     slots: list[Attachment] = field(default_factory=list, repr=False)
     dropped: list[Dropped] = field(default_factory=list)
@@ -140,8 +161,9 @@ class _Reader:
             orjson.loads(self.raw.removeprefix(_BOM))
         except orjson.JSONDecodeError as problem:
             at = len(problem.doc[: problem.pos].encode())
-            raise MessageError(Reason.MALFORMED, f"byte {at}", "not one JSON text, as its envelope expects") from None
-        self._value(read_ranges(self.raw), self.envelope.root, None)
+            detail = "not one JSON text, as its envelope expects"
+            raise MessageError(Reason.MALFORMED, f"byte {self.shift + at}", detail) from None
+        self._value(read_ranges(self.raw), self.envelope.root, None, self.guide)
         if not self.found:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "no message at the places that the envelope names")
         return EnvelopeMessage(
@@ -155,28 +177,33 @@ class _Reader:
             hashlib.sha256(self.raw).hexdigest(),
         )
 
-    def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> None:
+    def _at(self, node: JsonRange, at: Place) -> str:
+        """The place of a fault: a byte of a JSON record, the path of a binary one, with the names of its schema."""
+        return f"byte {self.shift + node.start}" if self.guide is None else at.path or "/"
+
+    def _value(self, node: JsonRange, at: Place, inherited: FieldAction | None, guide: Node | None) -> None:
         if at.depth > _DEEPEST:
-            raise MessageError(Reason.RESOURCE, f"byte {node.start}", "nested too deep")
+            raise MessageError(Reason.RESOURCE, self._at(node, at), "nested too deep")
         self.values += 1
         if self.values + len(node.members or node.items or ()) > _MOST_VALUES:
-            raise MessageError(
-                Reason.RESOURCE, f"byte {node.start}", f"more than {_MOST_VALUES} values around messages"
-            )
+            detail = f"more than {_MOST_VALUES} values around messages"
+            raise MessageError(Reason.RESOURCE, self._at(node, at), detail)
         if at.pointer in self.envelope.payload:
-            self._slot(node, at)
+            self._slot(node, at, guide)
             return
         action = self._action(at, inherited)
         if action is None and not self._is_around(node, at):
             detail = 'a field without an action: add it to the "fields" of the envelope'
-            raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
+            raise MessageError(Reason.UNSUPPORTED, self._at(node, at), detail)
         if node.is_scalar:
-            self._scalar(node, at, action)
+            self._scalar(node, at, action, guide)
             return
+        # An empty list of messages is a record without messages.
+        self.found = self.found or (not (node.members or node.items) and at.has_messages)
         fields, message = len(self.waiting), len(self.slots)
         if node.members is not None:
-            self._members(node.members, at, action)
-        self._items(node.items or (), at, action)
+            self._members(node.members, at, action, guide)
+        self._items(node.items or (), at, action, guide)
         if len(self.slots) > message:
             self.nearest |= dict.fromkeys(self.waiting[fields:], message)
             del self.waiting[fields:]
@@ -186,29 +213,38 @@ class _Reader:
         hollow = not node.is_scalar or self.raw[node.start : node.end] == b"null"
         return hollow and at.is_above
 
-    def _members(self, members: Sequence[tuple[str, int, JsonRange]], at: Place, action: FieldAction | None) -> None:
+    def _members(
+        self,
+        members: Sequence[tuple[str, int, JsonRange]],
+        at: Place,
+        action: FieldAction | None,
+        guide: Node | None,
+    ) -> None:
         if len({key for key, _, _ in members}) < len(members):
-            raise MessageError(Reason.MALFORMED, f"byte {members[0][1]}", "a key occurs twice in an object")
-        places = [at.step(key) for key, _, _ in members]
+            where = self._at(JsonRange(members[0][1]), at)
+            raise MessageError(Reason.MALFORMED, where, "a key occurs twice in an object")
+        guides = dict(guide.members) if guide is not None else {}
+        # The names of a schema are no data of the sender; the keys of a map are.
+        places = [at.step(key, shown=guide is not None and guide.kind is Kind.RECORD) for key, _, _ in members]
         gone = [self._is_dropped(node, place, action) for (_, _, node), place in zip(members, places, strict=True)]
         self._remove([(start, node.end) for _, start, node in members], places, gone)
         for (key, start, node), place, dropped in zip(members, places, gone, strict=True):
             if not dropped:
                 if not place.named:
                     self._leaf(key, start + 1, find_string_end(self.raw, start) - 1, place, LeafRole.KEY)
-                self._value(node, place, action)
+                self._value(node, place, action, guides.get(key))
 
-    def _items(self, items: Sequence[JsonRange], at: Place, action: FieldAction | None) -> None:
+    def _items(self, items: Sequence[JsonRange], at: Place, action: FieldAction | None, guide: Node | None) -> None:
         places = [at.step(number) for number in range(len(items))]
         gone = [self._is_dropped(node, place, action) for node, place in zip(items, places, strict=True)]
         if all(gone):
             self._remove([(node.start, node.end) for node in items], places, gone)
             return
-        for node, place, dropped in zip(items, places, gone, strict=True):
+        for number, (node, place, dropped) in enumerate(zip(items, places, gone, strict=True)):
             if dropped:
                 self.dropped.append(Dropped(place.path, node.start, node.end, b"null"))
             else:
-                self._value(node, place, action)
+                self._value(node, place, action, guide.items[number] if guide is not None else None)
 
     def _is_dropped(self, node: JsonRange, at: Place, inherited: FieldAction | None) -> bool:
         """True if nothing of a value is published. An object around a longer place that is published remains."""
@@ -228,18 +264,21 @@ class _Reader:
                 until = ranges[number + 1][0] if number + 1 < len(ranges) else end
                 self.dropped.append(Dropped(place.path, start, until))
 
-    def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None) -> None:
+    def _scalar(self, node: JsonRange, at: Place, action: FieldAction | None, guide: Node | None) -> None:
         token = self.raw[node.start : node.end]
         self.found = self.found or (token == b"null" and at.leads_to_message)
         if token in {b"null", b"true", b"false", b'""'}:
             return
         text = token[:1] == b'"'
-        if action is not FieldAction.KEEP and not text:
-            detail = f'a number cannot be replaced as "{action}": keep it or drop it'
-            raise MessageError(Reason.UNSUPPORTED, f"byte {node.start}", detail)
+        code = guide is not None and guide.kind is Kind.CODE
+        if action is not FieldAction.KEEP and (code or not text):
+            detail = f'a {"code" if code else "number"} cannot be replaced as "{action}": keep it or drop it'
+            raise MessageError(Reason.UNSUPPORTED, self._at(node, at), detail)
+        # Kept bytes may be a format of their own, which a replacement would destroy: a hit in them refuses the record.
+        fixed = code or not text or (guide is not None and guide.kind is Kind.BYTES and action is FieldAction.KEEP)
         path, start, end = at.path, node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
-        leaf = self._leaf(value, start, end, at, LeafRole.TEXT if text else LeafRole.KEY)
+        leaf = self._leaf(value, start, end, at, LeafRole.KEY if fixed else LeafRole.TEXT)
         self.waiting.append(start)
         if action is FieldAction.TEXT:
             self.narratives.append(leaf)
@@ -254,7 +293,7 @@ class _Reader:
         self.leaves.append(Narrative(at.path, mapped, role))
         return self.leaves[-1]
 
-    def _slot(self, node: JsonRange, at: Place) -> None:
+    def _slot(self, node: JsonRange, at: Place, guide: Node | None) -> None:
         """The message at a place. ``null`` is none: Debezium writes it before an insert and after a delete."""
         token, path = self.raw[node.start : node.end], at.path
         self.found = True
@@ -262,14 +301,18 @@ class _Reader:
             return
         if token[:1] == b"[":
             raise MessageError(Reason.UNSUPPORTED, path, f"a list of messages: name its items, {path}/*")
-        if self.envelope.encoding is PayloadEncoding.TEXT and token[:1] == b"{":
+        is_text = self.envelope.encoding is PayloadEncoding.TEXT
+        if is_text and token[:1] == b"{" and guide is None:
             self.slots.append(Attachment(path, node.start, node.end, "", "json", token))
             return
         if token[:1] != b'"':
-            form = "text nor a JSON object" if self.envelope.encoding is PayloadEncoding.TEXT else "text nor null"
+            form = "text nor bytes" if guide is not None else "text nor a JSON object" if is_text else "text nor null"
             raise MessageError(Reason.UNSUPPORTED, path, f"no message: neither {form}")
         text, start, end = str(orjson.loads(token)), node.start + 1, node.end - 1
-        if self.envelope.encoding is PayloadEncoding.TEXT:
+        is_bytes = guide is not None and guide.kind is Kind.BYTES
+        if is_bytes and not is_text:
+            raise MessageError(Reason.UNSUPPORTED, path, 'the message is in bytes already: write encoding = "text"')
+        if is_text and not is_bytes:
             data = text.encode("utf-8", "surrogatepass")
             self.slots.append(Attachment(path, start, end, "", "string", data))
             return

@@ -12,7 +12,8 @@ from deid_agent.config.environment import RENAMED, limit_blas_threads, refuse_un
 from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret_file
 
 if TYPE_CHECKING:
-    from deid_agent.config.envelopes import EnvelopeSettings, load_envelope
+    from deid_agent.config.envelopes import EnvelopeFile, EnvelopeSettings, load_envelope
+    from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
         AgentSettings,
         AuditSettings,
@@ -39,12 +40,14 @@ __all__ = [
     "DeadLetterSettings",
     "Delivery",
     "DirectorySettings",
+    "EnvelopeFile",
     "EnvelopeSettings",
     "FailureReply",
     "HttpSettings",
     "KafkaSettings",
     "MllpOutSettings",
     "MllpSettings",
+    "RegistrySettings",
     "SecretKey",
     "Settings",
     "ShownSetting",
@@ -60,7 +63,8 @@ __all__ = [
 ]
 
 _LAZY = {
-    "envelopes": ("EnvelopeSettings", "load_envelope"),
+    "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
+    "registry": ("RegistrySettings",),
     "service": (
         "AgentSettings",
         "AuditSettings",

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import Section
 from deid_agent.model import ConfigurationError, FieldAction, PayloadEncoding, parse_pointer
 
@@ -21,6 +22,15 @@ class EnvelopeSettings(Section):
     )
     fields: dict[str, FieldAction] = Field(
         default={}, description="place = keep, drop, identifier, date or text; other fields refuse the record"
+    )
+    inside: "EnvelopeSettings | None" = Field(
+        default=None, description="section with these keys, if the message is itself a record in JSON"
+    )
+    schema_registry: bool = Field(
+        default=False, description="records begin with the id of a schema: Avro, JSON Schema or Protobuf"
+    )
+    output_subject: str | None = Field(
+        default=None, min_length=1, description="subject whose id of the same schema the outputs get"
     )
 
     @field_validator("payload", mode="before")
@@ -50,11 +60,27 @@ class EnvelopeSettings(Section):
             raise ValueError('gzip is the record itself: write payload = "" and no fields')
         return self
 
+    @model_validator(mode="after")
+    def _check_registry(self) -> Self:
+        if self.schema_registry and self.encoding is PayloadEncoding.GZIP:
+            raise ValueError("a compressed record has no schema: remove schema_registry or the encoding")
+        if self.output_subject is not None and not self.schema_registry:
+            raise ValueError("output_subject needs schema_registry = true")
+        if self.inside is not None and self.inside.schema_registry:
+            raise ValueError("inside: only the record itself may have a schema of the registry")
+        return self
 
-def load_envelope(path: Path) -> EnvelopeSettings:
+
+class EnvelopeFile(EnvelopeSettings):
+    """An envelope in a file of its own, with the registry that it needs."""
+
+    registry: RegistrySettings | None = Field(default=None, description="the schema registry")
+
+
+def load_envelope(path: Path) -> EnvelopeFile:
     """The envelope in a TOML file with the keys of a section. Raises ``ConfigurationError``."""
     try:
-        return EnvelopeSettings.model_validate(tomllib.loads(path.read_text("utf-8")))
+        return EnvelopeFile.model_validate(tomllib.loads(path.read_text("utf-8")))
     except ValidationError as problem:
         first = problem.errors(include_input=False, include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"])

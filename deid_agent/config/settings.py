@@ -26,6 +26,7 @@ from deid_agent.config.environment import (
     variable_at,
     variables_below,
 )
+from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
 from deid_agent.model import ConfigurationError
@@ -72,6 +73,7 @@ class Settings(BaseSettings):
     envelopes: dict[str, EnvelopeSettings] = Field(
         default={}, description='input topic (or "files") = envelope of its records'
     )
+    registry: RegistrySettings | None = None
     audit: AuditSettings
     http: HttpSettings = HttpSettings()
 
@@ -95,6 +97,12 @@ class Settings(BaseSettings):
         if unknown := sorted(set(self.envelopes) - inputs):
             names = ", ".join(map(repr, sorted(inputs))) or "none"
             raise ValueError(f"envelopes: {unknown[0]!r} is not an input; the inputs with envelopes may be: {names}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_registry(self) -> Self:
+        if self.registry is None and any(each.schema_registry for each in self.envelopes.values()):
+            raise ValueError("envelopes: schema_registry = true needs a [registry] section with the url")
         return self
 
     @model_validator(mode="after")

@@ -42,10 +42,12 @@ def parse_pointer(text: str) -> Pointer:
 class PlaceNode:
     """The beginning of some pointers. ``pointer`` is the one that ends here.
 
-    ``leads_on`` if a wanted one is longer, ``leads_to_message`` if one of a message is.
+    ``is_message`` if that is the place of a message. ``leads_on`` if a wanted one is longer, ``leads_to_message`` if
+    one of a message is.
     """
 
     pointer: Pointer | None = None
+    is_message: bool = False
     leads_on: bool = False
     leads_to_message: bool = False
     below: "dict[str, PlaceNode]" = field(default_factory=dict)
@@ -61,6 +63,7 @@ def build_places(fields: Iterable[Pointer], wanted: Collection[Pointer], message
             node.leads_on = node.leads_to_message or node.leads_on or pointer in wanted
             node = node.below.setdefault(token, PlaceNode())
         node.pointer = pointer
+        node.is_message = pointer in messages
     return Place((root,))
 
 
@@ -93,14 +96,20 @@ class Place:
         return any(node.leads_to_message for node in self.nodes)
 
     @property
+    def has_messages(self) -> bool:
+        """True if the items or members of the value are messages, or have messages inside, whatever their names."""
+        stars = (node.below[ANY] for node in self.nodes if ANY in node.below)
+        return any(star.is_message or star.leads_to_message for star in stars)
+
+    @property
     def is_above(self) -> bool:
         """True if a pointer leads to something inside the value."""
         return any(node.below for node in self.nodes)
 
-    def step(self, token: str | int) -> "Place":
-        """The place of a member, or of the item with this number."""
+    def step(self, token: str | int, *, shown: bool = False) -> "Place":
+        """The place of a member, or of the item with this number. A ``shown`` member is named without a pointer too."""
         nodes: list[PlaceNode] = []
-        name, named = str(token), False
+        name, named = str(token), shown
         for node in self.nodes:
             if name != ANY and name in node.below:
                 nodes.append(node.below[name])

@@ -4,7 +4,7 @@
     ├── ConfigurationError          a call, setting, rule, model or key is wrong: the agent does not start
     ├── MessageError                one message cannot be processed: it becomes a dead letter with a ``Reason``
     ├── DeadLetterError             one dead letter cannot be opened or replayed: the others continue
-    └── TransportError              the broker, folder, receiver or audit file failed
+    └── TransportError              the broker, folder, receiver, schema registry or audit file failed
         ├── TransientError          nothing was committed: retry
         │   ├── AssignmentLostError the assignment has ended: wait for a new one
         │   └── UncertainCommitError    the commit may have happened: a retry may duplicate it
@@ -34,6 +34,7 @@ class Reason(StrEnum):
     KEYLESS = "KEYLESS"
     LEAK = "LEAK"
     LANGUAGE = "LANGUAGE"
+    SCHEMA = "SCHEMA"
     POISON = "POISON"
     INTERNAL = "INTERNAL"
 
@@ -67,7 +68,7 @@ class DeadLetterError(DeidError):
 
 
 class TransportError(DeidError):
-    """The broker, folder, receiver or audit file failed."""
+    """The broker, folder, receiver, schema registry or audit file failed."""
 
 
 class TransientError(TransportError):

@@ -141,17 +141,23 @@ class Deidentifier:
         self, plan: MessagePlan, result: Recognition, named: Mapping[str, list[Range]], memory: NameMemory
     ) -> None:
         """Teach ``memory`` the names of a message, and add the remembered ones to the findings in its texts."""
-        for part in (part for outer in plan.parts for part in outer.all_parts()):
-            if part.scope.patient is None:
-                continue
-            names = memory.of_patient(part.scope.patient)
-            self._tagger.learn_facts(names, part.facts)
-            texts = [(text, Document(text.text, text.facts)) for text in part.own_texts() if not text.label]
-            for text, doc in texts:
-                findings = Findings(list(result.spans[text.index]), named.get(text.text, []))
-                self._tagger.learn_names(names, doc, findings)
-            for text, doc in texts:
-                result.spans[text.index] = self._tagger.find_remembered(names, doc, result.spans[text.index])
+        parts = [part for outer in plan.parts for part in outer.all_parts()]
+        texts = [
+            (patient, text, Document(text.text, text.facts))
+            for part in parts
+            for patient, text in part.own_texts()
+            if patient is not None and not text.label
+        ]
+        # All names are learned before any text is searched: a field of an envelope comes before its message.
+        for part in parts:
+            if part.scope.patient is not None:
+                self._tagger.learn_facts(memory.of_patient(part.scope.patient), part.facts)
+        for patient, text, doc in texts:
+            findings = Findings(list(result.spans[text.index]), named.get(text.text, []))
+            self._tagger.learn_names(memory.of_patient(patient), doc, findings)
+        for patient, text, doc in texts:
+            names = memory.of_patient(patient)
+            result.spans[text.index] = self._tagger.find_remembered(names, doc, result.spans[text.index])
 
     def _find_across(self, plan: MessagePlan, result: Recognition) -> None:
         """Add the names that one text of the message introduces to the findings in its other texts."""
@@ -174,6 +180,8 @@ class Deidentifier:
         applier = Applier(self._policy, self._replacer, self._guard, recognition.spans, codes, timings, tracer)
         with timings.measure("edit"):
             payload = applier.apply_plan(plan)
+            if plan.record is not None:
+                payload = plan.record.restore(payload)
             with timings.measure("surrogate"):
                 key = self._sanitize_key(plan)
         remarks = summarize_changes(applier.counts)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, read_pdf_text, read_root
+from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, open_record, read_pdf_text, read_root
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -52,11 +52,14 @@ class Planner:
     ) -> MessagePlan:
         """Plan a payload: one message, a batch, or NDJSON; with an ``envelope`` a record around such payloads.
 
-        Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
+        Raises ``MessageError`` if the payload cannot be understood or the policy refuses it, and ``TransientError`` if
+        a schema registry does not answer.
         """
         if envelope is not None:
-            parts = (self._plan_envelope(EnvelopeCodec(envelope), payload),)
-            return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings)
+            with self.timings.measure("edit"), self.timings.measure("parse"):
+                record = open_record(envelope, payload)
+            parts = (self._plan_envelope(record.codec, record.text),)
+            return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings, record)
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 codec = self._detect_codec(payload)
@@ -72,13 +75,17 @@ class Planner:
         scope = make_scope(message.identity, patient, facts, reference, today)
         return self._plan_part(PartPlan(codec, message, facts, scope), nesting=0)
 
-    def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes) -> PartPlan:
-        """A record around messages. A field has the scope of the nearest message, or of the record without one."""
+    def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes, outer: Sequence[Fact] = ()) -> PartPlan:
+        """A record around messages. A field has the scope of the nearest message, or of the record without one.
+
+        ``outer`` are the facts of the record that it is inside.
+        """
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 (message,) = codec.parse(payload)
-            facts = collect_facts(message.sites, "")
-            attachments = [self._plan_payload(each, facts) for each in message.attachments]
+            facts = (*outer, *collect_facts(message.sites, str(len(outer)) if outer else ""))
+            inside = codec.envelope.inside
+            attachments = [self._plan_payload(each, facts, inside) for each in message.attachments]
             own = make_scope(message.identity, None, facts)
             contents = [each.content for each in attachments]
             scopes = [
@@ -93,9 +100,12 @@ class Planner:
             texts = [self._plan_text(each.path, each.mapped.text, facts) for each in message.narratives]
             return replace(part, texts=tuple(texts))
 
-    def _plan_payload(self, attachment: Attachment, facts: Sequence[Fact]) -> AttachmentPlan:
-        """The messages at one place of an envelope: planned as if they had come without it."""
+    def _plan_payload(self, attachment: Attachment, facts: Sequence[Fact], inside: Envelope | None) -> AttachmentPlan:
+        """The messages at one place of an envelope: planned as if they had come without it; or a record ``inside``."""
         try:
+            if inside is not None:
+                part = self._plan_envelope(EnvelopeCodec(inside), attachment.data, facts)
+                return AttachmentPlan(attachment, NestedContent((part,), apart=True))
             with self.timings.measure("parse"):
                 codec = self._detect_codec(attachment.data)
                 messages = codec.parse(attachment.data)

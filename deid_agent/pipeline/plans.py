@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from deid_agent.codec import Codec
+from deid_agent.codec import Codec, FramedRecord
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -19,7 +19,10 @@ from deid_agent.surrogate import Scope
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included."""
+    """One record: its parsed messages (a batch has several) and their texts in one list, attachments included.
+
+    ``record`` is the form of a record with an envelope; its text is the message of the only part.
+    """
 
     payload: bytes = field(repr=False)
     key: bytes | None = field(repr=False)
@@ -27,6 +30,7 @@ class MessagePlan:
     parts: tuple["PartPlan", ...]
     texts: tuple[PlannedText, ...]
     timings: Timings
+    record: FramedRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,17 @@ class PartPlan:
                 for part in attachment.content.parts:
                     yield from part.all_parts()
 
-    def own_texts(self) -> Iterable[PlannedText]:
-        """The texts of the message and of those of its attachments that are plain text."""
-        yield from self.texts
-        yield from self.kept.values()
+    def own_texts(self) -> Iterable[tuple[str | None, PlannedText]]:
+        """The texts of the message and of those of its attachments that are plain text, each with its patient."""
+        # If the policy changes nothing, no text is planned.
+        for narrative, text in zip(self.message.narratives, self.texts, strict=bool(self.texts)):
+            starts = narrative.mapped.starts
+            yield self.scopes.get(starts[0], self.scope).patient if starts else self.scope.patient, text
+        for text in self.kept.values():
+            yield self.scope.patient, text
         for attachment in self.attachments:
             if isinstance(attachment.content, TextContent):
-                yield attachment.content.text
+                yield self.scope.patient, attachment.content.text
 
     def all_messages(self) -> Iterable[Message]:
         """The message and those inside its attachments."""

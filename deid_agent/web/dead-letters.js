@@ -8,6 +8,7 @@ const MEANING = {
   KEYLESS: "it has no key and its output topic is compacted: give it a key, or set cleanup.policy to delete",
   LEAK: "an identifier remained in the output: report it",
   LANGUAGE: "a narrative is in a language that the policy does not name: route it elsewhere, or see [narrative]",
+  SCHEMA: "the schema registry does not have its schema, or it cannot be used: look at the sender's registry",
   POISON: "the worker died or exceeded its deadline: report it",
   INTERNAL: "a fault of this program: report it",
 };

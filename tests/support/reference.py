@@ -31,7 +31,7 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
     for name, info in model.model_fields.items():
         kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
         section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
-        if section is not None:
+        if section is not None and section is not model:  # a section inside itself is one row
             many = getattr(info.annotation, "__origin__", None) is dict
             sections.append((f"{name}.{SOURCE}" if many else name, section))
             continue

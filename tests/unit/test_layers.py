@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "deid_agent"
 # From the bottom to the top. Packages of one layer do not import each other.
 LAYERS = (
     {"__init__", "core", "probe", "model", "web"},
-    {"rules", "config", "telemetry"},
+    {"rules", "config", "telemetry", "schemas"},
     {"codec", "measure", "surrogate", "agent"},
     {"nlp", "transport", "audit"},
     {"recognize"},

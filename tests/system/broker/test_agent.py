@@ -12,9 +12,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, read
 from support.keys import KEY
+from support.schema_registry import Fault, serve_registry
 from support.transport_contract import Given
 
 from deid_agent.agent import Coordinates, OutputMarks, parse_coordinates
@@ -125,6 +129,37 @@ async def test_messages_inside_records(world: KafkaWorld, tmp_path: Path) -> Non
     assert f"|{record['payload']['mrn']}^" in record["payload"]["hl7"]
     assert not any(canary in out.value for canary in CANARIES)
     assert dict(refused.headers)["deid.error.code"] == b"UNSUPPORTED"
+
+
+async def test_records_of_a_schema_registry(world: KafkaWorld, tmp_path: Path) -> None:
+    """The registry is away when the first record comes: nothing is refused but the record with an unknown schema."""
+    fields = [{"name": name, "type": "string"} for name in ("mrn", "hl7")]
+    schema = {"type": "record", "name": "Inbound", "fields": fields}
+    value = SerializationContext(world.name, MessageField.VALUE)
+    with serve_registry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+        good = AvroSerializer(client, json.dumps(schema))({"mrn": "4471902", "hl7": HL7[0].decode()}, value)
+        unknown = good[:1] + (999).to_bytes(4, "big") + good[5:]
+        await world.fill([Given(raw, b"4471902", ()) for raw in (good, unknown, good)], 0)
+        registry.faults += [Fault(503)] * 4
+        more = f'[registry]\nurl = "{registry.url}"\n[envelopes."{world.name}"]\npayload = "/hl7"\n'
+        more += f'schema_registry = true\nfields = {{ "/mrn" = "identifier" }}\noutput_subject = "{world.out}-value"\n'
+
+        agent = Agent(world, tmp_path, more=more)
+        try:
+            await finished(world, 3)
+        finally:
+            code = agent.stop()
+        assert code == 0, agent.log.read_bytes()
+        out = await read(world.cluster.bootstrap, world.out)
+        records = [AvroDeserializer(client)(one.value, value) for one in out]
+        assert registry.subjects[f"{world.out}-value"] == [1]
+
+    assert len(records) == 2 and records[0] == records[1]
+    assert f"|{records[0]['mrn']}^" in records[0]["hl7"]
+    assert not any(canary in one.value for one in out for canary in CANARIES)
+    (refused,) = await read(world.cluster.bootstrap, f"{world.name}.dlq")
+    assert dict(refused.headers)["deid.error.code"] == b"SCHEMA"
+    assert b"the schema registry answers 503" in agent.log.read_bytes()
 
 
 async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp_path: Path) -> None:

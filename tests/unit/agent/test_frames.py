@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deid_agent.agent import worker_process as frames
-from deid_agent.agent.job import Job, Processed, Refused, Result, Suppressed
+from deid_agent.agent.job import Deferred, Job, Processed, Refused, Result, Suppressed
 from deid_agent.agent.worker_process import (
     SIZE,
     Frame,
@@ -33,6 +33,7 @@ RESULTS = (
     )
     | st.builds(Refused, st.sampled_from(Reason), st.text(max_size=9))
     | st.builds(Suppressed, st.text(max_size=9))
+    | st.builds(Deferred, st.text(max_size=9))
 )
 
 

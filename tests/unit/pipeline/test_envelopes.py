@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from deid_agent.app import WorkerFactory, make_envelope
+from deid_agent.app import WorkerFactory, add_registry, check_payloads, make_envelope
 from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
-from deid_agent.model import MessageError, Reason
-from deid_agent.pipeline import Deidentifier, load_policy
+from deid_agent.model import ConfigurationError, MessageError, Reason
+from deid_agent.pipeline import Deidentifier, Validator, load_policy
 from deid_agent.pipeline.policy import KeyMode
 from deid_agent.rules import data_folder
 
@@ -346,3 +347,85 @@ def test_any_json_is_refused_or_stays_json(
 def test_settings_that_are_refused(settings: Mapping[str, object]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         EnvelopeSettings.model_validate(settings)
+
+
+def test_an_empty_list_of_messages_is_a_record_without_messages(deidentifier: Deidentifier) -> None:
+    form = make_fields("/events/*/data", {"/op": "keep", "/events/*/n": "keep"})
+    empty: tuple[object, ...] = ([], {}, None)
+    for events in empty:
+        raw = json.dumps({"events": events, "op": "c"}).encode()
+        assert run(deidentifier, raw, form) == raw
+    assert run(deidentifier, b"[]", make_fields("/*", {})) == b"[]"
+    for record in ({"events": [], "op": "c", "name": "Okafor"}, {"events": [{"n": 1}], "op": "c"}, {"op": "c"}):
+        with pytest.raises(MessageError) as refused:
+            run(deidentifier, record, form)
+        assert refused.value.reason is Reason.UNSUPPORTED
+    with pytest.raises(MessageError, match="no message at the places"):
+        run(deidentifier, {"payload": HL7, "list": []}, make_fields("/other", {"/payload": "drop", "/list": "keep"}))
+
+
+def nested(inside: Mapping[str, object], **outer: object) -> Envelope:
+    return make_envelope(EnvelopeSettings.model_validate({"inside": inside, **outer}))
+
+
+def test_a_document_in_a_string_in_a_string(deidentifier: Deidentifier) -> None:
+    """The output of MongoDB's connector: a JSON string that holds a document, whose field is the message."""
+    document = {"mrn": "4471902", "at": "2024-03-11", "note": "Mrs. Okafor called.", "message": HL7, "n": 1.50}
+    inside = {
+        "payload": "/message",
+        "fields": {"/mrn": "identifier", "/at": "date", "/note": "text", "/n": "keep"},
+    }
+    form = nested(inside, payload="/payload", fields={"/id": "identifier", "/schema": "keep"})
+    text = json.dumps(document, indent=1).replace("1.5", "1.50")
+    raw = json.dumps({"schema": {"type": "string"}, "payload": text, "id": "4471902"}).encode()
+    out = json.loads(run(deidentifier, raw, form))
+    read = json.loads(out["payload"])
+
+    assert read["message"] == alone(deidentifier) and read["mrn"] in read["message"] and out["id"] == read["mrn"]
+    assert read["note"].startswith("Mrs. ") and "Okafor" not in json.dumps(out)
+    assert read["at"].replace("-", "") == read["message"].split("|")[6]
+    assert out["payload"].endswith('"n": 1.50\n}'), "the text around a change stays"
+
+
+def test_a_compressed_record_with_a_record_inside(deidentifier: Deidentifier) -> None:
+    raw = gzip.compress(json.dumps({"events": [HL7, HL7], "op": "c"}).encode())
+    form = nested({"payload": "/events/*", "fields": {"/op": "keep"}}, payload="", encoding="gzip")
+    read = json.loads(gzip.decompress(run(deidentifier, raw, form)))
+    assert read == {"events": [alone(deidentifier)] * 2, "op": "c"}
+    check_payloads(Validator(), form, raw, run(deidentifier, raw, form))
+    assert deidentifier.count_unexamined(raw, form)
+
+
+def test_a_field_inside_without_an_action(deidentifier: Deidentifier) -> None:
+    form = nested({"payload": "/message"}, payload="/payload")
+    with pytest.raises(MessageError) as refused:
+        run(deidentifier, {"payload": json.dumps({"message": HL7, "name": "Okafor"})}, form)
+    assert refused.value.reason is Reason.UNSUPPORTED and refused.value.where.startswith("/payload/byte ")
+
+
+def test_kept_fields_are_searched_for_the_identifiers_of_a_message_inside(deidentifier: Deidentifier) -> None:
+    inside = {"payload": "/message", "fields": {"/kept": "keep"}}
+    form = nested(inside, payload="/payload", fields={"/outer": "keep"})
+    text = "4471902 of Okafor"
+    out = run(deidentifier, {"outer": text, "payload": json.dumps({"message": HL7, "kept": text})}, form)
+    assert b"4471902" not in out and b"Okafor" not in out
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"schema_registry": True, "encoding": "gzip", "payload": ""}, "a compressed record has no schema"),
+        ({"output_subject": "x"}, "output_subject needs"),
+        ({"inside": {"payload": "/a", "schema_registry": True}}, "only the record itself"),
+        ({"inside": {"payload": "/a", "other": 1}}, "Extra inputs"),
+    ],
+)
+def test_wrong_combinations(more: Mapping[str, object], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        EnvelopeSettings.model_validate({"payload": "/payload", **more})
+
+
+def test_a_registry_without_a_section() -> None:
+    form = make_envelope(EnvelopeSettings(payload=("/a",), schema_registry=True))
+    with pytest.raises(ConfigurationError, match=r"no \[registry\] section"):
+        add_registry([("t", form)], None)

@@ -1,13 +1,15 @@
 """Names that one message of a patient teaches are found in the patient's later messages, if a memory is passed in."""
 
 import base64
+import json
 from dataclasses import replace
 
 import pytest
 
 from deid_agent.agent.job import Job, Processed
-from deid_agent.app import AuditDigester, JobRunner, WorkerFactory
+from deid_agent.app import AuditDigester, JobRunner, WorkerFactory, make_envelope
 from deid_agent.cli.service import check_memory
+from deid_agent.config import EnvelopeSettings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.config.settings import Settings
 from deid_agent.model import ConfigurationError, PhiType, Span, parse_source
@@ -164,6 +166,29 @@ def test_a_fault_of_the_memory_is_kept_for_its_message(
     bad, good = deidentifier.recognize(plans, held)
     assert isinstance(bad.error, KeyError)
     assert good.error is None
+
+
+def test_a_field_of_an_envelope_teaches_the_patient_of_its_message(deidentifier: Deidentifier) -> None:
+    """And is searched for the names of that patient: the first record has two patients, the second the other one."""
+    settings = {"payload": "/events/*/data", "fields": {"/events/*/note": "text"}}
+    form = make_envelope(EnvelopeSettings.model_validate(settings))
+
+    def record(*events: tuple[str, str, str]) -> bytes:
+        made = [
+            {"note": note, "data": message(text, patient=patient, number=number).decode()}
+            for number, (note, patient, text) in enumerate(events)
+        ]
+        return json.dumps({"events": made}).encode()
+
+    def notes(raw: bytes) -> list[str]:
+        return [event["note"] for event in json.loads(raw)["events"]]
+
+    held = memory()
+    two = record(("x", "4471902", "x"), ("Seen with Mrs. Zyblorqua.", "5512003", "x"))
+    deidentifier.message(two, memory=held, envelope=form)
+    later = record(("Zyblorqua 3620 g", "4471902", "x"), ("Zyblorqua 3620 g", "5512003", "x"))
+    one, other = notes(deidentifier.message(later, memory=held, envelope=form).payload)
+    assert one.startswith("Zyblorqua") and not other.startswith("Zyblorqua")
 
 
 def test_a_policy_that_unlinks_documents_refuses_the_memory() -> None:
