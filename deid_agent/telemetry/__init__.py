@@ -33,6 +33,8 @@ from deid_agent.telemetry.transport_events import (
     MllpConnections,
     MllpFault,
     MllpFaultAgain,
+    MllpGaveWay,
+    MllpGaveWayAgain,
     MllpListening,
     TransactionAborted,
 )
@@ -61,6 +63,8 @@ __all__ = [
     "MllpConnections",
     "MllpFault",
     "MllpFaultAgain",
+    "MllpGaveWay",
+    "MllpGaveWayAgain",
     "MllpListening",
     "PartitionsAssigned",
     "PartitionsRevoked",

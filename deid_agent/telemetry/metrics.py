@@ -86,8 +86,15 @@ MLLP_FAULTS = Metric(
     ("code",),
     "MLLP input that was not a message, and connections refused, by reason.",
 )
+MLLP_GAVE_WAY = Metric(
+    "deid_mllp_gave_way_total",
+    MetricKind.COUNTER,
+    ("state",),
+    "MLLP connections closed for another sender because all were in use, by their state.",
+)
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
+MLLP_GAVE_WAY_STATES = ("slow", "unproven", "idle", "long", "share", "busy")
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,
@@ -108,6 +115,7 @@ METRICS: tuple[Metric, ...] = (
     MLLP_CONNECTIONS,
     MLLP_ANSWERS,
     MLLP_FAULTS,
+    MLLP_GAVE_WAY,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 
