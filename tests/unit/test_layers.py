@@ -36,7 +36,7 @@ ONLY_IN = {
     "optax": {"train"},
 }
 MOST_IN_THE_ROOT = 4
-MOST_IN_ALL = 228  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 231  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:
