@@ -7,7 +7,7 @@ from typing import Final
 from deid_agent.model import CATEGORY, Fact, MessageError, PhiCategory, Reason
 
 MAX_TEXTS: Final = 20_000
-"""Different texts of a message: each costs about half a millisecond, however short it is. Equal texts are read once."""
+"""Different texts of a message: each costs up to a millisecond, however short it is. Equal texts are read once."""
 MAX_CHARACTERS: Final = 3_000_000
 """Characters of all different texts: about 750 pages."""
 MAX_SEARCHES: Final = 2_000_000_000

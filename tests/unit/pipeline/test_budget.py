@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from deid_agent.model import Document, Fact, MessageError, PhiType, Reason, Span
+from deid_agent.model import Document, Fact, MessageError, PhiType, Reason, Span, Subject, ValueKind
 from deid_agent.pipeline import budget
 from deid_agent.pipeline.budget import TextBudget
 from deid_agent.pipeline.recognition import PlannedText, recognize_texts
 
-NAMES = tuple(Fact(PhiType.PATIENT, f"Okafor{number}") for number in range(10))
+NAMES = tuple(Fact(PhiType.PATIENT, ValueKind.FAMILY, Subject.PATIENT, "0", f"Okafor{number}") for number in range(10))
 
 
 def refused(counts: TextBudget, text: str, facts: Sequence[Fact] = ()) -> str:
