@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 PYTEST := python -m pytest -n 2 --no-loadscope-reorder
 
-.PHONY: demo test test-all test-pythons check format core check-core models lock bench clean
+.PHONY: demo test test-all test-pythons check format core check-core models lock bench release clean
 
 demo: $(VENV)/.core
 	@$(BIN)/deid-agent demo --out demo-out
@@ -73,9 +73,14 @@ $(VENV)/.core: $(CORE) $(VENV)/.ready
 
 models: $(VENV)/.ready
 	$(BIN)/deid-agent train all --corpus corpus --out models
+	$(BIN)/python .ci/pin_models.py
 
 bench: $(VENV)/.ready
 	for script in tests/bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# Wheel, sdist, SBOM, provenance and SHA256SUMS in dist, from a committed tree (docs/release.md).
+release: $(VENV)/.ready
+	$(BIN)/python .ci/make_release.py
 
 # Everything from the lock file, by digest, wheels only: no compiler, nothing unpinned.
 $(VENV)/.ready: requirements.lock pyproject.toml

@@ -59,7 +59,6 @@ from deid_agent.pipeline import KeyMode, Policy, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
 from deid_agent.transport.folder import FolderDeadLetters, FolderTransport, check_audit_folder, check_transport_folders
-from deid_agent.transport.kafka import KafkaDeadLetters, KafkaTransport, kafka_options
 from deid_agent.transport.mllp import MllpDeadLetters
 
 
@@ -147,6 +146,8 @@ def open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterSt
         return MllpDeadLetters(listener_section(settings), _max_file_bytes(settings))
     ours = settings.directory
     if settings.transport is TransportKind.KAFKA or ours is None:
+        from deid_agent.transport.kafka import KafkaDeadLetters, kafka_options  # noqa: PLC0415 - only with Kafka
+
         return KafkaDeadLetters(kafka_options(settings), topics)
     return FolderDeadLetters(ours.input, ours.dead_letters, _max_file_bytes(settings))
 
@@ -278,6 +279,8 @@ def _transport(
     if settings.transport is TransportKind.MLLP:
         return mllp_transport(settings, sealer, telemetry)
     if settings.transport is TransportKind.KAFKA:
+        from deid_agent.transport.kafka import KafkaTransport, kafka_options  # noqa: PLC0415 - only with Kafka
+
         transport = KafkaTransport(
             kafka_options(settings),
             sealer=sealer,
@@ -331,6 +334,8 @@ def _serial_delivery_s(settings: Settings) -> float:
         case _, TransportKind.MLLP:
             longest_s = receiver_section(settings).longest_s
         case TransportKind.MLLP, TransportKind.KAFKA:
+            from deid_agent.transport.kafka import kafka_options  # noqa: PLC0415 - only with Kafka
+
             longest_s = kafka_options(settings).longest_s
         case _:
             return 0.0

@@ -11,7 +11,6 @@ from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import Telemetry
 from deid_agent.transport import Sink, SinkTransport
 from deid_agent.transport.folder import FolderSink, can_hold_files, is_nested
-from deid_agent.transport.kafka import KafkaSink, kafka_options
 from deid_agent.transport.mllp import (
     MllpSink,
     MllpTransport,
@@ -45,6 +44,8 @@ def mllp_transport(settings: Settings, sealer: DeadLetterSealer, telemetry: Tele
     sink: Sink
     match settings.destination:
         case TransportKind.KAFKA:
+            from deid_agent.transport.kafka import KafkaSink, kafka_options  # noqa: PLC0415 - only with Kafka
+
             sink = KafkaSink(kafka_options(settings))
         case TransportKind.DIRECTORY if section.output is not None:
             sink = FolderSink(section.output)

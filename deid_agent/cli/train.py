@@ -27,6 +27,7 @@ from deid_agent.eval import (
     select_part,
 )
 from deid_agent.model import ConfigurationError
+from deid_agent.nlp import is_packaged
 from deid_agent.recognize import Profile, Resolver
 from deid_agent.rules import data_folder
 from deid_agent.train import (
@@ -142,6 +143,8 @@ def train(
             if shelf is not None:
                 for path in shelf.save(models, model_card(facts)):
                     echo_error(f"{path}: written")
+                if is_packaged(out or Path("models")):
+                    echo_error("the packaged models changed: run python .ci/pin_models.py, or they are not loaded")
         if scores is not None:
             _show(scores, {"component": name, "of": of}, json_file, quiet)
     return Exit.DONE

@@ -183,7 +183,8 @@ class KafkaSettings(Section):
 class MllpSettings(Section):
     """The listener for HL7 v2 over MLLP.
 
-    ``read_timeout_s`` is the time for a whole message, from its first byte. ``answer_s`` is how long a message may
+    Inside a message a sender may fall ``read_timeout_s`` behind ``min_bytes_per_s``; a short message has that time in
+    all. If all connections are in use, a new sender waits that long for one. ``answer_s`` is how long a message may
     wait for its destination before its sender gets the answer that it was not taken. A connection has at most
     ``max_pending`` unanswered messages, or ``max_message_bytes`` and one message; beyond that it is not read.
     """
@@ -212,7 +213,10 @@ class MllpSettings(Section):
         default=20.0, description="longest time a message waits for its destination before it is answered AE"
     )
     max_connections: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=32, description="connections at once; a further one replaces the one idle for longest, if any is idle"
+        default=32, description="connections at once; if all are in use, the stalest one gives way to a new sender"
+    )
+    max_connections_per_address: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None, description="most connections of one address; a proxy's senders share one, so the default is none"
     )
     max_message_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=16 * 1024 * 1024, description="longer messages are answered AR and not kept"
@@ -220,7 +224,12 @@ class MllpSettings(Section):
     max_pending: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=64, description="most unanswered messages of a connection; beyond that it is not read for a while"
     )
-    read_timeout_s: Seconds = Field(default=30.0, description="time for a whole message, and for reading our answers")
+    read_timeout_s: Seconds = Field(
+        default=30.0, description="longest silence inside a message, and longest time for reading our answers"
+    )
+    min_bytes_per_s: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=500, description="slowest rate of a message; read_timeout_s is the delay that it may accumulate"
+    )
     idle_timeout_s: Annotated[float, Field(gt=0, le=604_800)] = Field(
         default=3600.0, description="time after which a silent connection is closed"
     )

@@ -15,6 +15,7 @@ from deid_agent.nlp.crf_taggers import (
     is_short_value,
 )
 from deid_agent.nlp.labels import OUTSIDE, Schema, encode_labels
+from deid_agent.nlp.model_files import is_packaged, trust_manifest
 from deid_agent.nlp.name_candidates import PERSONS, find_candidates
 from deid_agent.nlp.name_filter import (
     CARE_TEAM_CLASSIFIER,
@@ -94,6 +95,7 @@ __all__ = [
     "encode_labels",
     "encode_rows",
     "find_candidates",
+    "is_packaged",
     "is_short_value",
     "load_crf",
     "load_network",
@@ -105,5 +107,6 @@ __all__ = [
     "select_templates",
     "split_paragraphs",
     "split_sequence",
+    "trust_manifest",
     "weight_groups",
 ]

@@ -1,7 +1,7 @@
 """The two files of a stored model: ``<name>.json`` is a readable manifest, ``<name>.npz`` holds the arrays.
 
 The manifest contains the SHA-256 of the array file. The array file is opened only if its digest matches, and pickled
-objects are never loaded from it.
+objects are never loaded from it. The manifests of the shipped models are pinned by ``model_pins``.
 """
 
 import hashlib
@@ -18,6 +18,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from deid_agent.model import ConfigurationError
+from deid_agent.nlp.model_pins import PINS
+from deid_agent.rules import data_folder
 
 FORMAT = 1
 REINSTALL = "install the package again"
@@ -55,7 +57,7 @@ def load_model_files(folder: Path, name: str, build: ModelBuilder[Model], remedy
     in the manifest. The array file is not opened if the digest differs.
     """
     remedy = remedy or f"train the model with deid-agent train {name} --corpus NOTES --out {folder}, or {REINSTALL}"
-    manifest = _read_manifest(folder / f"{name}.json", remedy)
+    manifest = _read_manifest(folder, name, remedy)
     path = folder / f"{name}.npz"
     try:
         data = path.read_bytes()
@@ -124,9 +126,41 @@ def unpack_words(array: AnyArray, first: int) -> dict[str, int]:
     return dict(zip(words, range(first, first + len(words)), strict=True))
 
 
-def _read_manifest(path: Path, remedy: str) -> Mapping[str, object]:
+_trained: dict[str, str] = {}
+"""The digests of manifests that this process wrote into the packaged folder."""
+
+
+def trust_manifest(folder: Path, name: str) -> None:
+    """Let this process load the model ``name``, which it has just trained, although its pin is that of another one."""
+    _trained[name] = hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()
+
+
+def is_packaged(folder: Path) -> bool:
+    """Return true for the folder of the shipped models, under any name. Pins apply to it and to no other folder."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        return folder.resolve() == data_folder("models", environ={}).resolve()
+    except ConfigurationError:
+        return False
+
+
+def _check_pin(path: Path, data: bytes) -> None:
+    """Raises ``ConfigurationError`` if a shipped model was replaced: its two files could be replaced together."""
+    if is_packaged(path.parent) and hashlib.sha256(data).hexdigest() not in {
+        PINS.get(path.stem),
+        _trained.get(path.stem),
+    }:
+        raise ConfigurationError(
+            f"{path}: not the model of this version: {REINSTALL}. Keep models of your own in a folder of their own; "
+            "after a training of the packaged models run python .ci/pin_models.py"
+        )
+
+
+def _read_manifest(folder: Path, name: str, remedy: str) -> Mapping[str, object]:
+    path = folder / f"{name}.json"
+    try:
+        data = path.read_bytes()
+        _check_pin(path, data)
+        found = json.loads(data)
     except (OSError, ValueError) as fault:
         raise ConfigurationError(f"{path}: {type(fault).__name__}: {remedy}") from None
     if not isinstance(found, dict):

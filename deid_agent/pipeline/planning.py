@@ -25,6 +25,7 @@ from deid_agent.model import (
     ValueKind,
 )
 from deid_agent.pipeline.attachments import decode_text, is_readable_text, prefix_error
+from deid_agent.pipeline.budget import TextBudget
 from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import Method, Pdf, Policy, Unreadable
@@ -46,6 +47,7 @@ class Planner:
     attachment_codecs: Sequence[Codec]
     timings: Timings = field(default_factory=Timings)
     _texts: list[PlannedText] = field(default_factory=list)
+    _budget: TextBudget = field(default_factory=TextBudget)
 
     def plan_message(
         self, payload: bytes, key: bytes | None, headers: Headers, envelope: Envelope | None = None
@@ -173,6 +175,7 @@ class Planner:
     def _plan_text(self, path: str, text: str, facts: tuple[Fact, ...], *, label: bool = False) -> PlannedText:
         check_length(path, text)
         if not label:
+            self._budget.add(path, text, facts)
             self.policy.languages.check(path, text)
         self._texts.append(PlannedText(len(self._texts), text, facts, label))
         return self._texts[-1]

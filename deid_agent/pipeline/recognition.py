@@ -113,8 +113,8 @@ def _read(shares: Sequence[_Share], finders: tuple[FindAll, FindAll], clock: Cal
         texts = [(result, text) for result, own in shares for text in own if text.label == bool(label)]
         if not texts:
             continue
-        # The same label precedes each line of a report: it is read once for each message.
-        keys = [(text.text, id(text.facts)) if label else ("", n) for n, (_, text) in enumerate(texts)]
+        # Many leaves of a message are equal (labels, answers, the titles of cells): one reading serves all of them.
+        keys = [(text.text, id(text.facts)) for _, text in texts]
         unique = dict(zip(keys, (text for _, text in texts), strict=True))
         # A document caches its tokens, so it lives no longer than its batch.
         spans = find([Document(text.text, text.facts) for text in unique.values()])

@@ -5,7 +5,7 @@ A word is cut by a line end, a blank, or a hyphen before them; or a blank or ful
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -97,8 +97,13 @@ def find_form(form: str, text: str, whole: TextWithoutCuts) -> Iterator[Range]:
     for separator in _SEPARATORS if whole.text is not text else ():
         apart = separator.join(form)
         found += ((at, at + len(apart)) for at in find_all(apart, text))
+    yield from disjoint(sorted(found))
+
+
+def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
+    """The ranges, which are in order, without those that overlap an earlier one."""
     last = 0
-    for start, end in sorted(found):
+    for start, end in ranges:
         if start >= last:
             yield start, end
             last = end

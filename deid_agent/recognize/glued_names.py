@@ -16,7 +16,7 @@ characters or is a whole name; a shorter one after a title or alone.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -28,6 +28,7 @@ from deid_agent.recognize.cut_words import (
     FoldedText,
     TextWithoutCuts,
     compact_letters,
+    disjoint,
     find_all,
     find_form,
     fold_letters,
@@ -36,11 +37,13 @@ from deid_agent.recognize.cut_words import (
     letters_before,
 )
 from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.many_words import ManyWords
 from deid_agent.rules import Regexp
 
 _SHORTEST = 6
 _LONG = 8
 _FEW_FORMS = 40
+_MOST_IN_SEARCH = 8_000
 _LONGEST_COMMENT = 80
 _LINE = re.compile("\n")
 _LABELS = (
@@ -106,7 +109,13 @@ class GluedNameFinder:
     def _may_occur(self, compact: str) -> bool:
         if self._search is not None and compact.isascii():
             return self._search.search(compact.encode()) is not None
+        if len(self._forms) > _FEW_FORMS:
+            return self._many.occur_in(compact)
         return any(form in compact for form in self._forms)
+
+    @cached_property
+    def _many(self) -> ManyWords:
+        return ManyWords.of(self._forms)
 
     @cached_property
     def _forms(self) -> Mapping[str, Person]:
@@ -126,7 +135,8 @@ class GluedNameFinder:
     def _search(self) -> Regexp | None:
         """One search for all forms of ASCII letters, if they are many."""
         forms = [form for form in self._forms if form.isascii()]
-        return Regexp("|".join(forms)) if len(forms) > _FEW_FORMS else None
+        few_enough = sum(map(len, forms)) <= _MOST_IN_SEARCH  # RE2 takes the number of letters as a factor beyond it
+        return Regexp("|".join(forms)) if len(forms) > _FEW_FORMS and few_enough else None
 
     @cached_property
     def _parts(self) -> frozenset[str]:
@@ -146,13 +156,25 @@ class GluedNameFinder:
             return
         taken = bytearray(len(folded))
         uncut, whole = TextWithoutCuts(folded, (), ()), None
+        in_compact = in_folded = None
+        if len(self._forms) > _FEW_FORMS:
+            in_compact, in_folded = self._many.places(compact), self._many.places(folded)
         for form, person in self._forms.items():
-            if form not in compact:
+            if form not in (compact if in_compact is None else in_compact):
                 continue
-            may_be_cut = compact.count(form) > folded.count(form)
+            if in_compact is None or in_folded is None:
+                may_be_cut, here = compact.count(form) > folded.count(form), None
+            else:
+                here = in_folded.get(form, [])
+                may_be_cut = len(in_compact[form]) > len(here)
             if may_be_cut and whole is None:
                 whole = TextWithoutCuts.of(folded)
-            for start, end in find_form(form, folded, whole if may_be_cut and whole else uncut):
+            found = (
+                disjoint((at, at + len(form)) for at in here)
+                if here is not None and not may_be_cut
+                else find_form(form, folded, whole if may_be_cut and whole else uncut)
+            )
+            for start, end in found:
                 if 0 in taken[start:end] and self._counts(folded, start, end, form):
                     taken[start:end] = b"1" * (end - start)
                     yield *places.source(start, end), person
@@ -216,9 +238,18 @@ class GluedNameFinder:
     def _may_touch(self, rest: str, form: str) -> bool:
         if len(form) >= _LONG and len(rest) >= 3:
             return True
-        for part in self._parts:
-            rest = rest.replace(part, "name") if part in rest else rest
+        for part in self._parts_in(rest):
+            rest = rest.replace(part, "name")
         return _LABELLED.fullmatch(rest) is not None
+
+    def _parts_in(self, rest: str) -> Iterable[str]:
+        """The parts of names in ``rest``, which has few letters: longer ones first."""
+        if len(self._parts) <= _FEW_FORMS:
+            parts = [part for part in self._parts if part in rest]
+        else:
+            ends = range(len(rest) + 1)
+            parts = list(self._parts.intersection(rest[at:end] for end in ends for at in range(end - 2)))
+        return sorted(parts, key=lambda part: (-len(part), part))
 
     @cached_property
     def _unspaced(self) -> Mapping[str, tuple[Person, bool]]:

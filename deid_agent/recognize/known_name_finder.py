@@ -35,6 +35,7 @@ from deid_agent.model import Document, PhiType, Range, Span, Subject, fold_accen
 from deid_agent.recognize.known_compounds import CompoundFinder
 from deid_agent.recognize.known_initials import InitialsFinder
 from deid_agent.recognize.known_people import NameLexicons, Person
+from deid_agent.recognize.many_words import ManyWords
 from deid_agent.recognize.misspellings import MisspellingIndex, is_one_edit_apart
 
 _GAP = re.compile(r"[ \t,.'‘’`´\-]{0,4}\r?\n?[ \t]{0,3}|[ \t]{1,8}")
@@ -91,10 +92,17 @@ class NameFinder:
         """Return true if no word is a part of a name, see ``KnownRecognizer.proves_absence``."""
         if not doc.text.isascii() or not self._index.keys().isdisjoint(_LETTERS.findall(doc.lower)):
             return False
-        if not any(word in doc.compact for word in self._index):
+        if len(self._index) > _FEW_PARTS:
+            if not self._words.occur_in(doc.compact):
+                return True
+        elif not any(word in doc.compact for word in self._index):
             return True
         mixed = set(_MIXED.findall(doc.text))  # words that ``separate_glued_words`` divides
         return not any(piece.lower() in self._index for word in mixed for piece in _PIECES.findall(word))
+
+    @cached_property
+    def _words(self) -> ManyWords:
+        return ManyWords.of(self._index)
 
     @cached_property
     def _initials(self) -> InitialsFinder:

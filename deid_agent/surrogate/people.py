@@ -6,7 +6,7 @@ error belong to the person of the document whom they fit. Persons are compared b
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
@@ -14,6 +14,7 @@ from functools import lru_cache
 from deid_agent.rules import are_nicknames, find_nicknames
 from deid_agent.surrogate.lists import SurrogateLists, detect_script
 from deid_agent.surrogate.shape import fold, split_words
+from deid_agent.surrogate.spelling import SpellingIndex, one_edit_apart
 
 _MOST_COMPARED = 64
 """Persons of one surname in one document that are compared with a name."""
@@ -91,7 +92,7 @@ class Identity:
         """The spelling of a given name that is replaced: of a nickname or an error, the name of the person."""
         if word in self.given:
             return self.given[word]
-        nick = next((own for own in self.given if are_nicknames(own, word)), None)
+        nick = _nick_of(word, self.given)
         return self.given[nick] if nick else self.given.get(_near(word, self.given, loose=loose), word)
 
     def spell_family(self, word: str, *, loose: bool) -> str:
@@ -117,8 +118,8 @@ class People:
         self.given: set[str] = set()
         self.family: set[str] = set()
         self._nicknames: frozenset[str] | None = None
-        self.longer: dict[str, dict[str, None]] = {}
-        """Names of four or more letters, by first letter."""
+        self._longer = SpellingIndex()
+        """Names of four or more letters."""
         self._by_family: dict[str, list[Identity]] = {}
         self._by_given: dict[str, list[Identity]] = {}
         self._all: list[Identity] = []
@@ -152,10 +153,9 @@ class People:
 
     def correct_spelling(self, word: str) -> str:
         """The spelling of the document's people if ``word`` is one typing error away from it, else ``word``."""
-        if len(word) < 5 or not self.longer or self._is_listed(word):
+        if len(word) < 5 or not len(self._longer) or self._is_listed(word):
             return word
-        near = (own for own in self.longer.get(word[0], ()) if len(own) > 4 and one_edit_apart(own, word))
-        return next(near, word)
+        return next((own for own in self._longer.find(word) if len(own) > 4), word)
 
     def is_given(self, folded: str) -> bool:
         """True for a given name of the document's people, or a nickname of one."""
@@ -222,14 +222,12 @@ class People:
                 word: word if self._is_listed(word) else spell(word, loose=True) for word in words if word not in table
             }
             if table is identity.given:
-                fresh |= {
-                    word: spell(word, loose=False) for word in fresh if any(are_nicknames(w, word) for w in table)
-                }
+                fresh |= {word: spell(word, loose=False) for word in fresh if _nick_of(word, table) is not None}
             table.update(fresh)
             for word in words:
                 known.add(word)
                 if len(word) > 3:
-                    self.longer.setdefault(word[0], {})[word] = None
+                    self._longer.add(word)
                 if word in fresh:
                     index.setdefault(word, []).append(identity)
         self._add_glued(identity, own)
@@ -252,7 +250,7 @@ class People:
                 same = other.staff == person.staff
                 if own.given and own.given[0] in other.given and (same or set(own.family) <= other.family.keys()):
                     return other
-                if same and own.given and any(are_nicknames(own.given[0], each) for each in other.given):
+                if same and own.given and _nick_of(own.given[0], other.given) is not None:
                     return other
                 if same and not own.given and (not own.initials or own.initials[0] in other.initials):
                     return other
@@ -266,7 +264,7 @@ class People:
         found: dict[int, Identity] = {}
         words = [(word, self._by_family) for word in name.family] + [(word, self._by_given) for word in name.given]
         for word, index in words:
-            for near in (word, *(each for each in self.longer.get(word[:1], ()) if one_edit_apart(each, word))):
+            for near in (word, *self._longer.find(word)):
                 for identity in index.get(near, ())[:_MOST_COMPARED]:
                     found[id(identity)] = identity
         if not name.family:  # nicknames and initials share no word with the person
@@ -295,7 +293,7 @@ class People:
 
     def _fit_given(self, identity: Identity, given: Sequence[str], *, loose: bool, family: bool) -> int:
         """How well given names fit that are not exactly those of the person."""
-        if any(are_nicknames(own, given[0]) for own in identity.given):
+        if _nick_of(given[0], identity.given) is not None:
             return 3
         if any(self._is_misspelt(word, identity.given, loose=loose) for word in given):
             return 2
@@ -311,23 +309,21 @@ def _staff_domain(name: NameWords) -> str:
     return f"staff:{''.join(name.family)} {first}"
 
 
-def _near(word: str, known: Iterable[str], *, loose: bool) -> str:
-    """The known word that is one typing error away; empty if there is none. ``loose`` accepts words of four letters."""
-    if len(word) < (4 if loose else 5):
+def _nick_of(word: str, known: Collection[str]) -> str | None:
+    """The known name of which ``word`` is a nickname, or the other way round; None if they are too many to compare."""
+    if len(known) > _MOST_COMPARED:
+        return None
+    return next((own for own in known if are_nicknames(own, word)), None)
+
+
+def _near(word: str, known: Collection[str], *, loose: bool) -> str:
+    """The known word that is one typing error away; empty if there is none, or if they are too many to compare.
+
+    ``loose`` accepts words of four letters.
+    """
+    if len(word) < (4 if loose else 5) or len(known) > _MOST_COMPARED:
         return ""
     return next((own for own in known if own[0] == word[0] and len(own) > 3 and one_edit_apart(own, word)), "")
-
-
-def one_edit_apart(a: str, b: str) -> bool:
-    """True if one insertion, deletion, substitution or swap of neighbours turns ``a`` into ``b``."""
-    if abs(len(a) - len(b)) > 1 or a == b:
-        return False
-    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    left, right = a[start:], b[start:]
-    if len(left) == len(right):
-        swapped = left[1::-1] + left[2:] if len(left) > 1 else left
-        return left[1:] == right[1:] or swapped == right
-    return left[1:] == right or left == right[1:]
 
 
 @lru_cache(maxsize=8192)

@@ -19,8 +19,8 @@ from deid_agent.surrogate.calendars import (
     make_date,
 )
 from deid_agent.surrogate.numeric_dates import FoundDate, shift_numeric_date
-from deid_agent.surrogate.people import one_edit_apart
 from deid_agent.surrogate.shape import fold
+from deid_agent.surrogate.spelling import one_edit_apart
 
 _TOKEN = re.compile(
     r"(?P<time>\d{1,2}:\d{2}(?::\d{2})?(?:\.\d+)?\s*(?:[ap]\.?m\.?(?!\w))?)"

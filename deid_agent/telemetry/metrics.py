@@ -93,8 +93,15 @@ WITNESS = Metric(
     ("place",),
     "1 while a witness of the audit does not accept the signed head, else 0.",
 )
+MLLP_GAVE_WAY = Metric(
+    "deid_mllp_gave_way_total",
+    MetricKind.COUNTER,
+    ("state",),
+    "MLLP connections closed for another sender because all were in use, by their state.",
+)
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
+MLLP_GAVE_WAY_STATES = ("slow", "unproven", "idle", "long", "share", "busy")
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,
@@ -117,6 +124,7 @@ METRICS: tuple[Metric, ...] = (
     MLLP_ANSWERS,
     MLLP_FAULTS,
     WITNESS,
+    MLLP_GAVE_WAY,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

@@ -114,6 +114,7 @@ class MllpListening(Event):
     def samples(self) -> Iterable[Sample]:
         yield from (Sample(metrics.MLLP_FAULTS, 0, (code,)) for code in metrics.MLLP_FAULT_CODES)
         yield from (Sample(metrics.MLLP_ANSWERS, 0, (code,)) for code in metrics.MLLP_ANSWER_CODES)
+        yield from (Sample(metrics.MLLP_GAVE_WAY, 0, (state,)) for state in metrics.MLLP_GAVE_WAY_STATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,30 @@ class MllpFault(Event):
 @dataclass(frozen=True, slots=True)
 class MllpFaultAgain(MllpFault):
     """A repetition of a fault that was logged a moment ago. Logged at debug level: a scanner could fill the log."""
+
+    level: ClassVar[int] = logging.DEBUG
+
+
+@dataclass(frozen=True, slots=True)
+class MllpGaveWay(Event):
+    """All connections were in use, and this one was closed for a new sender. ``state`` is one of MLLP_GAVE_WAY_STATES.
+
+    ``addresses`` is the number of addresses with connections, ``of_this`` the number of connections of its own.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+    connection: int
+    state: str
+    addresses: int
+    of_this: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.MLLP_GAVE_WAY, 1, (self.state,))
+
+
+@dataclass(frozen=True, slots=True)
+class MllpGaveWayAgain(MllpGaveWay):
+    """A repetition within ten seconds. Logged at debug level."""
 
     level: ClassVar[int] = logging.DEBUG
 

@@ -17,7 +17,17 @@ from pathlib import Path
 from deid_agent import __version__
 from deid_agent.eval import Criterion, Figure, Note, Prf, Scores
 from deid_agent.model import UnsafeError
-from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, SvmModel, save_crf, save_network, save_svm
+from deid_agent.nlp import (
+    VECTORS_NAME,
+    CrfModel,
+    NetworkModel,
+    SvmModel,
+    is_packaged,
+    save_crf,
+    save_network,
+    save_svm,
+    trust_manifest,
+)
 from deid_agent.rules import data_folder, digest_features
 from deid_agent.train.recipes import ComponentKind, NetworkSettings, Recipe
 
@@ -245,6 +255,8 @@ class ModelStore:
             names = [f"{model.name}.{ending}" for model in models for ending in ("npz", "json", "md")]
             for name in (*(self._copy_vectors() if needs_vectors else ()), *names):
                 (self._staging / name).replace(self._folder / name)
+            for model in models if is_packaged(self._folder) else ():
+                trust_manifest(self._folder, model.name)  # its pin is still that of the earlier model
         return [self._folder / f"{model.name}.json" for model in models]
 
     def _copy_vectors(self) -> list[str]:

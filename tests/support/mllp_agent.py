@@ -54,11 +54,18 @@ class Hl7Executor(ChoosyExecutor):
 class Agent:
     """Runs from ``start`` to ``stop``."""
 
-    def __init__(self, sink: Sink, dead_letters: Path, settings: MllpSettings, **limits: float) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        dead_letters: Path,
+        settings: MllpSettings,
+        clock: Callable[[], float] | None = None,
+        **limits: float,
+    ) -> None:
         self.telemetry = Recording()
         self.executor = Hl7Executor()
         self.transport = MllpTransport(
-            settings.model_copy(update={"dead_letters": dead_letters}), sink, telemetry=self.telemetry
+            settings.model_copy(update={"dead_letters": dead_letters}), sink, telemetry=self.telemetry, clock=clock
         )
         wanted = {"linger_s": 0.0, "drain_s": 2.0, "retry_first_s": 0.01, "retry_most_s": 0.02} | limits
         self.runner = Runner(

@@ -1,200 +1,46 @@
-"""The MLLP listener. Each connection has its own slot; no client can block another or exhaust the memory."""
+"""The MLLP listener. Each connection has its own slot; no client can block another or exhaust the memory.
+
+If all slots are in use, a new sender waits, and the stalest connection of the address with the most connections gives
+way to it (``admission``).
+"""
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from deid_agent.config import MllpSettings
 from deid_agent.model import ConfigurationError
-from deid_agent.telemetry import MllpAnswered, MllpConnections, MllpFault, MllpFaultAgain, MllpListening, Telemetry
+from deid_agent.telemetry import MllpConnections, MllpListening, Telemetry
+from deid_agent.transport.mllp.admission import GaveWay, choose_connection, peer_of
 from deid_agent.transport.mllp.connection import ConnectionSlot, ReplyQueue, listener_context
-from deid_agent.transport.mllp.protocol import (
-    MAX_HEAD_BYTES,
-    AckWriter,
-    FrameError,
-    FrameReader,
-    FramingFault,
-    RefusalCode,
-    explain_unreadable,
-    holds_several_messages,
-    read_head,
-)
+from deid_agent.transport.mllp.incoming import CHUNK, CLOSE_S, Connection, FaultLog
 
-_CHUNK: Final = 1 << 16
-_MAX_UNREAD: Final = 1 << 20
-"""Bytes of acknowledgments that a client may leave unread."""
-_CLOSE_S: Final = 2.0
-_REPEAT_AFTER_S: Final = 10.0
-"""Repeated faults of one kind are counted but not logged for this time."""
+_MOST_WAITING: Final = 64
+"""Senders that wait for a slot. With more, the last of the address with the most of them is turned away."""
+_MOST_TRIED: Final = 8
+"""Addresses whose senders are tried at once: the work of a flood of new connections is bounded."""
+_TICK_S: Final = 0.1
 
 
-class FaultLog:
-    """Reports bytes that were not a valid message."""
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A sender that waits for a slot."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-        self._reported_at: dict[str, float] = {}
-
-    def report(self, slot: int, code: str) -> None:
-        """Count the fault; log the first one of its kind within ``_REPEAT_AFTER_S``."""
-        now = asyncio.get_running_loop().time()
-        again = now - self._reported_at.get(code, -_REPEAT_AFTER_S) < _REPEAT_AFTER_S
-        if not again:
-            self._reported_at[code] = now
-        self._telemetry.emit((MllpFaultAgain if again else MllpFault)(slot, code))
-
-
-class Connection:
-    """One sender: reads its messages into a slot and writes acknowledgments, until either side closes."""
-
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        slot: ConnectionSlot,
-        settings: MllpSettings,
-        telemetry: Telemetry,
-        faults: FaultLog,
-        on_message: Callable[[], None],
-    ) -> None:
-        self._reader, self._writer, self._slot = reader, writer, slot
-        self._settings, self._faults, self._on_message = settings, faults, on_message
-        self._frames = FrameReader(settings.max_message_bytes)
-        self._block_started: float | None = None
-        self.active = asyncio.get_running_loop().time()
-        self.replies = ReplyQueue(
-            self._send, lambda code: telemetry.emit(MllpAnswered(code or "none")), self.close, AckWriter()
-        )
-
-    @property
-    def idle(self) -> bool:
-        """True if no message is being received, processed or acknowledged."""
-        return not len(self.replies) and not self._frames.inside and not self._slot.lag
-
-    async def run(self) -> None:
-        """Serve the connection until it closes. Errors caused by the other end are not raised."""
-        lost = asyncio.create_task(self._watch_connection())
-        try:
-            await self._serve()
-        except OSError:
-            self.replies.end()  # the connection is gone: no acknowledgment can be sent
-        finally:
-            self.replies.end()
-            self.close()
-            await asyncio.wait({lost})
-
-    def close(self) -> None:
-        """Send what was written, then close. Does not wait for a client that does not read."""
-        if not self._writer.is_closing():
-            self._writer.close()
-            asyncio.get_running_loop().call_later(_CLOSE_S, self._writer.transport.abort)
-
-    async def _watch_connection(self) -> None:
-        try:
-            await self._writer.wait_closed()
-        except OSError:
-            pass
-        finally:
-            self.replies.end()
-
-    async def _serve(self) -> None:
-        try:
-            await self._read()
-        except FrameError as error:
-            self._faults.report(self._slot.stream.number, error.fault)
-            if error.fault is FramingFault.TOO_LARGE:
-                self.replies.refuse(read_head(self._frames.peek(MAX_HEAD_BYTES)), RefusalCode.TOO_LARGE)
-        self.replies.leaving = True
-        # Messages that were complete before are still committed and acknowledged.
-        while len(self.replies) and not self.replies.closed:
-            self.replies.changed.clear()
-            await self.replies.changed.wait()
-        if self._frames.failed and not self.replies.closed:
-            await self._drain_input()
-
-    async def _read(self) -> None:
-        """Read messages into the slot until the other end stops sending. Raises ``FrameError``."""
-        while await self._wait_for_room():
-            if (block := self._frames.next()) is not None:
-                self._block_started = None
-                await self._accept_message(block)
-            elif data := await self._read_bytes():
-                self._frames.feed(data)
-            elif self._frames.inside:
-                raise FrameError(FramingFault.TORN)
-            else:
-                return
-
-    async def _accept_message(self, block: bytes) -> None:
-        head = read_head(block)
-        if head is not None and not holds_several_messages(block):
-            self._slot.put(self.replies, head, block)
-            self._on_message()
-            return
-        why = explain_unreadable(block) if head is None else RefusalCode.SEVERAL
-        self._faults.report(self._slot.stream.number, why)
-        self.replies.refuse(head, why)
-        await asyncio.sleep(0)  # one chunk can hold thousands of empty blocks
-
-    async def _wait_for_room(self) -> bool:
-        """Wait until more may be read, while TCP holds the sender back. Returns False if the connection is closed."""
-        replies, settings = self.replies, self._settings
-        while not replies.closed:
-            async with asyncio.timeout(settings.read_timeout_s):
-                await self._writer.drain()
-            if len(replies) < settings.max_pending and replies.bytes < settings.max_message_bytes:
-                return True
-            replies.changed.clear()
-            await replies.changed.wait()
-            self._block_started = None  # this time was caused by the agent
-        return False
-
-    async def _read_bytes(self) -> bytes:
-        """Received bytes; none if the other end has closed or was silent for too long."""
-        loop, settings = asyncio.get_running_loop(), self._settings
-        while True:
-            if self._frames.inside:
-                self._block_started = self._block_started or loop.time()
-                until = self._block_started + settings.read_timeout_s
-            else:
-                until = loop.time() + settings.idle_timeout_s
-            try:
-                async with asyncio.timeout_at(until) as limit:
-                    data = await self._reader.read(_CHUNK)
-                self.active = loop.time()
-                return data
-            except TimeoutError:
-                if not limit.expired():
-                    raise  # a timeout of the network
-                if self._frames.inside:
-                    raise FrameError(FramingFault.SLOW) from None
-                if self.idle:
-                    return b""
-
-    async def _drain_input(self) -> None:
-        """Keep reading for a moment: closing with unread bytes resets the connection, and the last acknowledgment is
-        lost.
-        """
-        try:
-            async with asyncio.timeout(_CLOSE_S / 2):
-                while await self._reader.read(_CHUNK):
-                    pass
-        except OSError:
-            pass
-
-    def _send(self, data: bytes) -> None:
-        if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD:
-            self._writer.transport.abort()
-        else:
-            self._writer.write(data)
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    peer: str
+    until: float
+    granted: asyncio.Future[Connection | None] = field(repr=False)
 
 
 class MllpServer:
-    """The listening socket and the connection of each slot.
+    """The listening socket, the connection of each slot, and the senders that wait for one.
 
     ``on_message`` is called when a message arrived. ``on_closed`` is awaited after a connection closed, before its slot
-    can be used again.
+    can be used again. ``clock`` returns seconds; None is the clock of the event loop.
     """
 
     def __init__(
@@ -203,12 +49,16 @@ class MllpServer:
         telemetry: Telemetry,
         on_message: Callable[[], None],
         on_closed: Callable[[ConnectionSlot], Awaitable[None]],
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._settings, self._telemetry = settings, telemetry
         self._faults = FaultLog(telemetry)
         self._on_message, self._on_closed = on_message, on_closed
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self.slots = [ConnectionSlot(number) for number in range(settings.max_connections)]
         self._open: dict[int, Connection] = {}
+        self._waiting: list[_Waiting] = []
+        self._next_try: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Server | None = None
 
@@ -223,7 +73,7 @@ class MllpServer:
         handshake = {"ssl_handshake_timeout": self._settings.read_timeout_s} if context else {}
         try:
             self._listening = await asyncio.start_server(
-                self._connected, self._settings.host, self._settings.port, ssl=context, limit=_CHUNK, **handshake
+                self._connected, self._settings.host, self._settings.port, ssl=context, limit=CHUNK, **handshake
             )
         except OSError as error:
             raise ConfigurationError(explain_listen_error(self._settings, error)) from None
@@ -234,11 +84,15 @@ class MllpServer:
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.close()
+        for waiting in list(self._waiting):
+            self._turn_away(waiting)
+        if self._next_try is not None:
+            self._next_try.cancel()
         for number, connection in self._open.items():
             fail_connection(self.slots[number], connection.replies)
             connection.close()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
+            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -249,15 +103,11 @@ class MllpServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        slot = self._claim_slot()
-        if slot is None or self._listening is None:
-            self._faults.report(-1, "FULL")
+        connection = await self._wait_for_slot(reader, writer)
+        if connection is None:
             writer.transport.abort()
             return
-        connection = Connection(reader, writer, slot, self._settings, self._telemetry, self._faults, self._on_message)
-        slot.replies = connection.replies
-        self._open[slot.stream.number] = connection
-        self._telemetry.emit(MllpConnections(len(self._open)))
+        slot = connection.slot
         try:
             await connection.run()
         finally:
@@ -265,16 +115,94 @@ class MllpServer:
                 del self._open[slot.stream.number]
                 self._telemetry.emit(MllpConnections(len(self._open)))
                 await self._on_closed(slot)
+                self._admit()
 
-    def _claim_slot(self) -> ConnectionSlot | None:
-        """The lowest free slot; otherwise that of the connection that has been idle the longest."""
-        if free := next((slot for slot in self.slots if slot.free), None):
-            return free
-        idle = [(item.active, number) for number, item in self._open.items() if item.idle]
-        if not idle:
+    async def _wait_for_slot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection | None:
+        """The connection of a new sender in its slot; None if none became free in time."""
+        if self._listening is None:
             return None
-        _, number = min(idle)
-        self._open[number].replies.end()
+        loop = asyncio.get_running_loop()
+        peer, until = peer_of(writer.get_extra_info("peername")), self._clock() + self._settings.read_timeout_s
+        waiting = _Waiting(reader, writer, peer, until, loop.create_future())
+        self._waiting.append(waiting)
+        self._admit()
+        if len(self._waiting) > _MOST_WAITING:
+            counts = Counter(item.peer for item in self._waiting)
+            most = max(counts.values())
+            self._turn_away([item for item in self._waiting if counts[item.peer] == most][-1])
+        try:
+            return await waiting.granted
+        finally:
+            if waiting in self._waiting:  # cancelled
+                self._waiting.remove(waiting)
+
+    def _admit(self) -> None:
+        """Give slots to waiting senders: first to those whose address has the fewest connections, then in order."""
+        if self._next_try is not None:
+            self._next_try.cancel()
+            self._next_try = None
+        for item in [item for item in self._waiting if item.writer.is_closing() or item.until <= self._clock()]:
+            self._turn_away(item)
+        refused: set[str] = set()
+        while candidates := [item for item in self._waiting if item.peer not in refused]:
+            counts = Counter(connection.peer for connection in self._open.values())
+            item = min(candidates, key=lambda item: counts[item.peer])
+            slot = self._claim_slot(item.peer, counts)
+            if slot is None:
+                refused.add(item.peer)
+                if len(refused) == _MOST_TRIED:
+                    break
+                continue
+            self._waiting.remove(item)
+            item.granted.set_result(self._open_connection(item, slot))
+        if self._waiting:
+            self._next_try = asyncio.get_running_loop().call_later(_TICK_S, self._admit)
+
+    def _open_connection(self, item: _Waiting, slot: ConnectionSlot) -> Connection:
+        connection = Connection(
+            item.reader,
+            item.writer,
+            slot,
+            self._settings,
+            self._telemetry,
+            self._faults,
+            self._on_message,
+            self._clock,
+        )
+        slot.replies = connection.replies
+        self._open[slot.stream.number] = connection
+        self._telemetry.emit(MllpConnections(len(self._open)))
+        return connection
+
+    def _turn_away(self, item: _Waiting) -> None:
+        self._waiting.remove(item)
+        if not item.writer.is_closing():
+            self._faults.report(-1, "FULL")
+        if not item.granted.done():
+            item.granted.set_result(None)
+
+    def _claim_slot(self, peer: str, counts: Counter[str]) -> ConnectionSlot | None:
+        """The lowest free slot; otherwise that of the connection that gives way; None if the sender has to wait."""
+        at_most = self._settings.max_connections_per_address
+        own_only = at_most is not None and counts[peer] >= at_most
+        free = next((slot for slot in self.slots if slot.free), None)
+        if free is not None and not own_only:
+            return free
+        states = [connection.state() for connection in self._open.values()]
+        chosen = choose_connection(states, peer, self._settings.read_timeout_s, own_only=own_only)
+        if chosen is None:
+            return None
+        number, why = chosen
+        connection = self._open[number]
+        if why is GaveWay.BUSY:
+            retiring = sum(item.retiring for item in self._open.values())
+            if retiring >= sum(item.peer != connection.peer for item in self._waiting):
+                return None
+        self._faults.report_gave_way(number, why, len(counts), counts[connection.peer])
+        if why is GaveWay.BUSY:
+            connection.retiring = True
+            return None
+        connection.replies.end()
         return self.slots[number]
 
 

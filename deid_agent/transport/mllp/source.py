@@ -9,7 +9,7 @@ causes harm.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -42,13 +42,14 @@ class MllpTransport:
         *,
         sealer: DeadLetterSealer = UNSEALED,
         telemetry: Telemetry | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
         self._sink = sink
         self._dead_letters = settings.dead_letters.absolute()
         self._sealer = sealer
         self._wakeup = asyncio.Event()
-        self._server = MllpServer(settings, telemetry or Telemetry(), self._wakeup.set, self._connection_closed)
+        self._server = MllpServer(settings, telemetry or Telemetry(), self._wakeup.set, self._connection_closed, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._state = numbers_file(settings)
         self._numbers: SequenceNumbers | None = None

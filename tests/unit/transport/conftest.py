@@ -1,6 +1,6 @@
 """A scripted sink, agents between our MLLP listener and it, and folder transports that end with the test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,10 @@ def sink() -> ScriptedSink:
 async def start(tmp_path: Path, sink: ScriptedSink) -> AsyncIterator[Start]:
     agents: list[Agent] = []
 
-    async def started(settings: MllpSettings = LISTEN, **limits: float) -> Agent:
-        agents.append(Agent(sink, tmp_path / "letters", settings, **limits))
+    async def started(
+        settings: MllpSettings = LISTEN, clock: Callable[[], float] | None = None, **limits: float
+    ) -> Agent:
+        agents.append(Agent(sink, tmp_path / "letters", settings, clock, **limits))
         return await agents[-1].start()
 
     yield started

@@ -149,8 +149,8 @@ async def test_a_new_connection_replaces_the_one_idle_for_longest(start: Start, 
     assert await young.answer() == ("AA", "y", "")
 
 
-async def test_a_new_connection_is_refused_if_all_are_busy(start: Start) -> None:
-    agent = await start(changed(max_connections=1))
+async def test_a_new_connection_waits_and_is_refused_if_all_stay_busy(start: Start) -> None:
+    agent = await start(changed(max_connections=1, read_timeout_s=0.2))
     busy = await agent.peer()
     busy.send(message(b"b", b"hold"))
     await until(lambda: len(agent.executor.pending) == 1)
