@@ -23,6 +23,7 @@ class KafkaOptions(KafkaSettings):
     request_timeout_ms: int = 15_000
     commit_timeout_ms: int = 30_000
     transaction_timeout_ms: int = 60_000
+    fetch_wait_ms: int = 100
     fetch_max_bytes: int = 50 * 1024 * 1024
     fetch_partition_bytes: int = 1024 * 1024
     batch_bytes: int = 512 * 1024
