@@ -2,6 +2,7 @@
 # make check     format, lint, types: under a minute
 # make test      the daily loop: all that a change breaks quickly, the broker contract and a browser included
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
+# make bench-compare  cost of recognition and of the agent against the last committed run: minutes
 # make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 
 PYTEST := python -m pytest -n 2 --no-loadscope-reorder
 
-.PHONY: demo test test-all test-pythons check format models lock bench clean
+.PHONY: demo test test-all test-pythons check format models lock bench bench-compare clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/deid-agent demo --out demo-out
@@ -49,6 +50,10 @@ models: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	for script in tests/bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+# What costs more than in the last committed run, as ratios to a fixed loop. BENCH=--rivals also measures other programs.
+bench-compare: $(VENV)/.ready
+	$(BIN)/python tests/bench/suite.py --compare $(BENCH)
 
 # Everything from the lock file, by digest, wheels only: no compiler, nothing unpinned.
 $(VENV)/.ready: requirements.lock pyproject.toml

@@ -8,6 +8,7 @@ its sync, headers, events and metrics. ``bench_delivery.py`` measures the same o
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import os
 import sys
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from suite_worker import reference_loop
 
 from deid_agent.agent import (
     AssignmentListener,
@@ -159,10 +162,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=6_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="one object for each round, for suite.py")
     options = parser.parse_args()
     for _ in range(options.rounds):
+        before = reference_loop()
         cost = measure(options.records)
-        sys.stdout.write(f"agent {cost.agent_us:.1f} us, worker {cost.worker_us:.1f} us, {cost.total_us:.1f} us\n")
+        line = f"agent {cost.agent_us:.1f} us, worker {cost.worker_us:.1f} us, {cost.total_us:.1f} us"
+        if options.json:
+            beside = (before + reference_loop()) / 2
+            line = json.dumps({"total_us": cost.total_us, "worker_us": cost.worker_us, "reference": beside})
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
