@@ -3,6 +3,7 @@
 # make test      the daily loop: all that a change breaks quickly, the broker contract and a browser included
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
 # make core      build the compiled core and install it: needs cargo. make demo and make test do so if cargo is there
+# make bench-compare  cost of recognition and of the agent against the last committed run: minutes
 # make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 
 PYTEST := python -m pytest -n 2 --no-loadscope-reorder
 
-.PHONY: demo test test-all test-pythons check format core check-core models lock bench release clean
+.PHONY: demo test test-all test-pythons check format core check-core models lock bench bench-compare release clean
 
 demo: $(VENV)/.core
 	@$(BIN)/deid-agent demo --out demo-out
@@ -81,6 +82,10 @@ bench: $(VENV)/.ready
 # Wheel, sdist, SBOM, provenance and SHA256SUMS in dist, from a committed tree (docs/release.md).
 release: $(VENV)/.ready
 	$(BIN)/python .ci/make_release.py
+
+# What costs more than in the last committed run, as ratios to a fixed loop. BENCH=--rivals also measures other programs.
+bench-compare: $(VENV)/.ready
+	$(BIN)/python tests/bench/suite.py --compare $(BENCH)
 
 # Everything from the lock file, by digest, wheels only: no compiler, nothing unpinned.
 $(VENV)/.ready: requirements.lock pyproject.toml

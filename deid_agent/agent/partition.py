@@ -14,13 +14,23 @@ from deid_agent.agent.outcomes import (
     DeadLetterLimit,
     OutputMarks,
     RefusalCounter,
+    WaitingResult,
     attach_audit_lines,
     finish_record,
     make_audit_entry,
     processed_event,
     trace_id_of,
 )
-from deid_agent.agent.ports import AuditLog, FinishedRecord, Outcome, Partition, Record, SignsHeads, Transport
+from deid_agent.agent.ports import (
+    AuditEntry,
+    AuditLog,
+    FinishedRecord,
+    Outcome,
+    Partition,
+    Record,
+    SignsHeads,
+    Transport,
+)
 from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError, UndeliverableError, UnsafeError
 from deid_agent.telemetry import BatchCommitted, Gauged, RecordDeadLettered, RecordFinished, Retrying, Telemetry
 
@@ -108,8 +118,8 @@ class PartitionProcessor:
         self._context = context
         self._settings = context.settings
         self._ledger = PartitionLedger(stream)
-        self._results: dict[int, Completed] = {}
-        self._timestamps: dict[int, float] = {}  # when a record was taken; once processed, when its worker finished
+        self._results: dict[int, WaitingResult] = {}
+        self._taken_at: dict[int, float] = {}  # of records that are not processed
         self._dead_letters = RefusalCounter(context.settings.dead_letters)
         self._deferrals = Deferrals(stream, self._submit, context.settings.delay_s, context.telemetry)
         self._bytes = 0
@@ -132,7 +142,7 @@ class PartitionProcessor:
         if self._deadline is not None or self.closed.is_set():
             return
         self._ledger.start(record.coordinates.offset)
-        self._timestamps[record.coordinates.offset] = asyncio.get_running_loop().time()
+        self._taken_at[record.coordinates.offset] = asyncio.get_running_loop().time()
         self._bytes += len(record.payload)
         self._submit(record)
         self._throttle()
@@ -173,7 +183,7 @@ class PartitionProcessor:
         self.unfinished += len(self)
         self._ledger.revoke()
         self._results.clear()
-        self._timestamps.clear()
+        self._taken_at.clear()
         self._context.executor.forget(self.stream)
         self._deferrals.recall()
         self.closed.set()
@@ -227,10 +237,9 @@ class PartitionProcessor:
         self._deferrals.reset()
         offset, now = record.coordinates.offset, asyncio.get_running_loop().time()
         self._ledger.finish(offset, finish_record(record, completed, self._context.marks))
-        self._results[offset] = completed
-        waited = max(0.0, now - self._timestamps[offset] - completed.seconds)
-        self._timestamps[offset] = now
-        self._context.telemetry.emit(processed_event(record, completed, waited))
+        result = self._results[offset] = WaitingResult(completed, now, trace_id_of(record))
+        waited = max(0.0, now - self._taken_at.pop(offset) - completed.seconds)
+        self._context.telemetry.emit(processed_event(record, completed, waited, result.trace))
         # During a linger a single result does not have to wake ``run()``.
         if not self._lingering or self._ledger.ready >= self._settings.batch_records:
             self._wakeup.set()
@@ -245,11 +254,11 @@ class PartitionProcessor:
 
     def _throttle(self) -> None:
         """Pause at the limit and resume at half of it, so that one more poll always fits."""
-        most = self._settings.max_in_flight - self._settings.poll_limit
-        if not self._paused and (len(self) > most or self._bytes > self._settings.max_in_flight_bytes):
+        most, held = self._settings.max_in_flight - self._settings.poll_limit, len(self._ledger)
+        if not self._paused and (held > most or self._bytes > self._settings.max_in_flight_bytes):
             self._paused = True
             self._context.transport.pause(self.stream)
-        elif self._paused and len(self) <= most // 2 and self._bytes <= self._settings.max_in_flight_bytes // 2:
+        elif self._paused and held <= most // 2 and self._bytes <= self._settings.max_in_flight_bytes // 2:
             self._paused = False
             if self._deadline is None:
                 self._context.transport.resume(self.stream)
@@ -264,7 +273,7 @@ class PartitionProcessor:
     async def _make_durable(self, batch: CommitBatch) -> bool:
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        entries = [make_audit_entry(item, self._results[item.record.coordinates.offset]) for item in batch.records]
+        entries = [self._make_entry(item) for item in batch.records]
         dead_letters = self._dead_letters.with_records(batch.records)
         lines = await self._within_timeout("audit", self._context.audit.append(entries))
         head = self._context.audit.take_head() if isinstance(self._context.audit, SignsHeads) else b""
@@ -279,8 +288,7 @@ class PartitionProcessor:
                 index, finished = self._refuse(batch, error)
                 before, after = batch.records[:index], batch.records[index + 1 :]
                 dead_letters = self._dead_letters.with_records((*before, finished, *after))
-                entry = make_audit_entry(finished, self._results[error.offset])
-                lines = await self._within_timeout("audit", self._context.audit.append([entry]))
+                lines = await self._within_timeout("audit", self._context.audit.append([self._make_entry(finished)]))
                 batch = replace(batch, records=(*before, *attach_audit_lines((finished,), lines), *after))
             except TransientError as error:
                 attempt += 1
@@ -294,14 +302,18 @@ class PartitionProcessor:
         self._record_commit(batch, self._committed_at - begin)
         return True
 
+    def _make_entry(self, item: FinishedRecord) -> AuditEntry:
+        return make_audit_entry(item, self._results[item.record.coordinates.offset].completed)
+
     def _refuse(self, batch: CommitBatch, error: UndeliverableError) -> tuple[int, FinishedRecord]:
         """Refuse the record whose output nobody accepts; return its index in the batch and its dead letter."""
         for index, item in enumerate(batch.records):
-            done = self._results[item.record.coordinates.offset]
+            known = self._results[item.record.coordinates.offset]
+            done = known.completed
             if item.record.coordinates.offset == error.offset and isinstance(done.result, Processed):
                 refusal = Refused(error.reason, "output", "publish", input_digest=done.result.input_digest)
                 completed = Completed(refusal, done.attempts, done.seconds)
-                self._results[error.offset] = completed
+                self._results[error.offset] = replace(known, completed=completed)
                 return index, finish_record(item.record, completed, self._context.marks)
         raise error
 
@@ -347,12 +359,11 @@ class PartitionProcessor:
             at = item.record.coordinates
             counts[item.outcome] += 1
             self._bytes -= len(item.record.payload)
-            result = self._results.pop(at.offset).result
+            waiting = self._results.pop(at.offset)
+            result = waiting.completed.result
             if self._context.on_published is not None and item.output is not None and isinstance(result, Processed):
                 self._context.on_published(result)
-            known = trace_id_of(item.record)
-            waited = now - self._timestamps.pop(at.offset)
-            self._context.telemetry.emit(RecordFinished(str(at), item.outcome, waited, known))
+            self._context.telemetry.emit(RecordFinished(str(at), item.outcome, now - waiting.at, waiting.trace))
             if (dead_letter := item.dead_letter) is not None:
                 self._context.telemetry.emit(
                     RecordDeadLettered(
@@ -362,7 +373,7 @@ class PartitionProcessor:
                         dead_letter.where,
                         dead_letter.fault,
                         dead_letter.attempts,
-                        known,
+                        waiting.trace,
                     )
                 )
         self._context.health.moved(self.stream, batch.position)

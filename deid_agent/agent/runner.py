@@ -10,7 +10,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor, Processed
 from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.partition import PartitionProcessor, RunnerContext, RunnerSettings
-from deid_agent.agent.ports import AuditLog, KnowsLag, KnowsOutage, Partition, Transport
+from deid_agent.agent.ports import AuditLog, KnowsLag, KnowsOutage, Partition, Record, Transport
 from deid_agent.model import DeidError, TransientError, UnsafeError, describe_exception, leading_error
 from deid_agent.telemetry import (
     AgentFailed,
@@ -186,13 +186,21 @@ class Runner:
             # Awaited here, not in a separate task (as wait_for would do): between the transport's last check of the
             # assignment and our lookup of the processors nothing else may run.
             records = await self._retry("poll", settings.poll_timeout_s, lambda: transport.poll(settings.poll_limit))
-            for record in records:
-                if (processor := self._processors.get(record.coordinates.stream)) is None:
-                    self._context.telemetry.emit(RecordStale(str(record.coordinates)))
-                else:
-                    processor.take(record)
+            self._take(records)
             if not records:
                 await asyncio.sleep(0)
+
+    def _take(self, records: Sequence[Record]) -> None:
+        """Start these records. The processor is looked up once for consecutive records of one partition."""
+        topic, number, processor = "", -1, None
+        for record in records:
+            at = record.coordinates
+            if at.partition != number or at.topic != topic:
+                topic, number, processor = at.topic, at.partition, self._processors.get(at.stream)
+            if processor is None:
+                self._context.telemetry.emit(RecordStale(str(at)))
+            else:
+                processor.take(record)
 
     async def _start_transport(self, timeout_s: float) -> None:
         """Start the transport. Give up after ``timeout_s``, because a wrong address looks like an outage."""

@@ -11,10 +11,9 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import orjson
 
@@ -38,7 +37,9 @@ from deid_agent.telemetry import no_core
 MAX_FRAME = 1 << 30
 _CHUNK = 1 << 18
 _MAX_BATCH_JOBS = 16
-_MAX_BATCH_BYTES = 1 << 14  # for all jobs of a batch together: about as much text as the models read at once
+# For all jobs of a batch together. The agent bounds the time of a batch: it sends a fifth of a second of work ahead.
+_MAX_BATCH_BYTES = 1 << 16
+_LARGE_JOB_BYTES = 1 << 14  # a larger job runs alone: it gains nothing, and the answers of the others would wait for it
 SIZE = struct.Struct("!I")
 _HEAD = struct.Struct("!BQQH")
 
@@ -67,8 +68,11 @@ class FrameKind(IntEnum):
     DEFERRED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+_KINDS = {int(kind): kind for kind in FrameKind}
+"""For each frame: the call of an enumeration takes longer than the rest of a frame."""
+
+
+class Frame(NamedTuple):
     """One frame: ``size | kind | number | nanoseconds | count | count lengths | fields``.
 
     A field of length -1 is None. Payloads are copied, never parsed. ``number`` identifies the job and ``nanoseconds``
@@ -78,8 +82,12 @@ class Frame:
 
     kind: FrameKind
     number: int = 0
-    fields: tuple[bytes | None, ...] = field(default=(), repr=False)
+    fields: tuple[bytes | None, ...] = ()
     nanoseconds: int = 0
+
+    def __repr__(self) -> str:
+        """Without the fields, which hold messages."""
+        return f"Frame({self.kind.name}, number={self.number}, fields={len(self.fields)})"
 
 
 def pack_frame(frame: Frame) -> bytes:
@@ -109,7 +117,7 @@ def unpack_frame(body: bytes, begin: int = 0, end: int | None = None) -> Frame:
             at += length
     if at != (len(body) if end is None else end):
         raise ValueError("a frame is torn")
-    return Frame(FrameKind(kind), number, tuple(fields), nanoseconds)
+    return Frame(_KINDS.get(kind) or FrameKind(kind), number, tuple(fields), nanoseconds)
 
 
 class FrameBuffer:
@@ -191,9 +199,9 @@ def decode_result(frame: Frame) -> Result:
         remarks or b"",
         before,
         after,
-        tuple((str(name), int(n)) for name, n in found),
-        tuple((str(name), float(s)) for name, s in timings),
-        tuple((str(name), str(path), str(why), int(n)) for name, path, why, n in unexamined),
+        tuple([(str(name), int(n)) for name, n in found]),
+        tuple([(str(name), float(s)) for name, s in timings]),
+        tuple([(str(name), str(path), str(why), int(n)) for name, path, why, n in unexamined]) if unexamined else (),
     )
 
 
@@ -276,7 +284,12 @@ def _serve(sock: socket.socket, process: Process, job_limit_s: float) -> None:
 def _take_batch(first: Frame, waiting: deque[Frame]) -> list[Frame]:
     """The first job and those waiting jobs that fit into one batch with it, removed from ``waiting``."""
     batch, size = [first], _payload_size(first)
-    while waiting and len(batch) < _MAX_BATCH_JOBS and (size := size + _payload_size(waiting[0])) <= _MAX_BATCH_BYTES:
+    if size > _LARGE_JOB_BYTES:
+        return batch
+    while waiting and len(batch) < _MAX_BATCH_JOBS:
+        following = _payload_size(waiting[0])
+        if following > _LARGE_JOB_BYTES or (size := size + following) > _MAX_BATCH_BYTES:
+            break
         batch.append(waiting.popleft())
     return batch
 

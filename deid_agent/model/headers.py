@@ -49,7 +49,7 @@ def parse_traceparent(value: bytes) -> Trace | None:
 
 def read_trace(headers: Iterable[tuple[str, bytes]]) -> Trace | None:
     """The trace in the headers of a record, or None if there is no ``traceparent`` or more than one."""
-    values = [value for name, value in headers if name.lower() == TRACEPARENT]
+    values = [value for name, value in headers if len(name) == len(TRACEPARENT) and name.lower() == TRACEPARENT]
     return parse_traceparent(values[0]) if len(values) == 1 else None
 
 

@@ -35,8 +35,9 @@ class Telemetry:
 
     def emit(self, event: Event) -> None:
         """Count and log one event. Does not raise if no handler is configured."""
+        add = self.registry.add
         for sample in event.samples():
-            self.registry.add(sample)
+            add(sample)
         for metric, labels in event.removed():
             self.registry.forget(metric, *labels)
         level = logging.DEBUG if event.repeat_s and self._is_repetition(event) else event.level

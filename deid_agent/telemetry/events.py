@@ -151,11 +151,11 @@ class RecordProcessed(Event):
     trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.PROCESS_SECONDS, self.seconds)
-        for stage, seconds in self.timings:
-            yield Sample(metrics.STAGE_SECONDS, seconds, (stage,))
-        for kind, count in self.found:
-            yield Sample(metrics.PHI, count, (kind,))
+        return [
+            Sample(metrics.PROCESS_SECONDS, self.seconds),
+            *[Sample(metrics.STAGE_SECONDS, seconds, (stage,)) for stage, seconds in self.timings],
+            *[Sample(metrics.PHI, count, (kind,)) for kind, count in self.found],
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class RecordFinished(Event):
     trace: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.STAGE_SECONDS, self.seconds, ("commit",))
+        return (Sample(metrics.STAGE_SECONDS, self.seconds, ("commit",)),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """The list of all metrics, and the private registry that holds their values."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 from deid_agent.model import Reason
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter, Gauge, Histogram
+    from prometheus_client import Counter, Gauge
+    from prometheus_client.core import HistogramMetricFamily
 
 EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The media type of ``Registry.exposition``."""
@@ -132,8 +135,7 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 """Upper bounds of the histogram buckets in seconds. One more bucket, without a bound, follows them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A change of one metric: an increment of a counter, the new value of a gauge, an observation of a histogram."""
 
     metric: Metric
@@ -148,6 +150,11 @@ class HistogramValue:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     sum: float = 0.0
 
+    def observe(self, value: float) -> None:
+        """Count one observation. A bucket includes its upper bound."""
+        self.counts[bisect_left(BUCKETS_S, value)] += 1
+        self.sum += value
+
     @property
     def count(self) -> int:
         """The number of observations."""
@@ -158,7 +165,9 @@ class Registry:
     """The metrics of ``METRICS`` as ``prometheus_client`` objects.
 
     They belong to a private ``CollectorRegistry``: the process-wide default registry of the library also holds
-    metrics about the Python process, which are not exposed.
+    metrics about the Python process, which are not exposed. Histograms are counted here and given to the library when
+    they are read: its ``observe`` compares every bound and locks every bucket, and three are observed for each record.
+    Only the event loop observes them.
     """
 
     def __init__(self) -> None:
@@ -173,7 +182,8 @@ class Registry:
         library.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation here
         self._collectors = library.CollectorRegistry(auto_describe=False)
         self._write_exposition = library.generate_latest
-        self._families: dict[Metric, Counter | Gauge | Histogram] = {}
+        self._families: dict[Metric, Counter | Gauge] = {}
+        self._histograms: dict[Metric, dict[tuple[str, ...], HistogramValue]] = {}
         self._updates: dict[tuple[Metric, tuple[str, ...]], Callable[[float], None]] = {}
         for metric in METRICS:
             name, text, labels = metric.name, metric.help, metric.labels
@@ -183,10 +193,9 @@ class Registry:
                 case MetricKind.GAUGE:
                     self._families[metric] = library.Gauge(name, text, labels, registry=self._collectors)
                 case MetricKind.HISTOGRAM:
-                    self._families[metric] = library.Histogram(
-                        name, text, labels, registry=self._collectors, buckets=BUCKETS_S
-                    )
-            for known in metric.known:
+                    self._histograms[metric] = {}
+                    self._collectors.register(_HistogramCollector(metric, self._histograms[metric]))
+            for known in metric.known or (() if metric.labels else ((),)):
                 self._update_of(metric, known)
 
     def add(self, sample: Sample) -> None:
@@ -206,16 +215,17 @@ class Registry:
 
     def histogram(self, metric: Metric, *labels: str) -> HistogramValue:
         """The value of a histogram; empty before its first sample."""
-        return self._read_histograms(metric).get(labels, HistogramValue())
+        found = self._histograms[metric].get(labels, HistogramValue())
+        return HistogramValue(list(found.counts), found.sum)
 
     def collect(self) -> Iterator[tuple[Metric, tuple[str, ...], float | HistogramValue]]:
         """Yield every series with its value, in the order of ``METRICS`` and then of its labels."""
         for metric in METRICS:
             values: Mapping[tuple[str, ...], float | HistogramValue]
             if metric.kind is MetricKind.HISTOGRAM:
-                values = self._read_histograms(metric)
+                values = {labels: self.histogram(metric, *labels) for labels in self._histograms[metric]}
             else:
-                values = {labels: value for _, labels, value in self._read(metric)}
+                values = dict(self._read(metric))
             for labels in sorted(values):
                 yield metric, labels, values[labels]
 
@@ -227,29 +237,42 @@ class Registry:
         """The method that applies a value to one series. The series is created if it does not exist."""
         if len(labels) != len(metric.labels):
             raise ValueError(f"{metric.name} takes labels {metric.labels}")
-        family = self._families[metric]
-        series: object = family.labels(*labels) if labels else family
-        update: Callable[[float], None] = getattr(series, _UPDATES[metric.kind])
+        update: Callable[[float], None]
+        if metric.kind is MetricKind.HISTOGRAM:
+            update = self._histograms[metric].setdefault(labels, HistogramValue()).observe
+        else:
+            family = self._families[metric]
+            series: object = family.labels(*labels) if labels else family
+            update = getattr(series, _UPDATES[metric.kind])
         self._updates[metric, labels] = update
         return update
 
-    def _read(self, metric: Metric) -> Iterator[tuple[str, tuple[str, ...], float]]:
-        """The samples of a metric: the suffix of the name or the bucket's bound, the label values, the value."""
+    def _read(self, metric: Metric) -> Iterator[tuple[tuple[str, ...], float]]:
+        """The samples of a counter or gauge: the label values, the value."""
         for family in self._families[metric].collect():
             for sample in family.samples:
                 labels = tuple(sample.labels[name] for name in metric.labels)
-                yield sample.labels.get("le", sample.name.removeprefix(metric.name)), labels, sample.value
-
-    def _read_histograms(self, metric: Metric) -> dict[tuple[str, ...], HistogramValue]:
-        """The series of a histogram. The buckets of the library are cumulative and in ascending order."""
-        found: dict[tuple[str, ...], HistogramValue] = {}
-        for part, labels, value in self._read(metric):
-            histogram = found.setdefault(labels, HistogramValue(counts=[]))
-            if part == "_sum":
-                histogram.sum = value
-            elif part != "_count":
-                histogram.counts.append(int(value) - histogram.count)
-        return found
+                yield labels, sample.value
 
 
-_UPDATES = {MetricKind.COUNTER: "inc", MetricKind.GAUGE: "set", MetricKind.HISTOGRAM: "observe"}
+@dataclass(frozen=True, slots=True, eq=False)
+class _HistogramCollector:
+    """Gives the series of one histogram to the library, in the order of their labels."""
+
+    metric: Metric
+    series: Mapping[tuple[str, ...], HistogramValue]
+
+    def collect(self) -> Iterator["HistogramMetricFamily"]:
+        """The family of the library, whose buckets are cumulative."""
+        from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - see ``Registry``
+
+        family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        bounds = (*(str(bound) for bound in BUCKETS_S), "+Inf")
+        for labels in sorted(self.series):
+            found = self.series[labels]
+            buckets = list(zip(bounds, map(float, accumulate(found.counts)), strict=True))
+            family.add_metric(labels, buckets, found.sum)
+        yield family
+
+
+_UPDATES = {MetricKind.COUNTER: "inc", MetricKind.GAUGE: "set"}

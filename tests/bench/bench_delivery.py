@@ -10,6 +10,7 @@ is the median of the ratios. Run it on an idle machine:
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import os
 import statistics
@@ -24,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from suite_worker import reference_loop
 from support.kafka_broker import Cluster, KafkaBroker, find_classpath
 from support.kafka_world import KafkaWorld
 from support.marks import MARKS
@@ -63,6 +65,7 @@ class Cost:
     cpu_s: float
     p50_ms: float
     p99_ms: float
+    reference_s: float
 
 
 class Contender(ABC):
@@ -214,6 +217,7 @@ async def measured(kind: type[Contender], cluster: Cluster, case: "Case", messag
     share = [Given(payload, b"key-%d" % (number % 50)) for number in range(messages // case.partitions)]
     for number in range(case.partitions):
         await world.fill(share, number)
+    reference = reference_loop()
     contender = kind(world, case.partitions)
     contender.goal = len(share) * case.partitions
     running = asyncio.create_task(contender.run())
@@ -227,7 +231,8 @@ async def measured(kind: type[Contender], cluster: Cluster, case: "Case", messag
     finally:
         running.cancel()
         await asyncio.wait({running})
-    return Cost(wall, cpu, late[len(late) // 2] * 1000, late[len(late) * 99 // 100] * 1000)
+    reference = (reference + reference_loop()) / 2
+    return Cost(wall, cpu, late[len(late) // 2] * 1000, late[len(late) * 99 // 100] * 1000, reference)
 
 
 async def latencies(world: KafkaWorld, case: "Case") -> list[float]:
@@ -274,13 +279,25 @@ class Case:
         return f"{self.delivery} {self.size // 1000} KB {self.partitions}p"
 
 
-async def compare(cluster: Cluster, case: Case, rounds: int, messages: int) -> str:
-    """One line of the table."""
+async def compare(cluster: Cluster, case: Case, rounds: int, messages: int, *, as_json: bool) -> str:
+    """One line of the table, or one object for ``suite.py``."""
     pairs: list[tuple[Cost, Cost]] = []
     for turn in range(rounds):
         kinds = (Bare, Agent) if turn % 2 else (Agent, Bare)
         costs = {kind: await measured(kind, cluster, case, messages) for kind in kinds}
         pairs.append((costs[Bare], costs[Agent]))
+    if as_json:
+        bare, agent = ([pair[side] for pair in pairs] for side in (0, 1))
+        found = {
+            "case": str(case),
+            "cpu_us": [1e6 * cost.cpu_s / messages for cost in agent],
+            "reference": [cost.reference_s for cost in agent],
+            "per_s": round(messages / statistics.median(cost.wall_s for cost in agent)),
+            "p99_ms": round(statistics.median(cost.p99_ms for cost in agent)),
+            "loop_us": round(1e6 * statistics.median(cost.cpu_s for cost in bare) / messages),
+            "loop_per_s": round(messages / statistics.median(cost.wall_s for cost in bare)),
+        }
+        return json.dumps(found)
     wall = statistics.median(agent.wall_s / bare.wall_s for bare, agent in pairs)
     cpu = statistics.median(agent.cpu_s / bare.cpu_s for bare, agent in pairs)
     cells = [f"{case!s:26}"]
@@ -298,6 +315,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--json", action="store_true", help="one object for each case")
     options = parser.parse_args()
     cases = [Case(d, p, s) for s in (1_000, 20_000) for d in Delivery for p in (1, 2, 4)]
     with tempfile.TemporaryDirectory() as folder:
@@ -305,10 +323,11 @@ async def main() -> None:
         broker.start()
         try:
             names = f"{'loop':>9} {'CPU':>9} {'p50':>6} {'p99':>6} {'agent':>9} {'CPU':>9} {'p50':>6} {'p99':>6} ms"
-            print(f"{'':26} {names}")  # noqa: T201
+            if not options.json:
+                print(f"{'':26} {names}")  # noqa: T201
             for case in cases:
                 if options.only in str(case):
-                    line = await compare(broker, case, options.rounds, options.messages)
+                    line = await compare(broker, case, options.rounds, options.messages, as_json=options.json)
                     print(line, flush=True)  # noqa: T201
         finally:
             broker.kill()

@@ -51,6 +51,24 @@ def scrubadub() -> Tag:
     return lambda text: sum(1 for _ in scrubber.iter_filth(text))
 
 
+def scrubadub_names() -> Tag:
+    """Its detectors and that of names with TextBlob, whose tagger needs a data set of NLTK."""
+    library = import_module("scrubadub")
+    scrubber = library.Scrubber()
+    scrubber.add_detector(import_module("scrubadub.detectors.text_blob").TextBlobNameDetector)
+    sum(1 for _ in scrubber.iter_filth("Anna Smith called."))
+    return lambda text: sum(1 for _ in scrubber.iter_filth(text))
+
+
+def philter_lite() -> Tag:
+    """The filters of its configuration ``philter_delta``."""
+    library = import_module("philter_lite")
+    configs = Path(str(library.__file__)).parent / "configs"
+    filters = library.load_filters(str(next(configs.glob("philter_delta.*"))))
+
+    return lambda text: len(library.detect_phi(text, filters)[2].phi)
+
+
 def phileas() -> Tag:
     """Every kind of identifier that its policies know, each redacted: it finds and replaces in one call."""
     policies, services = import_module("phileas.policy.policy"), import_module("phileas.services.filter_service")
@@ -66,7 +84,9 @@ def load(name: str) -> Tag:
         return ours(name)
     if name.startswith("presidio"):
         return presidio(name.partition(":")[2])
-    return {"scrubadub": scrubadub, "phileas": phileas}[name]()
+    known = {"scrubadub": scrubadub, "scrubadub-names": scrubadub_names}
+    known |= {"phileas": phileas, "philter-lite": philter_lite}
+    return known[name]()
 
 
 def memory(field: str) -> float:

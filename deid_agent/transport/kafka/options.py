@@ -24,6 +24,7 @@ class KafkaOptions(KafkaSettings):
     commit_timeout_ms: int = 30_000
     transaction_timeout_ms: int = 60_000
     metadata_max_age_ms: int = 30_000
+    fetch_wait_ms: int = 100
     fetch_max_bytes: int = 50 * 1024 * 1024
     fetch_partition_bytes: int = 1024 * 1024
     batch_bytes: int = 512 * 1024

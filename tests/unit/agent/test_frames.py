@@ -73,3 +73,8 @@ def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         pack_frame(encode_job(1, Job(b"x" * 100)))
     with pytest.raises(ValueError, match="too large"):
         pack_frame(Frame(FrameKind.JOB, 1, (b"",) * 70_000))
+
+
+def test_the_repr_of_a_frame_shows_no_field() -> None:
+    frame = encode_job(7, Job(b"Okafor", b"4471902", (("deid-test", b"Marisol"),), source="adt"))
+    assert repr(frame) == "Frame(JOB, number=7, fields=5)"

@@ -101,15 +101,25 @@ def test_a_batch_is_announced_before_it_begins(tmp_path: Path) -> None:
 
 
 def test_a_batch_has_few_jobs_and_few_bytes(tmp_path: Path) -> None:
-    """A larger job and a suspect job run alone, without an announcement."""
-    large = b"x" * (1 << 15)
+    """A large job runs alone, without an announcement. Sixteen reports of 3 KB are a batch; those of 15 KB are not."""
+    large, middle, report = b"x" * (1 << 15), b"x" * 15_000, b"x" * 3_000
     numbers: list[int] = []
+    given = (
+        ([b"a", b"b", large], 4),
+        ([large], 1),
+        ([b"c"] * 21, 23),
+        ([report] * 16, 17),
+        ([middle] * 5, 6),
+        ([large, b"a", b"b"], 4),
+    )
     with worker(Grouped(tmp_path / "log"), 16) as (ours, _):
-        for payloads, answers in (([b"a", b"b", large], 4), ([large], 1), ([b"c"] * 21, 23)):
+        for payloads, answers in given:
             ours.sendall(b"".join(pack_frame(encode_job(n, Job(payload))) for n, payload in enumerate(payloads)))
             frames = [read(ours) for _ in range(answers)]
             numbers += [-frame.number if frame.kind is FrameKind.BATCH else frame.number for frame in frames]
-    assert numbers == [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+    expected = [-2, 0, 1, 2, 0, -16, *range(16), -5, *range(16, 21)]
+    expected += [-16, *range(16), -4, *range(5), 0, -2, 1, 2]
+    assert numbers == expected
 
 
 def test_a_callable_of_one_job_processes_them_in_sequence(pair: Pair) -> None:

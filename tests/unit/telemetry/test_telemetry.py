@@ -9,6 +9,7 @@ import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
+import prometheus_client
 import pytest
 
 from deid_agent.model.errors import Reason
@@ -206,3 +207,23 @@ def test_lines_of_a_library_are_written_once_a_minute_for_each_place() -> None:
     assert all(rare.filter(line(9, event=events.AgentFailed("x"))) for _ in range(2)), "our own lines"
     now[0] = 60.0
     assert rare.filter(line(7))
+
+
+def test_histograms_are_exposed_as_the_library_exposes_its_own() -> None:
+    registry = Registry()
+    theirs = prometheus_client.CollectorRegistry()
+    stage, commit = metrics.STAGE_SECONDS, metrics.COMMIT_SECONDS
+    same = {
+        metric: prometheus_client.Histogram(metric.name, metric.help, metric.labels, registry=theirs, buckets=BUCKETS_S)
+        for metric in (stage, commit)
+    }
+    for seconds in (0.0, 0.001, 0.0011, 0.25, 0.3, 10.0, 11.0):
+        registry.add(Sample(commit, seconds))
+        same[commit].observe(seconds)
+        for name in ("parse", "edit"):
+            registry.add(Sample(stage, seconds, (name,)))
+            same[stage].labels(name).observe(seconds)
+    expected = set(prometheus_client.generate_latest(theirs).decode().splitlines())
+    found = {line for line in registry.exposition().decode().splitlines() if stage.name in line or commit.name in line}
+    assert found == expected
+    assert len(expected) == 2 * 2 + 3 * (len(BUCKETS_S) + 3)

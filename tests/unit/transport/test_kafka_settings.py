@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from deid_agent.config import Delivery, load_settings
 from deid_agent.model.errors import ConfigurationError
+from deid_agent.transport.kafka.consumer import make_consumer
 from deid_agent.transport.kafka.options import KafkaOptions, kafka_options
 
 
@@ -143,3 +144,11 @@ def test_sasl_goes_to_the_client() -> None:
     made = settings(security_protocol="SASL_PLAINTEXT", sasl_username="u", sasl_password="p")
     assert made.connection()["sasl_plain_password"] == "p"
     assert "sasl_plain_password" not in settings().connection()
+
+
+def test_an_idle_partition_does_not_hold_up_the_fetch_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiokafka has one fetch at a time for each broker, which waits this long if its partitions have nothing new."""
+    given: dict[str, object] = {}
+    monkeypatch.setattr("deid_agent.transport.kafka.consumer.Consumer", lambda **options: given.update(options))
+    make_consumer(settings())
+    assert given["fetch_max_wait_ms"] == 100
