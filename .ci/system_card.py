@@ -29,7 +29,7 @@ words, lists, layout and rules. [network](network.md) labels them with a recurre
 The default system decides by the mean of their probabilities. `features`
 runs without the network, `network` without the CRF, and `union` takes the findings of both.
 [ablations.md](ablations.md) lists the contribution of each part of the network, [levers.md](levers.md) that of each
-step around the models.
+step around the models, [authors.md](authors.md) the scores on notes of authors that were left out of the training.
 
 The other models are the trained parts of [five published systems](../docs/published-systems.md), which the default
 does not load; `deid-agent train published` trains them. Their cards record the notes and the rules that they were

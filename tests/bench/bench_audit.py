@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.trails import SIGNER, TRUSTED, entry
 
+from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.reading import verify_trail
-from deid_agent.audit.trail import AuditTrail, TrailSettings, examine_trail
+from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.telemetry.emit import Telemetry
 
 BATCH, BATCHES, ROUNDS, PARTITIONS = 100, 60, 5, 12

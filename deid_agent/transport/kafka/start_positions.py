@@ -171,7 +171,7 @@ class StartPositions:
         for topic in (output, self._settings.dead_letter_topic(stream.topic)):
             places = _partitions(cluster, topic)
             if len(places) == inputs:
-                places = [tp for tp in places if tp.partition == choose_partition(None, stream.number, inputs, inputs)]
+                places = [tp for tp in places if tp.partition == choose_partition(stream.number, inputs)]
             for record in await read_tails(self._settings, places, _DEEP_TAIL):
                 published |= {value.decode("ascii", "replace") for name, value in record.headers if name == DEID_ID}
         missing = [offset for offset, id_ in batch.ids.items() if id_ not in published]

@@ -34,7 +34,7 @@ Figure = Callable[[str, object], None]
 class PlainMarks(OutputMarks):
     """Metadata as version 0.1 published it."""
 
-    def id_of(self, coordinates: Coordinates) -> str:
+    def id_of(self, coordinates: Coordinates, topic_id: str = "") -> str:
         return str(coordinates)
 
 

@@ -15,8 +15,8 @@ from deid_agent.rules import data_folder
 from deid_agent.surrogate import NamedPerson, Scope
 from deid_agent.surrogate.lists import ANY, PARTS, load_lists
 from deid_agent.surrogate.names import _ENOUGH, _LETTERS
-from deid_agent.surrogate.people import one_edit_apart
 from deid_agent.surrogate.shape import fold
+from deid_agent.surrogate.spelling import one_edit_apart
 
 RULE = parse_source("a")
 MADE = surrogates()
