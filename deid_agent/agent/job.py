@@ -32,8 +32,8 @@ class Processed:
     """A record free of PHI, including its key and headers.
 
     ``remarks`` is a JSON array on one line and contains no original value. ``input_digest`` is keyed, because an
-    unkeyed digest of an identifier can be found by trying all identifiers; ``output_digest`` is the SHA-256 of the payload, so
-    that anyone who has the output can compare it. ``found`` counts replaced values by PHI type and
+    unkeyed digest of an identifier can be found by trying all identifiers; ``output_digest`` is the SHA-256 of the
+    payload, so that anyone who has the output can compare it. ``found`` counts replaced values by PHI type and
     ``timings`` are seconds by stage; both go to the metrics. ``unexamined`` counts the values that left unread, by
     format, path and reason, if the agent keeps a ledger of them.
     """
