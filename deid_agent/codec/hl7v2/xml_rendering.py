@@ -7,6 +7,7 @@ Source: HL7 Version 2: XML Encoding Syntax, release 2, chapters 2 and 3 (escape 
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -40,6 +41,8 @@ _ESCAPES = {
 _PLAIN = re.compile(r"[ !-%'-\[\]_-}]*")
 """ASCII without separators, escapes and line ends."""
 _CHARSET_FIELD = 18
+_GROWTH, _SPARE = 4, 1_000_000
+"""The most bytes of a rendering for each character, and in addition: ``<PV1.999/>`` is a thousand separators."""
 _MARKS = b"|^~&"
 """The separators of fields, components, repetitions and subcomponents."""
 
@@ -71,6 +74,7 @@ class Hl7XmlRenderer:
         self._view: MarkupView = tree.view
         self._noted = sorted(token.start for _, token in tree.remarks)
         self._root = tree.root
+        self._longest = _GROWTH * len(tree.view.text) + _SPARE
 
     def message(self) -> None:
         """Write all segments. Raises ``MessageError``: MALFORMED if the first is no header, UNSUPPORTED."""
@@ -143,6 +147,8 @@ class Hl7XmlRenderer:
         """Write a field (level 1), a component (2) or a subcomponent (3)."""
         out = self.rendering
         start = len(out)
+        if start > self._longest:
+            raise MessageError(Reason.RESOURCE, path, "numbers of fields and components that are too high")
         if any(child.name != "escape" for child in element.children):
             self._note_beside(element, path)
             parts = self._numbered(element, "")
@@ -168,7 +174,7 @@ class Hl7XmlRenderer:
         """Write the text of an element with its escapes."""
         pieces: list[XmlToken | XmlElement] = [*element.texts, *element.children]
         pieces.sort(key=attrgetter("start"))
-        if len(pieces) > 1 and any(pieces[0].end <= at < pieces[-1].start for at in self._noted):
+        if len(pieces) > 1 and self._has_note(pieces[0].end, pieces[-1].start):
             raise self._refused(element, "a comment in a value")
         if len(pieces) > 1 and any(isinstance(each, XmlToken) and each.part is XmlPart.CDATA for each in pieces):
             raise self._refused(element, "a CDATA section beside other text in a value")
@@ -180,6 +186,11 @@ class Hl7XmlRenderer:
                 _add_text(value, read_token(self._view, piece), first=number == 1, last=number == len(pieces))
         plain = all(size == 1 for size in value.sizes)
         self.rendering.write_value(bytes(value.data), None if plain else value.sizes, value.starts, value.ends)
+
+    def _has_note(self, start: int, end: int) -> bool:
+        """True if a comment or an instruction is between two characters."""
+        at = bisect_left(self._noted, start)
+        return at < len(self._noted) and self._noted[at] < end
 
     def _add_escape(self, value: _Written, element: XmlElement) -> None:
         """An escape sequence: one character, whose bytes are the whole element."""

@@ -205,6 +205,7 @@ def test_leaves_share_no_byte_and_unusual_names_are_keys() -> None:
         (message("<NTE><NTE.3><![CDATA[Oka]]>for</NTE.3></NTE>"), Reason.UNSUPPORTED),
         (message("<NTE><NTE.3><escape V='&#92;Okafor|'/></NTE.3></NTE>"), Reason.UNSUPPORTED),
         (message("<NTE><NTE.3><escape V='H'>Okafor</escape></NTE.3></NTE>"), Reason.UNSUPPORTED),
+        (message("<PV1>" + "<PV1.7><A.999>x</A.999></PV1.7>" * 1200 + "</PV1>"), Reason.RESOURCE),
         (message("<a>" * 150 + "</a>" * 150), Reason.RESOURCE),
     ],
 )
