@@ -30,6 +30,7 @@ TOP_LEVEL: Final = frozenset(
         "envelopes",
         "mllp",
         "mllp_out",
+        "registry",
         "audit",
         "http",
     }
