@@ -253,8 +253,10 @@ def known_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, info in model.model_fields.items():
         kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
         section = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-        leaf = section is None or section is model  # a section inside itself has the same names
-        yield from [f"{prefix}{name}"] if leaf else known_names(section, f"{prefix}{name}.")
+        if section is None or section is model:  # a section inside itself has the same names
+            yield f"{prefix}{name}"
+        else:
+            yield from known_names(section, f"{prefix}{name}.")
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
