@@ -240,8 +240,8 @@ def read_entries(folder: Path, choice: EntryFilter | None = None) -> Iterator[Tr
         raise ConfigurationError(f"audit folder {folder}: {path.name}:{number} cannot be read; verify it") from None
 
 
-_SEGMENTS_READ = 16
-"""The newest segments in which a start looks for the last entries: a gigabyte with the default size."""
+_SEGMENTS_READ = 8
+"""The newest segments in which a start looks for the last entries: half a gigabyte with the default size."""
 
 
 def read_last_batches(folder: Path) -> Mapping[Partition, AuditedBatch]:

@@ -107,19 +107,18 @@ def _topic_problem(cluster: ClusterMetadata, topic: str) -> str:
 
 async def fetch_metadata(settings: KafkaOptions) -> ClusterMetadata:
     """The broker's metadata of all topics. Raises as ``check_topics`` does."""
-    async with open_client(settings) as client:
+    async with open_client(settings) as client, asyncio.timeout(2 * settings.request_timeout_ms / 1000):
         return await client.fetch_all_metadata()
 
 
 @asynccontextmanager
 async def open_client(settings: KafkaOptions) -> AsyncIterator[AIOKafkaClient]:
-    """A client for a few requests, which may take twice as long as one. Raises as ``check_topics`` does."""
+    """A connected client. Connecting may take twice as long as a request. Raises as ``check_topics`` does."""
     client = AIOKafkaClient(**settings.connection(), request_timeout_ms=settings.request_timeout_ms)
-    limit_s = 2 * settings.request_timeout_ms / 1000
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
             await run_to_completion(client.bootstrap())
-            yield client
+        yield client
     except KafkaConnectionError:
         # aiokafka logs the reason of a rejection and raises only that no server is left.
         raise await _explain_refusal(settings) from None

@@ -54,7 +54,7 @@ def test_a_topic_that_was_created_again_begins_a_batch() -> None:
         b"\xff" * 100,
     ],
 )
-def test_a_line_that_is_no_entry_is_skipped(raw: bytes) -> None:
+def test_other_lines_are_skipped(raw: bytes) -> None:
     assert last_batches([raw]) == {}
 
 
