@@ -57,7 +57,7 @@ def test_every_record_is_accounted_for_and_gaps_are_known() -> None:
     assert (found.absent, found.vanished, found.expired, found.pending) == (3, 1, 1, 3)
 
 
-def test_what_is_missing_or_double_is_named() -> None:
+def test_missing_and_repeated_results_are_named() -> None:
     without = {offset: record for offset, record in AUDITED.items() if offset not in {10, 11}}
     assert account(audited=without).faults == [
         (10, "no audit entry, but an output"),
@@ -105,7 +105,7 @@ async def test_the_last_entry_of_all_trails_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("members", ['"topic":7', '"offset":"x"', '"partition":null'])
-async def test_a_line_that_is_no_entry_is_left_out(tmp_path: Path, members: str) -> None:
+async def test_malformed_entries_are_left_out(tmp_path: Path, members: str) -> None:
     log = trail(tmp_path / "audit")
     await log.append([entry(0)])
     await log.close()
