@@ -32,7 +32,7 @@ COMPLETE = {"hl7_adt": 2, "deid_hl7_adt": 2, "hl7_adt_dlq": 1, "hl7_audit": 1}
 
 
 def test_only_topics_with_their_outputs_are_read() -> None:
-    found = cluster(**COMPLETE, hl7_oru=2, deid_hl7_oru=3, hl7_oru_dlq=1, hl7_mdm=1, other=1)
+    found = cluster(**COMPLETE, hl7_oru=2, deid_hl7_oru=1, hl7_oru_dlq=1, hl7_mdm=1, other=1)
     routes, problems = usable_routes(OPTIONS, found)
     assert routes == {"hl7.adt": "deid.hl7.adt"}
     assert "has 2 partitions" in problems["hl7.oru"] and "does not exist" in problems["hl7.mdm"]
