@@ -91,5 +91,5 @@ class BrokerWatch:
     def _failed(self, error: str, asked_at: float) -> None:
         if self._lost_at is None:
             self._lost_at = asked_at
-        seconds = time.monotonic() - self._lost_at
+        seconds = round(time.monotonic() - self._lost_at, 1)
         self._telemetry.emit(BrokerUnreachable(self._settings.bootstrap_servers, error, seconds))
