@@ -1,4 +1,4 @@
-"""CPU of the agent for one record of 1 KB without recognition and without a broker: what the agent itself costs.
+"""CPU of the agent for one record of 1 KB without recognition and without a broker.
 
     python tests/bench/agent_cost.py [--records 6000] [--rounds 3]
 
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from suite_worker import reference_loop
+from support.reference_loop import reference_loop
 
 from deid_agent.agent import (
     AssignmentListener,

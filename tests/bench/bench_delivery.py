@@ -25,10 +25,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from suite_worker import reference_loop
 from support.kafka_broker import Cluster, KafkaBroker, find_classpath
 from support.kafka_world import KafkaWorld
 from support.marks import MARKS
+from support.reference_loop import reference_loop
 from support.transport_contract import Given
 
 from deid_agent.agent.job import Job, Process, Processed

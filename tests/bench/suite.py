@@ -3,8 +3,8 @@
     python tests/bench/suite.py [--limit-s 900] [--save] [--page] [--compare] [--rivals] [--no-kafka]
 
 ``--save`` adds a file to ``tests/bench/results``, ``--page`` writes the page from the newest one, ``--compare`` reports
-what costs more than in the newest one and then exits with 1. ``--rivals`` installs other programs into temporary
-environments and measures them in the same run. What does not fit into the limit is listed as not measured.
+the entries that cost more than in the newest one, and then exits with 1. ``--rivals`` installs other programs into
+temporary environments and measures them in the same run. Entries without time are listed as not measured.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -60,6 +61,8 @@ RIVALS = (
     Tagger("philter-lite", "philter-lite, its filters", "philter-lite", 1, ("philter-lite==0.6.0",)),
     Tagger("phileas", "phileas-redact (no names)", "phileas", 1, ("phileas-redact==1.0.0",)),
 )
+KAFKA = Entry("kafka", "the agent on Kafka with 1, 2 and 4 partitions", "agent", "us a record")
+NO_TIME = "no time was left"
 NO_MODEL = "its models are not in the package registry, only copies that others uploaded"
 
 
@@ -88,18 +91,27 @@ def environ() -> dict[str, str]:
 def answer(run: Run, command: Sequence[str], most_s: float = math.inf) -> list[dict[str, object]] | str:
     """The JSON lines that a command prints, or the reason why there are none."""
     if run.left_s < 10:
-        return "no time was left"
-    try:
-        limit = min(run.left_s, most_s)
-        done = subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=limit, env=environ(), cwd=ROOT
-        )
-        return _objects(done.stdout)
-    except subprocess.TimeoutExpired as late:
-        return _objects((late.stdout or b"").decode()) or "no time was left"
-    except subprocess.CalledProcessError as fault:
-        lines = str(fault.stderr).strip().splitlines()
-        return lines[-1][:120] if lines else f"exit code {fault.returncode}"
+        return NO_TIME
+    # A session of its own, so that all processes of the command end with it.
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ(),
+        cwd=ROOT,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, error = process.communicate(timeout=min(run.left_s, most_s))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            return _objects(out) or NO_TIME
+    if process.returncode == 0:
+        return _objects(out)
+    lines = error.strip().splitlines()
+    return lines[-1][:120] if lines else f"exit code {process.returncode}"
 
 
 def _objects(text: str) -> list[dict[str, object]]:
@@ -117,7 +129,7 @@ def rounds_of_notes() -> tuple[list[list[str]], list[int]]:
 def measure_tagger(run: Run, tagger: Tagger, request: Path, tokens: Sequence[int]) -> None:
     """Two entries, cold and warm; or one with the reason."""
     absent = Entry(tagger.id, tagger.title, "notes", "us a token")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         python = Path(sys.executable)
         if tagger.needs:
             python = Path(folder) / "bin" / "python"
@@ -125,7 +137,7 @@ def measure_tagger(run: Run, tagger: Tagger, request: Path, tokens: Sequence[int
             if not isinstance(made, str):
                 made = answer(run, [str(python), "-m", "pip", "install", "-q", *tagger.needs])
             if isinstance(made, str):
-                run.add(_absent(absent, f"cannot be installed: {made}"))
+                run.add(_absent(absent, made if made == NO_TIME else f"cannot be installed: {made}"))
                 return
         worker = BENCH / "suite_worker.py"
         found = answer(run, [str(python), str(worker), tagger.name, str(tagger.group), str(request)])
@@ -160,7 +172,7 @@ def measure_kafka(run: Run) -> None:
     command = [sys.executable, str(BENCH / "bench_delivery.py"), "--json", "--rounds", "3", "--messages", "3000"]
     found = answer(run, [*command, "--only", "1 KB"], most_s=run.left_s / 2)
     if isinstance(found, str):
-        run.add(_absent(Entry("kafka", "on Kafka, 1, 2 and 4 partitions", "agent", "us a record"), found))
+        run.add(_absent(KAFKA, found))
         return
     for each in found:
         case = str(each["case"])
@@ -177,7 +189,7 @@ def _absent(entry: Entry, why: str) -> Entry:
 
 
 def describe_machine(begun: Sequence[float]) -> dict[str, str]:
-    """What the figures depend on."""
+    """The machine, its load, and the presence of the compiled core."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -207,7 +219,9 @@ def measure(options: argparse.Namespace) -> Results:
         for tagger in OURS:
             measure_tagger(run, tagger, request, tokens)
         measure_agent(run)
-        if not options.no_kafka:
+        if options.no_kafka:
+            run.add(_absent(KAFKA, "left out of this run"))
+        else:
             measure_kafka(run)
         for tagger in RIVALS if options.rivals else ():
             measure_tagger(run, tagger, request, tokens)

@@ -105,8 +105,8 @@ so a busy machine changes them less than it changes seconds. The brackets hold t
 *Cold* texts were not read by the process before; *warm* is the same texts again. The programs run without any variable
 of the environment that the product does not set itself.
 
-`make bench-compare` measures again and reports what costs more than in this run. [Sizing](sizing.md) has advice for
-workers and memory.
+`make bench-compare` measures again and reports entries that cost more than in this run. [Sizing](sizing.md) has advice
+for workers and memory.
 """
 
 
