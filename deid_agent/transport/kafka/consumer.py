@@ -88,7 +88,7 @@ def make_consumer(settings: KafkaOptions) -> Consumer:
         metadata_max_age_ms=settings.metadata_max_age_ms,
         # aiokafka has one fetch at a time for each broker. A partition that is resumed, or whose records are all taken,
         # is not fetched before the fetch of the other partitions returns, which waits this long if they have nothing
-        # new. With the default of 500 ms four partitions were slower than two.
+        # new. The default is 500 ms.
         fetch_max_wait_ms=settings.fetch_wait_ms,
         fetch_max_bytes=settings.fetch_max_bytes,
         max_partition_fetch_bytes=settings.fetch_partition_bytes,
