@@ -197,7 +197,12 @@ def test_the_first_short_texts_are_read_by_the_reference(monkeypatch: pytest.Mon
     """A command that reads one line does not wait for the core."""
     built: list[RuleScan] = []
     real = RuleScan._build
-    monkeypatch.setattr(RuleScan, "_build", lambda scan: (built.append(scan), real(scan))[1])
+
+    def build(scan: RuleScan) -> object:
+        built.append(scan)
+        return real(scan)
+
+    monkeypatch.setattr(RuleScan, "_build", build)
     scan = RuleScan((rule("a"),))
     assert [list(ranges) for ranges in scan.find(Document("a b"))] == [[(0, 1)]]
     assert not built
