@@ -107,6 +107,6 @@ class Place:
                 named = True
             if ANY in node.below:
                 nodes.append(node.below[ANY])
-        shown = name if named else ANY if isinstance(token, str) else f"{ANY}[{token}]"
-        path = f"{self.path}/{shown.replace('~', '~0').replace('/', '~1')}"
+        label = name if named else ANY if isinstance(token, str) else f"{ANY}[{token}]"
+        path = f"{self.path}/{label.replace('~', '~0').replace('/', '~1')}"
         return Place(tuple(nodes), path, named, self.depth + 1)
