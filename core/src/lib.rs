@@ -1,7 +1,7 @@
-//! The arithmetic of deid-agent's models, as a module of Python.
+//! The arithmetic of deid-agent's models and the search of its rules, as a module of Python.
 //!
 //! Functions take arrays by the buffer protocol and copy them. Arrays are checked before use: one of a wrong shape is a
-//! `ValueError` that names the argument. No text enters this crate, and no error contains a value.
+//! `ValueError` that names the argument. No text is kept, and no error contains a value.
 
 #[cfg(feature = "python")]
 mod arguments;

@@ -19,21 +19,32 @@ _RIGHT_TOUCHES: Final = frozenset({Edges.WORD})
 _LEFT_TOUCHES: Final = frozenset({Edges.WORD, Edges.LEFT})
 
 
+SHORT_TOTAL: Final = 4_000
+"""Characters that the reference reads before the core is made ready, which costs as much as it reading many more."""
+
+
 class RuleScan:
     """Rules that are searched together. Make it by ``scan_of``, so that equal rules share one."""
 
-    __slots__ = ("_prepared", "rules")
+    __slots__ = ("_prepared", "_total", "rules")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
         self._prepared = core.Prepared()
+        self._total = 0
+
+    def prepare(self) -> "RuleScan":
+        """Use the core, if there is one, from the next text on."""
+        self._total = SHORT_TOTAL
+        return self
 
     def find(self, doc: Document) -> Sequence[Sequence[Range]]:
         """For each rule the ranges of ``Rule.find``, computed once for each document."""
         return doc.normalized.view(self, self._find) if self.rules else ()
 
     def _find(self, doc: Document) -> Sequence[Sequence[Range]]:
-        if not core.is_used():
+        if not core.is_used() or self._total < SHORT_TOTAL:
+            self._total += len(doc.text)
             return [tuple(rule.find(doc)) for rule in self.rules]
         rules = self.rules
 

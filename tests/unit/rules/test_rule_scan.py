@@ -42,7 +42,7 @@ def notes(part: CorpusPart) -> list[str]:
 
 
 def compare(rules: tuple[Rule, ...], texts: Sequence[str]) -> None:
-    scan = scan_of(rules)
+    scan = scan_of(rules).prepare()
     for number, text in enumerate(texts):
         doc = Document(text)
         found = [list(ranges) for ranges in scan.find(doc)]
@@ -177,7 +177,7 @@ def test_syntax_that_differs(pattern: str) -> None:
 @needs_core
 def test_a_rule_that_does_not_compile_is_left_to_its_reference() -> None:
     assert translate(r"[\D]") is None and translate(r"[]a]") is None and translate(r"\C") is None
-    scan = RuleScan((rule("[]a]b"),))
+    scan = RuleScan((rule("[]a]b"),)).prepare()
     assert scan._build().left() == [0]
     assert [list(ranges) for ranges in scan.find(Document("]b ab"))] == [[(0, 2), (3, 5)]]
 
@@ -188,8 +188,27 @@ def test_an_error_of_a_check_is_not_swallowed() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        RuleScan((replace(rule("a"), check=check),)).find(Document("a"))
+        RuleScan((replace(rule("a"), check=check),)).prepare().find(Document("a"))
     assert scan_of(all_rules()["vetoes"]).find(Document("a")) is not None
+
+
+@needs_core
+def test_the_first_short_texts_are_read_by_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that reads one line does not wait for the core."""
+    built: list[RuleScan] = []
+    real = RuleScan._build
+
+    def build(scan: RuleScan) -> object:
+        built.append(scan)
+        return real(scan)
+
+    monkeypatch.setattr(RuleScan, "_build", build)
+    scan = RuleScan((rule("a"),))
+    assert [list(ranges) for ranges in scan.find(Document("a b"))] == [[(0, 1)]]
+    assert not built
+    scan.find(Document("a b " * 1_000))
+    assert [list(ranges) for ranges in scan.find(Document("b a"))] == [[(2, 3)]]
+    assert built == [scan]
 
 
 def test_without_the_core_each_rule_finds_by_itself() -> None:
@@ -200,7 +219,7 @@ def test_without_the_core_each_rule_finds_by_itself() -> None:
 @needs_core
 @pytest.mark.parametrize("part", ["a1 ", "Aa ", "1", "A", "1/", "é", "0" * 50 + " ", "Dr. "])
 def test_time_is_linear(part: str) -> None:
-    scans = [scan_of(rules) for rules in all_rules().values()]
+    scans = [scan_of(rules).prepare() for rules in all_rules().values()]
 
     def read(size: int) -> object:
         return [scan.find(Document(part * (size // len(part)))) for scan in scans]
