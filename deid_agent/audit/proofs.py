@@ -21,7 +21,17 @@ from deid_agent.audit.merkle import (
     leaf_hash,
 )
 from deid_agent.audit.reading import EntryFilter
-from deid_agent.audit.storage import FORMAT, TAIL, LineKind, is_signed, line_prefix, read_head, segment_files, trail_id
+from deid_agent.audit.storage import (
+    FORMAT,
+    TAIL,
+    LineKind,
+    is_public_key,
+    is_signed,
+    line_prefix,
+    read_head,
+    segment_files,
+    trail_id,
+)
 from deid_agent.model import ConfigurationError
 
 _SEGMENT, _ENTRY, _KEY = (line_prefix(kind) for kind in (LineKind.SEGMENT, LineKind.ENTRY, LineKind.KEY))
@@ -93,7 +103,8 @@ def check_proof(proof: object, trusted: Collection[str]) -> CheckedProof:
     public, identity, trail = (str(first.get(name)) for name in ("public_key", "identity", "trail"))
     if not opening[0].startswith(_SEGMENT) or not is_signed(opening[0][:-1], identity):
         raise ProofError("the first line of the trail is not signed by the identity that it names")
-    if (int_member(first, "epoch"), int_member(first, "size"), trail) != (0, 0, trail_id(public)):
+    begins = (int_member(first, "epoch"), int_member(first, "size")) == (0, 0)
+    if not begins or not is_public_key(public) or trail != trail_id(public):
         raise ProofError("the first line does not begin a trail")
     if not {public, identity} & set(trusted):
         raise ProofError(f"the trail begins with the key {public} of {identity}: neither is trusted")

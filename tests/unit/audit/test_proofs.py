@@ -69,6 +69,10 @@ def test_a_changed_proof_does_not_hold(folder: Path) -> None:
     for nonsense in (None, empty, "x"):
         with pytest.raises(ProofError):
             check_proof(nonsense, {first})
+    unsigned = str(good["segment"]).partition(',"signature":')[0].replace('"public_key":"', '"public_key":"x')
+    odd = SIGNER.sign(unsigned.encode()).decode() + "}"
+    with pytest.raises(ProofError, match="does not begin a trail"):
+        check_proof({**good, "segment": odd}, {first, SIGNER.public})
     with pytest.raises(ProofError, match="JSON"):
         read_proof(b"{")
 
