@@ -85,12 +85,13 @@ def dying(folder: Path, left: int = NEVER) -> Iterator[Disk]:
         path = disk.files[file]
         if path.is_dir():
             disk.names.clear()
-        else:
+        elif path.exists() and os.path.samestat(os.fstat(file), path.stat()):  # not a file that lost its name
             disk.synced[path.name] = path.stat().st_size
 
     def replaced(source: Path, goal: Path) -> None:
         disk.remember(goal)
         replace(source, goal)
+        disk.synced[goal.name] = disk.synced.pop(source.name, 0)
 
     def unlinked(path: Path) -> None:
         disk.remember(path)
