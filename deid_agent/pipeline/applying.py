@@ -268,7 +268,7 @@ class Applier:
             for change, cause in self._count_changes(part, path, text, changes):
                 start, end = document.byte(change.span.start), document.byte(change.span.end)
                 part.trace.explain(start, end, cause)
-                edits.append(Edit(start, end, change.text.encode("utf-8")))
+                edits.append(Edit(start, end, change.text.encode("utf-8", "surrogatepass")))
         return self._write(part, edits).decode("utf-8", "surrogatepass")
 
     def _write(self, part: _Part, edits: Sequence[Edit]) -> bytes:

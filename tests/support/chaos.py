@@ -250,7 +250,7 @@ class Chaos:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of the records of a run, from its outputs and dead letters as a later reader finds them."""
+    """The outcome of the records of a run, from its outputs and dead letters as a later reader finds them."""
 
     records: int
     lost: int

@@ -1,4 +1,4 @@
-"""Runs agents on one broker or on three, kills and disturbs everything, and prints what became of the records.
+"""Runs agents on one broker or on three, kills and disturbs everything, and prints the outcome of the records.
 
 ``PYTHONPATH=.:tests python -m support.chaos_run --brokers 3 --records 5000 --times 3``
 """

@@ -196,7 +196,7 @@ CASES: dict[str, Case] = {
     ),
     "xml: an external entity": _case(
         lambda: _document(_cda(b'<!DOCTYPE x [<!ENTITY e SYSTEM "http://192.0.2.1/x">]>', b"&e;"), "text/xml"),
-        "PUBLISHED UNSUPPORTED MALFORMED",
+        "UNSUPPORTED MALFORMED RESOURCE",
         999,
     ),
     "xml: an external DTD": _case(

@@ -169,7 +169,8 @@ async def test_a_slow_broker_only_reduces_throughput(
     own_world: KafkaWorld, own_broker: KafkaBroker, make: Make
 ) -> None:
     """Every answer is late: no rebalance, no restart, each message once."""
-    agent = make("a", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}")
+    # Taking over partitions waits for a dozen late answers, within half of the session timeout.
+    agent = make("a", own_world, bootstrap=f"127.0.0.1:{own_broker.proxy}", kafka={"session_timeout_ms": 10_000})
     async with SlowProxy(own_broker.proxy, own_broker.behind, delay_s=0.05) as proxy, following(own_world) as seen:
         agent.start()
         await until(lambda: agent.owned() == PARTITIONS, within_s=60)

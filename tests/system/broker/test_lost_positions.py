@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 
 
 class Trail:
-    """What the trail of an agent would hold: the last batch of each partition."""
+    """The content of the trail of an agent: the last batch of each partition."""
 
     def __init__(self) -> None:
         self.batches: dict[Partition, AuditedBatch] = {}

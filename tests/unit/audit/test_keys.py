@@ -1,4 +1,4 @@
-"""A key for each epoch: what a thief of a key can sign, and which keys an agent accepts."""
+"""A key for each epoch: the lines that a thief of a key can sign, and which keys an agent accepts."""
 
 import json
 from pathlib import Path

@@ -16,7 +16,7 @@ from deid_agent.telemetry.emit import Telemetry
 
 
 class Server(HTTPServer):
-    """Keeps what it receives and answers with ``status``."""
+    """Keeps the heads that it receives and answers with ``status``."""
 
     status = 204
     received: list[bytes]

@@ -1,4 +1,4 @@
-"""When a committed position is trusted, and what an operator's choice means."""
+"""When a committed position is trusted, and the meaning of an operator's choice."""
 
 import pytest
 
