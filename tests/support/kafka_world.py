@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaConnectionError
 from support.kafka_broker import Cluster
 from support.kafka_internals import partition_numbers
 from support.marks import published_output
@@ -28,10 +29,23 @@ async def until(holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> N
             await asyncio.sleep(0.01)
 
 
+async def _open_producer(bootstrap: str) -> AIOKafkaProducer:
+    """A started producer, as soon as the broker answers: on a busy machine one that was restarted needs a while."""
+    async with asyncio.timeout(2 * PATIENCE_S):
+        while True:
+            producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024)
+            try:
+                await producer.start()
+            except KafkaConnectionError:
+                await producer.stop()
+                await asyncio.sleep(0.2)
+            else:
+                return producer
+
+
 async def produce(bootstrap: str, topic: str, partition: int, given: Sequence[Given]) -> list[int]:
     """Send the records; return their offsets. Each is written once, also while leaders move."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024)
-    await producer.start()
+    producer = await _open_producer(bootstrap)
     try:
         sent = [
             await producer.send(topic, g.payload, key=g.key, partition=partition, headers=list(g.headers))

@@ -37,6 +37,7 @@ _BLOCK = re.compile(r"(?:^<!-- ([^\n]*?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTAL
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "TIME"),
     (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{8}(?:[0-9a-f]{8})*\b"), "DIGEST"),
+    (re.compile(r"(?<=\bkey )[0-9a-f]{8}\b"), "DIGEST"),  # one of letters alone too
     (re.compile(r"\d+(?= lines| checkpoints)"), "N"),
     (re.compile(r"(?m)(?<=^ok   core          ).+$"), "CORE"),
 )

@@ -40,6 +40,12 @@ CANARIES = (b"Okafor", b"Adaeze", b"4471902", b"Lindqvist", b"5530177", b"Castel
 pytestmark = pytest.mark.broker
 
 
+def canaries_in(data: bytes) -> list[bytes]:
+    """The canaries with the bytes before them. Seven digits inside a digest are no number of a patient."""
+    whole = rb"(?<![0-9a-f])(?:" + b"|".join(CANARIES) + rb")(?![0-9a-f])"
+    return [data[max(0, found.start() - 60) : found.end()] for found in re.finditer(whole, data)]
+
+
 def message(number: int) -> bytes:
     """A sample message with its number in a field that no policy changes (the sending application, a code)."""
     if number % 100 == 99:
@@ -193,7 +199,7 @@ async def test_a_thousand_messages_are_processed_in_order(world: KafkaWorld, tmp
         assert not any(canary in everything for canary in CANARIES)
     assert not any(canary in m.value for m in (*out, *dead_letters) for canary in CANARIES)
     audited = b"".join(path.read_bytes() for path in (tmp_path / "audit").iterdir())
-    assert not any(canary in log + audited for canary in CANARIES)
+    assert canaries_in(log + audited) == []
     traces = [dict(m.headers)["traceparent"].split(b"-") for m in dead_letters]
     assert {(version, trace, flags) for version, trace, _, flags in traces} == {(b"00", TRACE, b"01")}
     assert len({span for _, _, span, _ in traces}) == refused, "each record has a separate span"
