@@ -121,7 +121,8 @@ def _run_inline(notes: NoteStream, parts: WorkerFactory, writer: "_Writer", by_p
     size = 0
 
     def finish() -> None:
-        results = deidentifier.texts(each.request for each in waiting if each.request is not None)
+        # A list: an interrupt that meets the end of a generator without its last item would be lost.
+        results = iter(list(deidentifier.texts(each.request for each in waiting if each.request is not None)))
         for each in waiting:
             writer.write(each, None if each.request is None else next(results))
         waiting.clear()
