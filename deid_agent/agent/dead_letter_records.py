@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import orjson
 
 from deid_agent.agent.dead_letter_keys import PrivateKey, PublicKey
-from deid_agent.agent.outcomes import REPLAY_OF, dead_letter_headers, read_lineage, safe_path
+from deid_agent.agent.outcomes import DEID_ID, REPLAY_OF, dead_letter_headers, read_lineage, safe_path
 from deid_agent.agent.ports import Coordinates, DeadLetter, Headers, Record
 from deid_agent.model import DeadLetterError, format_time
 
@@ -143,7 +143,11 @@ UNSEALED: Final = DeadLetterSealer()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterHead:
-    """The headers of a dead letter, parsed. Each member is checked against the form that the agent writes."""
+    """The headers of a dead letter, parsed. Each member is checked against the form that the agent writes.
+
+    ``id`` is the ``deid-id`` of the record. It tells a record from one of a former topic with the same coordinates, and
+    is empty in a folder.
+    """
 
     at: Coordinates
     code: str
@@ -157,6 +161,7 @@ class DeadLetterHead:
     time_ms: int
     first: Coordinates | None
     build: tuple[tuple[str, str], ...]
+    id: str = ""
 
 
 def read_dead_letter_head(headers: Iterable[tuple[str, bytes]]) -> DeadLetterHead:
@@ -184,6 +189,7 @@ def read_dead_letter_head(headers: Iterable[tuple[str, bytes]]) -> DeadLetterHea
                 for name, value in values.items()
                 if name.startswith(_BUILD) and _WORD.fullmatch(name) and _WORD.fullmatch(value)
             ),
+            id=_require_match(_WORD, values.get(DEID_ID, "")),
         )
     except (KeyError, ValueError):
         raise DeadLetterError("its headers were not written by this program") from None
