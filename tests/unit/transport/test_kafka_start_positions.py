@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
 
 from deid_agent.agent import DEID_ID, AuditedBatch, AuditEntry, Coordinates, Outcome, Partition, ResumeFrom
+from deid_agent.audit import read_last_batches
 from deid_agent.audit.storage import encode_entry
 from deid_agent.config import Delivery
 from deid_agent.model import ConfigurationError
@@ -17,6 +19,7 @@ from deid_agent.transport.kafka.positions import PositionNote
 from deid_agent.transport.kafka.protocol import CommittedPosition, TopicIdentity
 from deid_agent.transport.kafka.start_positions import StartPositions
 
+FORMER = Path(__file__).resolve().parents[2] / "cases" / "audit-format-1"
 NOTE = PositionNote("one", 0, 1.0).text()
 
 
@@ -86,9 +89,9 @@ class Starts:
             audit_topic=self.audit_topic,
             delivery=self.delivery,
         )
-        positions = StartPositions(settings, lambda: own or {}, choice, Telemetry())
-        await positions.prepare(None, self.broker, ["adt"])
-        return positions._audited
+        self.positions = StartPositions(settings, lambda: own or {}, choice, Telemetry())
+        await self.positions.prepare(None, self.broker, ["adt"])
+        return self.positions._audited
 
 
 @pytest.fixture
@@ -185,3 +188,45 @@ async def test_outputs_from_before_their_topic_grew_are_found(broker: Broker, to
     own = {fifth: AuditedBatch(2.0, 8, 11, "one", {n: f"{n:032x}" for n in (8, 9, 10)})}
     found = await Starts(broker, audit_topic=None).prepare(own, ResumeFrom.AUDIT)
     assert found[fifth].first == 10
+
+
+class Ends:
+    """A consumer that is asked for the bounds of partitions."""
+
+    async def beginning_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
+    async def end_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 50)
+
+
+@dataclass
+class Writer:
+    """A writer that was opened."""
+
+    found: CommittedPosition | None
+    note: str = ""
+    moved: list[int] = field(default_factory=list)
+
+    async def move(self, position: int) -> None:
+        self.moved.append(position)
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+async def test_a_group_of_a_former_version_continues_without_a_choice(broker: Broker, delivery: Delivery) -> None:
+    """Its positions have no note, and its trail and audit topic no ids of topics. A quiet partition has no position."""
+    own = read_last_batches(FORMER)
+    assert own[ADT].next == 6
+    broker.counts |= {"adt": 2, "adt.out": 2}
+    for former in sorted(FORMER.glob("*.jsonl")):
+        broker.put("audit", 0, *former.read_bytes().splitlines())
+    quiet = Partition("adt", 1)
+    for committed in (6, 3):  # a clean stop, and a crash between audit and commit
+        broker.positions[ADT] = CommittedPosition(committed)
+        starts = Starts(broker, delivery)
+        await starts.prepare(own)
+        writers = {ADT: Writer(broker.positions[ADT]), quiet: Writer(None)}
+        identities = {"adt": TopicIdentity("one", {0: 0, 1: 0})}
+        assert await starts.positions.settle(Ends(), writers, identities) == {ADT: committed, quiet: 0}  # type: ignore[arg-type]
+        assert (writers[ADT].moved, writers[quiet].moved) == ([], [0])
+        assert all("topic=one" in writer.note for writer in writers.values())
