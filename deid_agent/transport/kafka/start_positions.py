@@ -173,7 +173,7 @@ class StartPositions:
             self._audited[stream] = self._with_topic(self._audited.get(stream), newest[stream])
 
     def _with_topic(self, own: AuditedBatch | None, batch: AuditedBatch) -> AuditedBatch:
-        """What is known of a partition: the last batch of the own trail, and that of the audit topic."""
+        """The last batch of a partition, known from the own trail and from the audit topic."""
         if own is not None and own.topic_id in ("", batch.topic_id) and own.first > batch.next:
             # It begins further on: it was not written to the topic at that time.
             return own

@@ -213,7 +213,7 @@ async def test_an_agent_starts_beside_a_busy_one(cluster: Cluster, delivery: Del
 
 
 async def compare(settings: KafkaOptions, times: int) -> None:
-    """What a start does before it joins the group."""
+    """The comparison that a start makes before it joins the group."""
     for _ in range(times):
         async with open_client(settings) as client:
             cluster = await client.fetch_all_metadata()

@@ -139,9 +139,9 @@ async def test_a_record_is_not_accounted_for_by_a_former_topic(tmp_path: Path) -
 
 
 def test_dead_letters_of_a_former_topic_are_not_those_of_a_record() -> None:
-    letters = {Coordinates("adt", 0, offset): Counter({"former": 1}) for offset in (10, 11)}
-    assert account(dead_letters=letters).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
-    letters[Coordinates("adt", 0, 11)]["id11"] = 1
-    assert account(dead_letters=letters).faults == []
-    letters[Coordinates("adt", 0, 11)][""] = 1  # an older version wrote no id
-    assert account(dead_letters=letters).faults == [(11, "dead_lettered in the audit, but it has 2 dead letters")]
+    found = {Coordinates("adt", 0, offset): Counter({"former": 1}) for offset in (10, 11)}
+    assert account(dead_letters=found).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
+    found[Coordinates("adt", 0, 11)]["id11"] = 1
+    assert account(dead_letters=found).faults == []
+    found[Coordinates("adt", 0, 11)][""] = 1  # an older version wrote no id
+    assert account(dead_letters=found).faults == [(11, "dead_lettered in the audit, but it has 2 dead letters")]

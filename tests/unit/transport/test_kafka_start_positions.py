@@ -39,7 +39,7 @@ class Message:
 
 @dataclass
 class Broker:
-    """What a start reads. Each read of positions or tails first runs ``meanwhile`` once."""
+    """The topics and positions that a start reads. Each read of positions or tails first runs ``meanwhile`` once."""
 
     counts: dict[str, int]
     logs: dict[TopicPartition, list[Message]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Broker:
         self.step()
         return found
 
-    async def settled(
+    async def committed(
         self, _client: object, _group: str, streams: Collection[Partition]
     ) -> tuple[Mapping[Partition, CommittedPosition], frozenset[Partition]]:
         found = {stream: self.positions[stream] for stream in streams if stream in self.positions}
@@ -102,7 +102,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
         return {topic: TopicIdentity("one", {0: 0}) for topic in topics}
 
     monkeypatch.setattr(start_positions, "read_tails", made.tails)
-    monkeypatch.setattr(start_positions, "settled_positions", made.settled)
+    monkeypatch.setattr(start_positions, "settled_positions", made.committed)
     monkeypatch.setattr(start_positions, "topic_identities", identities)
     return made
 
@@ -111,7 +111,7 @@ ADT = Partition("adt", 0)
 
 
 @pytest.mark.parametrize("delivery", list(Delivery))
-async def test_a_member_that_commits_meanwhile_is_no_loss(broker: Broker, delivery: Delivery) -> None:
+async def test_a_busy_member_is_not_taken_for_a_loss(broker: Broker, delivery: Delivery) -> None:
     """A second agent starts beside a busy one."""
 
     def commit(first: int) -> Callable[[], None]:
