@@ -40,6 +40,7 @@ from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, 
 from deid_agent.transport.kafka.messages import KafkaMessage
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
+from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
 
 REPLAYED: Final = "deid.replayed"
 """Header of a mark: the coordinates of the replayed record."""
@@ -141,7 +142,9 @@ class KafkaDeadLetters:
             if at.partition not in await producer.partitions_for(at.topic):
                 raise DeadLetterError(f"topic {at.topic!r} has no partition {at.partition} any more")
             value = None if record.tombstone else record.payload
-            headers = replay_headers(record, found.head.attempts)
+            present = (await topic_identities(producer.client, [at.topic])).get(at.topic, TopicIdentity()).id
+            former = bool(found.head.topic_id and present) and found.head.topic_id != present
+            headers = replay_headers(record, found.head.attempts, linked=not former)
             restored = KafkaMessage(at.topic, at.offset, value, record.key, headers, record.timestamp_ms)
             named = (
                 (REPLAYED, str(at)),

@@ -366,6 +366,9 @@ async def test_records_of_a_former_topic_are_replayed_as_well(cluster: Cluster, 
     await world.refuse(by_topic=True)
     assert [found.replayed for found in await world.look()] == [0, 0]
     assert (await world.replay()).done == [0, 0]
-    assert [m.value for m in await world.inputs()] == [b"present", b"former", b"present"]
+    found = await world.inputs()
+    assert [m.value for m in found] == [b"present", b"former", b"present"]
+    named = [dict(m.headers).get(REPLAY_OF) for m in found]
+    assert named == [None, None, f"{world.name}/0/0".encode()], "the first one of the present topic is another record"
     assert [found.replayed for found in await world.look()] == [1, 1]
     assert (await world.replay()).done == []
