@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import orjson
 
 from deid_agent.agent.dead_letter_keys import PrivateKey, PublicKey
-from deid_agent.agent.outcomes import REPLAY_OF, dead_letter_headers, read_lineage, safe_path
+from deid_agent.agent.outcomes import DEID_ID, REPLAY_OF, dead_letter_headers, read_lineage, safe_path
 from deid_agent.agent.ports import Coordinates, DeadLetter, Headers, Record
 from deid_agent.model import DeadLetterError, format_time
 
@@ -88,6 +88,7 @@ _CONNECT: Final = "__connect.errors."
 _FORM: Final = "deid.dead-letter.form"
 _KEY: Final = "deid.dead-letter.key"
 _TIME: Final = "deid.dead-letter.time"
+_TOPIC_ID: Final = "deid.topic-id"
 _BUILD: Final = "deid.build."
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]{0,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # the names that Kafka allows
@@ -124,6 +125,8 @@ class DeadLetterSealer:
         own = [(_FORM, self.form.value), (_TIME, str(int(self.clock() * 1000)))]
         if self.public is not None:
             own.append((_KEY, self.public.id))
+        if record.topic_id:
+            own.append((_TOPIC_ID, record.topic_id))
         own += [(_BUILD + name, value) for name, value in self.build]
         values = dead_letter_headers(record.coordinates, dead_letter, read_lineage(record))
         return (*values, *((name, value.encode()) for name, value in own))
@@ -143,7 +146,11 @@ UNSEALED: Final = DeadLetterSealer()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterHead:
-    """The headers of a dead letter, parsed. Each member is checked against the form that the agent writes."""
+    """The headers of a dead letter, parsed. Each member is checked against the form that the agent writes.
+
+    ``id`` is the ``deid-id`` of the record. It tells a record from one of a former topic with the same coordinates, and
+    is empty in a folder. ``topic_id`` is empty if the source has no such id.
+    """
 
     at: Coordinates
     code: str
@@ -157,6 +164,8 @@ class DeadLetterHead:
     time_ms: int
     first: Coordinates | None
     build: tuple[tuple[str, str], ...]
+    id: str = ""
+    topic_id: str = ""
 
 
 def read_dead_letter_head(headers: Iterable[tuple[str, bytes]]) -> DeadLetterHead:
@@ -184,6 +193,8 @@ def read_dead_letter_head(headers: Iterable[tuple[str, bytes]]) -> DeadLetterHea
                 for name, value in values.items()
                 if name.startswith(_BUILD) and _WORD.fullmatch(name) and _WORD.fullmatch(value)
             ),
+            id=_require_match(_WORD, values.get(DEID_ID, "")),
+            topic_id=_require_match(_WORD, values.get(_TOPIC_ID, "")),
         )
     except (KeyError, ValueError):
         raise DeadLetterError("its headers were not written by this program") from None

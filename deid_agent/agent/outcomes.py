@@ -69,10 +69,16 @@ def read_lineage(record: Record) -> Lineage:
     return Lineage(Coordinates(at.topic, at.partition, int(digits)), attempts)
 
 
-def replay_headers(record: Record, attempts: int) -> Headers:
-    """The headers of a replayed record: its own, its original coordinates and the attempts so far."""
+def replay_headers(record: Record, attempts: int, *, linked: bool = True) -> Headers:
+    """The headers of a replayed record: its own, its original coordinates and the attempts so far.
+
+    One that is not ``linked`` comes from a former topic: in the present one its coordinates are those of another
+    record, and its output must not name that one. It is a new record there.
+    """
     first = read_lineage(record).first or record.coordinates
     kept = tuple(item for item in record.headers if not is_replay_header(item[0]))
+    if not linked:
+        return kept
     return (*kept, (REPLAY_OF, str(first).encode()), (REPLAY_ATTEMPTS, str(max(1, attempts)).encode()))
 
 

@@ -289,7 +289,8 @@ class PartitionProcessor:
                 before, after = batch.records[:index], batch.records[index + 1 :]
                 dead_letters = self._dead_letters.with_records((*before, finished, *after))
                 lines = await self._within_timeout("audit", self._context.audit.append([self._make_entry(finished)]))
-                batch = replace(batch, records=(*before, *attach_audit_lines((finished,), lines), *after))
+                head = batch.records[index].head  # still to be published
+                batch = replace(batch, records=(*before, *attach_audit_lines((finished,), lines, head), *after))
             except TransientError as error:
                 attempt += 1
                 if isinstance(error, AssignmentLostError) and self._deadline is not None:

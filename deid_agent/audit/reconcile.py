@@ -37,13 +37,13 @@ class InputRecords:
 
 @dataclass(frozen=True, slots=True)
 class FoundResults:
-    """What a reader of the results sees: the number of outputs by ``deid-id``, and of dead letters by record.
+    """What a reader of the results sees: the number of outputs by ``deid-id``, of dead letters by record and that id.
 
     None if the results cannot be read, because they left over MLLP or into a folder: then the trails count alone.
     """
 
     outputs: Mapping[str, int] | None = None
-    dead_letters: Mapping[Coordinates, int] | None = None
+    dead_letters: Mapping[Coordinates, Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,34 @@ class PartitionBalance:
         return max(0, self.input.end - self.input.committed)
 
 
-def read_audited(folders: Iterable[Path]) -> dict[Partition, dict[int, AuditedRecord]]:
+def read_audited(
+    folders: Iterable[Path], topic_ids: Mapping[str, str] | None = None
+) -> dict[Partition, dict[int, AuditedRecord]]:
     """The last entry of each record, over the trails of all agents. Raises ``ConfigurationError``.
 
-    A record that two agents processed has entries in both trails; the later one counts. Entries that are not of the
-    form of an entry are left out: verify the trails first.
+    A record that two agents processed has entries in both trails; the later one counts. In one trail the order of the
+    lines counts, because a clock may be set back. ``topic_ids`` are those of the topics as they are now: entries about
+    a former topic of the same name are left out. So are entries that are not of the form of an entry: verify the trails
+    first.
     """
     found: dict[Partition, dict[int, tuple[float, AuditedRecord]]] = {}
     for folder in folders:
+        own: dict[Partition, dict[int, tuple[float, AuditedRecord]]] = {}
         for item in read_entries(folder):
             topic, number, offset, at = (item.get(name) for name in ("topic", "partition", "offset", "time"))
             if not (isinstance(topic, str) and type(number) is int and type(offset) is int):
                 continue
+            known, named = (topic_ids or {}).get(topic), item.get("topic_id")
+            if known and named and known != named:
+                continue
             when = at if isinstance(at, int | float) else 0.0
-            entries = found.setdefault(Partition(topic, number), {})
-            if offset not in entries or entries[offset][0] <= when:
-                entries[offset] = when, AuditedRecord(str(item.get("outcome")), str(item.get("deid_id", "")))
+            record = AuditedRecord(str(item.get("outcome")), str(item.get("deid_id", "")))
+            own.setdefault(Partition(topic, number), {})[offset] = when, record
+        for stream, entries in own.items():
+            others = found.setdefault(stream, {})
+            others |= {
+                offset: one for offset, one in entries.items() if offset not in others or others[offset][0] <= one[0]
+            }
     return {stream: {offset: record for offset, (_, record) in entries.items()} for stream, entries in found.items()}
 
 
@@ -120,11 +132,10 @@ def _problem(
     """What is wrong with the outcome of a record; empty if it has exactly one."""
     id_ = entry.id if entry is not None and entry.id else known_id
     outputs = None if results.outputs is None else results.outputs.get(id_, 0)
-    dead_letters = (
-        None
-        if results.dead_letters is None
-        else results.dead_letters.get(Coordinates(stream.topic, stream.number, offset), 0)
-    )
+    dead_letters = None
+    if results.dead_letters is not None:
+        ids = results.dead_letters.get(Coordinates(stream.topic, stream.number, offset), {})
+        dead_letters = ids.get(id_, 0) + ids.get("", 0) if id_ else sum(ids.values())
     if entry is None:
         if outputs or dead_letters:
             return f"no audit entry, but {'an output' if outputs else 'a dead letter'}"

@@ -77,19 +77,25 @@ async def _kafka(settings: Settings, trails: Sequence[Path], *, expired_outputs:
     found = []
     async with open_offsets(options) as feed:
         # The positions first: results and entries of what is before them exist already.
-        inputs = [each for topic in options.routes for each in await feed.input_offsets(topic)]
-        outputs = {topic: await feed.output_ids(topic) for topic in {*options.routes.values()} if topic}
-        dead_letters = {topic: await feed.dead_letters(topic) for topic in options.routes}
-    audited: _Trails = await asyncio.to_thread(read_audited, trails)
+        inputs = [each for topic in feed.routes for each in await feed.input_offsets(topic)]
+        outputs = {topic: await feed.output_ids(topic) for topic in {*feed.routes.values()} if topic}
+        dead_letters = {topic: await feed.dead_letters(topic) for topic in feed.routes}
+        routes, topic_ids = feed.routes, feed.topic_ids
+    audited: _Trails = await asyncio.to_thread(read_audited, trails, topic_ids)
     for each in inputs:
         stream, entries = each.stream, audited.get(each.stream, {})
+        if each.position is None and entries:
+            raise ConfigurationError(
+                f"{stream}: group {options.group_id!r} has no position, but a trail has entries: check kafka.group_id "
+                "and the trails, or see docs/recovery.md"
+            )
         ids = {
-            offset: marks.id_of(Coordinates(stream.topic, stream.number, offset))
+            offset: marks.id_of(Coordinates(stream.topic, stream.number, offset), topic_ids.get(stream.topic, ""))
             for offset in each.offsets
             if offset not in entries
         }
         records = InputRecords(stream, each.begin, each.committed, each.end, each.offsets)
-        results = FoundResults(outputs.get(options.routes[stream.topic]), dead_letters[stream.topic])
+        results = FoundResults(outputs.get(routes[stream.topic]), dead_letters[stream.topic])
         found.append(balance(records, entries, results, id_of=ids, expired_outputs=expired_outputs))
     return found
 

@@ -40,9 +40,12 @@ from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, 
 from deid_agent.transport.kafka.messages import KafkaMessage
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
+from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
 
 REPLAYED: Final = "deid.replayed"
 """Header of a mark: the coordinates of the replayed record."""
+_REPLAYED_ID: Final = "deid.replayed.id"
+"""Header of a mark: the ``deid-id`` of the record. Marks of older versions have none."""
 
 _SLACK: Final = 1 << 20  # the envelope's header next to the payload
 _MAX_RECORDS: Final = 100
@@ -54,8 +57,8 @@ _UNACCEPTABLE = (
 )
 """The broker never accepts this record. It may accept others."""
 
-Marks = dict[tuple[int, int], list[int]]
-"""The offsets of marks in a partition of dead letters, by partition and offset of the record."""
+Marks = dict[tuple[int, int, str], list[int]]
+"""The offsets of marks in a partition of dead letters, by partition, offset and ``deid-id`` of the record."""
 
 
 class KafkaDeadLetters:
@@ -114,7 +117,7 @@ class KafkaDeadLetters:
                         if (
                             record is None
                             or not isinstance(found, FoundDeadLetter)
-                            or record.coordinates in progress.done
+                            or (record.coordinates, found.head.id) in progress.done
                         ):
                             continue
                         try:
@@ -125,7 +128,7 @@ class KafkaDeadLetters:
                             report(found, _replay_advice(refusal))
                             return False
                         else:
-                            progress.done.add(record.coordinates)
+                            progress.done.add((record.coordinates, found.head.id))
                             report(found, "")
             return True
         finally:
@@ -139,9 +142,16 @@ class KafkaDeadLetters:
             if at.partition not in await producer.partitions_for(at.topic):
                 raise DeadLetterError(f"topic {at.topic!r} has no partition {at.partition} any more")
             value = None if record.tombstone else record.payload
-            headers = replay_headers(record, found.head.attempts)
+            present = (await topic_identities(producer.client, [at.topic])).get(at.topic, TopicIdentity()).id
+            former = bool(found.head.topic_id and present) and found.head.topic_id != present
+            headers = replay_headers(record, found.head.attempts, linked=not former)
             restored = KafkaMessage(at.topic, at.offset, value, record.key, headers, record.timestamp_ms)
-            named = ((REPLAYED, str(at)), ("deid.replayed.letter", found.location), ("deid.version", __version__))
+            named = (
+                (REPLAYED, str(at)),
+                (_REPLAYED_ID, found.head.id),
+                ("deid.replayed.letter", found.location),
+                ("deid.version", __version__),
+            )
             marks = tuple((name, text.encode()) for name, text in named)
             mark = KafkaMessage(tp.topic, at.offset, b"", None, marks, None)
             try:
@@ -164,7 +174,7 @@ class KafkaDeadLetters:
             first, end = await self._bounds(reader, tp)
             async for got in self._read(reader, tp, first, end):
                 if (at := _marked_record(got)) is not None:
-                    marks.setdefault((at.partition, at.offset), []).append(got.offset)
+                    marks.setdefault((at.partition, at.offset, _marked_id(got)), []).append(got.offset)
             async for got in self._read(reader, tp, max(first, begin), end):
                 if _marked_record(got) is None:
                     yield got.offset, self._found(topic, got, marks)
@@ -178,7 +188,9 @@ class KafkaDeadLetters:
         except DeadLetterError as problem:
             return DamagedDeadLetter(location, str(problem))
         # A mark comes after the dead letters that it marks. A topic that was created anew counts offsets anew.
-        replayed = sum(mark > got.offset for mark in marks.get((head.at.partition, head.at.offset), ()))
+        ids = {head.id, ""}
+        named = [mark for id_ in ids for mark in marks.get((head.at.partition, head.at.offset, id_), ())]
+        replayed = sum(mark > got.offset for mark in named)
         max_bytes = self._settings.max_request_bytes + _SLACK
         return FoundDeadLetter(head, location, replayed, partial(_open_body, head, got.value or b"", max_bytes))
 
@@ -238,7 +250,7 @@ class _ReplayProgress:
         self.topic = topic
         self.partitions = [TopicPartition(settings.dead_letter_topic(topic), number) for number in range(count)]
         self.next = dict.fromkeys(range(count), 0)
-        self.done: set[Coordinates] = set()
+        self.done: set[tuple[Coordinates, str]] = set()
         """With at-least-once delivery a record can have two dead letters; it is replayed once."""
 
 
@@ -277,3 +289,8 @@ def _marked_record(got: ConsumerRecord) -> Coordinates | None:
             except ValueError:
                 return None
     return None
+
+
+def _marked_id(got: ConsumerRecord) -> str:
+    """The ``deid-id`` that a mark names; empty if it names none."""
+    return next((value.decode("ascii", "replace") for name, value in got.headers if name == _REPLAYED_ID and value), "")

@@ -57,10 +57,11 @@ def _audit_line(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | 
 
 
 def _head(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | None:
-    """A signed head of the trail. It has no ``deid-id``, because it belongs to no record."""
+    """A signed head of the trail. It has no ``deid-id``, because it belongs to no record, but the time of its line."""
     if settings.audit_topic is None or not item.head:
         return None
-    return KafkaMessage(settings.audit_topic, item.record.coordinates.offset, item.head, None, (), None)
+    offset, time_ms = item.record.coordinates.offset, item.record.timestamp_ms
+    return KafkaMessage(settings.audit_topic, offset, item.head, None, (), None, time_ms)
 
 
 def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSealer) -> KafkaMessage | None:

@@ -76,12 +76,15 @@ class StartPositions:
         streams = [Partition(topic, n) for topic in topics for n in cluster.partitions_for_topic(topic) or ()]
         self._audited = dict(await asyncio.to_thread(self._history)) if self._history is not None else {}
         identities = await topic_identities(client, {stream.topic for stream in streams})
+        # The audit first: other members commit meanwhile, and a position read before it would look like a lost one.
+        await self._read_audit_topic(cluster, streams, _TAIL)
         found, unstable = await settled_positions(client, self._settings.group_id, streams)
         # A transaction that a killed member left open is ended by the next owner, who compares the position then.
         streams = [stream for stream in streams if stream not in unstable]
-        await self._read_audit_topic(cluster, streams, _TAIL)
-        if any(stream not in found and stream not in self._audited for stream in streams):
+        if self._settings.audit_topic is not None and any(self._is_unexplained(s, found) for s in streams):
             await self._read_audit_topic(cluster, streams, _DEEP_TAIL)
+            found, unstable = await settled_positions(client, self._settings.group_id, streams)
+            streams = [stream for stream in streams if stream not in unstable]
         self._lost_topics = frozenset(s.topic for s in streams if s in self._audited and s not in found)
         faults = self._faults({stream: found.get(stream) for stream in streams}, identities)
         if faults and self._choice is None:
@@ -147,17 +150,37 @@ class StartPositions:
                 faults[stream] = fault
         return faults
 
+    def _is_unexplained(self, stream: Partition, found: Mapping[Partition, CommittedPosition]) -> bool:
+        """Whether the position of a partition is gone, and the batch that would replace it is unknown or cut off."""
+        return stream not in found and (
+            stream not in self._audited or self._settings.delivery is not Delivery.EXACTLY_ONCE
+        )
+
     async def _read_audit_topic(self, cluster: ClusterMetadata, streams: Iterable[Partition], most: int) -> None:
         if self._settings.audit_topic is None:
             return
         tails = await read_tails(self._settings, _partitions(cluster, self._settings.audit_topic), most)
-        wanted = set(streams)
-        for stream, batch in last_batches(record.value or b"" for record in tails).items():
-            own = self._audited.get(stream)
-            # A later batch of the own trail that begins further on was not written to the topic at that time.
-            if stream in wanted and (own is None or own.first <= batch.next):
-                committed = self._settings.delivery is Delivery.EXACTLY_ONCE
-                self._audited[stream] = replace(batch, first=batch.next) if committed else batch
+        values: dict[int, list[bytes]] = {}
+        for record in tails:
+            values.setdefault(record.partition, []).append(record.value or b"")
+        newest: dict[Partition, AuditedBatch] = {}
+        for lines in values.values():
+            # After the audit topic got more partitions, entries of one input partition are in two of them.
+            for stream, batch in last_batches(lines).items():
+                if stream not in newest or newest[stream].time < batch.time:
+                    newest[stream] = batch
+        for stream in newest.keys() & set(streams):
+            self._audited[stream] = self._with_topic(self._audited.get(stream), newest[stream])
+
+    def _with_topic(self, own: AuditedBatch | None, batch: AuditedBatch) -> AuditedBatch:
+        """The last batch of a partition, known from the own trail and from the audit topic."""
+        if own is not None and own.topic_id in ("", batch.topic_id) and own.first > batch.next:
+            # It begins further on: it was not written to the topic at that time.
+            return own
+        if self._settings.delivery is Delivery.EXACTLY_ONCE:
+            return replace(batch, first=batch.next, ids={})
+        # The tail may begin in the middle of the batch that the own trail has in full.
+        return batch if own is None else own.with_entry(batch)
 
     async def _leave_out_published(
         self, cluster: ClusterMetadata, stream: Partition, batch: AuditedBatch
@@ -166,17 +189,22 @@ class StartPositions:
         output = self._settings.route(stream.topic)
         if not output or not batch.ids:
             return batch
-        inputs = len(cluster.partitions_for_topic(stream.topic) or ())
-        published: set[str] = set()
-        for topic in (output, self._settings.dead_letter_topic(stream.topic)):
-            places = _partitions(cluster, topic)
-            if len(places) == inputs:
-                places = [tp for tp in places if tp.partition == choose_partition(stream.number, inputs)]
-            for record in await read_tails(self._settings, places, _DEEP_TAIL):
-                published |= {value.decode("ascii", "replace") for name, value in record.headers if name == DEID_ID}
-        missing = [offset for offset, id_ in batch.ids.items() if id_ not in published]
+        topics = (output, self._settings.dead_letter_topic(stream.topic))
+        places = {tp for topic in topics for tp in _partitions(cluster, topic)}
+        likely = {tp for tp in places if tp.partition == choose_partition(stream.number, _count(cluster, tp.topic))}
+        missing = dict(batch.ids)
+        # The other partitions have some of them if their topic got more partitions since.
+        for chosen, most in ((likely, _TAIL), (likely, _DEEP_TAIL), (places - likely, _DEEP_TAIL)):
+            tails = await read_tails(self._settings, sorted(chosen), most) if missing else ()
+            headers = [header for record in tails for header in record.headers]
+            published = {value.decode("ascii", "replace") for name, value in headers if name == DEID_ID and value}
+            missing = {offset: id_ for offset, id_ in missing.items() if id_ not in published}
         return replace(batch, first=min(missing, default=batch.next))
 
 
 def _partitions(cluster: ClusterMetadata, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in sorted(cluster.partitions_for_topic(topic) or ())]
+
+
+def _count(cluster: ClusterMetadata, topic: str) -> int:
+    return len(cluster.partitions_for_topic(topic) or ())

@@ -3,12 +3,14 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, produce, read
+from support.marks import MARKS
 from support.replays import PRIVATE, Work
 from support.transport_contract import CANARY, Given, refused
 
@@ -33,8 +35,8 @@ class DeadLetterWorld(KafkaWorld):
     def box(self, **changed: object) -> KafkaDeadLetters:
         return KafkaDeadLetters(self.changed(**changed), [])
 
-    async def refuse(self, sealer: DeadLetterSealer | None = None) -> list[Record]:
-        """Have all input records refused, and return them."""
+    async def refuse(self, sealer: DeadLetterSealer | None = None, *, by_topic: bool = False) -> list[Record]:
+        """Have all input records refused, and return them. ``by_topic``: with ids that contain that of the topic."""
         transport = KafkaTransport(self.settings, sealer=sealer or DeadLetterSealer(PRIVATE.public))
         self.transports.append(transport)
         await transport.start(Nobody())
@@ -44,6 +46,8 @@ class DeadLetterWorld(KafkaWorld):
                 got = await transport.poll(500)
                 for stream in {record.coordinates.stream for record in got}:
                     batch = [refused(r) for r in got if r.coordinates.stream == stream]
+                    if by_topic:
+                        batch = [replace(b, id=MARKS.id_of(b.record.coordinates, b.record.topic_id)) for b in batch]
                     await transport.commit(stream, batch, batch[-1].record.coordinates.offset + 1)
                 found += got
                 if found and not got:
@@ -350,3 +354,21 @@ async def test_the_console_lists_and_replays_dead_letters_off_the_agents_loop(wo
     assert len(await world.inputs()) == 4
     again = await asyncio.to_thread(dead_letter_view.replay_dead_letters, world.box, wanted[:1], PRIVATE, again=False)
     assert again.failed == ({"record": f"{world.name}/0/1", "why": "it was replayed before"},)
+
+
+async def test_records_of_a_former_topic_are_replayed_as_well(cluster: Cluster, world: DeadLetterWorld) -> None:
+    """The new topic counts offsets anew, so two dead letters name the same coordinates."""
+    await world.create()
+    await world.fill([Given(b"former", b"k")])
+    await world.refuse(by_topic=True)
+    await cluster.recreate_topic(world.name)
+    await world.fill([Given(b"present", b"k")])
+    await world.refuse(by_topic=True)
+    assert [found.replayed for found in await world.look()] == [0, 0]
+    assert (await world.replay()).done == [0, 0]
+    found = await world.inputs()
+    assert [m.value for m in found] == [b"present", b"former", b"present"]
+    named = [dict(m.headers).get(REPLAY_OF) for m in found]
+    assert named == [None, None, f"{world.name}/0/0".encode()], "the first one of the present topic is another record"
+    assert [found.replayed for found in await world.look()] == [1, 1]
+    assert (await world.replay()).done == []

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from aiokafka import TopicPartition
@@ -14,11 +15,17 @@ from support.marks import MARKS
 from support.transport_contract import Member, numbered
 
 from deid_agent.agent import AuditedBatch, Partition, Record, ResumeFrom
+from deid_agent.agent.job import Completed, Processed
+from deid_agent.agent.outcomes import make_audit_entry
+from deid_agent.audit.storage import encode_entry
 from deid_agent.config import Delivery
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.telemetry import PositionChosen, Telemetry
 from deid_agent.telemetry.events import Event
+from deid_agent.transport.kafka.admin import open_client
+from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.source import KafkaTransport
+from deid_agent.transport.kafka.start_positions import StartPositions
 
 pytestmark = pytest.mark.broker
 
@@ -184,3 +191,30 @@ async def test_partitions_without_an_audit_of_their_own_are_lost_with_the_others
     await delete_group(world)
     with pytest.raises(ConfigurationError, match=f"{world.name}/1: the group has no position, as in other partitions"):
         await start(world, trail)
+
+
+async def test_an_agent_starts_beside_a_busy_one(cluster: Cluster, delivery: Delivery) -> None:
+    """It reads the audit topic and the positions while both move: it must not take one for a loss of the other."""
+    world = await KafkaWorld(cluster, delivery).create(partitions=2)
+    audit = f"{world.name}.audit"
+    await cluster.create_topic(audit, 1)
+    world.settings = world.changed(audit_topic=audit)
+    busy = await start(world, Trail())
+    await world.fill(numbered(1000))
+    beside = asyncio.create_task(compare(world.settings, times=6))
+    while not beside.done():
+        for record in await busy.poll(1):
+            done = copied(record)
+            entry = make_audit_entry(done, Completed(Processed(b"", None)))
+            audited = replace(done, audit=encode_entry(entry, "b" * 16, time.time()))
+            await busy.commit(world.stream, [audited], record.coordinates.offset + 1)
+    await beside
+    await world.close()
+
+
+async def compare(settings: KafkaOptions, times: int) -> None:
+    """The comparison that a start makes before it joins the group."""
+    for _ in range(times):
+        async with open_client(settings) as client:
+            cluster = await client.fetch_all_metadata()
+            await StartPositions(settings, None, None, Telemetry()).prepare(client, cluster, settings.routes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from click.testing import CliRunner, Result
+from support.kafka_broker import Cluster
 from support.kafka_world import KafkaWorld, produce
 from support.keys import KEY
 from support.trails import trail
@@ -100,3 +101,50 @@ async def test_each_record_of_the_feed_is_accounted_for_or_named(
     assert (done.exit_code, len(problems)) == (1, 7)
     assert problems.count("no audit entry, but an output") == 3
     assert problems.count("no audit entry, but a dead letter") == 2
+
+
+async def test_topics_of_a_pattern_and_a_topic_that_was_created_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a pattern had no topics here, and everything was accounted for."""
+    world = await KafkaWorld(cluster).create()
+    world.out = f"deid.{world.name}"
+    await cluster.create_topic(world.out, 1)
+    unread = f"{world.name}-unread"
+    await cluster.create_topic(unread, 1)
+    world.settings = world.changed(routes={world.name: world.out})
+
+    def configure(group: str) -> None:
+        (tmp_path / "kafka.toml").write_text(
+            f'transport = "kafka"\n[kafka]\nbootstrap_servers = "{cluster.bootstrap}"\ngroup_id = "{group}"\n'
+            f'topics_pattern = "{world.name}(-unread)?"\noutput = "deid.{{topic}}"\n'
+            f'[dead_letters]\nplain = true\n[audit]\npath = "{tmp_path}/audit"\n'
+        )
+
+    configure(world.settings.group_id)
+    monkeypatch.setenv("DEID_KEY", KEY.hex())
+    await world.fill([Given(b"%d" % number, b"k") for number in range(3)])
+    await processed(world, tmp_path, 3)
+    done = await call(tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    found = {line["topic"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert found[world.name]["outcomes"] == {"published": 1, "dead_lettered": 1, "suppressed": 1}
+    assert found[unread]["records"] == 0, "a topic without an output is not read yet"
+
+    configure("somebody-else")
+    done = await call(tmp_path)
+    assert (done.exit_code, "has no position, but a trail has entries" in done.stderr) == (2, True), done.output
+
+    # The records of the new topic have the coordinates of the old ones. One of them vanishes.
+    configure(world.settings.group_id)
+    await cluster.recreate_topic(world.name)
+    await world.fill([Given(b"%d" % number, b"k") for number in range(4)])
+    (tmp_path / "again").mkdir()
+    await processed(world, tmp_path / "again", 4)
+    trails = [word for name in ("audit", "again/audit") for word in ("--trail", str(tmp_path / name))]
+    done = await call(tmp_path, *trails)
+    assert done.exit_code == 0, done.output
+    done = await call(tmp_path)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "NOT ACCOUNTED FOR: 4 offsets"), done.output
+    assert "/0: no audit entry, but an output" in done.stdout
+    await world.close()

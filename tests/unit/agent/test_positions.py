@@ -29,6 +29,12 @@ def test_a_batch_that_came_again_in_part_keeps_its_begin() -> None:
     assert last_batches([line(0), line(1), line(2), line(0, 2.0), line(1, 2.0)])[ADT].first == 0
 
 
+def test_a_record_that_is_suppressed_the_second_time_has_no_output_to_look_for() -> None:
+    """The policy changed after a crash: a start that missed this output would publish all records after it again."""
+    batch = last_batches([line(0), line(1), line(2), line(1, 2.0, outcome=Outcome.SUPPRESSED)])[ADT]
+    assert sorted(batch.ids) == [0, 2]
+
+
 @pytest.mark.parametrize("again", [0, 20])
 def test_other_entries_begin_a_batch(again: int) -> None:
     batch = last_batches([line(10), line(11), line(again, 2.0)])[ADT]

@@ -83,6 +83,22 @@ async def test_a_record_with_a_rejected_output_is_refused_and_audited() -> None:
 
 
 @virtual
+async def test_a_head_of_the_trail_outlives_a_refusal_and_a_retry() -> None:
+    """It leaves with the last record of a batch, once, whatever happens to that record."""
+    bench = RunnerHarness()
+    bench.fill(2)
+    bench.executor = EagerExecutor()
+    bench.audit.heads = [b"head"]
+    bench.cluster.fail("commit", OversizeError(1, "raise the limit"), TransientError("away"))
+    await bench.start()
+    finished = bench.cluster.finished[A]
+    assert [(item.outcome, item.audit, item.head) for item in finished] == [
+        ("published", b"line of 0", b""),
+        ("dead_lettered", b"line of 1", b"head"),
+    ]
+
+
+@virtual
 async def test_a_rejected_dead_letter_stops_the_agent() -> None:
     bench = RunnerHarness()
     bench.fill(1, b"bad")

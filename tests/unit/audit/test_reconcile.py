@@ -33,14 +33,14 @@ AUDITED = {
     )
 }
 OUTPUTS = Counter({f"id{offset}": 1 for offset in (3, 10, 14, 15, 16, 17, 21)})
-DEAD_LETTERS = Counter([Coordinates("adt", 0, 11)])
+DEAD_LETTERS = {Coordinates("adt", 0, 11): Counter({"id11": 1})}
 
 
 def account(
     records: InputRecords = WHOLE,
     audited: dict[int, AuditedRecord] = AUDITED,
     outputs: Counter[str] = OUTPUTS,
-    dead_letters: Counter[Coordinates] = DEAD_LETTERS,
+    dead_letters: dict[Coordinates, Counter[str]] = DEAD_LETTERS,
     *,
     expired_outputs: bool = False,
 ) -> PartitionBalance:
@@ -70,7 +70,7 @@ def test_missing_and_repeated_results_are_named() -> None:
         (14, "published in the audit, but it has 2 outputs"),
     ]
     assert account(outputs=twice, expired_outputs=True).faults == account(outputs=twice).faults
-    assert account(dead_letters=Counter()).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
+    assert account(dead_letters={}).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
     fewer = Counter({name: count for name, count in OUTPUTS.items() if name != "id15"})
     assert account(outputs=fewer).faults == [(15, "published in the audit, but it has no output")]
     assert account(outputs=fewer, expired_outputs=True).faults == []
@@ -112,3 +112,36 @@ async def test_malformed_entries_are_left_out(tmp_path: Path, members: str) -> N
     path = tmp_path / "audit" / "00000001.jsonl"
     path.write_bytes(path.read_bytes() + b'{"kind":"entry",%s,"time":1}\n' % members.encode())
     assert list(read_audited([tmp_path / "audit"])[STREAM]) == [0]
+
+
+async def test_in_one_trail_the_order_of_the_lines_counts(tmp_path: Path) -> None:
+    """A clock that is set back between the two entries of a record that was refused after its audit."""
+    clock = Clock()
+    log = trail(tmp_path, clock=clock)
+    await log.append([entry(0, id="a")])
+    clock.now -= 60
+    await log.append([AuditEntry(Coordinates("adt", 0, 0), Outcome.DEAD_LETTERED, "KEYLESS", id="a")])
+    await log.close()
+    assert read_audited([tmp_path]) == {STREAM: {0: AuditedRecord("dead_lettered", "a")}}
+
+
+async def test_a_record_is_not_accounted_for_by_a_former_topic(tmp_path: Path) -> None:
+    """The topic was created again, and counts offsets anew: the entry and the output are those of another record."""
+    log = trail(tmp_path)
+    await log.append([entry(0, id="a", topic_id="former"), entry(1, id="b", topic_id="now"), entry(2, id="c")])
+    await log.close()
+    assert sorted(read_audited([tmp_path])[STREAM]) == [0, 1, 2]
+    audited = read_audited([tmp_path], {"adt": "now"})[STREAM]
+    assert sorted(audited) == [1, 2], "an older version wrote no id"
+    records = InputRecords(STREAM, 0, 3, 3, [0, 1, 2])
+    found = balance(records, audited, FoundResults(Counter("abc"), {}), id_of={0: "z"})
+    assert found.faults == [(0, "no audit entry, no output, no dead letter")]
+
+
+def test_dead_letters_of_a_former_topic_are_not_those_of_a_record() -> None:
+    found = {Coordinates("adt", 0, offset): Counter({"former": 1}) for offset in (10, 11)}
+    assert account(dead_letters=found).faults == [(11, "dead_lettered in the audit, but it has no dead letter")]
+    found[Coordinates("adt", 0, 11)]["id11"] = 1
+    assert account(dead_letters=found).faults == []
+    found[Coordinates("adt", 0, 11)][""] = 1  # an older version wrote no id
+    assert account(dead_letters=found).faults == [(11, "dead_lettered in the audit, but it has 2 dead letters")]

@@ -112,6 +112,7 @@ async def test_the_audit_is_searched_newest_first(console: World) -> None:
     (entry,) = answer["entries"]
     assert entry["replaced"] > 20 and entry["remarks"][0]["source"]
     assert entry["build"]["version"] and entry["segment"] == "00000001.jsonl"
+    assert len(entry["deid_id"]) == 32 and len(entry["output_sha256"]) == 64
     for wrong in ("outcome=lost", "reason=x", "partition=-1", "offset=1e3", "before=x", "topic=a%20b"):
         assert (await console.get(f"api/audit?{wrong}"))[0] == 400, wrong
 

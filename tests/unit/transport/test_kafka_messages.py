@@ -134,6 +134,14 @@ def test_a_dead_letter_is_as_late_as_its_record(record_ms: int | None, latest: i
     assert date_message(message, NOW, earliest=True).timestamp_ms == earliest
 
 
+def test_a_head_of_the_trail_has_the_time_of_its_line() -> None:
+    """Our clock is hours ahead: with a time of its own the broker would refuse the head, and the agent would stop."""
+    item = FinishedRecord(RECORD, Outcome.SUPPRESSED, audit=b"line", head=b"head")
+    messages = to_messages([item], SETTINGS.model_copy(update={"audit_topic": "deid.audit"}), UNSEALED)
+    ahead = (RECORD.timestamp_ms or 0) + 86_400_000
+    assert [date_message(m, ahead, earliest=True).timestamp_ms for m in messages] == [RECORD.timestamp_ms] * 2
+
+
 @pytest.mark.parametrize("time_ms", [5, NO_TIME])
 def test_an_output_keeps_the_time_of_the_policy(time_ms: int) -> None:
     message = KafkaMessage("adt.out", 7, b"", None, (), time_ms, NOW)
