@@ -64,9 +64,11 @@ def _list_folder(folder: Path) -> list[Input]:
 
 
 def check_names(inputs: Iterable[Input], out: Path | None) -> None:
-    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite its input."""
+    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite an input."""
     if out is None:
         return
+    inputs = list(inputs)
+    read = {item.path.resolve() for item in inputs if item.path is not None and not item.skipped}
     seen: set[str] = set()
     for item in inputs:
         if item.skipped:
@@ -76,6 +78,8 @@ def check_names(inputs: Iterable[Input], out: Path | None) -> None:
         seen.add(item.name)
         if item.path is not None and item.path.resolve() == (out / item.name).resolve():
             raise ConfigurationError(f"--out {out}: would overwrite its own input")
+        if (out / item.name).resolve() in read:
+            raise ConfigurationError(f"--out {out}: would overwrite another input, {item.shown}")
 
 
 def prepare_folder(out: Path, demo: bool) -> None:

@@ -94,7 +94,7 @@ def text(
         )
         writer = stack.enter_context(_Writer(out, form, _open_progress(stack, inputs)))
         if by_patient:
-            inputs = [_copy_standard_input(stack, each) for each in inputs]
+            inputs = [_copy_stream(stack, each) for each in inputs]
         notes = _read(inputs, jsonl=jsonl, encoding=encoding)
         if workers == 1:
             _run_inline(notes, parts, writer, inputs if by_patient else None)
@@ -230,12 +230,22 @@ def _size(source: Input) -> int | None:
         return None
 
 
-def _copy_standard_input(stack: ExitStack, source: Input) -> Input:
-    """Standard input as a copy in an unnamed file (mode 0600), which is removed when the process ends."""
-    if source.path is not None:
+def _copy_stream(stack: ExitStack, source: Input) -> Input:
+    """Standard input or a pipe, which ends after one reading, as a copy in an unnamed file (mode 0600).
+
+    The file is removed when the process ends. A pipe that cannot be read is left to the reader, which reports it.
+    """
+    if source.skipped or (source.path is not None and source.path.is_file()):
         return source
     copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    shutil.copyfileobj(sys.stdin.buffer, copy)
+    if source.path is None:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        return replace(source, copy=copy)
+    try:
+        with source.path.open("rb") as stream:
+            shutil.copyfileobj(stream, copy)
+    except OSError:
+        return source
     return replace(source, copy=copy)
 
 

@@ -51,6 +51,16 @@ def test_a_note_that_is_too_long_is_refused_with_its_reason(deidentifier: Deiden
     assert str(refused) == "RESOURCE: text: a text of more than 1000000 characters"
 
 
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_utf_16_that_was_decoded_as_bytes_is_refused(deidentifier: Deidentifier, charset: str) -> None:
+    text = "Seen by Dr. Okafor"
+    (refused,) = deidentifier.texts([text.encode(charset).decode("utf-8")])
+    assert isinstance(refused, RefusedText)
+    assert (refused.reason, "NUL" in refused.detail) == (Reason.UNSUPPORTED, True)
+    (padded,) = deidentifier.texts([text + "\0" * 40])
+    assert padded.text.endswith("\0" * 40)
+
+
 def test_a_policy_of_paths_and_one_of_languages_refuse_notes() -> None:
     (refused,) = load(policy="minimum").texts(NOTES[:1])
     assert isinstance(refused, RefusedText)
