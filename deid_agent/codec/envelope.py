@@ -5,6 +5,7 @@ which ``*`` stands for any member or item. Only listed fields pass: a field with
 """
 
 import hashlib
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 """Bytes of the messages of a record after decompression. More are refused before they are made."""
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,8 @@ class _Reader:
         fixed = code or not text or (guide is not None and guide.kind is Kind.BYTES and action is FieldAction.KEEP)
         path, start, end = at.path, node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
+        if not text and (whole := _WHOLE.fullmatch(value)):  # 4471902.0 is the identifier 4471902
+            value, end = whole[1], start + len(whole[1])
         leaf = self._leaf(value, start, end, at, LeafRole.KEY if fixed else LeafRole.TEXT)
         self.waiting.append(start)
         if action is FieldAction.TEXT:

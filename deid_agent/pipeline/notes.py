@@ -22,7 +22,7 @@ from deid_agent.model import (
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.planning import check_length, make_scope
+from deid_agent.pipeline.planning import check_decoded, check_length, make_scope
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import (
     MAX_BATCH_CHARACTERS,
@@ -39,10 +39,6 @@ PATH = "text"
 """The path of a note in remarks and errors."""
 MAX_GROUP = 16
 """Notes that are read together. More cost no less: the models' arrays are then larger than the processor's cache."""
-
-
-_NUL_SHARE = 4
-"""A text of which a quarter is NUL is no text; a single NUL is an accident of an export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +105,6 @@ def group_requests(requests: Iterable[TextRequest]) -> Iterator[list[TextRequest
         yield group
 
 
-def _check_decoded(text: str) -> None:
-    """Raise ``MessageError(UNSUPPORTED)`` for UTF-16 or UTF-32 that was decoded as bytes: no word of it can be read."""
-    if text.count("\0", 0, len(text.rstrip("\0"))) * _NUL_SHARE >= len(text.rstrip("\0")) > 0:
-        raise MessageError(Reason.UNSUPPORTED, PATH, "many NUL characters: UTF-16 that was decoded in another encoding")
-
-
 @dataclass(frozen=True, slots=True)
 class NoteDeidentifier:
     """Sanitizes notes with one policy, tagger, replacer and leak guard."""
@@ -150,7 +140,7 @@ class NoteDeidentifier:
             return RefusedText(Reason.UNSUPPORTED, PATH, "the policy publishes listed paths, and a note has none")
         try:
             check_length(PATH, request.text)
-            _check_decoded(request.text)
+            check_decoded(PATH, request.text)
             self.policy.languages.check(PATH, request.text)
         except MessageError as problem:
             return RefusedText(problem.reason, problem.where, problem.detail)

@@ -61,6 +61,11 @@ def test_utf_16_that_was_decoded_as_bytes_is_refused(deidentifier: Deidentifier,
     assert padded.text.endswith("\0" * 40)
 
 
+def test_a_nul_inside_a_known_name_does_not_hide_it(deidentifier: Deidentifier) -> None:
+    (found,) = deidentifier.texts([TextRequest("Quix\0well slept.", facts=FACTS)])
+    assert "well" not in found.text
+
+
 def test_a_policy_of_paths_and_one_of_languages_refuse_notes() -> None:
     (refused,) = load(policy="minimum").texts(NOTES[:1])
     assert isinstance(refused, RefusedText)
