@@ -66,7 +66,7 @@ class FhirXmlRenderer:
         self.rendering.write(b'"')
         types = (element.name,) if self._types.knows(element.name) else ("DomainResource",)
         self._note_texts(element, path or types[0])
-        self._members(element, types, path or types[0], first=False, own="")
+        self._members(element, types, path or types[0], first=False, skipped="")
         self.rendering.write(b"}")
 
     def _object(self, element: XmlElement, types: tuple[str, ...], path: str) -> None:
@@ -75,10 +75,10 @@ class FhirXmlRenderer:
         self.rendering.write(b"}")
 
     def _members(
-        self, element: XmlElement, types: tuple[str, ...], path: str, *, first: bool, own: str = "value"
+        self, element: XmlElement, types: tuple[str, ...], path: str, *, first: bool, skipped: str = "value"
     ) -> None:
-        """Write the members of an object. ``own`` is the attribute that is no member, but its value."""
-        for name, found in self._collect(element, own).items():
+        """Write the members of an object. ``skipped`` is the attribute that is its value."""
+        for name, found in self._collect(element, skipped).items():
             known = self._types.member(types, name)
             shown = f"{path}.{name}" if known.types or known.primitive else f"{path}.?"
             items = [item for each in found for item in self._items(each, known, shown)]
@@ -93,11 +93,11 @@ class FhirXmlRenderer:
                 alone = [item.scalar is None for item in items]
                 first = self._member(f"_{name}", found[0], extras, own, shown, first=first, units=alone)
 
-    def _collect(self, element: XmlElement, own: str) -> Mapping[str, list[XmlElement | Attribute]]:
+    def _collect(self, element: XmlElement, skipped: str) -> Mapping[str, list[XmlElement | Attribute]]:
         """The attributes and elements that are not the value of the element, by name, in order."""
         found: dict[str, list[XmlElement | Attribute]] = {}
         for attribute in element.attributes:
-            if attribute.name != own:
+            if attribute.name != skipped:
                 name = self._checked(attribute.name.rpartition(":")[2], attribute.start)
                 found.setdefault(name, []).append(attribute)
         for child in element.children:
