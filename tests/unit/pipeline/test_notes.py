@@ -66,6 +66,20 @@ def test_a_nul_inside_a_known_name_does_not_hide_it(deidentifier: Deidentifier) 
     assert "well" not in found.text
 
 
+@pytest.mark.parametrize("written", ["4,471,902", "4471902.0", "4471902.00", "#4,471,902.0,"])
+def test_a_known_number_as_a_table_writes_it(deidentifier: Deidentifier, written: str) -> None:
+    facts = facts_from_context({"mrn": "4471902"})
+    (found,) = deidentifier.texts([TextRequest(f"Row {written} ready", facts=facts)])
+    assert "471" not in found.text
+
+
+@pytest.mark.parametrize("written", ["4471902.5", "4,471,9", "44,71,902", "4,471,9020", "4471902.001", "14,471,902"])
+def test_another_number_with_the_same_digits_stays(deidentifier: Deidentifier, written: str) -> None:
+    facts = facts_from_context({"mrn": "4471902"})
+    (found,) = deidentifier.texts([TextRequest(f"Count {written} ready", facts=facts)])
+    assert written in found.text
+
+
 def test_a_policy_of_paths_and_one_of_languages_refuse_notes() -> None:
     (refused,) = load(policy="minimum").texts(NOTES[:1])
     assert isinstance(refused, RefusedText)
