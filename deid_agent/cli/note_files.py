@@ -3,7 +3,6 @@
 import codecs
 import os
 import select
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from io import UnsupportedOperation
 import orjson
 
 from deid_agent.cli.common import fault_text
-from deid_agent.cli.inputs import Input
+from deid_agent.cli.inputs import Input, standard_input
 from deid_agent.model import ConfigurationError, MessageError, Reason
 from deid_agent.pipeline import DeidentifiedText, TextRequest, facts_from_context
 
@@ -83,7 +82,7 @@ def read_plain(source: Input, encoding: str) -> FileNote:
     if source.skipped:
         return FileNote(source, place, fault=f"{place}: skipped: {source.skipped}", last=True)
     try:
-        data = sys.stdin.buffer.read() if source.path is None else source.path.read_bytes()
+        data = standard_input().read() if source.path is None else source.path.read_bytes()
         if encoding.startswith(_WIDE) and data and b"\0" not in data:
             # Read as wide characters, a note in ASCII is foreign letters, and would be written as it is.
             raise UnicodeError
@@ -139,9 +138,9 @@ def _open_lines(source: Input) -> Iterator[bytes | None]:
             yield from stream
         return
     try:
-        descriptor = sys.stdin.buffer.fileno()
+        descriptor = standard_input().fileno()
     except UnsupportedOperation:  # standard input of a test
-        yield from sys.stdin.buffer
+        yield from standard_input()
         return
     yield from _lines_as_they_come(descriptor)
 

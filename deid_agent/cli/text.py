@@ -14,7 +14,15 @@ import click
 
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.common import Exit, echo_error, handle_errors, tagging_options, worker_factory
-from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, prepare_folder
+from deid_agent.cli.inputs import (
+    Input,
+    OutputFile,
+    check_names,
+    list_inputs,
+    prepare_folder,
+    standard_input,
+    standard_output,
+)
 from deid_agent.cli.note_files import (
     FileNote,
     NoteStream,
@@ -199,8 +207,9 @@ class _Writer:
 
     def _write_data(self, source: Input, data: bytes) -> None:
         if self.out is None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            out = standard_output()
+            out.write(data)
+            out.flush()
             return
         if self._write is None:
             target = self.out / self.form.name(source)
@@ -239,7 +248,7 @@ def _copy_stream(stack: ExitStack, source: Input) -> Input:
         return source
     copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     if source.path is None:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+        shutil.copyfileobj(standard_input(), copy)
         return replace(source, copy=copy)
     try:
         with source.path.open("rb") as stream:

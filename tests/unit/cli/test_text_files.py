@@ -201,6 +201,28 @@ def test_a_note_in_ascii_is_never_written_as_utf_16(tmp_path: Path, encoding: st
     assert read_tree(tmp_path / "out").keys() == {"DEMO-KEY.txt"}
 
 
+def test_a_file_with_the_longest_name_has_an_output(tmp_path: Path) -> None:
+    name = "é" * 125 + "a.txt"
+    (tmp_path / name).write_text(NOTE)
+    assert text(tmp_path / name, "--out", tmp_path / "out").exit_code == 0
+    assert read_tree(tmp_path / "out").keys() == {"DEMO-KEY.txt", name}
+
+
+@pytest.mark.parametrize(
+    ("stream", "args", "code", "fault"),
+    [
+        ("stdin", (), 1, "-: cannot be read (standard input is closed)"),
+        ("stdin", ("--jsonl",), 1, "-: cannot be read (standard input is closed)"),
+        ("stdout", (), 3, "standard output is closed"),
+    ],
+)
+def test_a_closed_stream_is_named(stream: str, args: tuple[str, ...], code: int, fault: str) -> None:
+    command = f"exec {sys.executable} -m deid_agent text --demo-key --system rules {' '.join(args)} "
+    shell = command + ("<&-" if stream == "stdin" else ">&-")
+    done = subprocess.run(["/bin/sh", "-c", shell], input=NOTE.encode(), capture_output=True, check=False)
+    assert (done.returncode, fault in done.stderr.decode()) == (code, True), done.stderr.decode()
+
+
 def test_an_encoding_without_a_position_of_its_fault(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NOTE)
     done = text(tmp_path / "a.txt", "--encoding", "punycode")
