@@ -135,7 +135,13 @@ class EnvelopeCodec:
 
 
 def _whole_record(raw: bytes) -> Attachment:
-    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, "byte 0", _MOST_BYTES))
+    data = _decompress(raw, "byte 0", _MOST_BYTES)
+    return Attachment("", 0, len(raw), "", "gzip", data, labelled=_is_labelled(raw))
+
+
+def _is_labelled(packed: bytes) -> bool:
+    """True if the header of gzip data holds a file name, a comment or extra bytes, which nothing reads."""
+    return packed[3:4] not in {b"\0", b"\1"}
 
 
 @dataclass(slots=True)
@@ -325,11 +331,12 @@ class _Reader:
         except ValueError:
             raise MessageError(Reason.MALFORMED, path, "not base64, as its envelope expects") from None
         packed = data.startswith(_GZIP)
+        labelled = packed and _is_labelled(data)
         encoding = "base64+gzip" if packed else "base64"
         if packed:
             data = _decompress(data, path, self.room)
             self.room -= len(data)
-        self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
+        self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout, labelled=labelled))
 
     def _action(self, at: Place, inherited: FieldAction | None) -> FieldAction | None:
         return inherited if at.pointer is None else self.envelope.fields.get(at.pointer, inherited)

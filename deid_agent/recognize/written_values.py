@@ -170,7 +170,7 @@ def _continues_number(text: str, at: int, edge: str) -> bool:
 
 
 def _is_part_of_decimal(text: str, start: int, end: int) -> bool:
-    """Return true if the number is one side of a decimal point. A table of numbers writes an identifier as 4471902.0."""
+    """Return true if the number is one side of a decimal point. Tables of numbers write an identifier as 4471902.0."""
     return (text[max(0, start - 1) : start] == "." and _is_digit_at(text, start - 2)) or (
         text[end : end + 1] == "." and _is_digit_at(text, end + 1) and not _NO_FRACTION.match(text, end)
     )

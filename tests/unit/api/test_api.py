@@ -59,7 +59,7 @@ def test_a_message_and_a_note_of_one_patient_agree(deidentifier: deid_agent.Deid
         ("Okafor", "use text for one"),
     ],
 )
-def test_a_request_that_is_no_text_is_named_by_its_type(
+def test_a_request_without_text_raises_with_its_type(
     deidentifier: deid_agent.Deidentifier, given: list[str], fault: str
 ) -> None:
     with pytest.raises(TypeError, match=fault) as caught:
