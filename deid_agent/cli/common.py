@@ -92,6 +92,8 @@ def handle_errors(command: Callable[P, Exit | None]) -> Callable[P, None]:
 
 def _discard_output() -> None:
     """Discard output that standard output could not take, so that it is not written again at exit."""
+    if sys.stdout is None:  # the caller closed it
+        return
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,6 +1,9 @@
 """The inputs of ``text`` and ``message``: files, the files of folders, standard input; and a folder for the outputs."""
 
+import errno
+import hashlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +13,9 @@ from typing import BinaryIO
 
 from deid_agent.cli.common import fault_text, printable
 from deid_agent.model import ConfigurationError
+
+_LONGEST_NAME = 255
+"""The bytes of a file name on the usual file systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,20 @@ def list_inputs(sources: Iterable[str]) -> Iterator[Input]:
             raise ConfigurationError(f"{printable(source)}: cannot be read ({fault_text(problem)})") from None
 
 
+def standard_input() -> BinaryIO:
+    """Standard input in bytes. Raises ``OSError`` if the caller closed it."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "standard input is closed")
+    return sys.stdin.buffer
+
+
+def standard_output() -> BinaryIO:
+    """Standard output in bytes. Raises ``OSError`` if the caller closed it."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+    return sys.stdout.buffer
+
+
 def _list_folder(folder: Path) -> list[Input]:
     """The entries of a folder by name: files, links to files, and skipped entries. Hidden files are left out."""
     # Imported here: a note on standard input needs no transport.
@@ -64,9 +84,11 @@ def _list_folder(folder: Path) -> list[Input]:
 
 
 def check_names(inputs: Iterable[Input], out: Path | None) -> None:
-    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite its input."""
+    """Raise ``ConfigurationError`` if two outputs have one name, or an output would overwrite an input."""
     if out is None:
         return
+    inputs = list(inputs)
+    read = {item.path.resolve() for item in inputs if item.path is not None and not item.skipped}
     seen: set[str] = set()
     for item in inputs:
         if item.skipped:
@@ -76,6 +98,8 @@ def check_names(inputs: Iterable[Input], out: Path | None) -> None:
         seen.add(item.name)
         if item.path is not None and item.path.resolve() == (out / item.name).resolve():
             raise ConfigurationError(f"--out {out}: would overwrite its own input")
+        if (out / item.name).resolve() in read:
+            raise ConfigurationError(f"--out {out}: would overwrite another input, {item.shown}; use another folder")
 
 
 def prepare_folder(out: Path, demo: bool) -> None:
@@ -122,4 +146,7 @@ class OutputFile:
 
     @property
     def _partial(self) -> Path:
-        return self.target.with_name(f".{self.target.name}.part")
+        name = os.fsencode(self.target.name)
+        if len(name) > _LONGEST_NAME - len("..part"):
+            name = hashlib.sha256(name).hexdigest().encode()
+        return self.target.with_name(f".{os.fsdecode(name)}.part")

@@ -3,7 +3,6 @@
 import codecs
 import os
 import select
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +11,12 @@ from io import UnsupportedOperation
 import orjson
 
 from deid_agent.cli.common import fault_text
-from deid_agent.cli.inputs import Input
+from deid_agent.cli.inputs import Input, standard_input
 from deid_agent.model import ConfigurationError, MessageError, Reason
 from deid_agent.pipeline import DeidentifiedText, TextRequest, facts_from_context
 
 _CHUNK = 1 << 16
+_WIDE = ("utf-16", "utf-32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,20 @@ def read_plain(source: Input, encoding: str) -> FileNote:
     if source.skipped:
         return FileNote(source, place, fault=f"{place}: skipped: {source.skipped}", last=True)
     try:
-        data = sys.stdin.buffer.read() if source.path is None else source.path.read_bytes()
+        data = standard_input().read() if source.path is None else source.path.read_bytes()
+        if encoding.startswith(_WIDE) and data and b"\0" not in data:
+            # Read as wide characters, a note in ASCII is foreign letters, and would be written as it is.
+            raise UnicodeError
         text = data.decode(encoding)
     except OSError as problem:
         return FileNote(source, place, fault=f"{place}: cannot be read ({fault_text(problem)})", last=True)
-    except UnicodeDecodeError as problem:
+    except UnicodeError as problem:
         advice = "convert the note first, or give --encoding" if encoding == "utf-8" else "correct --encoding"
-        shown = encoding.upper()
-        return FileNote(
-            source, place, fault=f"{place}: byte {problem.start}: not {shown}; {advice}", last=True, size=len(data)
-        )
-    document = "" if source.path is None else source.path.name
+        at = problem.start if isinstance(problem, UnicodeDecodeError) else 0
+        fault = f"{place}: byte {at}: not {encoding.upper()}; {advice}"
+        return FileNote(source, place, fault=fault, last=True, size=len(data))
+    # The name in the folder, since notes of many patients may have one name: their dates must not move together.
+    document = "" if source.path is None else source.name
     return FileNote(source, place, name, TextRequest(text, document), last=True, size=len(data))
 
 
@@ -135,9 +138,9 @@ def _open_lines(source: Input) -> Iterator[bytes | None]:
             yield from stream
         return
     try:
-        descriptor = sys.stdin.buffer.fileno()
+        descriptor = standard_input().fileno()
     except UnsupportedOperation:  # standard input of a test
-        yield from sys.stdin.buffer
+        yield from standard_input()
         return
     yield from _lines_as_they_come(descriptor)
 

@@ -14,7 +14,15 @@ import click
 
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.common import Exit, echo_error, handle_errors, tagging_options, worker_factory
-from deid_agent.cli.inputs import Input, OutputFile, check_names, list_inputs, prepare_folder
+from deid_agent.cli.inputs import (
+    Input,
+    OutputFile,
+    check_names,
+    list_inputs,
+    prepare_folder,
+    standard_input,
+    standard_output,
+)
 from deid_agent.cli.note_files import (
     FileNote,
     NoteStream,
@@ -94,7 +102,7 @@ def text(
         )
         writer = stack.enter_context(_Writer(out, form, _open_progress(stack, inputs)))
         if by_patient:
-            inputs = [_copy_standard_input(stack, each) for each in inputs]
+            inputs = [_copy_stream(stack, each) for each in inputs]
         notes = _read(inputs, jsonl=jsonl, encoding=encoding)
         if workers == 1:
             _run_inline(notes, parts, writer, inputs if by_patient else None)
@@ -200,8 +208,9 @@ class _Writer:
 
     def _write_data(self, source: Input, data: bytes) -> None:
         if self.out is None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            out = standard_output()
+            out.write(data)
+            out.flush()
             return
         if self._write is None:
             target = self.out / self.form.name(source)
@@ -231,12 +240,22 @@ def _size(source: Input) -> int | None:
         return None
 
 
-def _copy_standard_input(stack: ExitStack, source: Input) -> Input:
-    """Standard input as a copy in an unnamed file (mode 0600), which is removed when the process ends."""
-    if source.path is not None:
+def _copy_stream(stack: ExitStack, source: Input) -> Input:
+    """Standard input or a pipe, which ends after one reading, as a copy in an unnamed file (mode 0600).
+
+    The file is removed when the process ends. A pipe that cannot be read is left to the reader, which reports it.
+    """
+    if source.skipped or (source.path is not None and source.path.is_file()):
         return source
     copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    shutil.copyfileobj(sys.stdin.buffer, copy)
+    if source.path is None:
+        shutil.copyfileobj(standard_input(), copy)
+        return replace(source, copy=copy)
+    try:
+        with source.path.open("rb") as stream:
+            shutil.copyfileobj(stream, copy)
+    except OSError:
+        return source
     return replace(source, copy=copy)
 
 

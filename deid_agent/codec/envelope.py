@@ -5,6 +5,7 @@ which ``*`` stands for any member or item. Only listed fields pass: a field with
 """
 
 import hashlib
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 """Bytes of the messages of a record after decompression. More are refused before they are made."""
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,13 @@ class EnvelopeCodec:
 
 
 def _whole_record(raw: bytes) -> Attachment:
-    return Attachment("", 0, len(raw), "", "gzip", _decompress(raw, "byte 0", _MOST_BYTES))
+    data = _decompress(raw, "byte 0", _MOST_BYTES)
+    return Attachment("", 0, len(raw), "", "gzip", data, labelled=_is_labelled(raw))
+
+
+def _is_labelled(packed: bytes) -> bool:
+    """True if the header of gzip data holds a file name, a comment or extra bytes, which nothing reads."""
+    return packed[3:4] not in {b"\0", b"\1"}
 
 
 @dataclass(slots=True)
@@ -278,6 +286,8 @@ class _Reader:
         fixed = code or not text or (guide is not None and guide.kind is Kind.BYTES and action is FieldAction.KEEP)
         path, start, end = at.path, node.start + text, node.end - text
         value = str(orjson.loads(token)) if text else token.decode("ascii")
+        if not text and (whole := _WHOLE.fullmatch(value)):  # 4471902.0 is the identifier 4471902
+            value, end = whole[1], start + len(whole[1])
         leaf = self._leaf(value, start, end, at, LeafRole.KEY if fixed else LeafRole.TEXT)
         self.waiting.append(start)
         if action is FieldAction.TEXT:
@@ -321,11 +331,12 @@ class _Reader:
         except ValueError:
             raise MessageError(Reason.MALFORMED, path, "not base64, as its envelope expects") from None
         packed = data.startswith(_GZIP)
+        labelled = packed and _is_labelled(data)
         encoding = "base64+gzip" if packed else "base64"
         if packed:
             data = _decompress(data, path, self.room)
             self.room -= len(data)
-        self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout))
+        self.slots.append(Attachment(path, start, end, "", encoding, data, layout=layout, labelled=labelled))
 
     def _action(self, at: Place, inherited: FieldAction | None) -> FieldAction | None:
         return inherited if at.pointer is None else self.envelope.fields.get(at.pointer, inherited)

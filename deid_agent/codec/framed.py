@@ -106,6 +106,10 @@ class _Projector:
 
     def add(self, node: Node, at: Place, inherited: FieldAction | None) -> None:
         action = _action(self.envelope, at, inherited)
+        if node.kind is Kind.BYTES and action is FieldAction.KEEP and _is_wide(_bytes(node)):
+            # The guard searches text, and nothing of a kept value is written back.
+            self.out.append(orjson.dumps(_bytes_text(_bytes(node).replace(b"\0", b""))))
+            return
         if action is FieldAction.DATE and node.unit is not None and isinstance(node.scalar, int):
             self.out.append(orjson.dumps(write_time(node.scalar, node.unit, at.path)))
             return
@@ -149,6 +153,11 @@ def _scalar_json(node: Node) -> bytes:
 
 def _bytes(node: Node) -> bytes:
     return node.scalar if isinstance(node.scalar, bytes) else b""
+
+
+def _is_wide(data: bytes) -> bool:
+    """True for bytes that may be UTF-16 or UTF-32: a quarter of them is zero."""
+    return len(data) <= data.count(0) * 4 < len(data) * 4
 
 
 def _bytes_text(data: bytes) -> str:

@@ -125,7 +125,8 @@ class Attachment:
     ``size``, ``digest`` and ``media`` are the byte ranges of sibling values that depend on the data (FHIR
     Attachment.size, .hash, .contentType; HL7 ED.2-3). ``plain`` is the value of ``media`` for plain text. A document
     divided over several values continues in ``parts``; ``labels`` are the media types of the parts, which
-    depend on the data too.
+    depend on the data too. ``labelled``: the encoding holds a text beside the data (the name of a file in gzip), so it
+    is written anew even if the data is unchanged.
     """
 
     path: str
@@ -141,6 +142,7 @@ class Attachment:
     parts: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[int, int], ...] = ()
     layout: EncodingLayout = PLAIN_LAYOUT
+    labelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

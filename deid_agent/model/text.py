@@ -192,7 +192,7 @@ class Document:
 # are compared by their normal forms, and a range of a normal form leads back to the range of the text.
 
 _IGNORABLE = (
-    "\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\x00\u00ad\u034f\u061c\u0640\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _UNSEEN = re.compile(f"[{_IGNORABLE}]")
@@ -202,7 +202,7 @@ _ANOTHER_WRITING = re.compile(
     r"|(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
     r"|(?P<base64>(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{11,}={0,2})"
     r"|(?P<mark>[*~_]{1,3}(?=[^\W_]))"
-    r"|(?P<wide>[A-Za-z]?[^\x00-\x7f]+)"
+    r"|(?P<wide>[A-Za-z]?[^\x01-\x7f]+)"
 )
 _EMPHASIS = re.compile(r"\*{1,3}|~~|__")
 _ENDS_WORD = re.compile(rf"[^\W_]|[{_MARKS}]")

@@ -208,7 +208,7 @@ class Applier:
         for start, end in ranges:
             part.trace.explain(start, end, Cause(attachment.path, "ATTACHMENT", "", "attachment"))
         data, media = self._sanitize_attachment(plan, part)
-        if data != attachment.data:
+        if data != attachment.data or attachment.labelled:
             yield from write_attachment(attachment, data, part.message)
             yield from update_siblings(attachment, data, media, part.message)
         else:  # its content has been searched: the leak guard does not search the encoded form

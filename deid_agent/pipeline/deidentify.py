@@ -89,6 +89,8 @@ class Deidentifier:
         Raises ``MessageError`` if the payload cannot be understood or an identifier remains in it. No part of it may
         then be published.
         """
+        if not isinstance(payload, bytes):
+            raise TypeError(f"a message is bytes, not {type(payload).__name__}: encode it, or read its file as bytes")
         plan = self.plan(payload, key=key, envelope=envelope)
         (recognition,) = self.recognize([plan], memory)
         return self.apply(plan, recognition, tracer=tracer)
@@ -231,10 +233,12 @@ class Deidentifier:
         A request is a text, or a ``TextRequest`` with what is known of it.
 
         Up to ``MAX_GROUP`` notes are read together, which takes a third less CPU than one by one. Never raises for a
-        note. Requests are taken as results are, one group ahead, so an endless iterable is possible.
+        note; ``TypeError`` for a request that is no text. Requests are taken as results are, one group ahead, so an
+        endless iterable is possible.
         """
-        given = (TextRequest(each) if isinstance(each, str) else each for each in requests)
-        for group in group_requests(given):
+        if isinstance(requests, str):
+            raise TypeError("texts takes several notes: use text for one, or write [note]")
+        for group in group_requests(map(_as_request, requests)):
             yield from self._notes.deidentify(group)
 
     def _sanitize_key(self, plan: MessagePlan) -> bytes | None:
@@ -250,3 +254,13 @@ class Deidentifier:
 
     def _select_headers(self, headers: Headers) -> Headers:
         return filter_headers(headers, self._policy.headers)
+
+
+def _as_request(given: TextRequest | str) -> TextRequest:
+    """Raises ``TypeError`` for anything else, such as the NaN of an empty cell; the error does not show the value."""
+    if isinstance(given, TextRequest) and isinstance(given.text, str):
+        return given
+    if isinstance(given, str):
+        return TextRequest(given)
+    kind = type(given.text if isinstance(given, TextRequest) else given).__name__
+    raise TypeError(f"a note is a str or a TextRequest, not {kind}: leave out empty notes, or write an empty text")

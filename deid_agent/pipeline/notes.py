@@ -22,7 +22,7 @@ from deid_agent.model import (
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.planning import check_length, make_scope
+from deid_agent.pipeline.planning import check_decoded, check_length, make_scope
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import (
     MAX_BATCH_CHARACTERS,
@@ -140,6 +140,7 @@ class NoteDeidentifier:
             return RefusedText(Reason.UNSUPPORTED, PATH, "the policy publishes listed paths, and a note has none")
         try:
             check_length(PATH, request.text)
+            check_decoded(PATH, request.text)
             self.policy.languages.check(PATH, request.text)
         except MessageError as problem:
             return RefusedText(problem.reason, problem.where, problem.detail)

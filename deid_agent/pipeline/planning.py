@@ -36,6 +36,8 @@ MAX_NESTING = 4
 """Levels of attachments in attachments."""
 MAX_TEXT = 1_000_000
 """Characters of one text: 250 pages. Reading prose takes 200 bytes a character; 900 if every character is a token."""
+_NUL_SHARE = 4
+"""A text of which a quarter is NUL is no text; a single NUL is an accident of an export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class Planner:
 
     def _plan_text(self, path: str, text: str, facts: tuple[Fact, ...], *, label: bool = False) -> PlannedText:
         check_length(path, text)
+        check_decoded(path, text)
         if not label:
             self._budget.add(path, text, facts)
             self.policy.languages.check(path, text)
@@ -260,6 +263,13 @@ def check_length(path: str, text: str) -> None:
     """Raises ``MessageError(RESOURCE)`` for a text of more than ``MAX_TEXT`` characters."""
     if len(text) > MAX_TEXT:
         raise MessageError(Reason.RESOURCE, path, f"a text of more than {MAX_TEXT} characters")
+
+
+def check_decoded(path: str, text: str) -> None:
+    """Raises ``MessageError(UNSUPPORTED)`` for UTF-16 or UTF-32 that was decoded as bytes: no word can be read."""
+    length = len(text.rstrip("\0"))
+    if length and text.count("\0", 0, length) * _NUL_SHARE >= length:
+        raise MessageError(Reason.UNSUPPORTED, path, "many NUL characters: UTF-16 that was decoded in another encoding")
 
 
 def make_scope(

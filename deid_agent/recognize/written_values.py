@@ -34,6 +34,8 @@ _JOINED_AFTER = re.compile(r"[-/.][0-9]")
 _FACT = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 _ASCII_ALNUM = re.compile(r"[0-9A-Za-z]")
 _SEPARATORS = re.compile(r"[ \-./()+_]{0,3}")
+_THOUSANDS = re.compile(r",[0-9]{3}(?![0-9])")
+_NO_FRACTION = re.compile(r"\.0{1,2}(?![0-9A-Za-z])")
 _LABEL_BEFORE = re.compile(
     r"(?<![A-Za-z])(?:MRN?|ID|NO|PID|ACCT|CSN|FIN|SSN|NUM|REF|VISIT|CHART|CASE)\Z", re.IGNORECASE
 )
@@ -151,7 +153,10 @@ class CompactText:
     def _fold_word(self, text: str, first: int, last: int) -> bool:
         at = self.at
         return at[last] - at[first] <= 2 * (last - first) + 6 and all(
-            at[i + 1] - at[i] == 1 or _SEPARATORS.fullmatch(text, at[i] + 1, at[i + 1]) for i in range(first, last)
+            at[i + 1] - at[i] == 1
+            or _SEPARATORS.fullmatch(text, at[i] + 1, at[i + 1])
+            or (at[i + 1] - at[i] == 2 and _THOUSANDS.match(text, at[i] + 1))
+            for i in range(first, last)
         )
 
 
@@ -165,9 +170,9 @@ def _continues_number(text: str, at: int, edge: str) -> bool:
 
 
 def _is_part_of_decimal(text: str, start: int, end: int) -> bool:
-    """Return true if the number is one side of a decimal point."""
+    """Return true if the number is one side of a decimal point. Tables of numbers write an identifier as 4471902.0."""
     return (text[max(0, start - 1) : start] == "." and _is_digit_at(text, start - 2)) or (
-        text[end : end + 1] == "." and _is_digit_at(text, end + 1)
+        text[end : end + 1] == "." and _is_digit_at(text, end + 1) and not _NO_FRACTION.match(text, end)
     )
 
 

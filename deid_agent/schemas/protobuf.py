@@ -208,8 +208,7 @@ class _Reader:
             key, value = members.get("key"), members.get("value")
             if value is None:
                 value = self.maker.make(entry.end, entry.end, Kind.NULL, depth + 1)
-            else:
-                value.form = _Value(part.message.fields[2], [frame])
+            value.form = _Value(part.message.fields[2], [frame])  # without a value too: its key can be dropped
             found.members.append((_key_text(key, part.message), value))
         elif wire == _LEN and _wire_type(part.type) != _LEN:
             packed = self._sized(at, end, depth)
@@ -259,6 +258,8 @@ class _Reader:
             node.scalar = _integer(part.type, value)
             if part.type == BOOL:
                 node.kind = Kind.BOOL
+                if value > 1:  # a reader sees true, but everybody could see the number
+                    raise malformed(at, "a boolean is neither 0 nor 1")
             return node
         node.end = at + FIXED_SIZES[part.type]
         if node.end > end:

@@ -50,9 +50,12 @@ class FhirXmlCodec:
         rendering = renderer.rendering
         (found,) = self._fhir.parse(rendering.raw)
         charset = tree.view.charset
-        sites = [*map(rendering.site, found.sites), *find_local_schemas(tree)]
+        # The type of a resource is the name of an element, which is never rewritten.
+        values = (each for each in found.sites if each.start not in renderer.names)
+        sites = [*map(rendering.site, values), *find_local_schemas(tree)]
+        texts = (each for each in found.narratives if each.mapped.starts[0] not in renderer.names)
         attachments = [rendering.attachment(each, charset) for each in found.attachments]
-        narratives = [*map(rendering.narrative, found.narratives), *self._beside(tree, renderer)]
+        narratives = [*map(rendering.narrative, texts), *self._beside(tree, renderer)]
         return [
             MarkupMessage(
                 raw,
@@ -73,8 +76,10 @@ class FhirXmlCodec:
         tree, renderer = self._render(raw)
         leaves = [renderer.rendering.narrative(leaf) for leaf in self._fhir.parse_leaves(renderer.rendering.raw)]
         keys = {leaf.mapped.ends[-1]: leaf for leaf in leaves if leaf.role is LeafRole.KEY}  # ``x`` and ``_x``
+        types = {leaf.mapped.starts[0] for leaf in renderer.names.values()}
         values = [leaf for leaf in leaves if leaf.role is not LeafRole.KEY and leaf.mapped.text]
-        found = [*values, *keys.values(), *self._beside(tree, renderer), *read_spaces(tree)]
+        values = [leaf for leaf in values if leaf.mapped.starts[0] not in types]
+        found = [*values, *keys.values(), *renderer.names.values(), *self._beside(tree, renderer), *read_spaces(tree)]
         return sorted(found, key=lambda leaf: leaf.mapped.starts[0])
 
     def find_unlisted(self, raw: bytes, listed: PublishedPaths) -> Sequence[Dropped]:

@@ -17,10 +17,11 @@ from deid_agent.codec.markup.document import MarkupView
 from deid_agent.codec.markup.elements import XmlElement, read_attribute, read_token
 from deid_agent.codec.markup.readable import Attribute
 from deid_agent.codec.rendering import Rendering
-from deid_agent.model import MappedText, MessageError, Narrative, Reason
+from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _RESERVED = "resourceType"
+_ANY = "Resource"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
 _LITERALS = frozenset({"true", "false"})
 _ONE_BYTE = re.compile(r"[ !#-\[\]-~]*")
@@ -42,11 +43,16 @@ class _Item(NamedTuple):
 
 
 class FhirXmlRenderer:
-    """Renders one resource; used once. ``loose`` is text beside the values of elements."""
+    """Renders one resource; used once.
+
+    ``loose`` is text beside the values of elements, ``names`` the types of resources that no version knows, by their
+    rendered byte.
+    """
 
     def __init__(self, view: MarkupView, types: FhirXmlTypes) -> None:
         self.rendering = Rendering()
         self.loose: list[Narrative] = []
+        self.names: dict[int, Narrative] = {}
         self._view = view
         self._types = types
 
@@ -54,11 +60,13 @@ class FhirXmlRenderer:
         """Write a resource as an object."""
         self.rendering.write(b'{"resourceType":"')
         name = self._view.mapped(element.first, element.first + len(element.name))
+        if not self._types.knows(element.name):
+            self.names[len(self.rendering)] = Narrative("?", name, LeafRole.KEY)
         self.rendering.write_value(name.text.encode(), _sizes(name.text), name.starts, name.ends)
         self.rendering.write(b'"')
         types = (element.name,) if self._types.knows(element.name) else ("DomainResource",)
         self._note_texts(element, path or types[0])
-        self._members(element, types, path or types[0], first=False)
+        self._members(element, types, path or types[0], first=False, skipped="")
         self.rendering.write(b"}")
 
     def _object(self, element: XmlElement, types: tuple[str, ...], path: str) -> None:
@@ -66,9 +74,11 @@ class FhirXmlRenderer:
         self._members(element, types, path, first=True)
         self.rendering.write(b"}")
 
-    def _members(self, element: XmlElement, types: tuple[str, ...], path: str, *, first: bool) -> None:
-        """Write the members of an object that are not its value."""
-        for name, found in self._collect(element).items():
+    def _members(
+        self, element: XmlElement, types: tuple[str, ...], path: str, *, first: bool, skipped: str = "value"
+    ) -> None:
+        """Write the members of an object. ``skipped`` is the attribute that is its value."""
+        for name, found in self._collect(element, skipped).items():
             known = self._types.member(types, name)
             shown = f"{path}.{name}" if known.types or known.primitive else f"{path}.?"
             items = [item for each in found for item in self._items(each, known, shown)]
@@ -83,11 +93,11 @@ class FhirXmlRenderer:
                 alone = [item.scalar is None for item in items]
                 first = self._member(f"_{name}", found[0], extras, own, shown, first=first, units=alone)
 
-    def _collect(self, element: XmlElement) -> Mapping[str, list[XmlElement | Attribute]]:
+    def _collect(self, element: XmlElement, skipped: str) -> Mapping[str, list[XmlElement | Attribute]]:
         """The attributes and elements that are not the value of the element, by name, in order."""
         found: dict[str, list[XmlElement | Attribute]] = {}
         for attribute in element.attributes:
-            if attribute.name != "value":
+            if attribute.name != skipped:
                 name = self._checked(attribute.name.rpartition(":")[2], attribute.start)
                 found.setdefault(name, []).append(attribute)
         for child in element.children:
@@ -108,7 +118,7 @@ class FhirXmlRenderer:
         if found.markup:
             return [_Item(*span, self._view.mapped(*span))]
         resources = [child for child in found.children if child.name[:1].isupper()]
-        if resources:
+        if resources and (_ANY in known.types or not (known.types or known.primitive)):
             if len(resources) < len(found.children) or found.attributes:
                 where = f"byte {self._view.starts[found.start]}"
                 raise MessageError(Reason.UNSUPPORTED, where, "a resource beside other elements")
@@ -119,7 +129,10 @@ class FhirXmlRenderer:
         if value is not None:
             scalar = read_attribute(self._view, value)
             self._note_texts(found, path)
-        elif len(found.texts) == 1 and not found.children:
+        elif len(found.texts) > 1 and (known.primitive or not found.children):
+            where = f"byte {self._view.starts[found.start]}"
+            raise MessageError(Reason.UNSUPPORTED, where, "a value that is divided by a comment, CDATA or an element")
+        elif len(found.texts) == 1 and (known.primitive or not found.children):
             scalar = read_token(self._view, found.texts[0])
         else:
             self._note_texts(found, path)

@@ -144,13 +144,22 @@ class Hl7View:
         return Chunk(text, starts, ends)
 
 
+def is_charset_name(text: str) -> bool:
+    """True for the name of a charset in any spelling."""
+    return _fold(text) in _CHARSETS
+
+
+def _fold(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "", name.upper())
+
+
 def parse_view(raw: bytes, declared: str) -> Hl7View:
     """``raw`` as characters, in the charset that MSH-18 declares or the bytes show.
 
     ``declared`` is MSH-18 with its repetitions joined by ``~``.
     Raises ``MessageError(UNSUPPORTED)`` for non-ASCII bytes in a charset that is not supported.
     """
-    named = [_CHARSETS.get(re.sub(r"[^A-Z0-9]", "", part.upper())) for part in declared.split("~")]
+    named = [_CHARSETS.get(_fold(part)) for part in declared.split("~")]
     charset = next((name for name in named if name in _MULTIBYTE), None) or next(filter(None, named), None)
     if raw.isascii() and (charset != "iso2022" or b"\x1b" not in raw):
         return Hl7View(raw, raw.decode("ascii"), charset if charset and charset != "none" else "ascii", True)

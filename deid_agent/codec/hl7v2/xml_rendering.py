@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from deid_agent.codec.hl7v2.charset import is_charset_name
 from deid_agent.codec.hl7v2.structure import DEFAULT_SEPARATORS, HEADERS
 from deid_agent.codec.markup.document import MarkupView, XmlPart, XmlToken
 from deid_agent.codec.markup.elements import XmlElement, XmlTree, read_attribute, read_token
@@ -25,7 +26,8 @@ _STRUCTURE = re.compile(r"(?:ACK|[A-Z]{3}_[A-Z0-9]{2,3})(?:\.[A-Z0-9_]{1,40})?|V
 _DATATYPE = re.compile(r"(?:[A-Z][A-Z0-9]{1,2}|UNKNOWN)\.[0-9]+")
 _ESCAPE = re.compile(r"[A-Za-z0-9.+\- ]{1,4000}")
 _SEPARATORS = re.compile(r"[!-/:-@\[-`{-~]{1,6}")
-_CHARSET = re.compile(r"[A-Za-z0-9 /.-]{1,40}")
+_SPACES = frozenset({("xml:space", "preserve"), ("xml:space", "default")})
+_ATTRIBUTES = frozenset({"space", "lang", "type", "Name", "LongName", "Type", "Table", "Item", "Length", "Usage", "V"})
 _ESCAPES = {
     "|": b"\\F\\",
     "^": b"\\S\\",
@@ -216,7 +218,7 @@ class Hl7XmlRenderer:
             for each in (element, *element.children):
                 self._note_attributes(each, "MSH-18")
                 tokens = [read_token(self._view, token) for token in each.texts]
-                self.loose += (Narrative("MSH-18", text) for text in tokens if not _CHARSET.fullmatch(text.text))
+                self.loose += (Narrative("MSH-18", text) for text in tokens if not is_charset_name(text.text.strip()))
                 if each is not element and each.children:
                     raise self._refused(each, "nested deeper than a component")
 
@@ -232,7 +234,10 @@ class Hl7XmlRenderer:
 
     def _note_attributes(self, element: XmlElement, path: str) -> None:
         for each in element.attributes:
-            if each.value and each.name != "xml:space":
+            if each.name.rpartition(":")[2] not in _ATTRIBUTES:
+                at = self._view.text.rindex(each.name, 0, each.start)
+                self.names.append(Narrative("?", self._view.mapped(at, at + len(each.name)), LeafRole.KEY))
+            if each.value and (each.name, each.value) not in _SPACES:
                 self.loose.append(Narrative(f"{path}/@?", read_attribute(self._view, each)))
 
     def _refused(self, element: XmlElement, detail: str) -> MessageError:

@@ -245,7 +245,8 @@ _START, _EMPTY, _END = XmlPart.START, XmlPart.EMPTY, XmlPart.END  # a member loo
 class XmlToken(NamedTuple):
     """Characters ``[start, end)``; ``[first, last)`` is the text of the token, or the part of a tag after ``name``.
 
-    The text of a processing instruction follows its target. The text of a document type is its system identifier.
+    The text of a processing instruction follows its target. The text of a document type is its system identifier, which
+    it may lack.
     """
 
     part: XmlPart
@@ -289,8 +290,9 @@ def iter_tokens(view: MarkupView) -> Iterator[XmlToken]:  # noqa: PLR0912 - one 
                 yield XmlToken(XmlPart.CDATA, start, end, *found.span(5))
             case 6 if not text.startswith("<?xml ", start):
                 yield XmlToken(XmlPart.INSTRUCTION, start, end, *found.span(6))
-            case 7 if literal := _LITERAL.search(found[7]):
-                first, last = (found.start(7) + at for at in literal.span(1))
+            case 7:
+                literal = _LITERAL.search(found[7])
+                first, last = (found.start(7) + at for at in literal.span(1)) if literal else (end, end)
                 yield XmlToken(XmlPart.INSTRUCTION, start, end, first, last)
     if at < len(text):
         yield XmlToken(XmlPart.TEXT, at, len(text), at, len(text))

@@ -1,7 +1,7 @@
 """A well-formed XML document as a tree of elements with their positions, for formats whose elements are values."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from deid_agent.codec.charsets import slice_offsets
@@ -12,7 +12,14 @@ from deid_agent.model import LeafRole, MessageError, Narrative, PhiType, Reason,
 MAX_ATTRIBUTES = 2_000_000
 _NAMESPACE = "xmlns"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_STANDARD = ("http://www.w3.org/", "http://hl7.org/", "urn:hl7-org:")
+_STANDARD = re.compile(
+    r"urn:hl7-org:(?:v2xml|v3|sdtc)|http://hl7\.org/fhir|http://www\.w3\.org/(?:1999/(?:xhtml|xlink)"
+    r"|2001/XMLSchema(?:-instance)?|XML/1998/namespace|2000/(?:svg|09/xmldsig#)|1998/Math/MathML)"
+)
+_PREFIXES = frozenset({"xml", "xmlns", "xsi", "xs", "xsd", "xhtml", "xlink", "fhir", "sdtc", "ds", "svg", "xi"})
+_TARGETS = frozenset({"xml", "xml-stylesheet", "xml-model"})
+_TARGET = re.compile(r"[^\s?]+")
+_WORD = re.compile(r"\S+")
 _SCHEMA = "?/@schemaLocation"
 _LOCAL = re.compile(r"(?<!\S)(?:file:|[A-Za-z]:[\\/]|\\\\|/)\S*")
 
@@ -49,6 +56,8 @@ class XmlTree:
     remarks: list[tuple[XmlElement | None, XmlToken]] = field(default_factory=list, repr=False)
     spaces: list[tuple[XmlElement, Attribute]] = field(default_factory=list, repr=False)
     """Attributes that bind a namespace or name a schema."""
+    names: list[Narrative] = field(default_factory=list, repr=False)
+    """Prefixes and targets of instructions that are not the usual ones: each name once."""
 
 
 def read_elements(view: MarkupView, max_depth: int, is_markup: Callable[[str], bool]) -> XmlTree:
@@ -62,6 +71,7 @@ def read_elements(view: MarkupView, max_depth: int, is_markup: Callable[[str], b
     if reader.tree is None:  # a well-formed document has a root
         raise MessageError(Reason.MALFORMED, "byte 0", "XML that is not well-formed")
     reader.tree.remarks = reader.remarks
+    reader.tree.names = reader.names
     return reader.tree
 
 
@@ -78,6 +88,12 @@ class _ElementReader:
         self._bound: list[Mapping[str, str]] = [{}]
         self._inside = 0  # open tags of markup, including the first
         self._attributes = 0
+        self._names: dict[str, Narrative] = {}
+
+    @property
+    def names(self) -> list[Narrative]:
+        """See ``XmlTree``."""
+        return list(self._names.values())
 
     def take(self, token: XmlToken) -> None:
         part = token.part
@@ -90,6 +106,8 @@ class _ElementReader:
         elif part in {XmlPart.COMMENT, XmlPart.INSTRUCTION}:
             if self._view.text.startswith("<!D", token.start):
                 raise MessageError(Reason.UNSUPPORTED, self._where(token.start), "a document type, which is not needed")
+            if part is XmlPart.INSTRUCTION and (target := _TARGET.match(self._view.text, token.start + 2)):
+                self._note_name(target[0], target.start(), _TARGETS)
             if token.first < token.last:
                 self.remarks.append((self._open[-1] if self._open else None, token))
         elif self._open and not self._view.text[token.first : token.last].isspace() and token.first < token.last:
@@ -100,6 +118,7 @@ class _ElementReader:
         prefix, _, name = token.name.rpartition(":")
         attributes = list(iter_attributes(text, token.first, token.last, name))
         self._attributes += len(attributes)
+        self._note_prefix(token.name, token.start + 1)
         if self._attributes > MAX_ATTRIBUTES:
             raise MessageError(Reason.RESOURCE, self._where(token.start), "too many attributes")
         bound = self._bound[-1]
@@ -113,6 +132,11 @@ class _ElementReader:
             self._open[-1].children.append(element)
         for each in attributes:
             mark, _, local = each.name.rpartition(":")
+            if mark:
+                at = text.rindex(each.name, 0, each.start)
+                self._note_prefix(each.name, at)
+                if mark == _NAMESPACE:
+                    self._note_name(local, at + len(mark) + 1, _PREFIXES)
             if _binds(each.name) or (mark and bound.get(mark) == _INSTANCE and local.endswith("chemaLocation")):
                 self.tree.spaces.append((element, each))
             else:
@@ -135,6 +159,15 @@ class _ElementReader:
         self._open.pop().end = token.end
         self._bound.pop()
 
+    def _note_prefix(self, name: str, at: int) -> None:
+        prefix, colon, _ = name.rpartition(":")
+        if colon:
+            self._note_name(prefix, at, _PREFIXES)
+
+    def _note_name(self, name: str, at: int, usual: Container[str]) -> None:
+        if name and name not in usual and name not in self._names:
+            self._names[name] = Narrative("?", self._view.mapped(at, at + len(name)), LeafRole.KEY)
+
     def _where(self, at: int) -> str:
         return f"byte {self._view.starts[at]}"
 
@@ -151,11 +184,17 @@ def read_remarks(tree: XmlTree) -> Iterator[Narrative]:
 
 
 def read_spaces(tree: XmlTree) -> Iterator[Narrative]:
-    """The namespaces, which are never rewritten, and the addresses of schemas, as leaves."""
+    """The namespaces and unusual names, which are never rewritten, and the addresses of schemas, as leaves."""
+    yield from tree.names
     for _, each in tree.spaces:
-        if each.value and not each.value.startswith(_STANDARD):
-            role = LeafRole.KEY if _binds(each.name) else LeafRole.TEXT
-            yield Narrative("?/@xmlns" if _binds(each.name) else _SCHEMA, read_attribute(tree.view, each), role)
+        if _binds(each.name):
+            if each.value and not _STANDARD.fullmatch(each.value):
+                yield Narrative("?/@xmlns", read_attribute(tree.view, each), LeafRole.KEY)
+            continue
+        for word in _WORD.finditer(each.value):
+            if not _STANDARD.fullmatch(word[0]):
+                part = each._replace(start=each.start + word.start(), end=each.start + word.end(), value=word[0])
+                yield Narrative(_SCHEMA, read_attribute(tree.view, part))
 
 
 def find_local_schemas(tree: XmlTree) -> Iterator[Site]:

@@ -49,6 +49,26 @@ def test_a_message_and_a_note_of_one_patient_agree(deidentifier: deid_agent.Deid
     assert note == f"{name.split('^')[0]}, {name.split('^')[1]}: MRN {number}"
 
 
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        (["ok", float("nan")], "not float: leave out empty notes"),
+        (["ok", None], "not NoneType"),
+        ([b"Okafor"], "not bytes"),
+        ([deid_agent.TextRequest(None)], "not NoneType"),  # type: ignore[arg-type]
+        ("Okafor", "use text for one"),
+    ],
+)
+def test_a_request_without_text_raises_with_its_type(
+    deidentifier: deid_agent.Deidentifier, given: list[str], fault: str
+) -> None:
+    with pytest.raises(TypeError, match=fault) as caught:
+        list(deidentifier.texts(given))
+    assert "Okafor" not in str(caught.value)
+    with pytest.raises(TypeError, match="a message is bytes, not str"):
+        deidentifier.message("MSH|")  # type: ignore[arg-type]
+
+
 def test_threads_share_a_deidentifier(deidentifier: deid_agent.Deidentifier) -> None:
     alone = [deidentifier.text(note).text for note in NOTES]
     with ThreadPoolExecutor(4) as threads:

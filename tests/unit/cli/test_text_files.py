@@ -179,6 +179,63 @@ def test_an_output_never_overwrites_an_input_or_another_output(tmp_path: Path) -
     assert (same.exit_code, "would overwrite its own input" in same.stderr) == (2, True)
     twice = text(tmp_path / "one", tmp_path / "two", "--out", tmp_path / "out")
     assert (twice.exit_code, "two inputs are named a.txt" in twice.stderr) == (2, True)
+    (tmp_path / "three" / "two").mkdir(parents=True)
+    (tmp_path / "three" / "two" / "a.txt").write_text(NOTE)
+    other = text(tmp_path / "three", tmp_path / "two", "--out", tmp_path)
+    assert (other.exit_code, "would overwrite another input, two/a.txt" in other.stderr) == (2, True)
+
+
+def test_notes_of_one_name_in_two_folders_have_shifts_of_their_own(tmp_path: Path) -> None:
+    for folder in "abcdef":
+        (tmp_path / "notes" / folder).mkdir(parents=True)
+        (tmp_path / "notes" / folder / "note.txt").write_text(NOTE)
+    assert text(tmp_path / "notes", "--out", tmp_path / "out").exit_code == 0
+    assert len({path.read_bytes() for path in (tmp_path / "out").glob("*/note.txt")}) > 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_note_in_ascii_is_never_written_as_utf_16(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes((NOTE + " " * (len(NOTE) % 2)).encode())
+    done = text(tmp_path / "a.txt", "--out", tmp_path / "out", "--encoding", encoding)
+    assert (done.exit_code, "not UTF-16" in done.stderr) == (1, True)
+    assert read_tree(tmp_path / "out").keys() == {"DEMO-KEY.txt"}
+
+
+def test_a_file_with_the_longest_name_has_an_output(tmp_path: Path) -> None:
+    name = "é" * 125 + "a.txt"
+    (tmp_path / name).write_text(NOTE)
+    assert text(tmp_path / name, "--out", tmp_path / "out").exit_code == 0
+    assert read_tree(tmp_path / "out").keys() == {"DEMO-KEY.txt", name}
+
+
+@pytest.mark.parametrize(
+    ("stream", "args", "code", "fault"),
+    [
+        ("stdin", (), 1, "-: cannot be read (standard input is closed)"),
+        ("stdin", ("--jsonl",), 1, "-: cannot be read (standard input is closed)"),
+        ("stdout", (), 3, "standard output is closed"),
+    ],
+)
+def test_a_closed_stream_is_named(stream: str, args: tuple[str, ...], code: int, fault: str) -> None:
+    command = f"exec {sys.executable} -m deid_agent text --demo-key --system rules {' '.join(args)} "
+    shell = command + ("<&-" if stream == "stdin" else ">&-")
+    done = subprocess.run(["/bin/sh", "-c", shell], input=NOTE.encode(), capture_output=True, check=False)
+    assert (done.returncode, fault in done.stderr.decode()) == (code, True), done.stderr.decode()
+
+
+def test_an_encoding_without_a_position_of_its_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(NOTE)
+    done = text(tmp_path / "a.txt", "--encoding", "punycode")
+    assert (done.exit_code, "byte 0: not PUNYCODE; correct --encoding" in done.stderr) == (1, True)
+
+
+def test_by_patient_reads_a_pipe_twice() -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as target:
+        target.write((line(id="a", text=NOTE, patient_id="p") * 2).encode())
+    done = text("--jsonl", "--by-patient", f"/dev/fd/{read}")
+    os.close(read)
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 2)
 
 
 def test_a_file_that_breaks_off_gives_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,8 @@ def test_a_namespace_prefix_is_ignored() -> None:
         ("<name><given><![CDATA[Ada]]></given></name>", "Patient.name[1].given[0]", "Ada"),
         ("<name nick='Ada'/>", "Patient.name[1].nick", "Ada"),
         ("<birthDate id='x1' value='1957-04-22'/>", "Patient.birthDate", "1957-04-22"),
+        ("<name><Family value='Ada'/></name>", "Patient.name[1].Family", "Ada"),
+        ("<birthDate>1957-04-22<extension url='a'/></birthDate>", "Patient.birthDate", "1957-04-22"),
         ("<contained><Practitioner><id value='d1'/></Practitioner></contained>", "Patient.contained[0].id", "d1"),
     ],
 )
@@ -184,6 +186,7 @@ def test_values_in_odd_places_have_the_type_of_their_element(inside: str, path: 
         "<active value='true' note='seen by Voss'/>",
         "<active value='true'><x>seen by Voss</x></active>",
         "<contained>seen by Voss<Basic/></contained>",
+        "<contained><Basic value='seen by Voss'/></contained>",
         "<ds:Object xmlns:ds='http://www.w3.org/2000/09/xmldsig#'>seen by Voss</ds:Object>",
         "<extension url='http://hl7.org/fhir/x'><valueString value='seen by V&#111;ss'/></extension>",
     ],
@@ -207,7 +210,43 @@ def test_leaves_share_no_byte_and_unknown_names_are_keys() -> None:
     spans = [(leaf.mapped.starts[0], leaf.mapped.ends[-1]) for leaf in leaves]
     assert all(a[1] <= b[0] for a, b in pairwise(spans))
     keys = [leaf.mapped.text.lstrip("_") for leaf in leaves if leaf.role is LeafRole.KEY]
-    assert sorted(keys) == ["okafor", "urn:okafor"]
+    assert sorted(keys) == ["okafor", "q", "urn:okafor"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        patient("<?okafor?>"),
+        patient("<?okafor x?>"),
+        patient("<okafor:active value='true'/>"),
+        patient("<active okafor:id='1'/>"),
+        patient("", f'{NAMESPACE} xmlns:okafor="urn:x"'),
+        patient("<contained><okafor/></contained>").replace("<okafor", "<Okafor"),
+        patient("<contained><Okafor><id value='1'/></Okafor></contained>"),
+    ],
+)
+def test_a_name_is_a_leaf_and_never_rewritten(text: str) -> None:
+    leaves = xml_codec().parse_leaves(text.encode())
+    message = parsed_xml(text)
+
+    assert "okafor" in [leaf.mapped.text.lower() for leaf in leaves if leaf.role is LeafRole.KEY]
+    assert shape(overwritten(message, "Stone")) == shape(text.encode())
+
+
+@pytest.mark.parametrize("space", ["http://hl7.org/okafor", "urn:hl7-org:okafor", "http://www.w3.org/okafor"])
+def test_a_namespace_that_begins_like_a_standard_one_is_a_leaf(space: str) -> None:
+    leaves = xml_codec().parse_leaves(patient("", f'{NAMESPACE} xmlns:xs="{space}"').encode())
+
+    assert [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY] == [space]
+
+
+@pytest.mark.parametrize("address", ["http://x.example/okafor/fhir.xsd", "../okafor/fhir.xsd"])
+def test_the_address_of_a_schema_behind_a_standard_namespace_is_a_leaf(address: str) -> None:
+    instance = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    more = f'{NAMESPACE} {instance} xsi:schemaLocation="http://hl7.org/fhir {address}"'
+    leaves = xml_codec().parse_leaves(patient("", more).encode())
+
+    assert (LeafRole.TEXT, address) in [(leaf.role, leaf.mapped.text) for leaf in leaves]
 
 
 @pytest.mark.parametrize("address", ["file:///home/okafor/x.xsd", "C:\\Users\\okafor\\x.xsd", "/home/okafor/x.xsd"])
@@ -227,6 +266,10 @@ def test_the_folder_of_a_schema_is_redacted(address: str) -> None:
         ('<!DOCTYPE Patient SYSTEM "http://x.example/p.dtd">' + patient(""), Reason.UNSUPPORTED),
         (patient("<a>" * 150 + "</a>" * 150), Reason.RESOURCE),
         (patient("<extension url='a'>" * 99 + "</extension>" * 98), Reason.MALFORMED),
+        ("<!DOCTYPE Okafor>" + patient(""), Reason.UNSUPPORTED),
+        (patient("<name><family>Oka<!--x-->for</family></name>"), Reason.UNSUPPORTED),
+        (patient("<name><family>Oka<![CDATA[for]]></family></name>"), Reason.UNSUPPORTED),
+        (patient("<birthDate>1957<extension url='a'/>-04-22</birthDate>"), Reason.UNSUPPORTED),
         (patient("<family value='Okafor' value='x'/>"), Reason.MALFORMED),
         (patient("<family value='Okafor'"), Reason.MALFORMED),
         (patient("<photo><data value='Okafor!'/></photo>"), Reason.MALFORMED),

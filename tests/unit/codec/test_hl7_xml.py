@@ -162,6 +162,7 @@ def test_the_root_element_decides(text: str, found: bool) -> None:
         "<PV1><PV1.7>seen by Voss<XCN.1>5</XCN.1></PV1.7></PV1>",
         "<PV1 LongName='seen by Voss'/>",
         "<PV1><PV1.2 x='seen by Voss'>I</PV1.2></PV1>",
+        "<PV1><PV1.2 xml:space='seen by Voss'>I</PV1.2></PV1>",
         "<NTE><NTE.3>seen by V&#111;ss</NTE.3></NTE>",
         "<Group><NTE><NTE.3><![CDATA[seen by Voss]]></NTE.3></NTE></Group>",
         "<V251.NTE10><NTE.3>seen by Voss</NTE.3></V251.NTE10>",
@@ -183,7 +184,26 @@ def test_leaves_share_no_byte_and_unusual_names_are_keys() -> None:
 
     spans = [(leaf.mapped.starts[0], leaf.mapped.ends[-1]) for leaf in leaves]
     assert all(a[1] <= b[0] for a, b in pairwise(spans))
-    assert [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY] == ["urn:ada", "okafor", "okafor.1"]
+    assert [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY] == [
+        "q",
+        "urn:ada",
+        "okafor",
+        "okafor.1",
+    ]
+
+
+def test_the_name_of_an_attribute_is_a_leaf() -> None:
+    leaves = xml_codec().parse_leaves(message("<PV1><PV1.2 LongName='x' okafor='y'>I</PV1.2></PV1>").encode())
+
+    assert [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY] == ["okafor"]
+
+
+@pytest.mark.parametrize(("given", "is_text"), [("UNICODE UTF-8", False), ("8859/1", False), ("Ada Okafor", True)])
+def test_a_charset_field_with_another_text_is_text(given: str, is_text: bool) -> None:
+    header = HEADER.replace("</MSH>", f"<MSH.18>{given}</MSH.18></MSH>")
+    found = [n.mapped.text for n in parsed_xml(message("", header=header)).narratives]
+
+    assert found == [given] * is_text
 
 
 @pytest.mark.parametrize(
@@ -191,6 +211,7 @@ def test_leaves_share_no_byte_and_unusual_names_are_keys() -> None:
     [
         ('<!DOCTYPE x [<!ENTITY a "Okafor">]>' + message("&a;"), Reason.RESOURCE),
         ('<!DOCTYPE x SYSTEM "http://x.example/p.dtd">' + message(""), Reason.UNSUPPORTED),
+        ("<!DOCTYPE Okafor>" + message(""), Reason.UNSUPPORTED),
         (message("<PID"), Reason.MALFORMED),
         (message("", header=""), Reason.MALFORMED),
         (message("", header=HEADER.replace("<MSH.1>|", "<MSH.1>Okafor")), Reason.MALFORMED),

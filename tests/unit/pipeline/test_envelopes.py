@@ -110,6 +110,21 @@ def test_a_compressed_record(deidentifier: Deidentifier) -> None:
     assert gzip.decompress(out).decode() == alone(deidentifier)
 
 
+@pytest.mark.parametrize("flags", [b"\x08Okafor.hl7\0", b"\x10seen by Okafor\0", b"\x04\x06\0Okafor"])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_file_name_in_the_header_of_gzip_is_removed(
+    deidentifier: Deidentifier, flags: bytes, is_whole: bool
+) -> None:
+    plain = gzip.compress(b'{"resourceType":"Basic"}', mtime=0)
+    packed = plain[:3] + flags[:1] + plain[4:10] + flags[1:] + plain[10:]
+    if is_whole:
+        assert run(deidentifier, packed, envelope("", "gzip")) == plain
+        return
+    record = json.dumps({"m": base64.b64encode(packed).decode()}).encode()
+    out = json.loads(run(deidentifier, record, envelope("/m", "base64")))
+    assert base64.b64decode(out["m"]) == plain
+
+
 def test_a_change_record_of_debezium(deidentifier: Deidentifier) -> None:
     before = {"id": 7, "mrn": "4471902", "message": HL7}
     record = {"payload": {"before": before, "after": {**before, "message": None}, "source": {"ts_ms": 1}, "op": "u"}}

@@ -51,6 +51,35 @@ def test_a_note_that_is_too_long_is_refused_with_its_reason(deidentifier: Deiden
     assert str(refused) == "RESOURCE: text: a text of more than 1000000 characters"
 
 
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_utf_16_that_was_decoded_as_bytes_is_refused(deidentifier: Deidentifier, charset: str) -> None:
+    text = "Seen by Dr. Okafor"
+    (refused,) = deidentifier.texts([text.encode(charset).decode("utf-8")])
+    assert isinstance(refused, RefusedText)
+    assert (refused.reason, "NUL" in refused.detail) == (Reason.UNSUPPORTED, True)
+    (padded,) = deidentifier.texts([text + "\0" * 40])
+    assert padded.text.endswith("\0" * 40)
+
+
+def test_a_nul_inside_a_known_name_does_not_hide_it(deidentifier: Deidentifier) -> None:
+    (found,) = deidentifier.texts([TextRequest("Quix\0well slept.", facts=FACTS)])
+    assert "well" not in found.text
+
+
+@pytest.mark.parametrize("written", ["4,471,902", "4471902.0", "4471902.00", "#4,471,902.0,"])
+def test_a_known_number_as_a_table_writes_it(deidentifier: Deidentifier, written: str) -> None:
+    facts = facts_from_context({"mrn": "4471902"})
+    (found,) = deidentifier.texts([TextRequest(f"Row {written} ready", facts=facts)])
+    assert "471" not in found.text
+
+
+@pytest.mark.parametrize("written", ["4471902.5", "4,471,9", "44,71,902", "4,471,9020", "4471902.001", "14,471,902"])
+def test_another_number_with_the_same_digits_stays(deidentifier: Deidentifier, written: str) -> None:
+    facts = facts_from_context({"mrn": "4471902"})
+    (found,) = deidentifier.texts([TextRequest(f"Count {written} ready", facts=facts)])
+    assert written in found.text
+
+
 def test_a_policy_of_paths_and_one_of_languages_refuse_notes() -> None:
     (refused,) = load(policy="minimum").texts(NOTES[:1])
     assert isinstance(refused, RefusedText)

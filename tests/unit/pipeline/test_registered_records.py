@@ -286,6 +286,47 @@ def test_protobuf_by_the_serializer_of_confluent(
     assert served.subjects["clean-proto"] == [int.from_bytes(out[1:5], "big")]
 
 
+@pytest.mark.parametrize("more", [b"", b"\x22\x06\x0a\x01k\x12\x01v"])
+@pytest.mark.parametrize("place", ["/tags/*", "/tags/Okafor"])
+def test_a_dropped_entry_without_a_value_takes_its_key_with_it(
+    deidentifier: Deidentifier, served: FakeRegistry, connect: Connect, place: str, more: bytes
+) -> None:
+    serialize = ProtobufSerializer(event_class(), connect(), {"use.deprecated.format": False})
+    raw = serialize(event_class()(message=HL7.encode()), VALUE) + b"\x22\x08\x0a\x06Okafor" + more
+    form = envelope(served, ["/message", "/parts/*/data"], {"/tags/*": "keep", place: "drop"})
+    out = deidentifier.message(raw, envelope=form).payload
+
+    assert b"Okafor" not in out
+    assert (b"\x0a\x01k" in out) is bool(more and place != "/tags/*")
+
+
+def test_an_identifier_as_a_whole_number_with_a_fraction(deidentifier: Deidentifier, served: FakeRegistry) -> None:
+    schema = {"type": "record", "name": "D", "fields": [
+        {"name": "message", "type": "string"}, {"name": "n", "type": "double"}]}  # fmt: skip
+    form = envelope(served, "/message", {"/n": "keep"})
+    with pytest.raises(MessageError) as refused:
+        deidentifier.message(frame(served, {"message": HL7, "n": 4471902.0}, schema), envelope=form)
+    assert (refused.value.reason, refused.value.where) == (Reason.LEAK, "/n")
+    raw = frame(served, {"message": HL7, "n": 37.0}, schema)
+    assert unframe(deidentifier.message(raw, envelope=form).payload, schema)["n"] == 37
+
+
+@pytest.mark.parametrize(("action", "reason"), [("keep", Reason.LEAK), ("text", Reason.UNSUPPORTED)])
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_wide_characters_in_bytes(
+    deidentifier: Deidentifier, served: FakeRegistry, action: str, reason: Reason, charset: str
+) -> None:
+    raw = frame(served, avro_record(message=HL7, blob="Mrs. Okafor".encode(charset)))
+    with pytest.raises(MessageError) as refused:
+        deidentifier.message(raw, envelope=envelope(served, "/message", {**ACTIONS, "/blob": action}))
+    assert (refused.value.reason, refused.value.where) == (reason, "/blob")
+    kept = frame(served, avro_record(message=HL7, blob="Mrs. Stone".encode(charset)))
+    assert (
+        "Mrs. Stone".encode(charset)
+        in deidentifier.message(kept, envelope=envelope(served, "/message", ACTIONS)).payload
+    )
+
+
 def test_an_absent_message_of_protobuf(deidentifier: Deidentifier, served: FakeRegistry, connect: Connect) -> None:
     client = connect()
     serialize = ProtobufSerializer(event_class(), client, {"use.deprecated.format": False})

@@ -11,6 +11,7 @@ from support.protobuf_types import INT32, MESSAGE, ONE, REQUIRED, STRING, add_fi
 
 from deid_agent.model import MessageError, Reason
 from deid_agent.schemas import Changes, Kind, Node, ProtobufFormat, SchemaError, parse_protobuf
+from deid_agent.schemas.protobuf_schema import ProtobufField, ProtobufMessage
 
 FORM = ProtobufFormat(parse_protobuf(*encoded_files())[1])
 
@@ -104,6 +105,14 @@ def test_bytes_that_do_not_fit_their_schema(raw: bytes, reason: Reason) -> None:
     with pytest.raises(MessageError) as refused:
         FORM.read(raw, 0)
     assert refused.value.reason is reason
+
+
+def test_a_boolean_holds_no_number() -> None:
+    form = ProtobufFormat(ProtobufMessage("X", {1: ProtobufField(1, "b", 8)}))
+    assert member(form.read(b"\x08\x01", 0), "b").scalar is True
+    with pytest.raises(MessageError) as refused:
+        form.read(b"\x08\xde\xf8\x90\x02", 0)
+    assert refused.value.reason is Reason.MALFORMED
 
 
 def test_messages_inside_each_other_have_a_limit() -> None:
