@@ -48,8 +48,10 @@ class AuditedBatch:
         """
         same_topic = self.topic_id in ("", entry.topic_id)  # entries of older versions have no topic id
         if same_topic and (entry.time == self.time or self.first <= entry.first < self.next):
-            # A record that was published in vain and is suppressed now has no output to look for.
-            kept = {at: id_ for at, id_ in self.ids.items() if not entry.first <= at < entry.next}
+            kept = self.ids
+            if entry.first < self.next:
+                # A record that was published in vain and is suppressed now has no output to look for.
+                kept = {at: id_ for at, id_ in kept.items() if not entry.first <= at < entry.next}
             ids = {**kept, **entry.ids}
             return replace(entry, first=min(self.first, entry.first), next=max(self.next, entry.next), ids=ids)
         return entry
