@@ -19,7 +19,7 @@ from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
-from deid_agent.pipeline import Method, load_policy
+from deid_agent.pipeline import Method, Validator, load_policy
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.schemas import SchemaRegistry
@@ -93,6 +93,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
         *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
+        *((("validation", _validation),) if settings.agent.validate_output else ()),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
@@ -127,6 +128,14 @@ def _try_warnings(name: str, step: Callable[[], list[str]]) -> Iterator[Finding]
     """A finding for each warning. A step that fails gives none, because the check of its subject reports the error."""
     with suppress(ConfigurationError, TransientError):
         yield from (Finding(name, warning=warning) for warning in step())
+
+
+def _validation() -> str:
+    """Both libraries of schemas load, and read a sample as valid."""
+    problems = Validator().problems(b'{"resourceType":"Patient","active":true}')
+    if problems:
+        raise ConfigurationError(f"fhir.resources finds a sample invalid ({min(problems)}): install the pinned version")
+    return "hl7apy, fhir.resources"
 
 
 def _times(settings: Settings) -> str:

@@ -31,6 +31,7 @@ from deid_agent.cli.common import Exit, echo_error, handle_errors, printable
 from deid_agent.cli.service import open_dead_letters
 from deid_agent.config import load_settings
 from deid_agent.model import ConfigurationError, DeadLetterError, Reason, format_time
+from deid_agent.pipeline import Validator
 
 P = ParamSpec("P")
 WARNING = "deid-agent: originals in the clear, with all PHI:"
@@ -201,8 +202,9 @@ def _row(cells: tuple[str, ...]) -> str:
 @click.argument("record", metavar="TOPIC/PARTITION/OFFSET")
 @click.option("--out", metavar="FILE", required=True, type=click.Path(path_type=Path), help="New file for the payload.")
 @click.option("--head", is_flag=True, help="Print the record's key, headers and timestamp too, as JSON.")
+@click.option("--diagnose", is_flag=True, help="Print where hl7apy or fhir.resources finds it invalid; no values.")
 @handle_errors
-def open_(file: Path, key: Path | None, record: str, out: Path, head: bool) -> Exit:
+def open_(file: Path, key: Path | None, record: str, out: Path, head: bool, diagnose: bool) -> Exit:
     """Write the payload of one dead letter to a file, in the clear.
 
     The file must not exist; it gets mode 0600.
@@ -224,6 +226,9 @@ def open_(file: Path, key: Path | None, record: str, out: Path, head: bool) -> E
     echo_error(f"{WARNING} {printable(out)}" + (" and the lines below" if head else ""))
     if head:
         click.echo(orjson.dumps(_head(original), option=orjson.OPT_INDENT_2).decode())
+    if diagnose:
+        problems = sorted(Validator().problems(original.payload))
+        click.echo("\n".join(problems) if problems else "valid by hl7apy or fhir.resources")
     return Exit.DONE
 
 

@@ -181,6 +181,15 @@ def test_open_writes_one_original_for_the_owner_only() -> None:
 
 
 @pytest.mark.usefixtures("refused")
+def test_open_diagnoses_an_original_without_its_values() -> None:
+    done = call("dead-letters", "open", *CONFIG, *KEY, "files/0/1", "--out", "b", "--diagnose")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "json: not JSON\n"
+    valid = call("dead-letters", "open", *CONFIG, *KEY, "files/0/0", "--out", "a", "--diagnose")
+    assert all(": " in line and "Okonkwo" not in line for line in valid.stdout.splitlines() if "valid by" not in line)
+
+
+@pytest.mark.usefixtures("refused")
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
