@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deid_agent.codec.codes import NameReader, load_names
 from deid_agent.codec.dates import BirthLabels, load_birth_labels
+from deid_agent.codec.markup.elements import binds_namespace, has_usual_prefix
 from deid_agent.model import ConfigurationError, DateKind, PhiType, ValueKind
 
 FILE = "cda/elements.toml"
@@ -97,7 +98,7 @@ class CdaTable:
 
     def may_keep_date(self, element: str, name: str) -> bool:
         """True for an attribute with the version or the name of a code system or of a template."""
-        local = "xmlns" if name.startswith("xmlns") else name.rpartition(":")[2]
+        local = "xmlns" if binds_namespace(name) else name.rpartition(":")[2]
         return f"@{local}" in self.dated or f"{element}@{local}" in self.dated
 
     def date_kind(self, element: str) -> DateKind:
@@ -120,12 +121,20 @@ class CdaTable:
 
     def attribute(self, element: str, name: str) -> CdaTreatment:
         """The treatment of the value of an attribute; ``name`` may have a prefix."""
-        local = "xmlns" if name.startswith("xmlns") else name.rpartition(":")[2]
+        local = "xmlns" if binds_namespace(name) else name.rpartition(":")[2]
         return self.attributes.get(f"{element}@{local}") or self.attributes.get(f"@{local}") or TEXT
 
     def knows_attribute(self, name: str) -> bool:
-        """True for an attribute name of the table, which a path may contain; any other name could be PHI."""
-        return name.startswith("xmlns") or f"@{name.rpartition(':')[2]}" in self.attributes or name in _PATH_NAMES
+        """True for an attribute name of the table, which a path may contain; any other name could be PHI.
+
+        A prefix of the sender's own could be PHI too.
+        """
+        return has_usual_prefix(name) and self.has_attribute(name)
+
+    def has_attribute(self, name: str) -> bool:
+        """True for an attribute name of the table with any prefix, and for those of XML and of schemas."""
+        local = name.rpartition(":")[2]
+        return binds_namespace(name) or f"@{local}" in self.attributes or local in _ATTRIBUTES
 
     def root(self, oid: str) -> tuple[bool, PhiType | None]:
         """Whether the register ``oid`` is known, and the PHI type of its numbers (None if they identify no person)."""
@@ -134,7 +143,7 @@ class CdaTable:
         return next(((True, type_) for arc, type_ in self.arcs if oid.startswith(arc)), (False, None))
 
 
-_PATH_NAMES = frozenset({"assigningAuthorityName"})
+_ATTRIBUTES = frozenset({"assigningAuthorityName", "space", "lang", "noNamespaceSchemaLocation"})
 
 
 def load_cda_table(rules: Path) -> CdaTable:

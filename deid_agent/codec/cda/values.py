@@ -12,6 +12,7 @@ from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment
 from deid_agent.codec.codes import has_form_of_identifier
 from deid_agent.codec.dates import is_typed_date, is_whole_date
 from deid_agent.codec.labels import has_identity_cue, is_reading
+from deid_agent.codec.markup.elements import NO_SCHEMA, find_folders
 from deid_agent.model import ATTACHMENT_URL_SOURCE, PhiType, Subject, ValueKind
 
 _OID = re.compile(r"[0-2](?:\.(?:0|[1-9]\d*))+")
@@ -94,6 +95,20 @@ def describe(item: CdaValue) -> None:
         item.site(PhiType.PATIENT, *found.span(1), kind=ValueKind.NAME)
         at = found.end(1)
     item.narrative(at)
+
+
+def take_folders(item: CdaValue) -> bool:
+    """Redact the addresses of schemas in a folder; False if there are none. What identifies beside them is text."""
+    at = 0
+    for start, end in (*find_folders(item.text), (len(item.text), 0)):
+        if end == 0 and at == 0:
+            return False
+        if not item.sink.table.people.is_plain_label(item.text[at:start]):
+            item.narrative(at, start)
+        if end:
+            item.site(PhiType.URL, start, end, kind=ValueKind.REDACT, blank=NO_SCHEMA)
+        at = end
+    return True
 
 
 def _key(item: CdaValue, _: CdaTreatment) -> None:

@@ -13,7 +13,7 @@ from deid_agent.codec.cda.sink import (
     take_document,
 )
 from deid_agent.codec.cda.table import CdaAction, CdaEntity, CdaTreatment
-from deid_agent.codec.cda.values import HANDLERS, describe, identifier_type
+from deid_agent.codec.cda.values import HANDLERS, describe, identifier_type, take_folders
 from deid_agent.codec.charsets import slice_offsets
 from deid_agent.codec.dates import has_date, is_whole_date
 from deid_agent.codec.labels import AGE_PLACEHOLDER, Labels, has_identity_cue
@@ -23,6 +23,7 @@ from deid_agent.codec.markup.document import (
     XmlToken,
     iter_tokens,
 )
+from deid_agent.codec.markup.elements import NameLeaves, binds_namespace, names_schemas, read_attribute, read_space
 from deid_agent.codec.markup.readable import Attribute, MarkupText, iter_attributes, read_markup, read_value
 from deid_agent.model import (
     LeafRole,
@@ -58,6 +59,7 @@ _LABELS = frozenset({"code", "translation"})
 _CODED = frozenset({"code", "displayName"})
 _IN_VALUE = frozenset({"low", "high", "center", "originalText", "translation", "numerator", "denominator"})
 _LABELLED_ATTRIBUTES = frozenset({"", "value", "displayName", "code", "extension"})
+_TYPE = "xsi:type"
 _YEARS = frozenset({"a", "yr", "y", "year", "years"})
 
 
@@ -76,6 +78,7 @@ class CdaWalk:
         self._open: list[CdaFrame] = []
         self._block = 0  # open tags inside a narrative block, including the tag of the block
         self._attributes = 0
+        self._names = NameLeaves(self._view)
 
     def run(self) -> None:
         """Walk the document. Raises ``MessageError(RESOURCE)`` past the bounds."""
@@ -90,8 +93,15 @@ class CdaWalk:
         }
         for token in iter_tokens(self._view):
             steps[token.part](token)
+        if self._leaves is not None:
+            self._names.note_declaration()
+            self._leaves.found += self._names.found
 
     def _start(self, token: XmlToken) -> None:
+        if self._leaves is not None and token.name not in self._table.names:
+            prefix, _, name = token.name.rpartition(":")
+            self._names.note_prefix(token.name, token.start + 1)
+            self._names.note(name, token.start + 1 + (len(prefix) + 1 if prefix else 0), self._table.names)
         if self._block:
             self._block += token.part is XmlPart.START
             return
@@ -161,6 +171,8 @@ class CdaWalk:
 
     def _comment(self, token: XmlToken) -> None:
         """A comment or a processing instruction: people leave names there."""
+        if token.part is XmlPart.INSTRUCTION and self._leaves is not None:
+            self._names.note_instruction(token, self._table.names)
         if self._block or token.first == token.last:
             return
         path = f"{self._open[-1].path if self._open else ''}/{'comment' if token.part is XmlPart.COMMENT else 'pi'}()"
@@ -254,9 +266,12 @@ class CdaWalk:
         return True
 
     def _attribute(self, attribute: Attribute, frame: CdaFrame, treatment: CdaTreatment | None = None) -> None:
-        if not attribute.value:
-            return
         usual, known, keeps_date = self._table.read_attribute(frame.name, attribute.name)
+        path = f"{frame.path}/@{attribute.name if known else _UNKNOWN}"
+        if self._leaves is not None and not known:
+            self._names.note_attribute(attribute, known=self._table.has_attribute(attribute.name))
+        if self._take_space(attribute, frame, path) or not attribute.value:
+            return
         treatment = treatment or usual
         public = attribute.name in _CODED and self._table.is_public(frame.value("codeSystem"))
         versioned = keeps_date and is_whole_date(attribute.value.strip())
@@ -268,7 +283,6 @@ class CdaWalk:
             treatment = treatment if treatment.action is CdaAction.KEY and " " not in attribute.value else _TEXT
         elif versioned and self._leaves is None:
             return
-        path = f"{frame.path}/@{attribute.name if known else _UNKNOWN}"
         mapped = read_value(attribute.value, self._view.starts, self._view.ends, offset=attribute.start)
         if self._leaves is None:
             item = CdaValue(self._sink, mapped, path, frame)
@@ -278,13 +292,24 @@ class CdaWalk:
             if not self._take_labelled(item, attribute.name):
                 HANDLERS[treatment.action](item, treatment)
             return
-        role = _ROLES.get(treatment.action, LeafRole.TEXT)
+        has_prefix = attribute.name == _TYPE and ":" in attribute.value
+        role = LeafRole.KEY if has_prefix else _ROLES.get(treatment.action, LeafRole.TEXT)
         if treatment.action in {CdaAction.LINK, CdaAction.ADDRESS} and attribute.value.startswith("#"):
             role = LeafRole.KEY
         if attribute.name != "displayName" or public:
             self._leaves.add(path, mapped, role)
         else:
             self._leaves.add(path, mapped, LeafRole.TEXT)
+
+    def _take_space(self, attribute: Attribute, frame: CdaFrame, path: str) -> bool:
+        """Read a namespace or the addresses of schemas; False if the value is another one, or is read as any other."""
+        schemas = names_schemas(attribute.name)
+        if self._leaves is None:
+            return schemas and take_folders(CdaValue(self._sink, read_attribute(self._view, attribute), path, frame))
+        if not (schemas or binds_namespace(attribute.name)):
+            return False
+        self._leaves.found += read_space(self._view, attribute)
+        return True
 
     def _identifies(self, value: str, *, public: bool) -> bool:
         """True for a kept value with an identifier or a name in it; the text of a public code has neither."""

@@ -107,6 +107,11 @@ def encode_markup(text: str, charset: str) -> bytes:
     return text.encode(charset, "xmlcharrefreplace")
 
 
+def is_supported_charset(name: str) -> bool:
+    """True for the name of a charset that is not read as another one."""
+    return bool(_supported_charset(name))
+
+
 def _supported_charset(name: str) -> str:
     """Python's name of a supported charset; empty for any other."""
     try:

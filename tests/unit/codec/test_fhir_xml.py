@@ -218,6 +218,7 @@ def test_leaves_share_no_byte_and_unknown_names_are_keys() -> None:
     [
         patient("<?okafor?>"),
         patient("<?okafor x?>"),
+        '<?xml version="okafor"?>' + patient(""),
         patient("<okafor:active value='true'/>"),
         patient("<active okafor:id='1'/>"),
         patient("", f'{NAMESPACE} xmlns:okafor="urn:x"'),
@@ -231,6 +232,12 @@ def test_a_name_is_a_leaf_and_never_rewritten(text: str) -> None:
 
     assert "okafor" in [leaf.mapped.text.lower() for leaf in leaves if leaf.role is LeafRole.KEY]
     assert shape(overwritten(message, "Stone")) == shape(text.encode())
+
+
+def test_an_unknown_charset_is_a_leaf() -> None:
+    found = xml_codec().parse_leaves(b'<?xml version="1.0" encoding="okafor"?>' + patient("").encode())
+
+    assert [leaf.mapped.text for leaf in found if leaf.role is LeafRole.KEY] == ["okafor"]
 
 
 @pytest.mark.parametrize("space", ["http://hl7.org/okafor", "urn:hl7-org:okafor", "http://www.w3.org/okafor"])
