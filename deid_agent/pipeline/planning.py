@@ -37,7 +37,8 @@ MAX_NESTING = 4
 MAX_TEXT = 1_000_000
 """Characters of one text: 250 pages. Reading prose takes 200 bytes a character; 900 if every character is a token."""
 _NUL_SHARE = 4
-"""A text of which a quarter is NUL is no text; a single NUL is an accident of an export."""
+"""A text of which a quarter is NUL is no text; a few are an accident of an export."""
+_FEW_NULS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,8 @@ def check_length(path: str, text: str) -> None:
 def check_decoded(path: str, text: str) -> None:
     """Raises ``MessageError(UNSUPPORTED)`` for UTF-16 or UTF-32 that was decoded as bytes: no word can be read."""
     length = len(text.rstrip("\0"))
-    if length and text.count("\0", 0, length) * _NUL_SHARE >= length:
+    found = text.count("\0", 0, length)
+    if found > _FEW_NULS and found * _NUL_SHARE >= length:
         raise MessageError(Reason.UNSUPPORTED, path, "many NUL characters: UTF-16 that was decoded in another encoding")
 
 
