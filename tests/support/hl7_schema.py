@@ -1,12 +1,13 @@
-"""Writes ``rules/hl7/fields.toml``: the datatypes of every HL7 v2 field, over all versions.
+"""Writes ``rules/hl7/fields.toml``: the datatypes of every HL7 v2 field and the groups, over all versions.
 
     python tests/support/hl7_schema.py > rules/hl7/fields.toml
 
-Source: the ``FIELDS`` tables of hl7apy (HL7 v2.1 to v2.8.2). Their import takes over a second, so the codec reads
-this digest; ``test_hl7_schema`` checks that it is current.
+Source: the ``FIELDS``, ``SEGMENTS`` and ``GROUPS`` tables of hl7apy (HL7 v2.1 to v2.8.2). Their import takes over a
+second, so the codec reads this digest; ``test_hl7_schema`` checks that it is current.
 """
 
 import importlib
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,6 +33,13 @@ REQUIRED = """
 """
 
 
+GROUPS = """
+# Groups of segments, without the name of the message structure: in XML a group is an element.
+[groups]
+"""
+_GROUP = re.compile(r"[A-Z]{3}(?:_[A-Z0-9]{2,3})?_([A-Z0-9_]+)")
+
+
 def digest() -> str:
     """The text of the file."""
     fields: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -45,7 +53,7 @@ def digest() -> str:
     for segment, numbers in sorted(fields.items()):
         words = ["/".join(sorted(numbers.get(i, {"-"}))) for i in range(1, max(numbers) + 1)]
         lines.append(f'{segment} = "{" ".join(words)}"\n')
-    return HEAD + "".join(lines) + REQUIRED + "".join(_required())
+    return HEAD + "".join(lines) + REQUIRED + "".join(_required()) + GROUPS + "".join(_groups())
 
 
 def _required() -> Iterator[str]:
@@ -61,6 +69,14 @@ def _required() -> Iterator[str]:
     for segment, numbers in sorted(fields.items()):
         if numbers:
             yield f'{segment} = "{" ".join(map(str, sorted(numbers)))}"\n'
+
+
+def _groups() -> Iterator[str]:
+    names: set[str] = set()
+    for version in VERSIONS:
+        table = importlib.import_module(f"hl7apy.v{version}.groups").GROUPS
+        names.update(found[1] for found in map(_GROUP.fullmatch, table) if found)
+    yield 'names = """\n' + "".join(f"{name}\n" for name in sorted(names)) + '"""\n'
 
 
 if __name__ == "__main__":

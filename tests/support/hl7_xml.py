@@ -32,7 +32,7 @@ def to_xml(message: str, root: str = "ORU_R01") -> str:
     lines = [line for line in re.split(r"[\r\n]+", message) if line]
     out = "".join(_segment(line) for line in lines[1:])
     return (
-        f"<?xml version='1.0'?>\n<{root} {NAMESPACE}>\n{_segment(lines[0])}<{root}.GROUP>{out}</{root}.GROUP></{root}>"
+        f"<?xml version='1.0'?>\n<{root} {NAMESPACE}>\n{_segment(lines[0])}<{root}.PATIENT_RESULT>{out}</{root}.PATIENT_RESULT></{root}>"
     )
 
 

@@ -82,6 +82,11 @@ class Hl7Codec:
         self._births = load_birth_labels(rules)
         self._max_segments = max_segments
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The names of segments and of groups of segments."""
+        return self._table.groups
+
     def detect(self, raw: bytes) -> bool:
         """True for MSH, FHS or BHS and a separator, after white space, a byte order mark or a start block."""
         return starts_message(raw[:64].decode("latin-1"))

@@ -134,6 +134,7 @@ class Hl7Table:
         codes: CodeTable,
         unknown: Hl7Rule,
         layouts: Mapping[str, Composite],
+        groups: frozenset[str],
     ) -> None:
         self._segments = segments
         self._rest = rest
@@ -144,6 +145,8 @@ class Hl7Table:
         self._observation = observation
         self.names = frozenset(segments)
         """The segment names for which ``knows`` is true."""
+        self.groups = groups | self.names
+        """The names that an element with segments may have in XML, after the name of the message structure."""
 
     def knows(self, segment: str) -> bool:
         """True for segments of the standard and for those in ``segments.toml``."""

@@ -46,7 +46,9 @@ def load_hl7_table(rules: Path) -> Hl7Table:
     datatypes, segments, fields = (load_toml(folder / f"{n}.toml") for n in ("datatypes", "segments", "fields"))
     compiler = _Compiler(folder / "datatypes.toml", datatypes)
     known, required = (_strings(fields, section, folder / "fields.toml") for section in ("fields", "required"))
-    return _compile(compiler, folder / "segments.toml", segments, known, required)
+    groups = _strings(fields, "groups", folder / "fields.toml") if "groups" in fields else {}
+    names = frozenset(groups.get("names", "").split())
+    return _compile(compiler, folder / "segments.toml", segments, known, required, names)
 
 
 def _compile(
@@ -55,6 +57,7 @@ def _compile(
     data: Mapping[str, object],
     fields: Mapping[str, str],
     required: Mapping[str, str],
+    groups: frozenset[str],
 ) -> Hl7Table:
     unknown = _strings(data, "unknown", origin)
     if set(unknown) != {"segment", "field"}:
@@ -104,6 +107,7 @@ def _compile(
         compiler.codes(),
         compiler.rule(unknown["segment"], f"{origin}: unknown.segment"),
         compiler.layouts,
+        groups,
     )
 
 

@@ -95,7 +95,7 @@ class Hl7XmlCodec:
         view = parse_markup_view(raw)
         check_well_formed(view)
         tree = read_elements(view, _DEEPEST, lambda _: False)
-        renderer = Hl7XmlRenderer(tree)
+        renderer = Hl7XmlRenderer(tree, self._hl7.groups)
         renderer.message()
         return tree, renderer
 

@@ -8,7 +8,7 @@ Source: HL7 Version 2: XML Encoding Syntax, release 2, chapters 2 and 3 (escape 
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -22,7 +22,8 @@ from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reas
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
 _FIELD = re.compile(r"([A-Z][A-Z0-9]{2})\.[1-9][0-9]{0,2}")
 _PART = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\.([1-9][0-9]{0,2})")
-_STRUCTURE = re.compile(r"(?:ACK|[A-Z]{3}_[A-Z0-9]{2,3})(?:\.[A-Z0-9_]{1,40})?|V[0-9]{2,3}\.[A-Z][A-Z0-9]{2}[0-9]*")
+_STRUCTURE = re.compile(r"(?:ACK|[A-Z]{3}_[A-Z0-9]{2,3}|V[0-9]{2,3})(?:\.([A-Z0-9_]{1,60}))?")
+_REPEATED = re.compile(r"[0-9]{1,3}\Z")
 _DATATYPE = re.compile(r"(?:[A-Z][A-Z0-9]{1,2}|UNKNOWN)\.[0-9]+")
 _ESCAPE = re.compile(r"[A-Za-z0-9.+\- ]{1,4000}")
 _SEPARATORS = re.compile(r"[!-/:-@\[-`{-~]{1,6}")
@@ -67,15 +68,19 @@ class _Written:
 
 
 class Hl7XmlRenderer:
-    """Renders one message; used once. ``loose`` is text that is no value, ``names`` are unusual names."""
+    """Renders one message; used once. ``loose`` is text that is no value, ``names`` are unusual names.
 
-    def __init__(self, tree: XmlTree) -> None:
+    ``groups`` are the usual names of groups.
+    """
+
+    def __init__(self, tree: XmlTree, groups: Container[str]) -> None:
         self.rendering = Rendering()
         self.loose: list[Narrative] = []
         self.names: list[Narrative] = []
         self._view: MarkupView = tree.view
         self._noted = sorted(token.start for _, token in tree.remarks)
         self._root = tree.root
+        self._groups = groups
         self._longest = _GROWTH * len(tree.view.text) + _SPARE
 
     def message(self) -> None:
@@ -92,12 +97,12 @@ class Hl7XmlRenderer:
         Some writers number the name of a repeated segment (``V251.NTE10``); its fields have the name.
         """
         self._note_beside(group, "?")
-        self._note_name(group, _STRUCTURE)
+        self._note_group(group)
         for child in group.children:
             if _SEGMENT.fullmatch(child.name):
                 yield child.name, child
             elif child.children and (first := _FIELD.fullmatch(child.children[0].name)):
-                self._note_name(child, _STRUCTURE)
+                self._note_group(child)
                 yield first[1], child
             elif _PART.fullmatch(child.name):
                 raise self._refused(child, "a field outside a segment")
@@ -222,10 +227,20 @@ class Hl7XmlRenderer:
                 if each is not element and each.children:
                     raise self._refused(each, "nested deeper than a component")
 
+    def _note_group(self, element: XmlElement) -> None:
+        """Keep the name of a group or of a segment, unless the standard has it, with or without a number."""
+        found = _STRUCTURE.fullmatch(element.name)
+        group = found[1] if found else ""
+        if group is not None and group not in self._groups and _REPEATED.sub("", group) not in self._groups:
+            self._keep_name(element)
+
     def _note_name(self, element: XmlElement, usual: re.Pattern[str]) -> None:
         if not usual.fullmatch(element.name):
-            span = element.first, element.first + len(element.name)
-            self.names.append(Narrative("?", self._view.mapped(*span), LeafRole.KEY))
+            self._keep_name(element)
+
+    def _keep_name(self, element: XmlElement) -> None:
+        span = element.first, element.first + len(element.name)
+        self.names.append(Narrative("?", self._view.mapped(*span), LeafRole.KEY))
 
     def _note_beside(self, element: XmlElement, path: str) -> None:
         """Keep the text and the attributes of an element that has no value of its own."""

@@ -84,7 +84,7 @@ def patient(inside: str) -> str:
 
 
 def message(inside: str) -> str:
-    return hl7_to_xml(MESSAGE).replace("</ORU_R01.GROUP>", f"{inside}</ORU_R01.GROUP>")
+    return hl7_to_xml(MESSAGE).replace("</ORU_R01.PATIENT_RESULT>", f"{inside}</ORU_R01.PATIENT_RESULT>")
 
 
 def test_fhir_has_the_same_output_in_both_syntaxes() -> None:

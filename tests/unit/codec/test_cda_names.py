@@ -91,7 +91,7 @@ def test_the_declaration_is_a_leaf_unless_it_is_usual(text: str) -> None:
     assert keys(text) == ["okafor"]
 
 
-def test_usual_names_are_no_leaves() -> None:
+def test_usual_names_give_no_leaf() -> None:
     head = '<?xml version="1.0" encoding="ISO-8859-1" standalone="yes"?><?xml-stylesheet href="CDA.xsl"?>'
     text = written(
         '<sdtc:id xsi:type="x"/><text>a<td align="left">b</td></text>',

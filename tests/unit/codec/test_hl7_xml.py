@@ -34,7 +34,7 @@ PATIENT = (
 
 
 def message(inside: str, header: str = HEADER, more: str = NAMESPACE) -> str:
-    return f"<ORU_R01 {more}>{header}<ORU_R01.GROUP>{PATIENT}{inside}</ORU_R01.GROUP></ORU_R01>"
+    return f"<ORU_R01 {more}>{header}<ORU_R01.PATIENT_RESULT>{PATIENT}{inside}</ORU_R01.PATIENT_RESULT></ORU_R01>"
 
 
 def observation(value: str, kind: str = "TX") -> str:
@@ -192,6 +192,29 @@ def test_leaves_share_no_byte_and_unusual_names_are_keys() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("ORU_R01.PATIENT_RESULT", True),
+        ("ORU_R01.ORDER_OBSERVATION2", True),
+        ("ORM_O01.OBRRQDRQ1RXOODSODT_SUPPGRP", True),
+        ("ADT_A01.AL1", True),
+        ("V251.NTE10", True),
+        ("ORU_R01.OKAFOR", False),
+        ("ORU_R01.PATIENT_OKAFOR", False),
+        ("ORU_R01.PATIENT4471902", False),
+        ("V251.NTE4471902", False),
+        ("V251.LEE", False),
+        ("ORU_R01.", False),
+    ],
+)
+def test_the_name_of_a_group_is_a_leaf_unless_the_standard_has_it(name: str, usual: bool) -> None:
+    raw = message(f"<{name}><NTE><NTE.3>xx</NTE.3></NTE></{name}>").encode()
+    leaves = xml_codec().parse_leaves(raw)
+
+    assert [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY] == ([] if usual else [name])
+
+
 def test_the_name_of_an_attribute_is_a_leaf() -> None:
     leaves = xml_codec().parse_leaves(message("<PV1><PV1.2 LongName='x' okafor='y'>I</PV1.2></PV1>").encode())
 
@@ -252,8 +275,8 @@ def test_only_listed_fields_are_published() -> None:
     found = xml_codec().find_unlisted(raw.encode(), listed)
     out = apply(raw.encode(), [Edit(each.start, each.end, each.blank) for each in found]).decode()
     assert re.sub(r"<MSH>.*</MSH>", "", out) == (
-        f"<ORU_R01 {NAMESPACE}><ORU_R01.GROUP><PID></PID>"
-        "<OBX><OBX.3><CE.1>1-8</CE.1></OBX.3><OBX.5>4.1</OBX.5></OBX></ORU_R01.GROUP></ORU_R01>"
+        f"<ORU_R01 {NAMESPACE}><ORU_R01.PATIENT_RESULT><PID></PID>"
+        "<OBX><OBX.3><CE.1>1-8</CE.1></OBX.3><OBX.5>4.1</OBX.5></OBX></ORU_R01.PATIENT_RESULT></ORU_R01>"
     )
     assert xml_codec().detect(out.encode())
     assert [s.value for s in parsed_xml(out).sites if not s.path.startswith("MSH")] == []
