@@ -31,9 +31,8 @@ def to_xml(message: str, root: str = "ORU_R01") -> str:
     """A message with the usual separators as XML. Fields after OBR are in a group, like those of a real structure."""
     lines = [line for line in re.split(r"[\r\n]+", message) if line]
     out = "".join(_segment(line) for line in lines[1:])
-    return (
-        f"<?xml version='1.0'?>\n<{root} {NAMESPACE}>\n{_segment(lines[0])}<{root}.PATIENT_RESULT>{out}</{root}.PATIENT_RESULT></{root}>"
-    )
+    head, group = f"<?xml version='1.0'?>\n<{root} {NAMESPACE}>\n{_segment(lines[0])}", f"{root}.PATIENT_RESULT"
+    return f"{head}<{group}>{out}</{group}></{root}>"
 
 
 def _segment(line: str) -> str:
