@@ -64,7 +64,7 @@ class RuleScan:
         return core.current().RuleScanner([_describe(rule) for rule in self.rules])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def scan_of(rules: tuple[Rule, ...]) -> RuleScan:
     """The scan of ``rules``, made once for each set of rules."""
     return RuleScan(rules)
