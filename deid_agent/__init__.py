@@ -14,46 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deid_agent.api import (
-        AsyncDeidentifier,
-        ConfigurationError,
-        Deidentified,
-        DeidentifiedText,
-        Deidentifier,
-        Fact,
-        MessageError,
-        PhiType,
-        Reason,
-        RefusedText,
-        Remark,
-        Source,
-        Span,
-        TextRequest,
-        facts_from_context,
-        load,
-    )
-
-__all__ = [
-    "AsyncDeidentifier",
-    "ConfigurationError",
-    "Deidentified",
-    "DeidentifiedText",
-    "Deidentifier",
-    "Fact",
-    "MessageError",
-    "PhiType",
-    "Reason",
-    "RefusedText",
-    "Remark",
-    "Source",
-    "Span",
-    "TextRequest",
-    "__version__",
-    "facts_from_context",
-    "lazy_names",
-    "load",
-    "pause_gc",
-]
+    from deid_agent.api import *  # noqa: F403 - the names that ``__getattr__`` imports on first use
 
 __version__ = "0.1.0"
 
@@ -101,5 +62,16 @@ def pause_gc() -> Iterator[None]:
             gc.enable()
 
 
-_INTERNAL = {"__version__", "lazy_names", "pause_gc"}
-__getattr__ = lazy_names(__name__, {"api": [name for name in __all__ if name not in _INTERNAL]})
+_FUNCTIONS = frozenset({"facts_from_context", "load"})
+
+
+def __getattr__(name: str) -> object:
+    """A name of ``deid_agent.api``, imported on first use (PEP 562)."""
+    # ``from deid_agent import core`` asks here first: other names in lower case are submodules, which import no API.
+    if name in _FUNCTIONS or name[:1].isupper():
+        api = import_module("deid_agent.api")
+        if name in api.__all__:
+            value: object = getattr(api, name)
+            globals()[name] = value  # the next use finds it without this function
+            return value
+    raise AttributeError(f"module 'deid_agent' has no attribute {name!r}")

@@ -8,10 +8,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from deid_agent.codec.charsets import slice_offsets
+from deid_agent.codec.markup.document import MarkupMessage, has_closing_bracket
+from deid_agent.codec.markup.elements import XmlTree, read_remarks
 from deid_agent.codec.markup.readable import MarkupText
-from deid_agent.model import Attachment, Dropped, MappedText, MessageError, Narrative, Reason, Site
+from deid_agent.model import Attachment, Dropped, MappedText, Message, MessageError, Narrative, Reason, Site
 
 Range = tuple[int, int]
 
@@ -214,3 +217,47 @@ def outermost(found: Iterable[Dropped]) -> Iterator[Dropped]:
         if each.end > end:
             yield each
             end = each.end
+
+
+# The message of an original, with all that its rendering does not show.
+
+
+def build_message(
+    tree: XmlTree,
+    raw: bytes,
+    found: Message,
+    sites: Iterable[Site],
+    narratives: Iterable[Narrative],
+    attachments: Iterable[Attachment],
+    *,
+    lines: bool = False,
+) -> MarkupMessage:
+    """The message ``raw``: ``found`` in its rendering, with the values in bytes of the original.
+
+    For ``lines`` see ``MarkupMessage``.
+    """
+    return MarkupMessage(
+        raw,
+        found.identity,
+        tuple(found.patients),
+        tuple(sorted(sites, key=attrgetter("start"))),
+        tuple(sorted(narratives, key=lambda narrative: narrative.mapped.starts[0])),
+        tuple(sorted(attachments, key=attrgetter("start"))),
+        tree.view.charset,
+        has_closing_bracket(tree.view),
+        lines,
+        found.sexes,
+    )
+
+
+def read_beside(tree: XmlTree, loose: Iterable[Narrative]) -> list[Narrative]:
+    """Text that is no value: comments and instructions, and ``loose`` text between elements."""
+    return [each for each in (*loose, *read_remarks(tree)) if each.mapped.text.strip()]
+
+
+def drop_beside(tree: XmlTree, loose: Iterable[Narrative]) -> Iterator[Dropped]:
+    """The text that is no value as ranges that are not published."""
+    for _, token in tree.remarks:
+        yield Dropped("?/comment()", *tree.view.span(token.start, token.end))
+    for each in loose:
+        yield Dropped(each.path, each.mapped.starts[0], each.mapped.ends[-1])

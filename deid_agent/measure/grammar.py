@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from deid_agent.model import ConfigurationError, Document, Range, fold_accents
-from deid_agent.rules import CHECKS, Rule, RuleCompiler, RuleFile, read_terms, read_toml, scan_of
+from deid_agent.rules import CHECKS, Rule, RuleCompiler, RuleFile, RuleScan, read_terms, read_toml
 
 _MARKUP = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
@@ -116,10 +116,10 @@ class Grammar:
     """All forms. An empty grammar sets no marks."""
 
     forms: tuple[Form, ...] = field(default=(), repr=False)
-    _rules: tuple[Rule, ...] = field(init=False, repr=False)
+    _scan: RuleScan = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_rules", tuple(form.rule for form in self.forms))
+        object.__setattr__(self, "_scan", RuleScan(tuple(form.rule for form in self.forms)))
 
     def find(self, doc: Document) -> tuple[Mark, ...]:
         """The marks of ``doc``, disjoint and in order. Of two marks that overlap the longer one counts.
@@ -131,7 +131,7 @@ class Grammar:
     def _find(self, doc: Document) -> tuple[Mark, ...]:
         found = [
             Mark(start, end, form.kind, _weigh(doc.text, start, end, form))
-            for form, ranges in zip(self.forms, scan_of(self._rules).find(doc), strict=True)
+            for form, ranges in zip(self.forms, self._scan.find(doc), strict=True)
             if ranges
             for start, end in form.select(doc, ranges)
         ]

@@ -30,15 +30,15 @@ _NEXT = re.compile(r"[;,][ ]\Z")
 class ListContexts:
     """The contexts of listed names (``rules/contexts/listed-names.toml``)."""
 
-    not_person: Context = field(repr=False)
-    family_ending: Context = field(repr=False)
-    term_ending: Context = field(repr=False)
-    place: Context = field(repr=False)
-    side: Context = field(repr=False)
-    state: Context = field(repr=False)
-    capitals: Context = field(repr=False)
-    reading: Context = field(repr=False)
-    refuses: Context = field(repr=False)
+    not_person: Context
+    family_ending: Context
+    term_ending: Context
+    place: Context
+    side: Context
+    state: Context
+    capitals: Context
+    reading: Context
+    refuses: Context
 
     @staticmethod
     def of(rules: Ruleset) -> "ListContexts":

@@ -1,7 +1,7 @@
 """Decides by the words around a name whether it is a person (``rules/contexts/person.toml``)."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deid_agent.recognize.boundaries import UPPER
 from deid_agent.rules import Context, Ruleset, select_contexts
@@ -16,29 +16,29 @@ _LOWER_AFTER = re.compile(r"[ \t]{1,2}[a-zß-öø-ÿ]")
 class PersonContexts:
     """The contexts of a name; the file has the purpose of each."""
 
-    act: Context = field(repr=False)
-    condition: Context = field(repr=False)
-    predicate: Context = field(repr=False)
-    deed: Context = field(repr=False)
-    open_predicate: Context = field(repr=False)
-    apposition: Context = field(repr=False)
-    capitals: Context = field(repr=False)
-    task: Context = field(repr=False)
-    addressed: Context = field(repr=False)
-    ends_clause: Context = field(repr=False)
-    by: Context = field(repr=False)
-    ends_person: Context = field(repr=False)
-    inside: Context = field(repr=False)
-    goes_on: Context = field(repr=False)
-    cue: Context = field(repr=False)
-    kin: Context = field(repr=False)
-    credential: Context = field(repr=False)
-    owns: Context = field(repr=False)
-    answers: Context = field(repr=False)
-    person_after: Context = field(repr=False)
-    section: Context = field(repr=False)
-    thing: Context = field(repr=False)
-    calendar: Context = field(repr=False)
+    act: Context
+    condition: Context
+    predicate: Context
+    deed: Context
+    open_predicate: Context
+    apposition: Context
+    capitals: Context
+    task: Context
+    addressed: Context
+    ends_clause: Context
+    by: Context
+    ends_person: Context
+    inside: Context
+    goes_on: Context
+    cue: Context
+    kin: Context
+    credential: Context
+    owns: Context
+    answers: Context
+    person_after: Context
+    section: Context
+    thing: Context
+    calendar: Context
 
     @staticmethod
     def of(rules: Ruleset) -> "PersonContexts":
@@ -96,13 +96,13 @@ class PersonContexts:
 class InitialsContexts:
     """The contexts of initials (``rules/contexts/initials.toml``)."""
 
-    patient: Context = field(repr=False)
-    patient_act: Context = field(repr=False)
-    labelled: Context = field(repr=False)
-    staff: Context = field(repr=False)
-    dictates: Context = field(repr=False)
-    staff_act: Context = field(repr=False)
-    typist: Context = field(repr=False)
+    patient: Context
+    patient_act: Context
+    labelled: Context
+    staff: Context
+    dictates: Context
+    staff_act: Context
+    typist: Context
 
     @staticmethod
     def of(rules: Ruleset) -> "InitialsContexts":

@@ -54,7 +54,7 @@ from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, Ruleset, load_ruleset, load_words, scan_of
+from deid_agent.rules import CHECKS, Dictionaries, Rule, RuleScan, Ruleset, load_ruleset, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,10 @@ class PatternRecognizer:
 
     rules: tuple[Rule, ...] = field(repr=False)
     name: str = "patterns"
+    _scan: RuleScan = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scan", RuleScan(self.rules))
 
     @property
     def sources(self) -> Mapping[Source, SourceTraits]:
@@ -74,7 +78,7 @@ class PatternRecognizer:
 
     def recognize(self, doc: Document) -> Iterator[Span]:
         """The spans of each rule; two rules may propose the same text."""
-        for rule, ranges in zip(self.rules, scan_of(self.rules).find(doc), strict=True):
+        for rule, ranges in zip(self.rules, self._scan.find(doc), strict=True):
             for start, end in ranges:
                 yield Span(start, end, rule.types[0], rule.source)
 

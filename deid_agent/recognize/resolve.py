@@ -19,7 +19,7 @@ from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import TITLES, repair_boundaries, trim_span
 from deid_agent.recognize.joining import complete_spans
-from deid_agent.rules import Ruleset, scan_of
+from deid_agent.rules import RuleScan, Ruleset
 
 
 class Profile(StrEnum):
@@ -84,8 +84,10 @@ class Resolver:
     low: frozenset[Source] = field(default=frozenset(), repr=False)
     grammar: Grammar = field(default=EMPTY_GRAMMAR, repr=False)
     _low: frozenset[Source] = field(init=False, repr=False)
+    _vetoes: RuleScan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_vetoes", RuleScan(self.rules.vetoes))
         object.__setattr__(self, "_low", self.rules.low | self.low)
 
     def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
@@ -117,8 +119,7 @@ class Resolver:
         of_type: dict[PhiType, list[Span]] = {}
         for span in spans:
             of_type.setdefault(span.type, []).append(span)
-        vetoes = self.rules.vetoes
-        for veto, ranges in zip(vetoes, scan_of(vetoes).find(doc) if spans else (), strict=bool(spans)):
+        for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True) if spans else ():
             affected = [span for kind in veto.types for span in of_type.get(kind, ())] if ranges else []
             if not affected:
                 continue

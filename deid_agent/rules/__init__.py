@@ -26,7 +26,7 @@ from deid_agent.rules.files import (
     read_toml,
 )
 from deid_agent.rules.rule_files import RuleCompiler, RuleFile, load_ruleset
-from deid_agent.rules.rule_scan import RuleScan, scan_of
+from deid_agent.rules.rule_scan import RuleScan
 from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
 
 __all__ = [
@@ -67,6 +67,5 @@ __all__ = [
     "load_words",
     "read_terms",
     "read_toml",
-    "scan_of",
     "select_contexts",
 ]

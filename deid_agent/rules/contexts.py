@@ -53,7 +53,7 @@ class Context:
     """A compiled context."""
 
     place: str
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] = field(repr=False)
     hit: tuple[str, ...] = field(default=(), repr=False)
     miss: tuple[str, ...] = field(default=(), repr=False)
 

@@ -4,20 +4,13 @@ Source: FHIR R5, 2.1.6 (Resource formats), 2.1.28 (Narrative); decision record 0
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from deid_agent.codec.fhir.codec import FhirCodec
 from deid_agent.codec.fhir.xml_rendering import FhirXmlRenderer
 from deid_agent.codec.fhir.xml_types import FhirXmlTypes
-from deid_agent.codec.markup.document import (
-    MarkupMessage,
-    check_well_formed,
-    has_closing_bracket,
-    parse_markup_view,
-    read_root,
-)
-from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_remarks, read_spaces
-from deid_agent.codec.rendering import outermost
+from deid_agent.codec.markup.document import MarkupMessage, check_well_formed, parse_markup_view, read_root
+from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_spaces
+from deid_agent.codec.rendering import build_message, drop_beside, outermost, read_beside
 from deid_agent.model import Dropped, LeafRole, Narrative, PublishedPaths
 
 NAMESPACE = "http://hl7.org/fhir"
@@ -55,21 +48,8 @@ class FhirXmlCodec:
         sites = [*map(rendering.site, values), *find_local_schemas(tree)]
         texts = (each for each in found.narratives if each.mapped.starts[0] not in renderer.names)
         attachments = [rendering.attachment(each, charset) for each in found.attachments]
-        narratives = [*map(rendering.narrative, texts), *self._beside(tree, renderer)]
-        return [
-            MarkupMessage(
-                raw,
-                found.identity,
-                found.patients,
-                tuple(sorted(sites, key=attrgetter("start"))),
-                tuple(sorted(narratives, key=lambda narrative: narrative.mapped.starts[0])),
-                tuple(sorted(attachments, key=attrgetter("start"))),
-                charset,
-                has_closing_bracket(tree.view),
-                lines=True,
-                sexes=found.sexes,
-            )
-        ]
+        narratives = [*map(rendering.narrative, texts), *read_beside(tree, renderer.loose)]
+        return [build_message(tree, raw, found, sites, narratives, attachments, lines=True)]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
         """Every value, comment and namespace. Raises as ``parse``."""
@@ -79,17 +59,21 @@ class FhirXmlCodec:
         types = {leaf.mapped.starts[0] for leaf in renderer.names.values()}
         values = [leaf for leaf in leaves if leaf.role is not LeafRole.KEY and leaf.mapped.text]
         values = [leaf for leaf in values if leaf.mapped.starts[0] not in types]
-        found = [*values, *keys.values(), *renderer.names.values(), *self._beside(tree, renderer), *read_spaces(tree)]
+        found = [
+            *values,
+            *keys.values(),
+            *renderer.names.values(),
+            *read_beside(tree, renderer.loose),
+            *read_spaces(tree),
+        ]
         return sorted(found, key=lambda leaf: leaf.mapped.starts[0])
 
     def find_unlisted(self, raw: bytes, listed: PublishedPaths) -> Sequence[Dropped]:
         """See ``selection``; text beside values is never published. Raises as ``parse``, and UNSUPPORTED."""
         tree, renderer = self._render(raw)
-        rendering, view = renderer.rendering, tree.view
+        rendering = renderer.rendering
         found = list(rendering.dropped(self._fhir.find_unlisted(rendering.raw, listed)))
-        found += (Dropped("?/comment()", *view.span(token.start, token.end)) for _, token in tree.remarks)
-        found += (Dropped(n.path, n.mapped.starts[0], n.mapped.ends[-1]) for n in renderer.loose)
-        return list(outermost(found))
+        return list(outermost([*found, *drop_beside(tree, renderer.loose)]))
 
     def _render(self, raw: bytes) -> tuple[XmlTree, FhirXmlRenderer]:
         view = parse_markup_view(raw)
@@ -98,11 +82,6 @@ class FhirXmlCodec:
         renderer = FhirXmlRenderer(view, self._types)
         renderer.resource(tree.root)
         return tree, renderer
-
-    def _beside(self, tree: XmlTree, renderer: FhirXmlRenderer) -> list[Narrative]:
-        """Text that is no value: in comments, and between elements."""
-        found = [*renderer.loose, *read_remarks(tree)]
-        return [each for each in found if not each.mapped.text.isspace()]
 
 
 def _is_markup(name: str) -> bool:

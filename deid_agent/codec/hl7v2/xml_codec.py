@@ -6,19 +6,12 @@ Source: HL7 Version 2: XML Encoding Syntax, release 2; decision record 0020.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 from deid_agent.codec.hl7v2.codec import Hl7Codec
 from deid_agent.codec.hl7v2.xml_rendering import Hl7XmlRenderer
-from deid_agent.codec.markup.document import (
-    MarkupMessage,
-    check_well_formed,
-    has_closing_bracket,
-    parse_markup_view,
-    read_root,
-)
-from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_remarks, read_spaces
-from deid_agent.codec.rendering import Rendering, outermost
+from deid_agent.codec.markup.document import MarkupMessage, check_well_formed, parse_markup_view, read_root
+from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_spaces
+from deid_agent.codec.rendering import Rendering, build_message, drop_beside, outermost, read_beside
 from deid_agent.model import Attachment, Dropped, MessageError, Narrative, PublishedPaths, Reason
 
 NAMESPACE = "urn:hl7-org:v2xml"
@@ -55,21 +48,9 @@ class Hl7XmlCodec:
             raise MessageError(Reason.UNSUPPORTED, "MSH", "more than one message in a document")
         found = messages[0]
         sites = [*map(rendering.site, found.sites), *find_local_schemas(tree)]
-        narratives = [*map(rendering.narrative, found.narratives), *_beside(tree, renderer)]
+        narratives = [*map(rendering.narrative, found.narratives), *read_beside(tree, renderer.loose)]
         attachments = [_attachment(rendering, each, raw, charset) for each in found.attachments]
-        return [
-            MarkupMessage(
-                raw,
-                found.identity,
-                found.patients,
-                tuple(sorted(sites, key=attrgetter("start"))),
-                tuple(sorted(narratives, key=lambda narrative: narrative.mapped.starts[0])),
-                tuple(sorted(attachments, key=attrgetter("start"))),
-                charset,
-                has_closing_bracket(tree.view),
-                sexes=found.sexes,
-            )
-        ]
+        return [build_message(tree, raw, found, sites, narratives, attachments)]
 
     def parse_leaves(self, raw: bytes) -> Sequence[Narrative]:
         """Every value, comment, attribute, namespace and unusual name. Raises as ``parse``."""
@@ -80,16 +61,14 @@ class Hl7XmlCodec:
             for leaf in self._hl7.parse_leaves(rendering.raw)
             if rendering.covers(leaf.mapped.starts[0])
         ]
-        found = [*values, *renderer.names, *_beside(tree, renderer), *read_spaces(tree)]
+        found = [*values, *renderer.names, *read_beside(tree, renderer.loose), *read_spaces(tree)]
         return sorted(found, key=lambda leaf: leaf.mapped.starts[0])
 
     def find_unlisted(self, raw: bytes, listed: PublishedPaths) -> Sequence[Dropped]:
         """See ``selection``; text beside values is never published. Raises as ``parse``."""
         tree, renderer = self._render(raw)
         found = list(renderer.rendering.dropped(self._hl7.find_unlisted(renderer.rendering.raw, listed)))
-        found += (Dropped("?/comment()", *tree.view.span(token.start, token.end)) for _, token in tree.remarks)
-        found += (Dropped(n.path, n.mapped.starts[0], n.mapped.ends[-1]) for n in renderer.loose)
-        return list(outermost(found))
+        return list(outermost([*found, *drop_beside(tree, renderer.loose)]))
 
     def _render(self, raw: bytes) -> tuple[XmlTree, Hl7XmlRenderer]:
         view = parse_markup_view(raw)
@@ -114,9 +93,3 @@ def _attachment(rendering: Rendering, found: Attachment, raw: bytes, charset: st
     bare = replace(found, media=None, labels=(), plain=b"")
     mapped = rendering.attachment(bare, charset)
     return replace(mapped, media=spans[0] if spans else None, labels=tuple(spans[1:]), plain=plain)
-
-
-def _beside(tree: XmlTree, renderer: Hl7XmlRenderer) -> list[Narrative]:
-    """Text that is no value: comments, attributes, and text between elements."""
-    found = [*renderer.loose, *read_remarks(tree)]
-    return [each for each in found if each.mapped.text.strip()]

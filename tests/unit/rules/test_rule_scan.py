@@ -16,7 +16,7 @@ from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
 from deid_agent.measure import load_grammar
 from deid_agent.model import Document
 from deid_agent.recognize.registry import load_rules
-from deid_agent.rules import Regexp, Rule, RuleScan, scan_of
+from deid_agent.rules import Regexp, Rule, RuleScan
 from deid_agent.rules.rule_scan import translate
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +42,7 @@ def notes(part: CorpusPart) -> list[str]:
 
 
 def compare(rules: tuple[Rule, ...], texts: Sequence[str]) -> None:
-    scan = scan_of(rules).prepare()
+    scan = RuleScan(rules).prepare()
     for number, text in enumerate(texts):
         doc = Document(text)
         found = [list(ranges) for ranges in scan.find(doc)]
@@ -189,7 +189,7 @@ def test_an_error_of_a_check_is_not_swallowed() -> None:
 
     with pytest.raises(ZeroDivisionError):
         RuleScan((replace(rule("a"), check=check),)).prepare().find(Document("a"))
-    assert scan_of(all_rules()["vetoes"]).find(Document("a")) is not None
+    assert RuleScan(all_rules()["vetoes"]).find(Document("a")) is not None
 
 
 @needs_core
@@ -219,7 +219,7 @@ def test_without_the_core_each_rule_finds_by_itself() -> None:
 @needs_core
 @pytest.mark.parametrize("part", ["a1 ", "Aa ", "1", "A", "1/", "é", "0" * 50 + " ", "Dr. "])
 def test_time_is_linear(part: str) -> None:
-    scans = [scan_of(rules).prepare() for rules in all_rules().values()]
+    scans = [RuleScan(rules).prepare() for rules in all_rules().values()]
 
     def read(size: int) -> object:
         return [scan.find(Document(part * (size // len(part)))) for scan in scans]
