@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from support.kafka_broker import Cluster, KafkaBroker, NoBroker, find_classpath
+from support.kafka_broker import Cluster, KafkaBroker, broker_or_skip, find_classpath
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -97,11 +97,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if running := os.environ.get("DEID_TEST_BROKER"):
         yield Cluster(running)
         return
-    try:
+    with broker_or_skip():
         broker = _fresh(tmp_path_factory)
-    except NoBroker as reason:
-        # A machine without Java or Maven has no broker; DEID_REQUIRE_BROKER=1, which CI sets, makes the skip a failure.
-        pytest.skip(str(reason))
     try:
         yield broker
     finally:
@@ -111,11 +108,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A broker for one test, which may stop, kill and restart it."""
-    try:
+    with broker_or_skip():
         broker = _fresh(tmp_path_factory)
-    except NoBroker as reason:
-        # A machine without Java or Maven has no broker; DEID_REQUIRE_BROKER=1, which CI sets, makes the skip a failure.
-        pytest.skip(str(reason))
     try:
         yield broker
     finally:

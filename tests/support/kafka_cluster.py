@@ -29,7 +29,7 @@ from aiokafka.protocol.types import (
     String,
     TaggedFields,
 )
-from support.kafka_broker import Cluster, KafkaBroker, free_port
+from support.kafka_broker import COMMON_SETTINGS, Cluster, KafkaBroker, free_port
 
 T = TypeVar("T")
 
@@ -37,7 +37,9 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 _NODES = 3
 _WAIT_S = 180.0
 _REQUEST_MS = 5_000
-_SETTINGS = """\
+_SETTINGS = (
+    COMMON_SETTINGS
+    + """\
 process.roles=broker,controller
 node.id={number}
 controller.quorum.voters={voters}
@@ -47,7 +49,6 @@ inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
-auto.create.topics.enable=false
 auto.leader.rebalance.enable=false
 default.replication.factor=3
 min.insync.replicas=2
@@ -56,12 +57,6 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=3
 transaction.state.log.min.isr=2
 transaction.state.log.num.partitions=2
-transaction.abort.timed.out.transaction.cleanup.interval.ms=500
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=500
-broker.heartbeat.interval.ms=300
 broker.session.timeout.ms=2000
 replica.lag.time.max.ms=3000
 controller.quorum.fetch.timeout.ms=1500
@@ -70,9 +65,8 @@ num.network.threads=2
 num.io.threads=2
 num.recovery.threads.per.data.dir=1
 log.index.size.max.bytes=1048576
-log.cleaner.dedupe.buffer.size=2097152
-message.max.bytes=1048588
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

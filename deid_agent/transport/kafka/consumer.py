@@ -95,13 +95,11 @@ def make_consumer(settings: KafkaOptions) -> Consumer:
     )
 
 
-@asynccontextmanager
-async def open_reader(
-    settings: KafkaOptions, partitions: Iterable[TopicPartition], isolation: str = "read_committed"
-) -> AsyncIterator[Consumer]:
-    """A consumer of these partitions without a group. One that is reassigned may not notice the end of its fetches."""
-    reader = Consumer(
+def make_reader(settings: KafkaOptions, isolation: str, group_id: str | None = None) -> Consumer:
+    """A consumer that commits nothing. With ``group_id`` it can ask for the positions of that group."""
+    return Consumer(
         **settings.connection(),
+        group_id=group_id,
         enable_auto_commit=False,
         isolation_level=isolation,
         auto_offset_reset="earliest",  # retention may delete records while they are read
@@ -109,6 +107,14 @@ async def open_reader(
         fetch_max_bytes=settings.fetch_max_bytes,
         max_partition_fetch_bytes=settings.fetch_partition_bytes,
     )
+
+
+@asynccontextmanager
+async def open_reader(
+    settings: KafkaOptions, partitions: Iterable[TopicPartition], isolation: str = "read_committed"
+) -> AsyncIterator[Consumer]:
+    """A consumer of these partitions without a group. One that is reassigned may not notice the end of its fetches."""
+    reader = make_reader(settings, isolation)
     try:
         await run_to_completion(reader.start())
         reader.assign(list(partitions))

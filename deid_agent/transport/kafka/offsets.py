@@ -14,7 +14,7 @@ from deid_agent.model import ConfigurationError, DeadLetterError, TransientError
 from deid_agent.transport.kafka.admin import fetch_metadata, resolve_routes
 from deid_agent.transport.kafka.client import CLIENT_ERRORS, run_to_completion, translate_error
 from deid_agent.transport.kafka.client_internals import client_of
-from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, stop_consumer
+from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, make_reader, stop_consumer
 from deid_agent.transport.kafka.dead_letters import REPLAYED
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
@@ -157,7 +157,9 @@ async def open_offsets(settings: KafkaOptions) -> AsyncIterator[KafkaOffsets]:
             raise ConfigurationError(f"Kafka: topic {topic!r} does not exist, or may not be described")
         counts[topic] = len(numbers or ())
     # With the id of the group its positions can be asked for. An assigned consumer does not join the group.
-    reader, every = (_consumer(settings, isolation) for isolation in ("read_committed", "read_uncommitted"))
+    reader, every = (
+        make_reader(settings, isolation, settings.group_id) for isolation in ("read_committed", "read_uncommitted")
+    )
     try:
         await run_to_completion(reader.start())
         await run_to_completion(every.start())
@@ -168,16 +170,3 @@ async def open_offsets(settings: KafkaOptions) -> AsyncIterator[KafkaOffsets]:
     finally:
         await stop_consumer(reader, _STOP_S)
         await stop_consumer(every, _STOP_S)
-
-
-def _consumer(settings: KafkaOptions, isolation: str) -> Consumer:
-    return Consumer(
-        **settings.connection(),
-        group_id=settings.group_id,
-        enable_auto_commit=False,
-        isolation_level=isolation,
-        auto_offset_reset="earliest",  # retention may delete records while they are read
-        request_timeout_ms=settings.request_timeout_ms,
-        fetch_max_bytes=settings.fetch_max_bytes,
-        max_partition_fetch_bytes=settings.fetch_partition_bytes,
-    )

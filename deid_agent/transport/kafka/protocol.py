@@ -260,7 +260,7 @@ async def topic_identities(client: AIOKafkaClient, topics: Collection[str]) -> M
     """
     try:
         answer = await _ask_any(client, _TopicIds(sorted(topics)))
-    except (NotImplementedError, kafka_errors.IncompatibleBrokerVersion):
+    except (NotImplementedError, kafka_errors.IncompatibleBrokerVersion):  # aiokafka's words for a broker before 2.8
         return {}
     return {
         name: TopicIdentity(_id_text(id_), {number: epoch for _, number, _, epoch, *_ in partitions})

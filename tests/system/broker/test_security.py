@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.kafka_broker import KafkaBroker, NoBroker, find_classpath
+from support.kafka_broker import KafkaBroker, broker_or_skip, find_classpath
 from support.kafka_tls import KEY_PASSWORD, MECHANISMS, PASSWORD, USER, Certificates
 from support.kafka_world import KafkaWorld, copied, read
 from support.keys import KEY
@@ -33,11 +33,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[KafkaBroker]:
     """A broker with a plain listener for the tests, one for certificates and one for passwords."""
-    try:
+    with broker_or_skip():
         broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), find_classpath(), security=certificates)
         broker.start()
-    except NoBroker as reason:
-        pytest.skip(str(reason))
     yield broker
     broker.kill()
 
