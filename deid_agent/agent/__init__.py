@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     )
     from deid_agent.agent.health import Health, HealthStatus
     from deid_agent.agent.outcomes import DEID_ID, DeadLetterLimit, Lineage, OutputMarks, read_lineage, replay_headers
-    from deid_agent.agent.partition import RunnerSettings
     from deid_agent.agent.positions import AuditedBatch, AuditHistory, ResumeFrom, last_batches
     from deid_agent.agent.runner import Runner
+    from deid_agent.agent.runner_context import RunnerSettings
     from deid_agent.agent.worker_pool import InlineExecutor, WorkerPool
 
 __all__ = [
@@ -176,7 +176,7 @@ _LAZY = {
         "Health",
         "HealthStatus",
     ),
-    "partition": ("RunnerSettings",),
+    "runner_context": ("RunnerSettings",),
     "positions": (
         "AuditHistory",
         "AuditedBatch",

@@ -17,7 +17,7 @@ from deid_agent import __version__
 from deid_agent.agent.job import Completed, Deferred, Processed, Refused, Suppressed
 from deid_agent.agent.ports import AuditEntry, Coordinates, DeadLetter, FinishedRecord, Headers, Outcome, Output, Record
 from deid_agent.model import TRACEPARENT, RecordTime, UnsafeError, read_trace
-from deid_agent.telemetry import RecordProcessed
+from deid_agent.telemetry import RecordDeadLettered, RecordProcessed
 
 REPLAY_OF: Final = "deid-replay-of"
 """Names the original record: its coordinates on replayed inputs and their dead letters, its id on outputs."""
@@ -207,6 +207,19 @@ def trace_id_of(record: Record) -> str:
     """The id of the trace that a record belongs to; empty if it has no valid ``traceparent`` header."""
     found = read_trace(record.headers)
     return found.id if found else ""
+
+
+def dead_letter_event(at: Coordinates, dead_letter: DeadLetter, trace: str) -> RecordDeadLettered:
+    """The event of a record that was refused."""
+    return RecordDeadLettered(
+        str(at),
+        dead_letter.reason,
+        dead_letter.stage,
+        dead_letter.where,
+        dead_letter.fault,
+        dead_letter.attempts,
+        trace,
+    )
 
 
 def processed_event(

@@ -2,20 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TypeVar
 
 from deid_agent.agent.deferrals import Deferrals
-from deid_agent.agent.health import Health
-from deid_agent.agent.job import Completed, Deferred, Executor, Processed, Refused
+from deid_agent.agent.job import Completed, Deferred, Processed, Refused
 from deid_agent.agent.ledger import CommitBatch, PartitionLedger
 from deid_agent.agent.outcomes import (
-    DeadLetterLimit,
-    OutputMarks,
     RefusalCounter,
     WaitingResult,
     attach_audit_lines,
+    dead_letter_event,
     finish_record,
     make_audit_entry,
     processed_event,
@@ -23,80 +21,19 @@ from deid_agent.agent.outcomes import (
 )
 from deid_agent.agent.ports import (
     AuditEntry,
-    AuditLog,
     FinishedRecord,
     Outcome,
     Partition,
     Record,
     SignsHeads,
-    Transport,
 )
-from deid_agent.model import AssignmentLostError, ConfigurationError, TransientError, UndeliverableError, UnsafeError
-from deid_agent.telemetry import BatchCommitted, Gauged, RecordDeadLettered, RecordFinished, Retrying, Telemetry
+from deid_agent.agent.runner_context import RunnerContext
+from deid_agent.model import AssignmentLostError, TransientError, UndeliverableError, UnsafeError
+from deid_agent.telemetry import BatchCommitted, Gauged, RecordFinished, Retrying
 
 T = TypeVar("T")
 
 _RETURN_AFTER_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerSettings:
-    """Limits and times of the agent. Records and bytes are per partition, ``_s`` are seconds.
-
-    ``drain_s`` is the single deadline of a revocation or a stop. It must stay well below the group's rebalance timeout.
-    Work that has begun is committed by then, or left to the next owner. A stop keeps the last part of it (``leave_s``)
-    for leaving the group. A commit that takes longer than ``commit_timeout_s`` stops the agent, because its outcome is
-    unknown.
-    """
-
-    poll_limit: int = 128
-    max_in_flight: int = 512
-    max_in_flight_bytes: int = 64 << 20
-    batch_records: int = 100
-    linger_s: float = 0.05
-    drain_s: float = 20.0
-    start_timeout_s: float = 60.0
-    poll_timeout_s: float = 60.0
-    commit_timeout_s: float = 60.0
-    stop_timeout_s: float = 30.0
-    retry_first_s: float = 0.1
-    retry_most_s: float = 30.0
-    beat_s: float = 1.0
-    dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
-
-    def __post_init__(self) -> None:
-        if self.poll_limit < 1 or self.batch_records < 1 or self.max_in_flight_bytes < 1:
-            raise ConfigurationError("poll limit, batch size and bytes in flight must be at least 1")
-        if self.max_in_flight < 2 * self.poll_limit:
-            raise ConfigurationError("records in flight must be at least twice the poll limit")
-        if self.linger_s < 0 or self.drain_s < 0 or not 0 < self.retry_first_s <= self.retry_most_s:
-            raise ConfigurationError("linger and drain must not be negative, retry times must rise from above 0")
-
-    @property
-    def leave_s(self) -> float:
-        """The part of ``drain_s`` that a stop keeps for leaving the group and closing connections."""
-        return min(2.0, self.drain_s / 4)
-
-    def delay_s(self, attempt: int) -> float:
-        """The delay after the ``attempt``-th failure in a row."""
-        return min(self.retry_most_s, self.retry_first_s * 2.0 ** min(attempt - 1, 32))
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerContext:
-    """The parts that all partition processors of one agent share.
-
-    ``on_published`` receives each result whose output is durable.
-    """
-
-    transport: Transport
-    executor: Executor
-    audit: AuditLog
-    settings: RunnerSettings
-    telemetry: Telemetry
-    health: Health
-    marks: OutputMarks
-    on_published: Callable[[Processed], None] | None = None
 
 
 class _DrainDeadlineError(Exception):
@@ -366,17 +303,7 @@ class PartitionProcessor:
                 self._context.on_published(result)
             self._context.telemetry.emit(RecordFinished(str(at), item.outcome, now - waiting.at, waiting.trace))
             if (dead_letter := item.dead_letter) is not None:
-                self._context.telemetry.emit(
-                    RecordDeadLettered(
-                        str(at),
-                        dead_letter.reason,
-                        dead_letter.stage,
-                        dead_letter.where,
-                        dead_letter.fault,
-                        dead_letter.attempts,
-                        waiting.trace,
-                    )
-                )
+                self._context.telemetry.emit(dead_letter_event(at, dead_letter, waiting.trace))
         self._context.health.moved(self.stream, batch.position)
         self._context.telemetry.emit(
             BatchCommitted(

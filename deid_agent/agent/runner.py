@@ -9,8 +9,9 @@ from deid_agent import __version__
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor, Processed
 from deid_agent.agent.outcomes import OutputMarks
-from deid_agent.agent.partition import PartitionProcessor, RunnerContext, RunnerSettings
+from deid_agent.agent.partition import PartitionProcessor
 from deid_agent.agent.ports import AuditLog, KnowsLag, KnowsOutage, Partition, Record, Transport
+from deid_agent.agent.runner_context import RunnerContext, RunnerSettings
 from deid_agent.model import DeidError, TransientError, UnsafeError, describe_exception, leading_error
 from deid_agent.telemetry import (
     AgentFailed,

@@ -32,8 +32,8 @@ from support.reference_loop import reference_loop
 from support.transport_contract import Given
 
 from deid_agent.agent.job import Job, Process, Processed
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail

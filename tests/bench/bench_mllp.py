@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.mllp_world import block, message
 
 from deid_agent.agent.outcomes import OutputMarks
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.app import WorkerFactory
 from deid_agent.audit.storage import Signer

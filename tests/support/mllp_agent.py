@@ -12,9 +12,9 @@ from support.mllp_world import PATIENCE_S, Peer
 from support.recording import Recording
 
 from deid_agent.agent.job import Completed, Processed, Refused, Result, ResultCallback, Suppressed
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import Record
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import MllpSettings
 from deid_agent.model.errors import Reason
 from deid_agent.transport.mllp.source import MllpTransport

@@ -11,9 +11,9 @@ from support.recording import Recording
 from support.virtual import run_virtual
 
 from deid_agent.agent.health import Health
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import AuditEntry, Partition
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import DeidError
 
 A, B = Partition("adt", 0), Partition("adt", 1)

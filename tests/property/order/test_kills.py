@@ -15,8 +15,8 @@ from support.marks import MARKS
 from support.transport_contract import folder_settings
 
 from deid_agent.agent.job import WorkerSettings
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.audit.reading import read_entries, verify_trail
 from deid_agent.audit.storage import Signer

@@ -13,9 +13,9 @@ from support.marks import MARKS
 from support.memory_transport import Cluster, MemoryTransport
 from support.virtual import pass_time, run_virtual
 
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import Outcome, Partition
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import TransientError, UnsafeError
 
 STREAMS = (Partition("adt", 0), Partition("adt", 1))

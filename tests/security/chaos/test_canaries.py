@@ -27,8 +27,8 @@ from support.marks import MARKS
 from support.transport_contract import Given
 
 from deid_agent.agent.job import Job, Process, Result, WorkerSettings
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.app import WorkerFactory
 from deid_agent.audit.storage import Signer

@@ -18,8 +18,8 @@ from support.transport_contract import Given
 
 from deid_agent.agent import Coordinates
 from deid_agent.agent.job import Factory, WorkerSettings
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.metrics import RESTARTS

@@ -14,8 +14,8 @@ from support.marks import MARKS
 from support.transport_contract import Given
 
 from deid_agent.agent import Coordinates
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import Delivery
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.metrics import REBALANCES

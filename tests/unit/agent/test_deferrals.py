@@ -7,8 +7,8 @@ from support.runner_bench import A, B, RunnerHarness, virtual
 from support.virtual import pass_time
 
 from deid_agent.agent.job import Deferred, Job, Processed, attempt
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import Outcome
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model import TransientError
 from deid_agent.telemetry import Retrying
 

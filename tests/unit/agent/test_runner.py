@@ -11,8 +11,8 @@ from support.virtual import pass_time, run_virtual
 
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.outcomes import DEID_ID
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import Coordinates, FinishedRecord, Outcome, Record
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import ConfigurationError, Reason
 from deid_agent.telemetry.metrics import DEAD_LETTERS, MESSAGES
 

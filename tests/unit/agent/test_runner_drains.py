@@ -8,8 +8,8 @@ from support.memory_transport import MemoryTransport
 from support.runner_bench import A, B, RunnerHarness, virtual
 from support.virtual import pass_time
 
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import AssignmentListener, Partition
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import AssignmentLostError, TransientError
 from deid_agent.telemetry.metrics import REBALANCES
 

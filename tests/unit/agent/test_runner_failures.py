@@ -12,8 +12,8 @@ from support.runner_bench import A, RunnerHarness, virtual
 from support.virtual import pass_time
 
 from deid_agent.agent.outcomes import DeadLetterLimit
-from deid_agent.agent.partition import RunnerSettings
 from deid_agent.agent.ports import DeadLetter, FinishedRecord, Partition, Record
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import (
     ConfigurationError,
     OversizeError,

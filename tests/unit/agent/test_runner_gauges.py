@@ -5,7 +5,7 @@ from support.runner_bench import A, RunnerHarness, virtual
 from support.virtual import pass_time
 
 from deid_agent.agent.job import Processed
-from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.telemetry.events import RecordFinished
 from deid_agent.telemetry.metrics import COMMIT_SECONDS, INFLIGHT, LAG, PHI, QUEUE, READY, STAGE_SECONDS, WORKERS
 

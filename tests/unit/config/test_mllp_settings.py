@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deid_agent.agent.partition import RunnerSettings
+from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.cli import service as wire
 from deid_agent.cli.service_mllp import listener_section
 from deid_agent.config import FailureReply, Settings, TransportKind, load_settings
