@@ -1,7 +1,7 @@
 """The signing keys of a trail: one for each epoch, the present one in a file, the former ones destroyed.
 
 The last statement of an epoch names the public key of the next one, so the first public key of a trail authenticates
-all others. Whoever steals the present key can sign for the present epoch and later ones, never for an earlier one.
+all others. A thief of the present key can sign for the present epoch and later ones, never for an earlier one.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A proof holds the statements of the agent as it signed them: the first line of the trail, the changes of key up to the
 epoch of the head, and the head. The head of an entry is the first statement after it, because its key is destroyed
-earliest: whoever steals a later key cannot make such a proof.
+earliest: a thief of a later key cannot make such a proof.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -99,7 +99,7 @@ def verify(
             echo_error("deid-agent: warning: no key was given: this shows only that changes were signed, not by whom")
         elif report.first_key and report.first_key not in trusted:
             echo_error(
-                "deid-agent: warning: trusted by the secret key: whoever has it can make such a trail; give the "
+                "deid-agent: warning: trusted by the secret key: a holder of it can make such a trail; give the "
                 "first key of the trail"
             )
     return Exit.REFUSED if faults else Exit.DONE

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -237,28 +238,50 @@ async def measured(kind: type[Contender], cluster: Cluster, case: "Case", messag
 
 async def latencies(world: KafkaWorld, case: "Case") -> list[float]:
     """Seconds from the send of a message to the arrival of its output at a reader, at a steady rate."""
+    filler = os.urandom(max(0, case.size - _TIME.size))
+    return await pace(
+        world,
+        case.partitions,
+        PACED,
+        RATE,
+        make=lambda _: _TIME.pack(time.perf_counter()) + filler,
+        sent=lambda _, value: float(_TIME.unpack_from(value)[0]),
+    )
+
+
+async def pace(
+    world: KafkaWorld,
+    partitions: int,
+    count: int,
+    rate: float,
+    *,
+    make: Callable[[int], bytes],
+    sent: Callable[[int, bytes], float],
+) -> list[float]:
+    """Seconds for each of ``count`` messages that are sent ``rate`` times a second, in the order of arrival.
+
+    ``make`` makes a message by its number; ``sent`` returns when an output was sent, by its place and value.
+    """
     reader = AIOKafkaConsumer(bootstrap_servers=world.cluster.bootstrap, isolation_level="read_committed")
     sender = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, acks="all")
     await reader.start()
     await sender.start()
-    reader.assign([TopicPartition(world.out, number) for number in range(case.partitions)])
+    reader.assign([TopicPartition(world.out, number) for number in range(partitions)])
     await reader.seek_to_end()
-    filler = os.urandom(max(0, case.size - _TIME.size))
 
     async def send() -> None:
         begin = time.perf_counter()
-        for number in range(PACED):
-            await asyncio.sleep(max(0.0, begin + number / RATE - time.perf_counter()))
-            stamped = _TIME.pack(time.perf_counter()) + filler
-            await sender.send(world.name, stamped, b"key", partition=number % case.partitions)
+        for number in range(count):
+            await asyncio.sleep(max(0.0, begin + number / rate - time.perf_counter()))
+            await sender.send(world.name, make(number), b"key", partition=number % partitions)
 
     sending = asyncio.create_task(send())
     found: list[float] = []
     try:
-        while len(found) < PACED:
+        while len(found) < count:
             for records in (await reader.getmany(timeout_ms=500)).values():
                 now = time.perf_counter()
-                found += [now - _TIME.unpack_from(record.value)[0] for record in records]
+                found += [now - sent(len(found) + place, record.value) for place, record in enumerate(records)]
     finally:
         sending.cancel()
         await asyncio.wait({sending})

@@ -18,8 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from bench.bench_delivery import Agent
+from bench.bench_delivery import Agent, pace
 from support.kafka_broker import Cluster, KafkaBroker, find_classpath
 from support.kafka_world import KafkaWorld
 from support.transport_contract import Given
@@ -69,35 +68,14 @@ async def measure(cluster: Cluster, options: argparse.Namespace) -> str:
 
 async def paced(world: KafkaWorld, count: int, rate: float) -> list[float]:
     """Seconds for each message. There is one partition, so outputs arrive in the order of the sends."""
-    reader = AIOKafkaConsumer(bootstrap_servers=world.cluster.bootstrap, isolation_level="read_committed")
-    sender = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, acks="all")
-    await reader.start()
-    await sender.start()
-    reader.assign([TopicPartition(world.out, 0)])
-    await reader.seek_to_end()
-    sent: list[float] = []
+    begins: list[float] = []
 
-    async def send() -> None:
-        begin = time.perf_counter()
-        for number in range(count):
-            await asyncio.sleep(max(0.0, begin + number / rate - time.perf_counter()))
-            message = make_message(1_000_000 + number)
-            sent.append(time.perf_counter())
-            await sender.send(world.name, message, b"k", partition=0)
+    def make(number: int) -> bytes:
+        message = make_message(1_000_000 + number)
+        begins.append(time.perf_counter())
+        return message
 
-    sending = asyncio.create_task(send())
-    found: list[float] = []
-    try:
-        while len(found) < count:
-            for records in (await reader.getmany(timeout_ms=500)).values():
-                now = time.perf_counter()
-                found += [now - sent[len(found) + place] for place in range(len(records))]
-    finally:
-        sending.cancel()
-        await asyncio.wait({sending})
-        await sender.stop()
-        await reader.stop()
-    return found
+    return await pace(world, 1, count, rate, make=make, sent=lambda place, _: begins[place])
 
 
 async def main() -> None:

@@ -3,10 +3,9 @@
 A rebalance is eager: all partitions are revoked, then assigned again. On revocation the agent commits finished records,
 then the writers close. On assignment a writer is opened for each partition, which fences its former owner; the consumer
 compares the position read *after* that with the audit and seeks to it; only then the agent is notified and records are
-delivered. ``commit`` may be
-repeated with the same batch after a ``TransientError``; the records are not delivered again meanwhile. If another
-member may own a partition, the transport writes nothing more to it and triggers a rebalance: ``revoked`` follows, and
-its next owner receives the records again.
+delivered. ``commit`` may be repeated with the same batch after a ``TransientError``; the records are not delivered
+again meanwhile. If another member may own a partition, the transport writes nothing more to it and triggers a
+rebalance: ``revoked`` follows, and its next owner receives the records again.
 """
 
 import asyncio

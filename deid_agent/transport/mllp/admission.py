@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 GRACE_S: Final = 1.0
-"""A new connection, and a block that is not further behind than this, give way to nobody of their own address."""
+"""A new connection, and a block that is not further behind than this, give way to no other of their own address."""
 
 CROWDED: Final = 10
 CROWDED_S: Final = 5.0
