@@ -3,8 +3,10 @@
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
 from deid_agent.model import ConfigurationError, MessageError, Reason
 from deid_agent.pipeline import Deidentifier, Validator, load_policy
-from deid_agent.pipeline.policy import KeyMode
+from deid_agent.pipeline.policy import KeyMode, compile_policy
 from deid_agent.rules import data_folder
 
 HL7 = (
@@ -24,6 +26,7 @@ HL7 = (
     "PID|1||4471902^^^HOSP^MR||Okafor^Adaeze||19710304|F\r"
     "OBX|1|TX|1||Mrs. Okafor has 2/6 murmur, \u00b5g dose kept.\r"
 )
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "envelopes.md"
 PATIENT = {"resourceType": "Patient", "id": "p1", "identifier": [{"value": "4471902"}], "name": [{"family": "Okafor"}]}
 
 
@@ -139,6 +142,56 @@ def test_a_change_record_of_debezium(deidentifier: Deidentifier) -> None:
     assert out["before"]["message"] == alone(deidentifier)
     assert out["before"]["mrn"] in out["before"]["message"].split("|")[20] + out["before"]["message"]
     assert out["before"]["mrn"] == out["after"]["mrn"] != "4471902"
+
+
+def row_of(sender: str) -> list[str]:
+    """The cells of a row of the page's table of frequent envelopes."""
+    (row,) = (line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| {sender} |"))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_structured_event_of_cloudevents_with_the_fields_of_the_page(
+    deidentifier: Deidentifier, binary: bool
+) -> None:
+    fields = {
+        place: action
+        for part in row_of("CloudEvents, structured mode")[2].split(";")
+        for action in [re.findall(r"`(\w+)`", part)[-1]]
+        for place in re.findall(r'"(/\w+)"', part)
+    }
+    assert fields == {
+        **dict.fromkeys(("/specversion", "/type", "/source", "/datacontenttype"), "keep"),
+        **dict.fromkeys(("/id", "/subject"), "identifier"),
+        "/time": "date",
+    }
+    event = {"specversion": "1.0", "type": "org.example.oru", "source": "/lab", "id": "A-1", "subject": "4471902"}
+    event |= {"time": "2024-03-11T10:00:00Z", "datacontenttype": "text/plain"}
+    place, data = ("data_base64", base64.b64encode(HL7.encode()).decode()) if binary else ("data", HL7)
+    form = envelope(f"/{place}", "base64" if binary else "text", **fields)
+    out = json.loads(run(deidentifier, {**event, place: data}, form))
+    message = base64.b64decode(out[place]).decode() if binary else out[place]
+    assert message == alone(deidentifier)
+    assert {key: out[key] for key in ("specversion", "type", "source")} == {
+        "specversion": "1.0",
+        "type": "org.example.oru",
+        "source": "/lab",
+    }
+    assert f"|{out['subject']}^" in message, "the surrogate of the patient's number"
+    assert out["id"] != "A-1"
+    assert out["time"][:10].replace("-", "") == message.split("|")[6], "it moves with the message"
+
+
+def test_a_binary_event_of_cloudevents_keeps_the_headers_of_the_page() -> None:
+    listed = re.findall(r"`(ce_\w+)`", row_of("CloudEvents, binary mode")[2].split("Leave out")[0])
+    assert listed == ["ce_specversion", "ce_type", "ce_source"]
+    headers = tuple((name, name.encode()) for name in (*listed, "ce_id", "ce_subject", "ce_time"))
+    policy = compile_policy({"name": "t", "default": "surrogate", "record": {"headers": listed}}, "t")
+    factory = WorkerFactory(rules=data_folder("rules"), key=DEMO_KEY, policy=policy, system="rules")
+    deidentifier = factory.deidentifier()
+    plan = deidentifier.plan(HL7.encode(), headers=headers)
+    (recognition,) = deidentifier.recognize([plan])
+    assert [name for name, _ in deidentifier.apply(plan, recognition).headers] == listed
 
 
 def test_a_list_of_resources(deidentifier: Deidentifier) -> None:
