@@ -50,28 +50,43 @@ async def test_a_thousand_messages_over_three_partitions(cluster: Cluster, deliv
 
 
 async def test_members_join_and_leave_without_loss_or_duplicates(world: KafkaWorld) -> None:
+    """Records arrive until each member has joined, worked and left, however long that takes."""
     await world.create(partitions=4)
-    for number in range(4):
-        await world.fill(many(300, number), number)
-    first, second, third = (Copier(world.transport(), batch=7) for _ in range(3))
+    copiers = [Copier(world.transport(), batch=7) for _ in range(3)]
+    leaves = [asyncio.Event() for _ in copiers]
+    ended = asyncio.Event()
 
-    def finished() -> int:
-        return first.finished + second.finished + third.finished
+    async def fill() -> int:
+        count = 0
+        while not ended.is_set():
+            for number in range(4):
+                await world.fill(many(count + 20, number)[count:], number)
+            count += 20
+        return count
 
-    async def member(copier: Copier, begin: int, end: int) -> None:
-        await until(lambda: finished() >= begin)
+    async def member(copier: Copier, leave: asyncio.Event) -> None:
         await copier.transport.start(copier)
-        await copier.run(lambda: finished() >= end)
+        await copier.run(leave.is_set, within_s=90)
         await copier.transport.stop()
 
-    # Each leaves while there is work left, so that the last one has some however late it joins.
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(member(first, 0, 500))
-        group.create_task(member(second, 50, 900))
-        group.create_task(member(third, 150, 1200))
-    assert min(first.finished, second.finished, third.finished) > 0
-    assert [event for event, _ in first.events[:2]] == ["assigned", "revoked"]
-    await assert_each_once_in_order(world, 4, 300)
+    async def works(copier: Copier) -> None:
+        target = copier.finished + 50
+        await until(lambda: copier.finished >= target)
+
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        filled = group.create_task(fill())
+        for copier, leave in zip(copiers, leaves, strict=True):
+            group.create_task(member(copier, leave))
+            await works(copier)
+        for leave, copier in zip(leaves, copiers[1:], strict=False):
+            leave.set()
+            await works(copier)
+        ended.set()
+        count = await filled
+        await until(lambda: sum(copier.finished for copier in copiers) >= 4 * count)
+        leaves[-1].set()
+    assert [event for event, _ in copiers[0].events[:2]] == ["assigned", "revoked"]
+    await assert_each_once_in_order(world, 4, count)
 
 
 async def test_a_fenced_member_writes_nothing_and_the_new_owner_continues(world: KafkaWorld) -> None:
