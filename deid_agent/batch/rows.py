@@ -5,14 +5,14 @@ its patient, are the facts for which its texts and kept values are searched. A r
 it stays in the output, without texts and without the value at fault. No exception leaves ``RowDeidentifier.process``.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_text, load_arrow, units_of_a_day
+from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_number, read_cells, read_day
 from deid_agent.batch.ids import IdMap, Template, map_template
 from deid_agent.batch.schema import OUTCOME, make_output_schema
 from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
@@ -40,12 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DONE, REFUSED = "done", "refused"
-Cell = Any
-"""A value of a row: a string, a whole number (also of a date), or None."""
-
 _NAMES = {ColumnKind.NAME: ValueKind.NAME, ColumnKind.FAMILY: ValueKind.FAMILY, ColumnKind.GIVEN: ValueKind.GIVEN}
 _READ = frozenset({ColumnKind.TEXT, ColumnKind.KEEP_GUARDED})
-_EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(slots=True)
@@ -101,7 +97,7 @@ class RowDeidentifier:
         }
         faults: list[str | None] = [*(rows.faults or [None] * batch.num_rows)]
         cells = {
-            name: _read_cells(array, types[name], name, faults)
+            name: read_cells(array, types[name], name, faults)
             for name, array in arrays.items()
             if kinds[name] is not ColumnKind.DROP and (kinds[name] is not ColumnKind.KEEP or is_text(types[name]))
         }
@@ -127,19 +123,22 @@ class RowDeidentifier:
         types: Mapping[str, "pa.DataType"],
     ) -> _Row:
         cells = {name: values[number] for name, values in columns.items()}
-        document = _as_text(cells.get(self.table.document or ""))
-        row = _Row(cells, document or _digest(cells), _as_text(cells.get(self.table.patient or "")) or None)
+        document = as_text(cells.get(self.table.document or ""))
+        row = _Row(cells, document or digest_cells(cells), as_text(cells.get(self.table.patient or "")) or None)
         if fault is not None:
             row.refuse(Reason.MALFORMED, fault)
+        known: tuple[Fact, ...] = ()
         try:
             known = facts_from_context(context or {})
         except MessageError as problem:
             row.refuse(problem.reason, f"identities.{problem.where.removeprefix('context').strip('.')}".rstrip("."))
-            known = ()
+            if isinstance(number_of_record := (context or {}).get("mrn"), str):
+                # The dates of a refused row still move as those of the patient.
+                known = facts_from_context({"mrn": number_of_record})
         try:
             row.facts = (*collect_facts(self._list_sites(row, types), "row"), *known)
             at = self.table.reference
-            reference = None if at is None else _read_day(cells.get(at), types.get(at))
+            reference = None if at is None else read_day(cells.get(at), types.get(at))
             row.scope = self.deidentifier.values.make_scope(row.document, row.patient, row.facts, reference)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault in one row must not affect the others
             row.broken = True
@@ -153,15 +152,13 @@ class RowDeidentifier:
             if value is None:
                 continue
             if name == self.table.patient:
-                yield Site(name, 0, 0, PhiType.IDNUM, subject=Subject.PATIENT, value=_as_text(value))
+                yield Site(name, 0, 0, PhiType.IDNUM, subject=Subject.PATIENT, value=as_text(value))
             elif column.kind in _NAMES:
                 # The parts of one person's name are one person: all those of one role.
-                yield Site(
-                    name, 0, 0, column.type, _NAMES[column.kind], column.subject, column.subject, _as_text(value)
-                )
+                yield Site(name, 0, 0, column.type, _NAMES[column.kind], column.subject, column.subject, as_text(value))
             elif column.kind is ColumnKind.VALUE:
-                yield Site(name, 0, 0, column.type, subject=column.subject, value=_as_text(value))
-            elif column.date_kind is DateKind.BIRTH and (born := _read_day(value, types[name])) is not None:
+                yield Site(name, 0, 0, column.type, subject=column.subject, value=as_text(value))
+            elif column.date_kind is DateKind.BIRTH and (born := read_day(value, types[name])) is not None:
                 day, kind = born.isoformat(), DateKind.BIRTH
                 yield Site(name, 0, 0, PhiType.DATE, subject=Subject.PATIENT, value=day, date_kind=kind)
 
@@ -191,7 +188,7 @@ class _Columns:
                 if values[n] is None or row.broken:
                     continue
                 column = table.columns[name]
-                if condition is not None and _as_text(row.cells.get(condition.column)) in condition.values:
+                if condition is not None and as_text(row.cells.get(condition.column)) in condition.values:
                     column = condition.treatment
                 if column.kind is ColumnKind.TEXT:
                     texts.append((name, n))
@@ -224,8 +221,8 @@ class _Columns:
                 new = self._replace_site(name, PhiType.DATE, value, row, date_kind=column.date_kind) or None
             case _:
                 kind = _NAMES.get(column.kind, ValueKind.VALUE)
-                text = self._replace_site(name, column.type, _as_text(value), row, kind, column.subject) or None
-                new = text if is_text(type_) or text is None else _fit(text, type_)
+                text = self._replace_site(name, column.type, as_text(value), row, kind, column.subject) or None
+                new = text if is_text(type_) or text is None else fit_number(text, type_)
         return new
 
     def _replace_site(
@@ -260,7 +257,7 @@ class _Columns:
 
     def _shift_typed(self, value: int, type_: "pa.DataType", kind: DateKind, row: _Row) -> int:
         per_day = units_of_a_day(type_)
-        old = _day_of(value, per_day)
+        old = day_of(value, per_day)
         new = date.fromisoformat(self._replace_site("date", PhiType.DATE, old.isoformat(), row, date_kind=kind))
         return value + (new - old).days * per_day
 
@@ -277,12 +274,12 @@ class _Columns:
         """The parts of the moved date. A month without a year, or a day without a month, is no date and is left out."""
         given: list[tuple[str, int]] = []
         for name, width in zip(names, (4, 2, 2), strict=False):
-            if row.cells[name] is None or not _as_text(row.cells[name]).strip():
+            if row.cells[name] is None or not as_text(row.cells[name]).strip():
                 break
             given.append((name, width))
         if not given:
             return {}
-        numbers = [int(_as_text(row.cells[name])) for name, _ in given]
+        numbers = [int(as_text(row.cells[name])) for name, _ in given]
         date(*numbers, *[1] * (3 - len(numbers)))
         text = "-".join(f"{number:0{width}d}" for number, (_, width) in zip(numbers, given, strict=True))
         new = self._replace_site(names[0], PhiType.DATE, text, row, date_kind=parts.date_kind).split("-")
@@ -313,24 +310,6 @@ class _Columns:
                 self.rows[n].refuse(result.reason, name)
 
 
-def _read_cells(array: "pa.Array", type_: "pa.DataType", name: str, faults: list[str | None]) -> list[Cell]:
-    """The values of a column; dates as numbers. A string that is not UTF-8 is None, with a fault of its row."""
-    pa = load_arrow()
-    if pa.types.is_date(type_) or pa.types.is_timestamp(type_):
-        array = array.cast(pa.int32() if pa.types.is_date32(type_) else pa.int64())
-    try:
-        return list(array.to_pylist())
-    except (UnicodeDecodeError, pa.ArrowInvalid):
-        cells: list[Cell] = []
-        for n in range(len(array)):
-            try:
-                cells.append(array[n].as_py())
-            except (UnicodeDecodeError, pa.ArrowInvalid):
-                cells.append(None)
-                faults[n] = faults[n] or name
-        return cells
-
-
 def _describe(row: _Row, build: str) -> dict[str, str | None]:
     if row.reason is None:
         return {"outcome": DONE, "reason": None, "where": None, "build": build}
@@ -351,36 +330,3 @@ def _reason_of(error: Exception, where: str) -> tuple[Reason, str]:
         return error.reason, where
     malformed = isinstance(error, (ValueError, OverflowError))
     return Reason.MALFORMED if malformed else Reason.INTERNAL, where
-
-
-def _as_text(value: Cell) -> str:
-    return "" if value is None else str(value)
-
-
-def _digest(cells: Mapping[str, Cell]) -> str:
-    """A name for a row without a document."""
-    text = "\x1f".join(_as_text(value) for value in cells.values())
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _fit(text: str, type_: "pa.DataType") -> int:
-    """``text`` as a number of the type. Raises ``ValueError`` or ``OverflowError`` if it is none."""
-    number, highest = int(text), highest_number(type_)
-    if highest is None or number > highest:
-        raise OverflowError
-    return number
-
-
-def _day_of(value: int, per_day: int) -> date:
-    return date.fromordinal(_EPOCH + value // per_day)
-
-
-def _read_day(value: Cell, type_: "pa.DataType | None") -> date | None:
-    """The day of a column of dates; None if it is no day from 1900 to 2199."""
-    if value is None or type_ is None:
-        return None
-    try:
-        day = date.fromisoformat(value[:10]) if isinstance(value, str) else _day_of(value, units_of_a_day(type_))
-    except (ValueError, OverflowError):
-        return None
-    return day if 1901 <= day.year <= 2199 else None
