@@ -99,8 +99,11 @@ class RowDeidentifier:
         cells = {
             name: read_cells(array, types[name], name, faults)
             for name, array in arrays.items()
-            if kinds[name] is not ColumnKind.DROP and (kinds[name] is not ColumnKind.KEEP or is_text(types[name]))
+            if self._reads(name, types[name])
         }
+        for name, values in cells.items():
+            if kinds[name] is ColumnKind.KEEP and arrays[name].null_count != values.count(None):
+                arrays[name] = pa.array(values, types[name])  # without the cells that are not UTF-8
         contexts = list(rows.contexts) or [None] * batch.num_rows
         made = [self._open_row(cells, n, contexts[n], faults[n], types) for n in range(batch.num_rows)]
         done = _Columns(self, types, made).replace_all(cells, kinds)
@@ -113,6 +116,14 @@ class RowDeidentifier:
         outcomes = [_describe(row, self.build) for row in made]
         out.append(pa.array(outcomes, type=schema.field(OUTCOME).type))
         return pa.RecordBatch.from_arrays(out, schema=schema)
+
+    def _reads(self, name: str, type_: "pa.DataType") -> bool:
+        """True for a column whose cells are read: those that are replaced, place a row or decide about a column."""
+        table = self.table
+        if name in {table.document, table.patient, table.reference, *(each.column for each in table.when.values())}:
+            return True
+        kind = table.columns[name].kind
+        return is_text(type_) if kind is ColumnKind.KEEP else kind is not ColumnKind.DROP
 
     def _open_row(
         self,
@@ -127,6 +138,8 @@ class RowDeidentifier:
         row = _Row(cells, document or digest_cells(cells), as_text(cells.get(self.table.patient or "")) or None)
         if fault is not None:
             row.refuse(Reason.MALFORMED, fault)
+            # Without its patient the dates of a row would move by other days.
+            row.broken = fault not in cells or (self.table.patient is not None and row.patient is None)
         known: tuple[Fact, ...] = ()
         try:
             known = facts_from_context(context or {})
@@ -181,14 +194,14 @@ class _Columns:
         texts: list[tuple[str, int]] = []
         for name, values in cells.items():
             condition = table.when.get(name)
-            if name in done or (kinds[name] is ColumnKind.KEEP and condition is None):
+            if name in done or (kinds[name] in {ColumnKind.KEEP, ColumnKind.DROP} and condition is None):
                 continue
             done[name] = new = [None] * len(values)
             for n, row in enumerate(self.rows):
                 if values[n] is None or row.broken:
                     continue
                 column = table.columns[name]
-                if condition is not None and as_text(row.cells.get(condition.column)) in condition.values:
+                if condition is not None and condition.applies(as_text(row.cells.get(condition.column))):
                     column = condition.treatment
                 if column.kind is ColumnKind.TEXT:
                     texts.append((name, n))

@@ -28,7 +28,8 @@ from deid_agent.agent import (
     WorkerSettings,
 )
 from deid_agent.app import WorkerFactory
-from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.arrow import decode_type, load_arrow
+from deid_agent.batch.cells import read_cells
 from deid_agent.batch.identities import Identities
 from deid_agent.batch.manifest import OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat, UnitFile, decode_batch, encode_batch, remove_unfinished
@@ -93,9 +94,9 @@ class Digests:
         return f"{digest}-{unit.first:05d}"
 
     def digest_file(self, path: Path) -> str:
-        """The digest of a file."""
+        """The digest of a file. Raises ``UnreadableError``, since an ``OSError`` has the name of the file."""
         digest = hashlib.blake2b(key=self._secret(b"deid-batch-file"), digest_size=16)
-        with path.open("rb") as file:
+        with name_faults(), path.open("rb") as file:
             while data := file.read(1 << 20):
                 digest.update(data)
         return digest.hexdigest()
@@ -153,8 +154,11 @@ class BatchRun:
         left = []
         for unit in units:
             number = unit.source.number
-            if number not in digests:
-                digests[number] = self.digests.digest_file(unit.source.path)
+            try:
+                digests[number] = digests.get(number) or self.digests.digest_file(unit.source.path)
+            except UnreadableError as problem:
+                report(UnitReport(unit, fault=str(problem)))
+                continue
             name = self.digests.name_unit(unit)
             entry = manifest.manifest.units.get(name)
             if entry is not None and entry.source != digests[number] and not self.again:
@@ -204,6 +208,7 @@ class BatchRun:
             await pool.stop()
 
     async def _run_unit(self, unit: Unit, name: str, digest: str, jobs: "_Jobs") -> UnitEntry:
+        signature = sign_file(unit.source.path)
         schema = await asyncio.to_thread(read_schema, unit.source, self.table)
         check_schema(self.table, schema)
         output = make_output_schema(self.table, schema)
@@ -229,7 +234,7 @@ class BatchRun:
                     await asyncio.to_thread(file.write, batch, ends_group=done.ends_group)
                 if chunk is None:
                     break
-            if await asyncio.to_thread(self.digests.digest_file, unit.source.path) != digest:
+            if sign_file(unit.source.path) != signature:
                 raise UnreadableError("the file was changed while it was read")
             digest_of_output = await asyncio.to_thread(file.finish)
         counts = dict(sorted(refused.items()))
@@ -237,11 +242,18 @@ class BatchRun:
 
     def _list_patients(self, chunk: RowChunk) -> list[object]:
         """The patient of each row; None for an unknown one."""
-        for place, column in enumerate(chunk.batch.schema):
-            if self.table.patient is not None and column.name.lower() == self.table.patient:
-                with name_faults():
-                    return [None if value == "" else value for value in chunk.batch.column(place).to_pylist()]
+        for column, array in zip(chunk.batch.schema, chunk.batch.columns, strict=True):
+            if column.name.lower() == self.table.patient:
+                values = read_cells(array, decode_type(column.type), column.name, [None] * len(array))
+                return [None if value == "" else value for value in values]
         return [None] * chunk.batch.num_rows
+
+
+def sign_file(path: Path) -> tuple[int, ...]:
+    """Numbers that are others once a file was changed or replaced. Raises ``UnreadableError``."""
+    with name_faults():
+        found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _count_refusals(batch: "pa.RecordBatch") -> Iterator[str]:

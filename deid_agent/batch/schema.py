@@ -62,7 +62,7 @@ def check_schema(table: Table, schema: "pa.Schema") -> None:
             fits, wanted = _FITS.get(each, (lambda _: True, ""))
             if not fits(decode_type(column.type)):
                 raise ConfigurationError(f"column {name}: kind {each} needs {wanted}: change the type or the kind")
-        if name == OUTCOME:
+        if name == OUTCOME and kind is not ColumnKind.DROP:
             raise ConfigurationError(f"column {OUTCOME}: the output has a column of that name; declare it as drop")
     if undeclared:
         places = ", ".join(map(str, undeclared[:10]))

@@ -97,7 +97,12 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
         for path in files:
             name = path.name if root.is_file() else path.relative_to(root).as_posix()
             parts = name.split("/")
-            if any(part.startswith((".", "_")) for part in parts):
+            if parts[0] == "_delta_log" or name.endswith(".metadata.json"):
+                raise ConfigurationError(
+                    f"path {place}: is a Delta or Iceberg table, whose folder also has files of older versions: write "
+                    "the version that you need to Parquet files"
+                )
+            if root.is_dir() and any(part.startswith((".", "_")) for part in parts):
                 continue
             if any("=" in part for part in parts[:-1]):
                 raise ConfigurationError(

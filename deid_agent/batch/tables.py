@@ -169,11 +169,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The treatment of a column in those rows in which ``column`` has one of ``values``."""
+    """The treatment of a column in those rows in which ``column`` has one of ``values``.
+
+    They are compared without case and blanks: a value that a database has padded must not leave a text unread.
+    """
 
     column: str
     values: frozenset[str]
     treatment: Column
+
+    def applies(self, value: str) -> bool:
+        """True in the rows with this value."""
+        return value.strip().casefold() in self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,8 @@ def compile_table(file: TableFile, name: str, origin: str) -> Table:
         named = getattr(file.row, place)
         if named is not None and named not in columns:
             raise refuse(f"row.{place}", f"{named} is not in columns: declare it")
+        if named is not None and columns[named].kind is ColumnKind.DROP and place == "patient":
+            raise refuse(f"row.{place}", f"{named} is dropped: declare it as id")
     if (at := file.row.reference) is not None and columns[at].kind is not ColumnKind.DATE:
         raise refuse("row.reference", f"{at} is not of kind date")
     for column, made in columns.items():
@@ -254,7 +263,7 @@ def compile_table(file: TableFile, name: str, origin: str) -> Table:
         treatment = _compile(simple, partial(refuse, f"when.{column}"))
         if treatment.kind in {ColumnKind.TEMPLATE, ColumnKind.DATE_PARTS, ColumnKind.DROP}:
             raise refuse(f"when.{column}", f"kind {treatment.kind} cannot depend on a value")
-        when[column] = Condition(section.column, frozenset(section.values), treatment)
+        when[column] = Condition(section.column, frozenset(v.strip().casefold() for v in section.values), treatment)
     parts = [_compile_parts(each) for each in file.date_parts.values()]
     used = [column for each in parts for column in each.columns if column is not None]
     declared = [column for column, made in columns.items() if made.kind is ColumnKind.DATE_PARTS]

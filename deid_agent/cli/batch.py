@@ -255,11 +255,10 @@ def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
-    refused = bool(made.unreadable)
+    ends: list[UnitReport] = []
 
     def report(end: UnitReport) -> None:
-        nonlocal refused
-        refused = refused or bool(end.fault) or bool(end.entry and end.entry.refused)
+        ends.append(end)
         _echo_unit(end)
 
     factory = RowWorkerFactory(made.parts, made.table, made.head.build)
@@ -267,7 +266,11 @@ def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
         work.run(made.units, manifest, factory, workers, report)
-    return Exit.REFUSED if refused else Exit.DONE
+    older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
+    if older:
+        echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
+    refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
+    return Exit.REFUSED if refused or made.unreadable else Exit.DONE
 
 
 def _check_folder(paths: tuple[Path, ...], out: Path) -> None:

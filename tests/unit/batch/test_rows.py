@@ -198,6 +198,38 @@ def test_a_fault_refuses_its_row_only() -> None:
     assert not any(name in str(rows) for name in ("Quixwell", "Vrondel", "Plomfi"))
 
 
+@pytest.mark.parametrize("value", ["T", " t ", "T   "])
+def test_a_padded_value_decides_as_the_plain_one(value: str) -> None:
+    maker = rows_of(
+        columns={"type": "drop", "val": "keep"}, when={"val": {"kind": "text", "column": "type", "in": ["T"]}}
+    )
+    rows = run(maker, {"type": [value, "N"], "val": ["Dr. Okafor", "Dr. Okafor"]})
+    assert "Okafor" not in rows[0]["val"] and rows[1]["val"] == "Dr. Okafor"
+
+
+def test_a_number_may_decide_about_a_column() -> None:
+    maker = rows_of(
+        columns={"type": "keep", "val": "keep"}, when={"val": {"kind": "text", "column": "type", "in": ["7"]}}
+    )
+    (row,) = run(maker, {"type": [7], "val": ["Dr. Okafor"]})
+    assert "Okafor" not in row["val"]
+
+
+def test_a_row_without_its_patient_publishes_no_date() -> None:
+    columns = {"id": ["a", "b"], "who": [None, "p"], "at": [date(2019, 3, 4)] * 2, "text": ["x", "y"], "n": [1, 2]}
+    rows = run(rows_of(**OWN), columns, faults=["who", "text"])
+    assert [row["at"] is None for row in rows] == [True, False]
+    assert [refusal(row) for row in rows] == [("MALFORMED", "who"), ("MALFORMED", "text")]
+    assert [row["n"] for row in rows] == [1, 2]
+
+
+def test_a_malformed_identity_moves_dates_by_its_record_number() -> None:
+    columns = {"id": ["a", "a"], "who": ["p", "p"], "at": [date(2019, 3, 4)] * 2}
+    rows = run(rows_of(**OWN), columns, PERSON, {**PERSON, "birth_date": "nonsense"})
+    assert rows[0]["at"] == rows[1]["at"]
+    assert refusal(rows[1]) == ("MALFORMED", "identities.birth_date")
+
+
 def test_names_of_a_row_agree_with_its_text_and_its_codes() -> None:
     (row,) = run(
         rows_of(**OWN),
@@ -215,9 +247,18 @@ def test_names_of_a_row_agree_with_its_text_and_its_codes() -> None:
 def test_a_string_that_is_not_utf8_refuses_its_row() -> None:
     data = pa.array([b"ok 3/4/2019", b"Quixwell \xff"], pa.binary()).cast(pa.binary())
     text = pa.StringArray.from_buffers(2, *data.buffers()[1:])
-    rows = run(rows_of(**OWN), {"id": ["a", "b"], "who": ["p", "p"], "text": text})
-    assert [refusal(row) for row in rows] == [(None, None), ("MALFORMED", "text")]
-    assert rows[1]["text"] is None
+    for column in ("text", "given", "kept"):
+        maker = rows_of(**{**OWN, "columns": {**OWN["columns"], "kept": "keep"}})
+        rows = run(maker, {"id": ["a", "b"], "who": ["p", "p"], column: text})
+        assert [refusal(row) for row in rows] == [(None, None), ("MALFORMED", column)]
+        assert rows[1][column] is None
+
+
+def test_a_dropped_column_is_not_read() -> None:
+    text = pa.StringArray.from_buffers(1, *pa.array([b"\xff"], pa.binary()).buffers()[1:])
+    (row,) = run(rows_of(columns={"id": "id", "deid": "drop"}), {"id": ["a"], "deid": text})
+    assert refusal(row) == (None, None)
+    assert set(row) == {"id", "deid"}
 
 
 def test_grouping_and_order_of_rows_change_nothing() -> None:

@@ -121,6 +121,16 @@ def test_a_large_chunk_is_divided(tmp_path: Path) -> None:
     assert sum(sizes) == 30 and max(sizes) <= 8
 
 
+@pytest.mark.parametrize(("data", "count"), [(HEAD, 0), (HEAD[:-2], 0), (HEAD + b"\r\n\n", 0), (HEAD + b"1,2,3", 1)])
+def test_a_file_without_rows_has_none(data: bytes, count: int, tmp_path: Path) -> None:
+    assert len(rows(write(tmp_path / "a.csv", data))) == count
+
+
+def test_a_file_without_a_header_line_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="has no header line"):
+        read(write(tmp_path / "a.csv", b""))
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz"])
 def test_a_file_that_cannot_be_read_is_named_by_a_class(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"Quixwell is no file of this format")
@@ -130,13 +140,28 @@ def test_a_file_that_cannot_be_read_is_named_by_a_class(name: str, tmp_path: Pat
 
 
 def test_folders_are_listed_by_name(tmp_path: Path) -> None:
-    for name in ("b.csv", "sub/a.jsonl", "read.txt", ".hidden.csv", "_SUCCESS", "_delta_log/0.parquet"):
+    for name in ("b.csv", "sub/a.jsonl", "read.txt", ".hidden.csv", "_SUCCESS", "_temporary/0.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     sources, others = list_sources([tmp_path])
     assert [source.name for source in sources] == ["b.csv", "sub/a.jsonl"]
     assert others == 1
     assert "a.jsonl" not in repr(sources)
+
+
+def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
+    (tmp_path / "_a.csv").touch()
+    ((source,), _) = list_sources([tmp_path / "_a.csv"])
+    assert source.name == "_a.csv"
+
+
+@pytest.mark.parametrize("name", ["_delta_log/00.json", "metadata/v1.metadata.json"])
+def test_the_files_of_a_versioned_table_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).touch()
+    (tmp_path / "a.parquet").touch()
+    with pytest.raises(ConfigurationError, match="path 1: is a Delta or Iceberg table"):
+        list_sources([tmp_path])
 
 
 def test_partition_folders_and_missing_files_are_refused_without_their_names(tmp_path: Path) -> None:
