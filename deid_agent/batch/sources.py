@@ -88,7 +88,7 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
     Raises ``ConfigurationError`` if there is none, if a path does not exist, if two have one name, or if a folder is a
     partition: its name is then a value of a column, which would be lost.
     """
-    found: dict[str, Path] = {}
+    found: dict[str, tuple[Path, FileFormat]] = {}
     others = 0
     for place, root in enumerate(paths, 1):
         if not root.exists():
@@ -109,25 +109,24 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
                     f"path {place}: has partition folders (column=value), which are not read: write the column into "
                     "the files"
                 )
-            if _find_format(path) is None:
+            if (format_ := _find_format(path)) is None:
                 others += 1
                 continue
             if name in found:
                 raise ConfigurationError(f"path {place}: has a file of the same name as an earlier path: rename one")
-            found[name] = path
+            found[name] = path, format_
     if not found:
         raise ConfigurationError("no Parquet, CSV or NDJSON file in the inputs; correct the path")
     named = enumerate(sorted(found.items()), 1)
-    return [InputFile(number, name, path, _require_format(path)) for number, (name, path) in named], others
+    return [InputFile(number, name, path, format_) for number, (name, (path, format_)) in named], others
 
 
 def make_source(path: Path) -> InputFile:
     """A single file. Raises ``ConfigurationError`` if it is missing or of another format."""
-    if not path.is_file():
-        raise ConfigurationError("identities: no such file; correct the path")
-    if _find_format(path) is None:
-        raise ConfigurationError("identities: not a Parquet, CSV or NDJSON file, by its name")
-    return InputFile(1, path.name, path, _require_format(path))
+    found = _find_format(path) if path.is_file() else None
+    if found is None:
+        raise ConfigurationError("identities: no such file, or not a Parquet, CSV or NDJSON file by its name")
+    return InputFile(1, path.name, path, found)
 
 
 def _find_format(path: Path) -> FileFormat | None:
@@ -137,13 +136,6 @@ def _find_format(path: Path) -> FileFormat | None:
         found = _SUFFIXES.get(suffixes[-1]) if suffixes else None
         return None if found is FileFormat.PARQUET else found
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
-
-
-def _require_format(path: Path) -> FileFormat:
-    found = _find_format(path)
-    if found is None:
-        raise ConfigurationError("not a Parquet, CSV or NDJSON file, by its name")
-    return found
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_malformed_rows_are_named_by_number(tmp_path: Path) -> None:
         ("p.csv", "mrn\n1\n", "no column person_id"),
         ("p.csv", HEAD + '1,"Quixwell\n', "a quote is not closed"),
         ("p.parquet", "Quixwell", "cannot be read"),
-        ("p.txt", "Quixwell", "not a Parquet, CSV or NDJSON file"),
+        ("p.txt", "Quixwell", "not a Parquet, CSV or NDJSON file by its name"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_without_a_value(

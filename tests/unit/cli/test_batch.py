@@ -104,7 +104,7 @@ def test_a_killed_run_writes_the_same_files_in_the_end_without_a_canary(tmp_path
         (folder / f"Quixwell-{n}.csv").write_text("note_id,person_id,note_text\n7,1001,Quixwell came 3/4/2019.\n")
     (folder / "broken.csv").write_text('note_id,person_id,note_text\n1,2,"Quixwell\n')
     whole = start(folder, tmp_path / "whole")
-    printed = "".join(whole.communicate(timeout=120))
+    printed = "".join(whole.communicate(timeout=300))
     assert whole.returncode == 1
     assert "deid-agent: input 5: refused: row 2: a quote is not closed" in printed
     out = tmp_path / "out"
@@ -116,7 +116,7 @@ def test_a_killed_run_writes_the_same_files_in_the_end_without_a_canary(tmp_path
     printed += "".join(killed.communicate())
     assert len(read(out)) < len(read(tmp_path / "whole")), "the kill came too late"
     resumed = start(folder, out)
-    printed += "".join(resumed.communicate(timeout=120))
+    printed += "".join(resumed.communicate(timeout=300))
     assert resumed.returncode == 1
     assert read(out) == read(tmp_path / "whole")
     assert not list(out.glob(".*"))
