@@ -93,3 +93,11 @@ def test_names_of_columns_have_no_case() -> None:
     assert made.patient == "patient_num"
     assert made.find_kind("Patient_NUM") is ColumnKind.ID
     assert made.find_kind("other") is None
+
+
+def test_the_table_file_of_the_page_loads(tmp_path: Path) -> None:
+    page = (RULES.parent / "docs" / "backfill.md").read_text("utf-8")
+    (tmp_path / "letters.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    made = load_table(str(tmp_path / "letters.toml"), RULES)
+    assert made.name == "letters"
+    assert made.person is not None and made.columns["letter_id"].parts == ("pat_no", "seq")
