@@ -1,7 +1,7 @@
 """The values of columns as Python values: strings, and whole numbers also for dates."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,22 @@ def read_cells(array: "pa.Array", type_: "pa.DataType", name: str, faults: list[
         return cells
 
 
+def make_array(cells: Sequence[Cell], type_: "pa.DataType") -> tuple["pa.Array", list[int]]:
+    """The cells as a column, and the places of those that do not fit, which are null in it."""
+    pa = load_arrow()
+    try:
+        return pa.array(cells, type_), []
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        arrays, failed = [], []
+        for n, cell in enumerate(cells):
+            try:
+                arrays.append(pa.array([cell], type_))
+            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+                arrays.append(pa.nulls(1, type_))
+                failed.append(n)
+        return pa.concat_arrays(arrays), failed
+
+
 def as_text(value: Cell) -> str:
     return "" if value is None else str(value)
 
@@ -47,7 +63,7 @@ def digest_cells(cells: Mapping[str, Cell]) -> str:
 def fit_number(text: str, type_: "pa.DataType") -> int:
     """``text`` as a number of the type. Raises ``ValueError`` or ``OverflowError`` if it is none."""
     number, highest = int(text), highest_number(type_)
-    if highest is None or number > highest:
+    if highest is None or abs(number) > highest:
         raise OverflowError
     return number
 

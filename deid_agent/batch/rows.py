@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_text, load_arrow, units_of_a_day
-from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_number, read_cells, read_day
+from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_number, make_array, read_cells, read_day
 from deid_agent.batch.ids import IdMap, Template, map_template
 from deid_agent.batch.schema import OUTCOME, make_output_schema
 from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
@@ -108,11 +108,13 @@ class RowDeidentifier:
         made = [self._open_row(cells, n, contexts[n], faults[n], types) for n in range(batch.num_rows)]
         done = _Columns(self, types, made).replace_all(cells, kinds)
         schema = make_output_schema(self.table, batch.schema)
-        out = [
-            pa.array(done[name], type=types[name]) if name in done else arrays[name]
-            for name in types
-            if kinds[name] is not ColumnKind.DROP
-        ]
+        out = []
+        for name in (name for name in types if kinds[name] is not ColumnKind.DROP):
+            if name in done:
+                arrays[name], failed = make_array(done[name], types[name])
+                for n in failed:
+                    made[n].refuse(Reason.INTERNAL, name)
+            out.append(arrays[name])
         outcomes = [_describe(row, self.build) for row in made]
         out.append(pa.array(outcomes, type=schema.field(OUTCOME).type))
         return pa.RecordBatch.from_arrays(out, schema=schema)
@@ -299,7 +301,9 @@ class _Columns:
         if len(new) != len(given):
             raise ValueError
         return {
-            name: str(int(part)).zfill(len(row.cells[name])) if is_text(self.types[name]) else int(part)
+            name: str(int(part)).zfill(len(row.cells[name]))
+            if is_text(self.types[name])
+            else fit_number(part, self.types[name])
             for (name, _), part in zip(given, new, strict=True)
         }
 

@@ -60,7 +60,8 @@ def check_schema(table: Table, schema: "pa.Schema") -> None:
         kinds = {kind, *([table.when[name].treatment.kind] if name in table.when else [])}
         for each in kinds:
             fits, wanted = _FITS.get(each, (lambda _: True, ""))
-            if not fits(decode_type(column.type)):
+            type_ = decode_type(column.type)
+            if not (fits(type_) or load_arrow().types.is_null(type_)):  # a column of the type null has no values
                 raise ConfigurationError(f"column {name}: kind {each} needs {wanted}: change the type or the kind")
         if name == OUTCOME and kind is not ColumnKind.DROP:
             raise ConfigurationError(f"column {OUTCOME}: the output has a column of that name; declare it as drop")

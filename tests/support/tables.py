@@ -15,11 +15,15 @@ RULES = data_folder("rules")
 BUILD = "0123456789abcdef"
 
 
+def parts() -> WorkerFactory:
+    """The policy for tables, and the rules without the models."""
+    return WorkerFactory(rules=RULES, key=SecretKey(KEY), policy=load_policy("research", RULES), system="rules")
+
+
 @lru_cache
 def deidentifier() -> Deidentifier:
-    """One with the policy for tables, and the rules without the models."""
-    policy = load_policy("research", RULES)
-    return WorkerFactory(rules=RULES, key=SecretKey(KEY), policy=policy, system="rules").deidentifier(notes_only=True)
+    """The de-identifier of ``parts`` for notes."""
+    return parts().deidentifier(notes_only=True)
 
 
 def shipped(name: str) -> RowDeidentifier:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tables import BUILD, deidentifier, rows_of, shipped, table
+from support.tables import BUILD, deidentifier, parts, rows_of, shipped, table
 
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.schema import check_policy, check_schema
@@ -104,6 +104,27 @@ def test_a_row_has_the_surrogates_of_a_note_of_that_person() -> None:
 
     facts = facts_from_context(PERSON)
     assert row["note_text"] == deidentifier().text(text, facts=facts, document="another").text
+
+
+def test_a_row_has_the_surrogates_of_a_message_of_that_patient() -> None:
+    note = "Seen 03/04/2019. Zyblorq Quixwell (MRN 4471902) was seen by Dr. Okafor on 3/9. DOB 04/22/1957."
+    message = (
+        "MSH|^~\\&|LAB|H|||20190310||ORU^R01|1|P|2.5\rPID|1||4471902^^^HOSP^MR||Quixwell^Zyblorq||19570422|F\r"
+        f"OBR|1|||X|||20190304\rOBX|1|TX|N^Note||{note}||||||F|||20190304\r"
+    )
+    sent = parts().deidentifier().message(message.encode()).payload.decode()
+    columns = {"note_id": [1], "person_id": [12], "note_date": [date(2019, 3, 4)], "note_text": [note]}
+    (row,) = run(shipped("omop/note"), columns, {**PERSON, "sex": "F"})
+    assert f"||{row['note_text']}||||||F|||{row['note_date']:%Y%m%d}\r" in sent
+    (number,) = run(rows_of(columns={"mrn": "id"}), {"mrn": pa.array([4471902], pa.int32())})
+    assert f"PID|1||{number['mrn']}^^^HOSP^MR|" in sent
+
+
+def test_a_column_without_values_may_have_the_type_null() -> None:
+    columns = {"id": ["a"], "who": ["p"], "text": pa.nulls(1), "at": pa.nulls(1), "code": pa.nulls(1)}
+    (row,) = run(rows_of(**OWN), columns)
+    assert refusal(row) == (None, None)
+    assert row["text"] is None
 
 
 def test_sentinels_and_null_stay_and_births_move_apart_from_events() -> None:
