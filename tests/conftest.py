@@ -62,7 +62,7 @@ def _skipped(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
         return []
-    reports = [r for r in reporter.stats.get("skipped", []) if "broker" in r.keywords]
+    reports = [r for r in reporter.stats.get("skipped", []) if "broker" in getattr(r, "keywords", ())]
     return [str(r.longrepr[2]) if isinstance(r.longrepr, tuple) else "no reason" for r in reports]
 
 

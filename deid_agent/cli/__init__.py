@@ -25,6 +25,7 @@ class _Entry(NamedTuple):
 
 COMMANDS: Final[Mapping[str, _Entry]] = {
     "audit": _Entry("audit", "audit", "Verify and read the audit trail."),
+    "batch": _Entry("batch", "batch", "De-identify tables: Parquet, CSV and NDJSON files."),
     "check": _Entry("check", "check", "Check whether `run` would start, without taking a message."),
     "console": _Entry("serve", "console", "Serve the console on this machine, without an agent."),
     "dead-letters": _Entry("dead_letters", "dead_letters", "Make keys for dead letters, list them, open one."),

@@ -13,12 +13,13 @@ The steps of one message, with the module of each:
 9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of change.
 
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
-``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message.
+``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message, and
+``values`` replaces single values, such as the cells of a table.
 """
 
 from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
-from deid_agent.pipeline.facts import facts_from_context, find_days, unite_facts
+from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.plans import MessagePlan
@@ -29,6 +30,7 @@ from deid_agent.pipeline.replacement import Replacer
 from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts
 from deid_agent.pipeline.validation import Validator
+from deid_agent.pipeline.values import ValueDeidentifier
 
 __all__ = [
     "DROP",
@@ -54,6 +56,8 @@ __all__ = [
     "Tracer",
     "UnexaminedCounts",
     "Validator",
+    "ValueDeidentifier",
+    "collect_facts",
     "facts_from_context",
     "find_days",
     "group_requests",

@@ -27,6 +27,7 @@ from deid_agent.pipeline.recognition import NamingReader, Recognition, recognize
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key
 from deid_agent.pipeline.tracing import NO_TRACE, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts, count_unexamined
+from deid_agent.pipeline.values import ValueDeidentifier
 from deid_agent.recognize import Findings, NameMemory, PatientNames, Tagger
 from deid_agent.surrogate import Surrogates
 
@@ -94,6 +95,11 @@ class Deidentifier:
         plan = self.plan(payload, key=key, envelope=envelope)
         (recognition,) = self.recognize([plan], memory)
         return self.apply(plan, recognition, tracer=tracer)
+
+    @property
+    def values(self) -> ValueDeidentifier:
+        """Replaces single values that come without a message, with the same policy and key."""
+        return ValueDeidentifier(self._policy, self._replacer, self._guard)
 
     @property
     def prefers_batches(self) -> bool:

@@ -6,6 +6,7 @@ searched for the facts that its request states.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from deid_agent.model import (
     Document,
@@ -47,7 +48,8 @@ class TextRequest:
 
     ``document`` names it and is the scope of its date shift; the default is a digest of the text. ``facts`` are what is
     known of its patient. The patient is the one whose medical record number is in ``facts``, as in a message, else
-    ``patient``. The note adds its names to ``names``, and is then searched for all of them.
+    ``patient``. The note adds its names to ``names``, and is then searched for all of them. ``reference`` is the day on
+    which it was written, if known: "3/4" without a year is read near it.
     """
 
     text: str = field(repr=False)
@@ -55,6 +57,7 @@ class TextRequest:
     patient: str | None = field(default=None, repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
     names: PatientNames | None = field(default=None, repr=False)
+    reference: date | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +170,9 @@ class NoteDeidentifier:
             spans = self._find_remembered(request, spans, named, request.names)
         name = request.document or name_document(text)
         replacer = self.replacer.of_document(name.encode("utf-8", "surrogatepass"))
-        today = replacer.find_latest_day(text, spans)
-        scope = make_scope(name, self._find_patient(request), facts, today=today)
+        today = request.reference or replacer.find_latest_day(text, spans)
+        patient = choose_patient(self.policy, facts, request.patient)
+        scope = make_scope(name, patient, facts, request.reference, today)
         scope = replace(scope, people=tuple(dict.fromkeys((*scope.people, *replacer.find_people(text, spans)))))
         codes = LinkCodes(replacer.surrogates, text.encode("utf-8", "surrogatepass"))
         applier = Applier(self.policy, replacer, self.guard, [spans], codes, Timings(), tracer)
@@ -184,7 +188,8 @@ class NoteDeidentifier:
         self.tagger.learn_names(names, doc, Findings(list(spans), list(named)))
         return tuple(self.tagger.find_remembered(names, doc, spans))
 
-    def _find_patient(self, request: TextRequest) -> str | None:
-        own = (f for f in request.facts if f.type is PhiType.MEDICALRECORD and f.subject is Subject.PATIENT)
-        choice = self.policy.patient
-        return choice.scope(PatientIdentifier(fact.value) for fact in own) or choice.scope_of(request.patient)
+
+def choose_patient(policy: Policy, facts: Iterable[Fact], patient: str | None) -> str | None:
+    """The scope of the patient whose medical record number is in ``facts``, as in a message, else of ``patient``."""
+    own = (fact for fact in facts if fact.type is PhiType.MEDICALRECORD and fact.subject is Subject.PATIENT)
+    return policy.patient.scope(PatientIdentifier(fact.value) for fact in own) or policy.patient.scope_of(patient)

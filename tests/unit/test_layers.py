@@ -22,7 +22,7 @@ LAYERS = (
     {"recognize"},
     {"pipeline", "http"},
     {"app", "eval"},
-    {"train", "api"},
+    {"train", "api", "batch"},
     {"cli"},
     {"__main__"},
 )
@@ -36,6 +36,7 @@ ONLY_IN = {
     "pydantic_settings": {"config"},
     "jax": {"train"},
     "optax": {"train"},
+    "pyarrow": {"batch"},
 }
 MOST_IN_THE_ROOT = 5
 MOST_IN_ALL = 300  # modules with code: the files that only export names are not counted

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from itertools import count, islice
 
 import pytest
@@ -146,3 +147,11 @@ def test_requests_are_taken_one_group_ahead(deidentifier: Deidentifier) -> None:
 def test_groups_are_bounded(sizes: list[int], groups: list[int]) -> None:
     found = list(group_requests(TextRequest("x" * size) for size in sizes))
     assert [len(group) for group in found] == groups
+
+
+def test_a_day_without_a_year_is_read_near_the_reference(deidentifier: Deidentifier) -> None:
+    requests = [
+        TextRequest("Next visit 3/1.", "g", "p1", reference=date(year, 2, 27)) for year in (2019, 2020)
+    ]  # 2020 is a leap year
+    first, second = (result.text for result in deidentifier.texts(requests))
+    assert first != second

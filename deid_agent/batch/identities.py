@@ -1,0 +1,124 @@
+"""The identities: one row a person, from a file of the source system. They become the facts of the person's rows."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.sources import FileFormat, InputFile, name_faults
+from deid_agent.batch.tables import PersonSection
+from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
+from deid_agent.model import ConfigurationError, MessageError
+from deid_agent.pipeline import facts_from_context
+
+_SCALARS = ("sex", "birth_date", "ssn", "account", "phone", "facility")
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The context of each person as JSON, by the key of the rows. ``malformed`` are rows that cannot be used."""
+
+    contexts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    malformed: tuple[str, ...] = ()
+
+    def find(self, patient: object) -> orjson.Fragment | None:
+        """The context of a patient; None if nothing is known of the patient."""
+        context = None if patient is None else self.contexts.get(str(patient))
+        return None if context is None else orjson.Fragment(context)
+
+
+def read_identities(source: InputFile, person: PersonSection) -> Identities:
+    """The identities of a file, of which only the columns of ``person`` are read.
+
+    Raises ``ConfigurationError`` without a value if the file cannot be read, has no key, or has a key twice.
+    """
+    wanted = {name for name in _list_columns(person) if name}
+    contexts: dict[str, bytes] = {}
+    malformed: list[str] = []
+    for number, (row, fault) in enumerate(_read_columns(source, wanted), 1):
+        if person.key not in row:
+            raise ConfigurationError(f"identities: the file has no column {person.key}, the key of [identities]")
+        if fault is not None:
+            malformed.append(f"row {number}: {fault}")
+            continue
+        key = row[person.key]
+        if key is None or not str(key).strip():
+            continue
+        if str(key) in contexts:
+            raise ConfigurationError(f"identities: row {number} has the key of an earlier row: leave one of them out")
+        context = _make_context(row, person)
+        contexts[str(key)] = orjson.dumps(context)
+        try:
+            facts_from_context(context)
+        except MessageError as problem:
+            malformed.append(f"row {number}: {problem.where.removeprefix('context.')}")
+    return Identities(contexts, tuple(malformed))
+
+
+def describe_malformed(identities: Identities) -> str:
+    """The first malformed rows in one line, with their number."""
+    shown = ", ".join(identities.malformed[:_SHOWN])
+    return f"{len(identities.malformed)} malformed ({shown})" if identities.malformed else "none malformed"
+
+
+def _list_columns(person: PersonSection) -> list[str | None]:
+    own = [getattr(person, name) for name in ("key", "scope", "given", "family", *_SCALARS)]
+    return [*own, *person.address.model_dump().values()]
+
+
+def _make_context(row: Mapping[str, object], person: PersonSection) -> dict[str, object]:
+    def read(column: str | None) -> str | None:
+        value = None if column is None else row.get(column)
+        return None if value is None or not str(value).strip() else str(value)
+
+    context: dict[str, object] = {name: value for name in _SCALARS if (value := read(getattr(person, name)))}
+    if number := read(person.scope):
+        context["mrn"] = number
+    for member, columns in (
+        ("name", {"given": person.given, "family": person.family}),
+        ("address", person.address.model_dump()),
+    ):
+        if found := {part: value for part, column in columns.items() if (value := read(column))}:
+            context[member] = found
+    return context
+
+
+def _read_columns(source: InputFile, wanted: set[str]) -> Iterator[tuple[Mapping[str, object], str | None]]:
+    """Some columns of a file row by row, by their names in lower case, with a fault. Raises ``ConfigurationError``."""
+    try:
+        with name_faults():
+            if source.format is FileFormat.PARQUET:
+                yield from _read_parquet_columns(source, wanted)
+            else:
+                yield from _read_text_columns(source, wanted)
+    except UnreadableError as problem:
+        raise ConfigurationError(f"identities: {problem}") from None
+
+
+def _read_parquet_columns(source: InputFile, wanted: set[str]) -> Iterator[tuple[Mapping[str, object], str | None]]:
+    file = load_arrow("pyarrow.parquet").ParquetFile(source.path)
+    names = [name for name in file.schema_arrow.names if name.lower() in wanted]
+    for batch in file.iter_batches(batch_size=10_000, columns=names, use_threads=False):
+        columns = {name.lower(): batch.column(name).to_pylist() for name in names}
+        for n in range(batch.num_rows):
+            yield {name: values[n] for name, values in columns.items()}, None
+
+
+def _read_text_columns(source: InputFile, wanted: set[str]) -> Iterator[tuple[Mapping[str, object], str | None]]:
+    with open_text(source.path) as file:
+        if source.format is FileFormat.NDJSON:
+            for line in file:
+                if line.strip():
+                    members, fault = parse_line(line)
+                    yield dict.fromkeys(wanted) | {k: v for k, v in (members or {}).items() if k in wanted}, fault
+            return
+        rows = read_csv(file)
+        names = [name.lower() for name in (next(rows, (None, None))[0] or [])]
+        for cells, fault in rows:
+            if cells is None or len(cells) != len(names):
+                yield dict.fromkeys(names), fault or "row"
+            else:
+                found = {n: c or None for n, c in zip(names, cells, strict=True) if n in wanted}
+                yield found, None

@@ -1,0 +1,347 @@
+"""The inputs: Parquet, CSV and NDJSON files, divided into units of work, read in chunks of rows.
+
+CSV and NDJSON have the types that the table file declares, never inferred ones: inference makes 12 of ``0012``.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.tables import CellType, ColumnKind, Table
+from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
+from deid_agent.model import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_ROWS = 64
+"""Rows of a job: notes are read 16 together, and a job that is lost is not much."""
+_CHUNK_BYTES = 4 << 20
+_PEEK = 1000
+_HIGHEST = {CellType.INT32: (1 << 31) - 1, CellType.INT64: (1 << 63) - 1}
+
+
+class FileFormat(StrEnum):
+    """The format of a file."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    NDJSON = "ndjson"
+
+
+_SUFFIXES = {
+    ".parquet": FileFormat.PARQUET,
+    ".pq": FileFormat.PARQUET,
+    ".csv": FileFormat.CSV,
+    ".ndjson": FileFormat.NDJSON,
+    ".jsonl": FileFormat.NDJSON,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """An input file. Names of files may hold PHI, so messages give its ``number`` in the order of the names."""
+
+    number: int
+    name: str = field(repr=False)
+    path: Path = field(repr=False)
+    format: FileFormat
+
+    @property
+    def shown(self) -> str:
+        """The name of the file for messages."""
+        return f"input {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A part of a source that becomes one output file: the whole, or row groups ``[first, last)`` of Parquet."""
+
+    source: InputFile
+    first: int = 0
+    last: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The unit in messages."""
+        groups = f", row groups {self.first} to {self.last - 1}" if self.source.format is FileFormat.PARQUET else ""
+        return f"{self.source.shown}{groups}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowChunk:
+    """Some rows of a unit. ``faults`` name what is broken in a row. ``ends_group`` ends a row group of Parquet."""
+
+    batch: "pa.RecordBatch" = field(repr=False)
+    faults: Sequence[str | None]
+    ends_group: bool = False
+
+
+def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
+    """The files of the inputs by name, and the number of files of other formats, which are left out.
+
+    Raises ``ConfigurationError`` if there is none, if a path does not exist, if two have one name, or if a folder is a
+    partition: its name is then a value of a column, which would be lost.
+    """
+    found: dict[str, tuple[Path, FileFormat]] = {}
+    others = 0
+    for place, root in enumerate(paths, 1):
+        if not root.exists():
+            raise ConfigurationError(f"path {place}: no such file or folder; correct the path")
+        files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+        for path in files:
+            name = path.name if root.is_file() else path.relative_to(root).as_posix()
+            parts = name.split("/")
+            if parts[0] == "_delta_log" or name.endswith(".metadata.json"):
+                raise ConfigurationError(
+                    f"path {place}: is a Delta or Iceberg table, whose folder also has files of older versions: write "
+                    "the version that you need to Parquet files"
+                )
+            if root.is_dir() and any(part.startswith((".", "_")) for part in parts):
+                continue
+            if any("=" in part for part in parts[:-1]):
+                raise ConfigurationError(
+                    f"path {place}: has partition folders (column=value), which are not read: write the column into "
+                    "the files"
+                )
+            if (format_ := _find_format(path)) is None:
+                others += 1
+                continue
+            if name in found:
+                raise ConfigurationError(f"path {place}: has a file of the same name as an earlier path: rename one")
+            found[name] = path, format_
+    if not found:
+        raise ConfigurationError("no Parquet, CSV or NDJSON file in the inputs; correct the path")
+    named = enumerate(sorted(found.items()), 1)
+    return [InputFile(number, name, path, format_) for number, (name, (path, format_)) in named], others
+
+
+def make_source(path: Path) -> InputFile:
+    """A single file. Raises ``ConfigurationError`` if it is missing or of another format."""
+    found = _find_format(path) if path.is_file() else None
+    if found is None:
+        raise ConfigurationError("identities: no such file, or not a Parquet, CSV or NDJSON file by its name")
+    return InputFile(1, path.name, path, found)
+
+
+def _find_format(path: Path) -> FileFormat | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+        found = _SUFFIXES.get(suffixes[-1]) if suffixes else None
+        return None if found is FileFormat.PARQUET else found
+    return _SUFFIXES.get(suffixes[-1]) if suffixes else None
+
+
+@contextmanager
+def name_faults() -> Iterator[None]:
+    """Turns the errors of readers into ``UnreadableError`` without their texts, which quote values."""
+    pa = load_arrow()
+    try:
+        yield
+    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
+        raise UnreadableError(f"cannot be read ({type(error).__name__})") from None
+
+
+def read_schema(source: InputFile, table: Table) -> "pa.Schema":
+    """The columns of a source with their types. Raises ``UnreadableError``."""
+    pa = load_arrow()
+    with name_faults():
+        if source.format is FileFormat.PARQUET:
+            schema = load_arrow("pyarrow.parquet").read_schema(source.path)
+            return pa.schema([pa.field(column.name, column.type) for column in schema])
+        if source.format is FileFormat.CSV:
+            with open_text(source.path) as file:
+                names = next(read_csv(file), (None, None))[0]
+            if names is None:
+                raise UnreadableError("has no header line")
+        else:
+            names = list(table.columns)
+            if number := _find_undeclared(source, table):
+                raise ConfigurationError(
+                    f"line {number}: a member is not declared in the table file: declare it; drop leaves it out"
+                )
+    types = {CellType.STRING: pa.string(), CellType.INT32: pa.int32(), CellType.INT64: pa.int64()}
+    return pa.schema([pa.field(name, types[table.types.get(name.lower(), CellType.STRING)]) for name in names])
+
+
+def _find_undeclared(source: InputFile, table: Table) -> int:
+    """The number of the first of a thousand lines with a member that is not declared; 0 if there is none."""
+    with open_text(source.path) as file:
+        for number, line in enumerate(file, 1):
+            if number > _PEEK:
+                break
+            members, _ = parse_line(line)
+            if any(table.find_kind(name) is None for name in members or ()):
+                return number
+    return 0
+
+
+def list_units(source: InputFile, unit_bytes: int) -> list[Unit]:
+    """The units of a source: consecutive row groups of at most ``unit_bytes`` compressed, or at least one."""
+    if source.format is not FileFormat.PARQUET:
+        return [Unit(source)]
+    with name_faults():
+        metadata = load_arrow("pyarrow.parquet").read_metadata(source.path)
+        sizes = []
+        for group in range(metadata.num_row_groups):
+            columns = metadata.row_group(group)
+            sizes.append(sum(columns.column(n).total_compressed_size for n in range(columns.num_columns)))
+    units: list[Unit] = []
+    first, size = 0, 0
+    for group, own in enumerate(sizes):
+        if group > first and size + own > unit_bytes:
+            units.append(Unit(source, first, group))
+            first, size = group, 0
+        size += own
+    return [*units, Unit(source, first, len(sizes))]
+
+
+def count_rows(source: InputFile) -> int | None:
+    """The rows of a Parquet file; None for a file that would have to be read."""
+    if source.format is not FileFormat.PARQUET:
+        return None
+    with name_faults():
+        return int(load_arrow("pyarrow.parquet").read_metadata(source.path).num_rows)
+
+
+def find_codec(source: InputFile) -> str:
+    """The compression of a Parquet file, for its output; ``zstd`` for other files."""
+    if source.format is FileFormat.PARQUET:
+        with name_faults():
+            metadata = load_arrow("pyarrow.parquet").read_metadata(source.path)
+            if metadata.num_row_groups and metadata.num_columns:
+                codec = str(metadata.row_group(0).column(0).compression).lower()
+                return "none" if codec == "uncompressed" else codec
+    return "zstd"
+
+
+def read_chunks(unit: Unit, table: Table, schema: "pa.Schema") -> Iterator[RowChunk]:
+    """The rows of a unit in order. Raises ``UnreadableError``."""
+    if unit.source.format is FileFormat.PARQUET:
+        yield from _read_groups(unit)
+        return
+    rows = _read_rows(unit.source, table, [column.name for column in schema])
+    waiting: list[tuple[list[str | None], str | None]] = []
+    size = 0
+    with name_faults():
+        for cells, fault in rows:
+            waiting.append((cells, fault))
+            size += sum(len(cell) for cell in cells if cell is not None)
+            if len(waiting) == CHUNK_ROWS or size > _CHUNK_BYTES:
+                yield _make_chunk(waiting, schema, table)
+                waiting, size = [], 0
+    if waiting:
+        yield _make_chunk(waiting, schema, table)
+
+
+def _read_groups(unit: Unit) -> Iterator[RowChunk]:
+    with name_faults():
+        file = load_arrow("pyarrow.parquet").ParquetFile(unit.source.path)
+        for group in range(unit.first, unit.last):
+            waiting: pa.RecordBatch | None = None
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, row_groups=[group], use_threads=False):
+                for part in _divide(batch):
+                    if waiting is not None:
+                        yield RowChunk(waiting, ())
+                    waiting = part
+            if waiting is not None:
+                yield RowChunk(waiting, (), ends_group=True)
+
+
+def _divide(batch: "pa.RecordBatch") -> Iterator["pa.RecordBatch"]:
+    """The batch in parts of a bounded size; one row may be larger."""
+    if batch.num_rows <= 1 or batch.nbytes <= _CHUNK_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _divide(batch.slice(0, half))
+    yield from _divide(batch.slice(half))
+
+
+def _make_chunk(rows: Sequence[tuple[list[str | None], str | None]], schema: "pa.Schema", table: Table) -> RowChunk:
+    """Rows of text as columns of their declared types. A cell that does not fit is null, with a fault of its row."""
+    pa = load_arrow()
+    faults = [fault for _, fault in rows]
+    arrays = []
+    for place, column in enumerate(schema):
+        name = column.name.lower()
+        type_ = table.types.get(name, CellType.STRING)
+        values: list[object] = []
+        for n, (cells, _) in enumerate(rows):
+            try:
+                values.append(_read_cell(cells[place], type_))
+            except ValueError:
+                values.append(None)
+                faults[n] = faults[n] or name
+        arrays.append(pa.array(values, column.type))
+    return RowChunk(pa.RecordBatch.from_arrays(arrays, schema=schema), faults)
+
+
+def _read_cell(text: str | None, type_: CellType) -> str | int | None:
+    """The value of a cell. Raises ``ValueError``, also for a text that is not Unicode."""
+    if text is None or not text:
+        return None
+    text.encode("utf-8")
+    if type_ is CellType.STRING:
+        return text
+    if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > 20:
+        raise ValueError
+    number = int(text)
+    if not -_HIGHEST[type_] <= number <= _HIGHEST[type_]:
+        raise ValueError
+    return number
+
+
+def _read_rows(source: InputFile, table: Table, names: Sequence[str]) -> Iterator[tuple[list[str | None], str | None]]:
+    """The cells of each row in the order of ``names``; of a broken row the fault, and no cells."""
+    nothing: list[str | None] = [None] * len(names)
+    with open_text(source.path) as file:
+        if source.format is FileFormat.CSV:
+            rows = read_csv(file)
+            next(rows, None)
+            for cells, fault in rows:
+                if cells == [] and len(names) == 1:
+                    yield nothing, None
+                elif cells == []:
+                    continue  # an empty line
+                elif cells is None or len(cells) != len(names):
+                    yield nothing, fault or "row"
+                else:
+                    yield list(cells), None
+            return
+        wanted = [name.lower() for name in names]
+        for line in file:
+            if not line.strip():
+                continue
+            members, fault = parse_line(line)
+            if members is None:
+                yield nothing, fault
+            elif any(table.find_kind(name) is None for name in members):
+                yield nothing, "undeclared"
+            else:
+                yield _write_members(members, table, wanted)
+
+
+def _write_members(
+    members: Mapping[str, object], table: Table, names: Sequence[str]
+) -> tuple[list[str | None], str | None]:
+    """The members of a line as cells. An object or a list is a fault, unless its column is dropped."""
+    cells: list[str | None] = []
+    fault = None
+    for name in names:
+        value = members.get(name)
+        if isinstance(value, bool):
+            cells.append("true" if value else "false")
+        elif value is None or isinstance(value, str):
+            cells.append(value)
+        else:
+            cells.append(None)
+            if table.find_kind(name) is not ColumnKind.DROP:
+                fault = fault or name
+    return cells, fault

@@ -1,0 +1,319 @@
+"""Table files: what each column of a table holds. One TOML file a table; the shipped ones are in ``rules/tables``.
+
+``TableFile`` defines the keys. A column that the file does not declare stops the run: an unknown column may hold names.
+Names of columns are compared without case, because databases fold them differently.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, TypeAdapter
+
+from deid_agent.model import CATEGORY, ConfigurationError, DateKind, PhiCategory, PhiType, Subject
+from deid_agent.rules import read_toml
+
+
+class ColumnKind(StrEnum):
+    """What a column holds. A PHI type (``PHONE``, ``STREET``) is a kind too."""
+
+    ID = "id"
+    TEMPLATE = "template"  # an identifier made of other columns
+    DATE = "date"
+    DATE_PARTS = "date-parts"  # the year, the month or the day of a date
+    NAME = "name"
+    FAMILY = "family"
+    GIVEN = "given"
+    TEXT = "text"
+    KEEP_GUARDED = "keep-guarded"  # kept, but searched for the identity of the row
+    KEEP = "keep"
+    DROP = "drop"
+    VALUE = "value"  # of the PHI type that a file gives as the kind
+
+
+class CellType(StrEnum):
+    """The type of a column of a file without types: CSV and NDJSON. Nothing is inferred."""
+
+    STRING = "string"
+    INT32 = "int32"
+    INT64 = "int64"
+
+
+_Kind = ColumnKind | PhiType
+_PART = re.compile(r"\{(\w+)\}")
+_SUBJECTS = {"patient": Subject.PATIENT, "provider": Subject.PROVIDER, "other": Subject.OTHER}
+
+
+def _fold(name: object) -> object:
+    return name.lower() if isinstance(name, str) else name
+
+
+_Column = Annotated[StrictStr, BeforeValidator(_fold), Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def _read_column(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _require_template(text: str) -> str:
+    parts = _PART.findall(text)
+    if not parts or re.search(r"\}\{", text) or _PART.sub("", text).strip("-_./:| "):
+        raise ValueError('must join columns by punctuation, such as "{subject_id}-{note_seq}"')
+    return text.lower()
+
+
+class ColumnSection(_Section):
+    """A column: its kind alone, or a table with the kind and what belongs to it."""
+
+    kind: _Kind
+    birth: bool = False
+    """A date of birth: it moves as births do, which keeps ages right and hides the day."""
+    role: Literal["patient", "provider", "other"] = "patient"
+    """The person of a name, a number or an address."""
+    template: Annotated[StrictStr, AfterValidator(_require_template)] | None = None
+
+
+class WhenSection(_Section):
+    """A column whose kind depends on another column."""
+
+    kind: _Kind
+    column: _Column
+    values: Annotated[list[StrictStr], Field(alias="in", min_length=1)]
+
+
+class RowSection(_Section):
+    """The columns that place a row: its document, its patient, and the date that texts are read near."""
+
+    document: _Column | None = None
+    patient: _Column | None = None
+    reference: _Column | None = None
+    undeclared: Literal["refuse"] = "refuse"
+
+
+class DatePartsSection(_Section):
+    """The columns of one date in parts."""
+
+    year: _Column
+    month: _Column | None = None
+    day: _Column | None = None
+    birth: bool = False
+
+
+class AddressSection(_Section):
+    """The columns of an address in the identities."""
+
+    line: _Column | None = None
+    city: _Column | None = None
+    state: _Column | None = None
+    zip: _Column | None = None
+    country: _Column | None = None
+
+
+class PersonSection(_Section):
+    """The columns of the identities, one row a person. ``scope`` is the medical record number, as the stream has it."""
+
+    key: _Column
+    scope: _Column | None = None
+    given: _Column | None = None
+    family: _Column | None = None
+    sex: _Column | None = None
+    birth_date: _Column | None = None
+    ssn: _Column | None = None
+    account: _Column | None = None
+    phone: _Column | None = None
+    facility: _Column | None = None
+    address: AddressSection = Field(default_factory=AddressSection)
+
+
+class IdentitiesSection(_Section):
+    """``[identities]``."""
+
+    person: PersonSection
+
+
+class TableFile(_Section):
+    """The keys of a table file."""
+
+    why: StrictStr = ""
+    """For its readers: the source of the layout, and what is special about it."""
+    row: RowSection = Field(default_factory=RowSection)
+    columns: Annotated[dict[_Column, Annotated[ColumnSection, BeforeValidator(_read_column)]], Field(min_length=1)]
+    when: dict[_Column, WhenSection] = {}
+    date_parts: Annotated[dict[StrictStr, DatePartsSection], Field(alias="date-parts")] = {}
+    types: dict[_Column, CellType] = {}
+    """Types of columns of CSV and NDJSON files; ``string`` if a column is not listed."""
+    identities: IdentitiesSection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column is treated. ``parts`` and ``separators`` are those of a template."""
+
+    kind: ColumnKind
+    type: PhiType = PhiType.IDNUM
+    subject: Subject = Subject.PATIENT
+    date_kind: DateKind = DateKind.EVENT
+    parts: tuple[str, ...] = ()
+    separators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The treatment of a column in those rows in which ``column`` has one of ``values``.
+
+    They are compared without case and blanks: a value that a database has padded must not leave a text unread.
+    """
+
+    column: str
+    values: frozenset[str]
+    treatment: Column
+
+    def applies(self, value: str) -> bool:
+        """True in the rows with this value."""
+        return value.strip().casefold() in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class DateParts:
+    """The columns of one date: year, month and day; None for one that the table lacks."""
+
+    columns: tuple[str, str | None, str | None]
+    date_kind: DateKind
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A compiled table file. Names of columns are in lower case. ``digest`` identifies its content."""
+
+    name: str
+    digest: str
+    columns: Mapping[str, Column]
+    document: str | None = None
+    patient: str | None = None
+    reference: str | None = None
+    when: Mapping[str, Condition] = field(default_factory=dict)
+    date_parts: tuple[DateParts, ...] = ()
+    types: Mapping[str, CellType] = field(default_factory=dict)
+    person: PersonSection | None = None
+
+    def find_kind(self, name: str) -> ColumnKind | None:
+        """The kind of a column in any case; None if it is not declared."""
+        column = self.columns.get(name.lower())
+        return None if column is None else column.kind
+
+
+_FILE: TypeAdapter[TableFile] = TypeAdapter(TableFile)
+
+
+def list_tables(rules: Path) -> list[str]:
+    """The names of the shipped table files, such as ``omop/note``."""
+    root = rules / "tables"
+    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.toml"))
+
+
+def load_table(name_or_file: str, rules: Path) -> Table:
+    """The shipped table file of that name, else the table file at that path.
+
+    Raises ``ConfigurationError`` with the file, the key and advice.
+    """
+    shipped = list_tables(rules)
+    path = rules / "tables" / f"{name_or_file}.toml" if name_or_file in shipped else Path(name_or_file)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"table {name_or_file!r}: no such table file; give the path of a file or one of {', '.join(shipped)}"
+        )
+    return compile_table(read_toml(path, _FILE), name_or_file if name_or_file in shipped else path.stem, str(path))
+
+
+def compile_table(file: TableFile, name: str, origin: str) -> Table:
+    """The table of a file. Raises ``ConfigurationError`` if its parts contradict each other."""
+
+    def refuse(key: str, why: str) -> ConfigurationError:
+        return ConfigurationError(f"{origin}: {key}: {why}")
+
+    columns = {name: _compile(section, partial(refuse, f"columns.{name}")) for name, section in file.columns.items()}
+    for place in ("document", "patient", "reference"):
+        named = getattr(file.row, place)
+        if named is not None and named not in columns:
+            raise refuse(f"row.{place}", f"{named} is not in columns: declare it")
+        if named is not None and columns[named].kind is ColumnKind.DROP and place == "patient":
+            raise refuse(f"row.{place}", f"{named} is dropped: declare it as id")
+    if (at := file.row.reference) is not None and columns[at].kind is not ColumnKind.DATE:
+        raise refuse("row.reference", f"{at} is not of kind date")
+    for column, made in columns.items():
+        if missing := [part for part in made.parts if part not in columns]:
+            raise refuse(f"columns.{column}", f"{missing[0]} of the template is not in columns: declare it")
+        if wrong := [p for p in made.parts if columns[p].kind not in {ColumnKind.ID, ColumnKind.KEEP}]:
+            raise refuse(f"columns.{column}", f"{wrong[0]} of the template must be of kind id or keep")
+    when = {}
+    for column, section in file.when.items():
+        if missing := [name for name in (column, section.column) if name not in columns]:
+            raise refuse(f"when.{column}", f"{missing[0]} is not in columns: declare it")
+        simple = ColumnSection(kind=section.kind)
+        treatment = _compile(simple, partial(refuse, f"when.{column}"))
+        if treatment.kind in {ColumnKind.TEMPLATE, ColumnKind.DATE_PARTS, ColumnKind.DROP}:
+            raise refuse(f"when.{column}", f"kind {treatment.kind} cannot depend on a value")
+        when[column] = Condition(section.column, frozenset(v.strip().casefold() for v in section.values), treatment)
+    parts = [_compile_parts(each) for each in file.date_parts.values()]
+    used = [column for each in parts for column in each.columns if column is not None]
+    declared = [column for column, made in columns.items() if made.kind is ColumnKind.DATE_PARTS]
+    if sorted(used) != sorted(declared):
+        odd = sorted({*used} ^ {*declared})
+        raise refuse("date-parts", f"{', '.join(odd) or 'a column'} must be in columns as date-parts, and in one date")
+    if unknown := [column for column in file.types if column not in columns]:
+        raise refuse("types", f"{unknown[0]} is not in columns: declare it")
+    content = orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(content).hexdigest()
+    return Table(
+        name,
+        digest,
+        columns,
+        file.row.document,
+        file.row.patient,
+        file.row.reference,
+        when,
+        tuple(parts),
+        file.types,
+        None if file.identities is None else file.identities.person,
+    )
+
+
+def _compile(section: ColumnSection, refuse: Callable[[str], ConfigurationError]) -> Column:
+    kind, subject = section.kind, _SUBJECTS[section.role]
+    if (section.template is not None) != (kind is ColumnKind.TEMPLATE):
+        raise refuse("kind template and the key template come together")
+    if section.birth and kind is not ColumnKind.DATE:
+        raise refuse("birth = true is for kind date; of parts, write it in [date-parts]")
+    if kind is ColumnKind.VALUE:
+        raise refuse("name a PHI type as the kind, such as PHONE")
+    if section.template is not None:
+        parts = tuple(_PART.findall(section.template))
+        return Column(ColumnKind.TEMPLATE, parts=parts, separators=tuple(_PART.split(section.template)[::2]))
+    names = PhiType.DOCTOR if subject is Subject.PROVIDER else PhiType.PATIENT
+    if isinstance(kind, PhiType):
+        if CATEGORY[kind] is PhiCategory.DATE:
+            raise refuse("write kind date")
+        if kind in {PhiType.PATIENT, PhiType.DOCTOR}:
+            raise refuse('write kind name, family or given; a clinician has role = "provider"')
+        return Column(ColumnKind.VALUE, kind, subject)
+    if kind in {ColumnKind.NAME, ColumnKind.FAMILY, ColumnKind.GIVEN}:
+        return Column(kind, names, subject)
+    if kind is ColumnKind.DATE:
+        birth = DateKind.BIRTH if section.birth else DateKind.EVENT
+        return Column(kind, PhiType.DATE, Subject.PATIENT if section.birth else Subject.OTHER, birth)
+    return Column(kind, subject=Subject.OTHER)
+
+
+def _compile_parts(section: DatePartsSection) -> DateParts:
+    kind = DateKind.BIRTH if section.birth else DateKind.EVENT
+    return DateParts((section.year, section.month, section.day), kind)

@@ -1,0 +1,68 @@
+"""Identities: contexts of persons by key, and the rows that cannot be used."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from support.tables import RULES
+
+from deid_agent.batch.identities import describe_malformed, read_identities
+from deid_agent.batch.sources import make_source
+from deid_agent.batch.tables import load_table
+from deid_agent.model import ConfigurationError
+
+pytest.importorskip("pyarrow")
+PERSON = load_table("omop/note", RULES).person
+HEAD = "person_id,MRN,given,family,birth_date,zip,other\n"
+
+
+def write(tmp_path: Path, text: str, name: str = "p.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_person_has_the_context_of_its_columns(tmp_path: Path) -> None:
+    assert PERSON is not None
+    found = read_identities(
+        make_source(write(tmp_path, HEAD + "12,4471902,Zyblorq,Quixwell,1957-04-22,02139,x\n")), PERSON
+    )
+    assert {key: orjson.loads(value) for key, value in found.contexts.items()} == {
+        "12": {
+            "mrn": "4471902",
+            "name": {"given": "Zyblorq", "family": "Quixwell"},
+            "birth_date": "1957-04-22",
+            "address": {"zip": "02139"},
+        }
+    }
+    assert found.find(12) is not None and found.find("13") is None and found.find(None) is None
+    assert "Quixwell" not in repr(found)
+    assert describe_malformed(found) == "none malformed"
+
+
+def test_malformed_rows_are_named_by_number(tmp_path: Path) -> None:
+    assert PERSON is not None
+    text = HEAD + "1,,,,Quixwell,,\n2,a\n,,,,,,\n3,,A,B,1957,,\n"
+    found = read_identities(make_source(write(tmp_path, text)), PERSON)
+    assert found.malformed == ("row 1: birth_date", "row 2: row")
+    assert list(found.contexts) == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("p.csv", HEAD + "1,,A,B,,,\n1,,A,Quixwell,,,\n", "row 2 has the key of an earlier row"),
+        ("p.csv", "mrn\n1\n", "no column person_id"),
+        ("p.csv", HEAD + '1,"Quixwell\n', "a quote is not closed"),
+        ("p.parquet", "Quixwell", "cannot be read"),
+        ("p.txt", "Quixwell", "not a Parquet, CSV or NDJSON file by its name"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_without_a_value(
+    name: str, text: str, error: str, tmp_path: Path
+) -> None:
+    assert PERSON is not None
+    with pytest.raises(ConfigurationError) as caught:
+        read_identities(make_source(write(tmp_path, text, name)), PERSON)
+    assert error in str(caught.value)
+    assert "Quixwell" not in str(caught.value)

@@ -1,0 +1,179 @@
+"""Inputs: types are declared, a broken row is one refused row, and no error has a value."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tables import table
+
+from deid_agent.batch.sources import InputFile, RowChunk, list_sources, list_units, read_chunks, read_schema
+from deid_agent.batch.text_files import UnreadableError
+from deid_agent.model import ConfigurationError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+TABLE = table(columns={"id": "id", "who": "id", "text": "text", "n": "keep"}, types={"id": "int32"})
+HEAD = b"ID,who,text\r\n"
+
+
+def write(path: Path, data: bytes) -> InputFile:
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    ((source,), _) = list_sources([path])
+    return source
+
+
+def read(source: InputFile) -> list[RowChunk]:
+    schema = read_schema(source, TABLE)
+    return [chunk for unit in list_units(source, 1) for chunk in read_chunks(unit, TABLE, schema)]
+
+
+def rows(source: InputFile) -> list[tuple[Any, ...]]:
+    found = []
+    for chunk in read(source):
+        columns = [array.to_pylist() for array in chunk.batch.columns]
+        found += [(fault, *row) for fault, row in zip(chunk.faults, zip(*columns, strict=True), strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_csv_has_declared_types_only(name: str, tmp_path: Path) -> None:
+    data = b"\xef\xbb\xbf" + HEAD + b'7,0012,"two\r\nlines, ""quoted"""\r\n-1,,\r\n\r\n2147483647,1e3,TRUE\r\n'
+    assert rows(write(tmp_path / name, data)) == [
+        (None, 7, "0012", 'two\r\nlines, "quoted"'),
+        (None, -1, None, None),
+        (None, 2147483647, "1e3", "TRUE"),
+    ]
+
+
+def test_a_broken_row_of_csv_is_one_fault(tmp_path: Path) -> None:
+    data = HEAD + b'1,a\n2,"b"c,d\n3,\xff,x\n2147483648,y,z\n 5,y,z\n6,ok,ok\n'
+    assert [(row[0], row[1]) for row in rows(write(tmp_path / "a.csv", data))] == [
+        ("row", None),
+        ("row", None),
+        ("who", 3),
+        ("id", None),
+        ("id", None),
+        (None, 6),
+    ]
+
+
+def test_a_quote_that_is_not_closed_refuses_the_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", HEAD + b'1,a,"Quixwell\n' + b"2,b,c\n" * 50)
+    with pytest.raises(UnreadableError, match=r"^row 3: a quote is not closed$|^row 2: a quote is not closed$"):
+        read(source)
+
+
+def test_one_torn_line_of_ndjson_is_one_fault(tmp_path: Path) -> None:
+    lines = [
+        b'{"id": 1, "WHO": "0012", "text": "a"}',
+        b'{"id": 2, "who": "Quixw',
+        b'{"id": 3, "n": 12345678901234567890123}',
+        b'{"id": 4, "n": 1.10}',
+        b'{"id": 1.5, "who": "x"}',
+        b'{"id": 5, "text": {"a": 1}}',
+        b'{"id": 6, "text": "\\ud800"}',
+        b'{"id": 7, "ID": 8}',
+        b"[" * 100_000,
+        b'{"id": 9, "n": true}',
+    ]
+    found = rows(write(tmp_path / "a.ndjson", b"\n".join(lines) + b"\n\n"))
+    assert [(row[0], row[1], row[4]) for row in found] == [
+        (None, 1, None),
+        ("line", None, None),
+        (None, 3, "12345678901234567890123"),
+        (None, 4, "1.10"),
+        ("id", None, None),
+        ("text", 5, None),
+        ("text", 6, None),
+        ("line", None, None),
+        ("line", None, None),
+        (None, 9, "true"),
+    ]
+    assert found[0][2] == "0012"
+
+
+def test_an_undeclared_member_is_refused_and_not_named(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", b'{"id": 1}\n{"id": 2, "Quixwell": 1}\n')
+    with pytest.raises(ConfigurationError, match=r"^line 2: a member is not declared"):
+        read_schema(source, TABLE)
+    late = write(tmp_path / "b.jsonl", b'{"id": 1}\n' * 1000 + b'{"id": 2, "Quixwell": 1}\n')
+    assert rows(late)[-1] == ("undeclared", None, None, None, None)
+
+
+def test_row_groups_become_units(tmp_path: Path) -> None:
+    data = pa.table({"id": pa.array(range(1000), pa.int32()), "text": [f"note {n}" for n in range(1000)]})
+    pq.write_table(data, tmp_path / "a.parquet", row_group_size=300)
+    ((source,), others) = list_sources([tmp_path])
+    assert others == 0
+    assert [(unit.first, unit.last) for unit in list_units(source, 1)] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    (unit,) = list_units(source, 1 << 30)
+    assert (unit.first, unit.last) == (0, 4)
+    chunks = list(read_chunks(unit, TABLE, read_schema(source, TABLE)))
+    assert pa.Table.from_batches([chunk.batch for chunk in chunks]) == data
+    assert sum(chunk.ends_group for chunk in chunks) == 4
+
+
+def test_a_large_chunk_is_divided(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["x" * 500_000] * 30}), tmp_path / "a.parquet")
+    ((source,), _) = list_sources([tmp_path])
+    sizes = [chunk.batch.num_rows for chunk in read(source)]
+    assert sum(sizes) == 30 and max(sizes) <= 8
+
+
+@pytest.mark.parametrize(("data", "count"), [(HEAD, 0), (HEAD[:-2], 0), (HEAD + b"\r\n\n", 0), (HEAD + b"1,2,3", 1)])
+def test_a_file_without_rows_has_none(data: bytes, count: int, tmp_path: Path) -> None:
+    assert len(rows(write(tmp_path / "a.csv", data))) == count
+
+
+def test_a_file_without_a_header_line_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="has no header line"):
+        read(write(tmp_path / "a.csv", b""))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz"])
+def test_a_file_that_cannot_be_read_is_named_by_a_class(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"Quixwell is no file of this format")
+    ((source,), _) = list_sources([tmp_path])
+    with pytest.raises(UnreadableError, match=r"^cannot be read \(\w+\)$"):
+        read(source)
+
+
+def test_folders_are_listed_by_name(tmp_path: Path) -> None:
+    for name in ("b.csv", "sub/a.jsonl", "read.txt", ".hidden.csv", "_SUCCESS", "_temporary/0.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    sources, others = list_sources([tmp_path])
+    assert [source.name for source in sources] == ["b.csv", "sub/a.jsonl"]
+    assert others == 1
+    assert "a.jsonl" not in repr(sources)
+
+
+def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
+    (tmp_path / "_a.csv").touch()
+    ((source,), _) = list_sources([tmp_path / "_a.csv"])
+    assert source.name == "_a.csv"
+
+
+@pytest.mark.parametrize("name", ["_delta_log/00.json", "metadata/v1.metadata.json"])
+def test_the_files_of_a_versioned_table_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).touch()
+    (tmp_path / "a.parquet").touch()
+    with pytest.raises(ConfigurationError, match="path 1: is a Delta or Iceberg table"):
+        list_sources([tmp_path])
+
+
+def test_partition_folders_and_missing_files_are_refused_without_their_names(tmp_path: Path) -> None:
+    (tmp_path / "mrn=4471902").mkdir()
+    (tmp_path / "mrn=4471902" / "a.csv").touch()
+    (tmp_path / "Quixwell").mkdir()
+    for paths, error in (
+        ([tmp_path], "path 1: has partition folders"),
+        ([tmp_path / "Quixwell"], "no Parquet, CSV or NDJSON file"),
+        ([tmp_path / "Quixwell.csv"], "path 1: no such file or folder"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            list_sources(paths)
+        assert error in str(caught.value)
+        assert not any(name in str(caught.value) for name in ("4471902", "Quixwell"))
