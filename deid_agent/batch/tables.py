@@ -206,6 +206,11 @@ class Table:
     types: Mapping[str, CellType] = field(default_factory=dict)
     person: PersonSection | None = None
 
+    @property
+    def patient_key(self) -> str:
+        """The column of the identities whose key the patient of a row is; else the column of the row."""
+        return self.person.key if self.person is not None else self.patient or ""
+
     def find_kind(self, name: str) -> ColumnKind | None:
         """The kind of a column in any case; None if it is not declared."""
         column = self.columns.get(name.lower())
