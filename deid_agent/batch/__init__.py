@@ -6,12 +6,13 @@ function from rows to rows. ``BatchRun`` (running.py) applies it to the units of
 pyarrow is imported when it is first used, and is an extra.
 """
 
-from deid_agent.batch.identities import Identities, describe_malformed, read_identities
+from deid_agent.batch.identities import Identities, describe_malformed, read_columns, read_identities
 from deid_agent.batch.manifest import MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
 from deid_agent.batch.outputs import OutputFormat, check_format
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport, describe_refusals
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
+from deid_agent.batch.scopes import PersonColumns, ScopeBuilder, check_columns, find_listing
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.tables import ColumnKind, Table, list_tables, load_table
 from deid_agent.batch.text_files import UnreadableError
@@ -27,26 +28,31 @@ __all__ = [
     "Manifest",
     "OpenManifest",
     "OutputFormat",
+    "PersonColumns",
     "RowDeidentifier",
     "RowWorkerFactory",
     "Rows",
+    "ScopeBuilder",
     "Table",
     "Unit",
     "UnitEntry",
     "UnitReport",
     "UnreadableError",
+    "check_columns",
     "check_format",
     "check_policy",
     "check_schema",
     "count_rows",
     "describe_malformed",
     "describe_refusals",
+    "find_listing",
     "list_sources",
     "list_tables",
     "list_units",
     "load_table",
     "make_output_schema",
     "make_source",
+    "read_columns",
     "read_identities",
     "read_manifest",
     "read_schema",

@@ -64,6 +64,10 @@ class _Row:
         if self.reason is None:
             self.reason, self.where = reason, where
 
+    def make_request(self, name: str, key: str) -> TextRequest:
+        """The text of a column to read. The patient is one of the column ``key`` of the identities."""
+        return TextRequest(self.cells[name], self.document, self.patient, self.facts, None, self.scope.reference, key)
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -321,19 +325,7 @@ class _Columns:
     def _replace_texts(self, places: Sequence[tuple[str, int]], done: dict[str, list[Cell]]) -> None:
         """Read the texts of all rows together."""
         at = [(name, n) for name, n in places if self.rows[n].reason is None]
-        requests = []
-        for name, n in at:
-            row = self.rows[n]
-            requests.append(
-                TextRequest(
-                    row.cells[name],
-                    row.document,
-                    row.patient,
-                    row.facts,
-                    reference=row.scope.reference,
-                    patient_column=self.maker.table.patient_key,
-                )
-            )
+        requests = [self.rows[n].make_request(name, self.maker.table.patient_key) for name, n in at]
         try:
             results = list(self.maker.deidentifier.texts(requests))
         except Exception as error:  # noqa: BLE001 - the boundary

@@ -140,7 +140,11 @@ def _is_key(found: PatientIdentifier) -> bool:
 
 def digest_rule(choice: PatientChoice, cipher: ScopeCipher) -> str:
     """The keyed digest of a rule: a table serves only the policy by whose rule it was made."""
-    content = [choice.types, [[normalize_assigner(a) for a in g] for g in choice.assigners], sorted(choice.placeholders)]
+    content = [
+        choice.types,
+        [[normalize_assigner(a) for a in g] for g in choice.assigners],
+        sorted(choice.placeholders),
+    ]
     return cipher.digest(orjson.dumps(content)).hex()[:16]
 
 

@@ -50,8 +50,9 @@ class TextRequest:
 
     ``document`` names it and is the scope of its date shift; the default is a digest of the text. ``facts`` are what is
     known of its patient. The patient is the one whose medical record number is in ``facts``, as in a message, else
-    ``patient``, which is a number, or the key of ``patient_column`` in a table. The note adds its names to ``names``, and is then searched for all of them. ``reference`` is the day on
-    which it was written, if known: "3/4" without a year is read near it.
+    ``patient``, which is a number, or the key of ``patient_column`` in a table. The note adds its names to ``names``,
+    and is then searched for all of them. ``reference`` is the day on which it was written, if known: "3/4" without a
+    year is read near it.
     """
 
     text: str = field(repr=False)

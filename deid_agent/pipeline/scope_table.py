@@ -30,6 +30,7 @@ _MAGIC: Final = b"deid-scope-table\n"
 _NAME, _SEAL, _MAC = 16, 40, 32
 _LONGEST_HEADER = 1 << 20
 _STEP = 16
+_SHORTEST = 32
 _CHANGED = "changed after it was made, or torn: make it again"
 
 
@@ -168,7 +169,7 @@ def write_table(path: Path, head: TableHead, entries: Mapping[bytes, str], ciphe
 
     The file appears under its name when it is complete and on the disk.
     """
-    longest = max((len(scope.encode()) for scope in entries.values()), default=1)
+    longest = max(_SHORTEST, *(len(scope.encode()) for scope in entries.values()))
     slot = -(-longest // _STEP) * _STEP
     content = orjson.dumps(
         {
