@@ -28,6 +28,8 @@ from deid_agent.model import (
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.scope_table import ScopeCipher, ScopeTable, open_table
 
+_MOST_ALIASES = 100
+"""Aliases of a document that are looked up: a hostile message may have a million."""
 _UUID = re.compile(r"(?i)(?:urn:uuid:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
@@ -109,7 +111,7 @@ class ListedPatients(PatientChoice):
         named = [self.name_alias(each.identifier) for each in apart or ranked if each.names_person]
         # A key of a row is no number: 99 is a person there.
         named += [self.name_alias(each) for each in every if _is_key(each)]
-        return list(dict.fromkeys(alias for alias in named if alias is not None))
+        return list(dict.fromkeys(alias for alias in named if alias is not None))[:_MOST_ALIASES]
 
     def name_alias(self, found: PatientIdentifier) -> str | None:
         """The alias of an identifier of a person; None if its assigner is of no source."""
