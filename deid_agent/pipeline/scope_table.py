@@ -1,7 +1,8 @@
 """The file of a scope table: the scope of each known alias of a patient, sealed under the secret key.
 
 After a header follow entries of one size, sorted by their first 16 bytes: the keyed digest of an alias. The rest of an
-entry is the scope, encrypted and bound to the digest (XChaCha20-Poly1305). The last 32 bytes are a keyed digest of all
+entry is the scope, encrypted and bound to the digest and to the content of the table (XChaCha20-Poly1305): a running
+worker refuses entries of another table that was written into its file. The last 32 bytes are a keyed digest of all
 before. Without the key a file shows how many aliases it has, and no alias, no scope, and not which belong together.
 The same content and key give the same bytes. An open file is mapped into memory, so that workers share it.
 """
@@ -54,14 +55,17 @@ class ScopeCipher:
         data = alias.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, key=self._name, digest_size=_NAME).digest()
 
-    def seal(self, name: bytes, text: bytes) -> bytes:
-        """``text`` encrypted and bound to ``name``. The nonce depends on both, so that it never repeats for another."""
-        nonce = hashlib.blake2b(name + text, key=self._name, person=b"deid-scope-nonce", digest_size=24).digest()
-        return bytes(self._aead.encrypt(text, name, nonce))
+    def seal(self, bound: bytes, text: bytes) -> bytes:
+        """``text`` encrypted and bound to ``bound``. The nonce depends on both: it never repeats for another text."""
+        size = len(bound).to_bytes(4, "big")
+        nonce = hashlib.blake2b(
+            size + bound + text, key=self._name, person=b"deid-scope-nonce", digest_size=24
+        ).digest()
+        return bytes(self._aead.encrypt(text, bound, nonce))
 
-    def open(self, name: bytes, sealed: bytes) -> bytes:
-        """The text. Raises ``CryptoError`` if it is not bound to ``name``."""
-        return bytes(self._aead.decrypt(sealed, name))
+    def open(self, bound: bytes, sealed: bytes) -> bytes:
+        """The text. Raises ``CryptoError`` if it is not bound to ``bound``."""
+        return bytes(self._aead.decrypt(sealed, bound))
 
     def digest(self, *parts: bytes | memoryview | mmap.mmap) -> bytes:
         """The keyed digest of a file."""
@@ -91,6 +95,7 @@ class ScopeTable:
     aliases: int
     _cipher: ScopeCipher = field(repr=False)
     _data: mmap.mmap = field(repr=False)
+    _content: bytes = field(repr=False)
     _first: int = field(repr=False)
     _size: int = field(repr=False)
 
@@ -119,7 +124,7 @@ class ScopeTable:
 
     def _open(self, name: bytes, sealed: bytes) -> str:
         try:
-            return self._cipher.open(name, sealed).rstrip(b"\0").decode()
+            return self._cipher.open(self._content + name, sealed).rstrip(b"\0").decode()
         except (CryptoError, ValueError):
             raise UnsafeError("the scope table was changed while it was in use: start again") from None
 
@@ -145,6 +150,7 @@ def open_table(path: Path, key: SecretKey) -> ScopeTable:
             raise ValueError
         head = orjson.loads(data[begin : begin + length])
         version, key_id, aliases, slot = head["version"], head["key"], head["aliases"], head["slot"]
+        content = bytes.fromhex(head["content"])
         if type(aliases) is not int or type(slot) is not int or aliases < 0 or not 0 < slot <= MOST_SCOPE + 1:
             raise ValueError
     except (ValueError, KeyError, TypeError):
@@ -161,7 +167,7 @@ def open_table(path: Path, key: SecretKey) -> ScopeTable:
             raise ConfigurationError(f"{origin}: {_CHANGED}")
     sources = orjson.loads(cipher.open(b"sources", bytes.fromhex(head["sources"])))
     made = TableHead(key_id, head["rule"], sources, head["persons"], head["merges"])
-    return ScopeTable(made, data[end:].hex()[:16], aliases, cipher, data, first, size)
+    return ScopeTable(made, data[end:].hex()[:16], aliases, cipher, data, content, first, size)
 
 
 def write_table(path: Path, head: TableHead, entries: Mapping[bytes, str], cipher: ScopeCipher) -> str:
@@ -171,7 +177,9 @@ def write_table(path: Path, head: TableHead, entries: Mapping[bytes, str], ciphe
     """
     longest = max(_SHORTEST, *(len(scope.encode()) for scope in entries.values()))
     slot = -(-longest // _STEP) * _STEP
-    content = orjson.dumps(
+    names = sorted(entries)
+    content = cipher.digest(*(name + entries[name].encode() + b"\0" for name in names))
+    header = orjson.dumps(
         {
             "version": VERSION,
             "key": head.key,
@@ -180,18 +188,21 @@ def write_table(path: Path, head: TableHead, entries: Mapping[bytes, str], ciphe
             "merges": head.merges,
             "aliases": len(entries),
             "slot": slot,
+            "content": content.hex(),
             "sources": cipher.seal(b"sources", orjson.dumps(list(head.sources))).hex(),
         }
     )
-    begin = _MAGIC + len(content).to_bytes(4, "big") + content
+    begin = _MAGIC + len(header).to_bytes(4, "big") + header
     body = bytearray()
-    for name in sorted(entries):
-        body += name + cipher.seal(name, entries[name].encode().ljust(slot, b"\0"))
+    for name in names:
+        body += name + cipher.seal(content + name, entries[name].encode().ljust(slot, b"\0"))
     mac = cipher.digest(begin, memoryview(body))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # One name, so that a build replaces the remains of a killed one. The caller keeps other builds out of the folder.
+    temporary = path.with_name(f".{path.name}.unfinished")
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "wb") as out:
+            os.fchmod(out.fileno(), 0o600)
             for part in (begin, body, mac):
                 out.write(part)
             out.flush()

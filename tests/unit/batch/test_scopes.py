@@ -100,7 +100,7 @@ def test_numbers_of_two_hospitals_are_apart_if_the_policy_ranks_them(tmp_path: P
         ([{"columns": ["x"]}], "x needs assigners"),
     ],
 )
-def test_sources_that_cannot_be_told_apart_are_refused(numbers: list[dict[str, object]], error: str) -> None:
+def test_sources_with_one_assigner_are_refused(numbers: list[dict[str, object]], error: str) -> None:
     with pytest.raises(ConfigurationError, match=error):
         PersonColumns.of(notes(number=numbers))
 
@@ -164,7 +164,7 @@ def test_merges_keep_the_scope_of_the_new_number(tmp_path: Path) -> None:
         ({"old": 5.0, "new": "6"}, "merges row 1, column old: is no text"),
     ],
 )
-def test_a_merge_that_is_none_is_refused(row: Mapping[str, object], error: str, tmp_path: Path) -> None:
+def test_a_merge_without_two_persons_is_refused(row: Mapping[str, object], error: str, tmp_path: Path) -> None:
     work = reopened(build(tmp_path / "s", [QUIXWELL]).path)
     work.merge(row, None, "merges row 1")
     with pytest.raises(ConfigurationError, match=error):
@@ -238,7 +238,7 @@ def test_with_a_table_all_forms_of_a_person_have_one_shift_and_one_surrogate(
     assert len(numbers) == 1, numbers
 
 
-def test_a_worker_counts_what_the_table_lists(listed: Deidentifier) -> None:
+def test_a_worker_counts_patients_by_their_listing(listed: Deidentifier) -> None:
     process = JobRunner(listed, AuditDigester(SECRET), 1 << 20)
     for message, listing in [
         (MESSAGES["a reference"], "listed"),

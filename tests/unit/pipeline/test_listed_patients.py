@@ -61,7 +61,7 @@ VISIT = PatientIdentifier("V1", "VN", ("HOSP",), PhiType.ACCOUNT)
         ([logical("p9")], "PERSON|310019", "listed"),
         ([mr("999001"), logical("p100")], "4471902", "listed"),
         ([mr("4471902"), mr("77", "CITY", "PI")], "4471902", "conflicting"),
-        # What the table does not list has the scope of the rule.
+        # An unlisted identifier has the scope of the rule.
         ([mr("999001")], "999001", "unlisted"),
         ([mr("4471902", "OTHER")], "4471902", "unlisted"),
         ([mr("77")], "77", "unlisted"),  # not the number of the city

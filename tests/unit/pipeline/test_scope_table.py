@@ -1,4 +1,4 @@
-"""The file of a scope table: what it reveals, and what it refuses."""
+"""The file of a scope table: contents without the key, and refusals."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     return build(tmp_path / "scopes", PERSONS).path
 
 
-def test_a_table_finds_what_was_written_and_nothing_else(path: Path) -> None:
+def test_a_table_finds_the_written_aliases_and_no_others(path: Path) -> None:
     table = open_table(path, SECRET)
     assert (table.aliases, table.head.persons) == (80, 20)
     assert [table.find(f"number\x1fhosp\x1f44719{n:02d}") for n in range(20)] == [f"44719{n:02d}" for n in range(20)]
@@ -81,10 +81,10 @@ def headed(head: bytes) -> bytes:
         (b"deid-scope-table\n\0\0\0\xff{}", "torn"),
         (b"deid-scope-table\n\xff\xff\xff\xff", "torn"),
         (b"deid-scope-table\n\0\0\0\x02[]", "torn"),
-        (headed(b'{"version":2,"key":"x","aliases":1,"slot":16}'), "version 2"),
-        (headed(b'{"version":1,"key":"x","aliases":-1,"slot":16}'), "torn"),
-        (headed(b'{"version":1,"key":"x","aliases":1e9,"slot":9}'), "torn"),
-        (headed(b'{"version":1,"key":"x","aliases":10,"slot":600}'), "torn"),
+        (headed(b'{"version":2,"key":"x","aliases":1,"slot":16,"content":""}'), "version 2"),
+        (headed(b'{"version":1,"key":"x","aliases":-1,"slot":16,"content":""}'), "torn"),
+        (headed(b'{"version":1,"key":"x","aliases":1e9,"slot":9,"content":""}'), "torn"),
+        (headed(b'{"version":1,"key":"x","aliases":10,"slot":600,"content":""}'), "torn"),
         (headed(b'{"version":1,"key":"x"}'), "torn"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_exchanged_in_place_do_not_join_persons(path: Path) -> None:
-    """A worker maps the file: what is written into it later must not move one person's dates as another's."""
+    """A worker maps the file: a later write into it must not move one person's dates as another's."""
     table = open_table(path, SECRET)
     first, size = table._first, table._size
     with path.open("r+b") as file:
@@ -112,6 +112,24 @@ def test_entries_that_are_exchanged_in_place_do_not_join_persons(path: Path) -> 
         file.write(one[:16] + two[16:])
     with pytest.raises(UnsafeError):
         list(table.entries())
+
+
+def test_another_table_that_is_copied_into_the_file_is_not_read(path: Path, tmp_path: Path) -> None:
+    """Otherwise outputs would have scopes of another table than the one in the audit."""
+    table = open_table(path, SECRET)
+    other = build(tmp_path / "other", [{**PERSONS[0], "mrn": "990"}, *PERSONS[1:]]).path.read_bytes()
+    assert len(other) == path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(other)
+    assert open_table(path, SECRET).find("reference\x1f\x1fpat-3103") == "4471903"
+    with pytest.raises(UnsafeError):
+        table.find("reference\x1f\x1fpat-3103")
+
+
+def test_the_remains_of_a_killed_build_are_replaced(path: Path) -> None:
+    (path.parent / ".scopes.unfinished").write_bytes(b"x" * 100_000)
+    build(path, PERSONS)
+    assert [each.name for each in path.parent.iterdir()] == ["scopes"]
 
 
 def test_another_table_than_at_the_start_and_another_rule_are_refused(path: Path, tmp_path: Path) -> None:
@@ -129,5 +147,5 @@ def test_a_header_is_json_without_secrets(path: Path) -> None:
     data = path.read_bytes()
     length = int.from_bytes(data[17:21], "big")
     head = orjson.loads(data[21 : 21 + length])
-    assert set(head) == {"version", "key", "rule", "persons", "merges", "aliases", "slot", "sources"}
+    assert set(head) == {"version", "key", "rule", "persons", "merges", "aliases", "slot", "content", "sources"}
     assert isinstance(open_table(path, SecretKey(KEY)), ScopeTable)
