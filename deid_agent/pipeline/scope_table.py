@@ -14,14 +14,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from nacl.exceptions import CryptoError
-from nacl.secret import Aead
 
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError, UnsafeError
+
+if TYPE_CHECKING:
+    from nacl.secret import Aead
 
 VERSION: Final = 1
 """Counts up if the format or the form of aliases changes."""
@@ -41,9 +42,11 @@ class ScopeCipher:
 
     secret: bytes = field(repr=False)
     _name: bytes = field(init=False, repr=False)
-    _aead: Aead = field(init=False, repr=False)
+    _aead: "Aead" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        from nacl.secret import Aead  # noqa: PLC0415 - a command without a scope table starts faster
+
         object.__setattr__(self, "_name", self._derive(b"deid-scope-name"))
         object.__setattr__(self, "_aead", Aead(self._derive(b"deid-scope-seal")))
 
@@ -64,8 +67,13 @@ class ScopeCipher:
         return bytes(self._aead.encrypt(text, bound, nonce))
 
     def open(self, bound: bytes, sealed: bytes) -> bytes:
-        """The text. Raises ``CryptoError`` if it is not bound to ``bound``."""
-        return bytes(self._aead.decrypt(sealed, bound))
+        """The text. Raises ``ValueError`` if it is not bound to ``bound``."""
+        from nacl.exceptions import CryptoError  # noqa: PLC0415
+
+        try:
+            return bytes(self._aead.decrypt(sealed, bound))
+        except CryptoError:
+            raise ValueError("not sealed with this key") from None
 
     def digest(self, *parts: bytes | memoryview | mmap.mmap) -> bytes:
         """The keyed digest of a file."""
@@ -125,7 +133,7 @@ class ScopeTable:
     def _open(self, name: bytes, sealed: bytes) -> str:
         try:
             return self._cipher.open(self._content + name, sealed).rstrip(b"\0").decode()
-        except (CryptoError, ValueError):
+        except ValueError:
             raise UnsafeError("the scope table was changed while it was in use: start again") from None
 
 
