@@ -7,17 +7,41 @@ models are loaded once. A ``QueuedJob`` is a record on its way through the execu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
 
 
+class Task(StrEnum):
+    """What a payload is. The words of ``NoteOption`` may follow, after spaces."""
+
+    MESSAGE = ""
+    NOTE = "note"
+    """A note in JSON, as a line of ``text --jsonl``."""
+
+    PLAIN_NOTE = "plain-note"
+    PLAIN_TO_JSON = "plain-to-json"
+    """A plain note in, its JSON form out."""
+
+    OPERATION = "operation"
+    """The input of ``$de-identify``: a FHIR resource, or Parameters around one."""
+
+
+class NoteOption(StrEnum):
+    """Options of notes."""
+
+    SPANS_ONLY = "spans-only"
+    UTF16 = "utf16"
+    """Offsets count units of UTF-16, not characters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A record without its position. A ``tombstone`` has no payload: only its key is de-identified.
 
-    ``source`` is the topic, which decides about an envelope.
+    ``source`` is the topic, which decides about an envelope. ``task`` is a ``Task`` with its options.
     """
 
     payload: bytes = field(repr=False)
@@ -25,6 +49,7 @@ class Job:
     headers: Headers = field(default=(), repr=False)
     tombstone: bool = False
     source: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +214,8 @@ class Executor(Protocol):
 
 def job_for(record: Record) -> Job:
     """The job for a record."""
-    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic)
+    task = "" if record.request is None else record.request.task
+    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic, task)
 
 
 def attempt(process: Process, job: Job) -> Result:

@@ -17,7 +17,7 @@ from deid_agent import __version__
 from deid_agent.agent.job import Completed, Deferred, Processed, Refused, Suppressed
 from deid_agent.agent.ports import AuditEntry, Coordinates, DeadLetter, FinishedRecord, Headers, Outcome, Output, Record
 from deid_agent.model import TRACEPARENT, RecordTime, UnsafeError, read_trace
-from deid_agent.telemetry import RecordDeadLettered, RecordProcessed
+from deid_agent.telemetry import RecordDeadLettered, RecordProcessed, RecordRefused
 
 REPLAY_OF: Final = "deid-replay-of"
 """Names the original record: its coordinates on replayed inputs and their dead letters, its id on outputs."""
@@ -209,16 +209,12 @@ def trace_id_of(record: Record) -> str:
     return found.id if found else ""
 
 
-def dead_letter_event(at: Coordinates, dead_letter: DeadLetter, trace: str) -> RecordDeadLettered:
-    """The event of a record that was refused."""
-    return RecordDeadLettered(
-        str(at),
-        dead_letter.reason,
-        dead_letter.stage,
-        dead_letter.where,
-        dead_letter.fault,
-        dead_letter.attempts,
-        trace,
+def refusal_event(finished: FinishedRecord, dead_letter: DeadLetter, trace: str) -> RecordDeadLettered | RecordRefused:
+    """The event of a record that was refused: it is a dead letter, or its sender is informed."""
+    at = str(finished.record.coordinates)
+    kind = RecordRefused if finished.outcome is Outcome.REFUSED else RecordDeadLettered
+    return kind(
+        at, dead_letter.reason, dead_letter.stage, dead_letter.where, dead_letter.fault, dead_letter.attempts, trace
     )
 
 
@@ -258,7 +254,8 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
             return FinishedRecord(record, Outcome.PUBLISHED, output=output, id=id_)
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
             dead_letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
-            return FinishedRecord(record, Outcome.DEAD_LETTERED, dead_letter=dead_letter, id=id_)
+            outcome = Outcome.DEAD_LETTERED if record.request is None else Outcome.REFUSED
+            return FinishedRecord(record, outcome, dead_letter=dead_letter, id=id_)
         case Suppressed():
             return FinishedRecord(record, Outcome.SUPPRESSED, id=id_)
         case Deferred():
@@ -287,6 +284,7 @@ def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEnt
         replay_of=read_lineage(finished.record).first,
         id=finished.id,
         topic_id=finished.record.topic_id,
+        client="" if finished.record.request is None else finished.record.request.client,
     )
     if isinstance(result, Processed):
         return replace(entry, output_digest=result.output_digest, remarks=result.remarks)

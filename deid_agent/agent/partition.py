@@ -13,10 +13,10 @@ from deid_agent.agent.outcomes import (
     RefusalCounter,
     WaitingResult,
     attach_audit_lines,
-    dead_letter_event,
     finish_record,
     make_audit_entry,
     processed_event,
+    refusal_event,
     trace_id_of,
 )
 from deid_agent.agent.ports import (
@@ -303,7 +303,7 @@ class PartitionProcessor:
                 self._context.on_published(result)
             self._context.telemetry.emit(RecordFinished(str(at), item.outcome, now - waiting.at, waiting.trace))
             if (dead_letter := item.dead_letter) is not None:
-                self._context.telemetry.emit(dead_letter_event(at, dead_letter, waiting.trace))
+                self._context.telemetry.emit(refusal_event(item, dead_letter, waiting.trace))
         self._context.health.moved(self.stream, batch.position)
         self._context.telemetry.emit(
             BatchCommitted(
@@ -314,5 +314,6 @@ class PartitionProcessor:
                 counts[Outcome.SUPPRESSED],
                 counts[Outcome.DEAD_LETTERED],
                 seconds,
+                counts[Outcome.REFUSED],
             )
         )

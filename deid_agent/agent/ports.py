@@ -48,12 +48,23 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What the sender of a record asked for, if it waits for the result: it gets a refusal too, and nobody keeps it.
+
+    ``client`` is the configured name of the sender. ``task`` states what a worker does with the payload, see ``Job``.
+    """
+
+    client: str = ""
+    task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One input record, unchanged. ``repr`` shows its position only.
 
     A ``tombstone`` is a record without a value, which deletes its key in a compacted topic. Its payload is empty,
     only its key is de-identified, and PUBLISHED publishes a tombstone again. ``topic_id`` tells a topic from one that
-    had its name before; it is empty if the source has no such id.
+    had its name before; it is empty if the source has no such id. ``request`` is None unless the sender waits.
     """
 
     coordinates: Coordinates
@@ -63,6 +74,7 @@ class Record:
     timestamp_ms: int | None = field(default=None, repr=False)
     tombstone: bool = False
     topic_id: str = field(default="", compare=False)
+    request: Request | None = None
 
 
 class Outcome(StrEnum):
@@ -71,6 +83,8 @@ class Outcome(StrEnum):
     PUBLISHED = "published"
     DEAD_LETTERED = "dead_lettered"
     SUPPRESSED = "suppressed"
+    REFUSED = "refused"
+    """Refused, and its sender is informed. Nobody keeps the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +116,8 @@ class DeadLetter:
 @dataclass(frozen=True, slots=True)
 class FinishedRecord:
     """A record with its result: exactly one of ``output`` and ``dead_letter``, or neither if SUPPRESSED.
+
+    The ``dead_letter`` of a REFUSED record is only the reason.
 
     ``audit`` is the record's line in the audit trail, for a transport that also publishes the trail. It is empty if
     the audit log keeps no lines. ``head`` is a signed head of the trail, at most one in a batch. ``id`` is the
@@ -204,6 +220,8 @@ class AuditEntry:
     id: str = ""
     """The ``deid-id`` of the output, see ``OutputMarks``."""
     topic_id: str = ""
+    client: str = ""
+    """The client that sent the record, if it was a request."""
 
 
 class AuditLog(Protocol):

@@ -299,7 +299,7 @@ def audit_event(item: TrailEntry) -> Mapping[str, object]:
     """An entry as a FHIR R5 AuditEvent: a de-identification (ISO 21089) of one record by this agent."""
     build = item["build"] if isinstance(item["build"], dict) else {}
     record = f"{item['topic']}/{item['partition']}/{item['offset']}"
-    refused = item["outcome"] == "dead_lettered"
+    refused = item["outcome"] in {"dead_lettered", "refused"}
     outcome: dict[str, object] = {
         "code": {"system": _SEVERITY, "code": "error" if refused else "success"},
         "detail": [{"text": " ".join(str(item[name]) for name in ("outcome", "reason") if name in item)}],
@@ -307,7 +307,16 @@ def audit_event(item: TrailEntry) -> Mapping[str, object]:
     agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
     details = [
         _detail(name, item[name])
-        for name in ("deid_id", "input_digest", "output_digest", "output_sha256", "stage", "where", "replay_of")
+        for name in (
+            "deid_id",
+            "client",
+            "input_digest",
+            "output_digest",
+            "output_sha256",
+            "stage",
+            "where",
+            "replay_of",
+        )
         if name in item
     ]
     for remark in entry_remarks(item):

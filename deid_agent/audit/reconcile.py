@@ -145,7 +145,7 @@ def _problem(
             wanted = (1, 0)
         case Outcome.DEAD_LETTERED:
             wanted = (0, 1)
-        case Outcome.SUPPRESSED:
+        case Outcome.SUPPRESSED | Outcome.REFUSED:
             wanted = (0, 0)
         case _:
             return "an audit entry with an unknown outcome"

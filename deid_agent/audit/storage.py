@@ -132,6 +132,7 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
     if entry.id:
         fields["deid_id"] = entry.id
     for name, value in (
+        ("client", entry.client),
         ("reason", entry.reason),
         ("where", entry.where),
         ("stage", entry.stage),

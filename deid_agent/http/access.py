@@ -208,7 +208,7 @@ class AccessControl:
             self._telemetry.emit(ConsoleDenied(code))
 
     def _check_host(self, request: web.Request) -> None:
-        if self._settings.loopback and not _is_loopback(request.headers.get("Host", "")):
+        if self._settings.loopback and not is_loopback_host(request.headers.get("Host", "")):
             raise DeniedError(HTTPStatus.MISDIRECTED_REQUEST, "host", "open the console at 127.0.0.1 or localhost")
 
     def _check_origin(self, request: web.Request) -> None:
@@ -258,7 +258,8 @@ def _cookie_name(request: web.Request) -> str:
     return f"deid-console-{port}" if port.isdecimal() else "deid-console"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
+    """True if a ``Host`` header names this machine."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

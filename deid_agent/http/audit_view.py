@@ -31,7 +31,7 @@ _MAX_FAULTS = 50
 _SEGMENT, _ENTRY = line_prefix(LineKind.SEGMENT), line_prefix(LineKind.ENTRY)
 
 _TEXT_FIELDS: tuple[str, ...] = ("topic", "outcome", "reason", "where", "stage", "replay_of")
-_TEXT_FIELDS += ("topic_id", "deid_id", "input_digest", "output_digest", "output_sha256", "chain", "segment")
+_TEXT_FIELDS += ("topic_id", "deid_id", "client", "input_digest", "output_digest", "output_sha256", "chain", "segment")
 _NUMBER_FIELDS = ("time", "partition", "offset", "attempts", "line")
 
 

@@ -186,10 +186,11 @@ class BatchCommitted(Event):
     suppressed: int
     dead_lettered: int
     seconds: float
+    refused: int = 0
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.COMMIT_SECONDS, self.seconds)
-        for outcome in _OUTCOMES:
+        for outcome in (*_OUTCOMES, "refused"):
             if count := getattr(self, outcome):
                 yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
 
@@ -209,6 +210,19 @@ class RecordDeadLettered(Event):
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.DEAD_LETTERS, 1, (self.code,))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRefused(RecordDeadLettered):
+    """A record was refused and its sender was informed. Nothing was kept of it."""
+
+    repeat_s: ClassVar[float] = 10.0
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.code,)
+
+    def samples(self) -> Iterable[Sample]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

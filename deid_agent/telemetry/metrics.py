@@ -108,6 +108,16 @@ MLLP_GAVE_WAY = Metric(
     ("state",),
     "MLLP connections closed for another sender because all were in use, by their state.",
 )
+SERVICE_REQUESTS = Metric(
+    "deid_service_requests_total",
+    MetricKind.COUNTER,
+    ("route", "status"),
+    "Requests to the HTTP interface, by route and status.",
+)
+SERVICE_CONNECTIONS = Metric("deid_service_connections", MetricKind.GAUGE, (), "Connections to the HTTP interface.")
+SERVICE_BYTES = Metric(
+    "deid_service_inflight_bytes", MetricKind.GAUGE, (), "Bytes of requests to the HTTP interface in process."
+)
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
 MLLP_GAVE_WAY_STATES = ("slow", "unproven", "idle", "long", "share", "busy")
@@ -135,6 +145,9 @@ METRICS: tuple[Metric, ...] = (
     MLLP_FAULTS,
     WITNESS,
     MLLP_GAVE_WAY,
+    SERVICE_REQUESTS,
+    SERVICE_CONNECTIONS,
+    SERVICE_BYTES,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

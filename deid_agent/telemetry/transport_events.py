@@ -180,3 +180,52 @@ class MllpAnswered(Event):
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.MLLP_ANSWERS, 1, (self.code,))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceListening(Event):
+    """The HTTP interface accepts connections on this address. ``logins`` states how clients are recognised."""
+
+    host: str
+    port: int
+    tls: bool
+    logins: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAnswered(Event):
+    """A request was answered, after ``seconds``. ``route`` is a name of the table of routes, never a path."""
+
+    level: ClassVar[int] = logging.DEBUG
+    route: str
+    status: int
+    client: str
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.SERVICE_REQUESTS, 1, (self.route, str(self.status)))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDenied(Event):
+    """The HTTP interface refused a client. ``why`` is a code; each is logged once a minute."""
+
+    level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 60.0
+    why: str
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.why,)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLoad(Event):
+    """The connections to the HTTP interface, and the bytes of its requests."""
+
+    level: ClassVar[int] = logging.DEBUG
+    connections: int
+    bytes: int
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.SERVICE_CONNECTIONS, self.connections)
+        yield Sample(metrics.SERVICE_BYTES, self.bytes)

@@ -78,7 +78,7 @@ def _message(item: FinishedRecord, settings: KafkaOptions, sealer: DeadLetterSea
             headers = (*sealer.headers(record, item.dead_letter), *_identity(item))
             topic, body = settings.dead_letter_topic(at.topic), sealer.body(record)
             return KafkaMessage(topic, at.offset, body, None, headers, None, record.timestamp_ms)
-        case Outcome.PUBLISHED | Outcome.DEAD_LETTERED:
+        case Outcome.PUBLISHED | Outcome.DEAD_LETTERED | Outcome.REFUSED:
             raise UnsafeError(f"{at}: {item.outcome} without its content")
         case _:
             assert_never(item.outcome)
