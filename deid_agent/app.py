@@ -15,20 +15,28 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from deid_agent import pause_gc
-from deid_agent.agent import Job, Process, Processed, Refused, Result, result_from_error
+from deid_agent.agent import Job, NoteOption, Process, Processed, Refused, Result, Task, result_from_error
 from deid_agent.codec import Codec, Envelope, list_messages
 from deid_agent.config import EnvelopeSettings, RegistrySettings, SecretKey
 from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings, parse_pointer
 from deid_agent.pipeline import (
     DROP,
     Deidentified,
+    DeidentifiedText,
     Deidentifier,
     LeakGuard,
     MessagePlan,
+    NoteLine,
+    OperationInput,
     Policy,
     Recognition,
+    RefusedText,
     ScopeTableFile,
     Validator,
+    read_note_line,
+    read_operation,
+    read_plain_note,
+    write_note_line,
 )
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
@@ -172,6 +180,7 @@ class JobRunner:
             with run.measure_stage():
                 self._plan(run)
         planned = [(run, run.plan) for run in runs if run.plan is not None]
+        self._finish_notes([run for run in runs if run.note is not None])
         recognitions = self.deidentifier.recognize([plan for _, plan in planned], self.memory)
         for (run, plan), recognition in zip(planned, recognitions, strict=True):
             run.seconds += recognition.seconds
@@ -187,16 +196,39 @@ class JobRunner:
         elif job.tombstone:
             done = self.deidentifier.tombstone(key=job.key, headers=job.headers)
             run.result = self._make_result(run, done, Timings())
-        else:
+        elif run.task is Task.MESSAGE:
             envelope = self.envelopes.get(job.source)
             run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers, envelope=envelope)
+        elif run.task is Task.OPERATION:
+            run.operation = read_operation(job.payload, self.deidentifier.policy)
+            run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
+        else:
+            run.note = read_note_line(job.payload) if run.task is Task.NOTE else read_plain_note(job.payload)
+
+    def _finish_notes(self, runs: Sequence["_JobRun"]) -> None:
+        """Set the results of notes, which are read together."""
+        notes = [run.note.request for run in runs if run.note is not None]
+        begin = perf_counter()
+        results = list(self.deidentifier.texts(notes))
+        spent = perf_counter() - begin
+        for run, done in zip(runs, results, strict=True):
+            run.seconds += spent / len(runs)
+            with run.measure_stage():
+                if isinstance(done, RefusedText):
+                    raise done.error
+                run.result = self._make_result(
+                    run, Deidentified(run.write_note(done), done.remarks, headers=()), Timings()
+                )
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
         done = self.deidentifier.apply(plan, recognition)
         timings = Timings()
         if self.validator is not None:
             with timings.measure("validate"):
-                check_payloads(self.validator, self.envelopes.get(run.job.source), run.job.payload, done.payload)
+                before = run.job.payload if run.operation is None else run.operation.resource
+                check_payloads(self.validator, self.envelopes.get(run.job.source), before, done.payload)
+        if run.operation is not None:
+            done = replace(done, payload=run.operation.restore(done.payload))
         run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not
@@ -229,6 +261,26 @@ class _JobRun:
     result: Result = field(default_factory=lambda: Refused(Reason.INTERNAL, fault="NoResult"))
     input_digest: str = ""
     seconds: float = 0.0
+    note: NoteLine | None = None
+    operation: OperationInput | None = None
+
+    @property
+    def task(self) -> Task:
+        """What the payload is. Raises ``ValueError`` for an unknown task."""
+        return Task(self.job.task.partition(" ")[0])
+
+    def write_note(self, done: DeidentifiedText) -> bytes:
+        """The output of a note in the form that its sender asked for."""
+        if self.note is None or self.task is Task.PLAIN_NOTE:
+            return done.text.encode()
+        options = self.job.task.split(" ")
+        return write_note_line(
+            self.note.id,
+            done,
+            spans_only=NoteOption.SPANS_ONLY in options,
+            original=self.note.request.text,
+            utf16=NoteOption.UTF16 in options,
+        )
 
     @contextmanager
     def measure_stage(self) -> Iterator[None]:

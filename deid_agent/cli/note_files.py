@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from io import UnsupportedOperation
 
-import orjson
-
 from deid_agent.cli.common import fault_text
 from deid_agent.cli.inputs import Input, standard_input
-from deid_agent.model import ConfigurationError, MessageError, Reason
-from deid_agent.pipeline import DeidentifiedText, TextRequest, facts_from_context
+from deid_agent.model import ConfigurationError, MessageError
+from deid_agent.pipeline import DeidentifiedText, TextRequest, read_note_line, write_note_line
 
 _CHUNK = 1 << 16
 _WIDE = ("utf-16", "utf-32")
@@ -71,9 +69,7 @@ def _encodable(char: str, encoding: str) -> str:
 
 def encode_line(id_: str, done: DeidentifiedText, *, spans_only: bool) -> bytes:
     """The JSON line of a note."""
-    spans = [{"start": s.start, "end": s.end, "type": s.type.value, "source": str(s.source)} for s in done.spans]
-    body = {"id": id_, "spans": spans} if spans_only else {"id": id_, "text": done.text, "spans": spans}
-    return orjson.dumps(body) + b"\n"
+    return write_note_line(id_, done, spans_only=spans_only) + b"\n"
 
 
 def read_plain(source: Input, encoding: str) -> FileNote:
@@ -166,28 +162,7 @@ def _lines_as_they_come(descriptor: int) -> Iterator[bytes | None]:
 def _read_line(source: Input, number: int, line: bytes) -> FileNote:
     place = f"{source.shown}: line {number}"
     try:
-        return _parse_line(source, place, line)
+        note = read_note_line(line)
     except MessageError as problem:
         return FileNote(source, place, fault=f"{place}: {problem}", size=len(line))
-
-
-def _parse_line(source: Input, place: str, line: bytes) -> FileNote:
-    try:
-        data = orjson.loads(line)
-    except orjson.JSONDecodeError as problem:
-        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
-    if not isinstance(data, dict):
-        raise MessageError(Reason.MALFORMED, "line", "not an object")
-    for member in ("id", "text"):
-        if member not in data:
-            raise MessageError(Reason.MALFORMED, member, "is missing; each line needs id and text")
-        if not isinstance(data[member], str):
-            raise MessageError(Reason.MALFORMED, member, "must be a string")
-    context, patient = data.get("context"), data.get("patient_id")
-    context = {} if context is None else context
-    if not isinstance(context, dict):
-        raise MessageError(Reason.MALFORMED, "context", "must be an object")
-    if patient is not None and not isinstance(patient, str):
-        raise MessageError(Reason.MALFORMED, "patient_id", "must be a string")
-    request = TextRequest(data["text"], data["id"], patient, facts_from_context(context))
-    return FileNote(source, place, data["id"], request, context, size=len(line))
+    return FileNote(source, place, note.id, note.request, note.context, size=len(line))

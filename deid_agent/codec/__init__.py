@@ -26,7 +26,7 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
 )
 from deid_agent.codec.framed import FramedRecord, list_messages, open_record
-from deid_agent.codec.json_ranges import rewrite_string
+from deid_agent.codec.json_ranges import JsonRange, read_ranges, rewrite_string
 from deid_agent.codec.markup.document import read_root
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
@@ -40,6 +40,7 @@ __all__ = [
     "EnvelopeMessage",
     "FramedRecord",
     "HtmlCodec",
+    "JsonRange",
     "PlainMessage",
     "PlainText",
     "TableCodec",
@@ -48,6 +49,7 @@ __all__ = [
     "list_messages",
     "open_record",
     "read_pdf_text",
+    "read_ranges",
     "read_root",
     "rewrite_string",
 ]

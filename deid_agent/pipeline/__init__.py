@@ -15,7 +15,8 @@ The steps of one message, with the module of each:
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
 ``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message, and
 ``values`` replaces single values, such as the cells of a table. ``listed_patients`` chooses the scope of a patient by
-the file of ``scope_table``.
+the file of ``scope_table``. ``requests`` reads payloads that callers of the
+service send and that are not messages.
 """
 
 from deid_agent.pipeline.applying import DROP
@@ -29,6 +30,14 @@ from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
 from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
 from deid_agent.pipeline.replacement import Replacer
+from deid_agent.pipeline.requests import (
+    NoteLine,
+    OperationInput,
+    read_note_line,
+    read_operation,
+    read_plain_note,
+    write_note_line,
+)
 from deid_agent.pipeline.scope_table import MOST_SCOPE, ScopeCipher, ScopeTable, TableHead, open_table, write_table
 from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts
@@ -51,7 +60,9 @@ __all__ = [
     "ListedPatients",
     "MessagePlan",
     "Method",
+    "NoteLine",
     "NumberSource",
+    "OperationInput",
     "Policy",
     "Recognition",
     "RecordingTracer",
@@ -75,6 +86,10 @@ __all__ = [
     "group_requests",
     "load_policy",
     "open_table",
+    "read_note_line",
+    "read_operation",
+    "read_plain_note",
     "unite_facts",
+    "write_note_line",
     "write_table",
 ]

@@ -102,6 +102,11 @@ class Deidentifier:
         return ValueDeidentifier(self._policy, self._replacer, self._guard)
 
     @property
+    def policy(self) -> Policy:
+        """The policy that it applies."""
+        return self._policy
+
+    @property
     def prefers_batches(self) -> bool:
         """True if ``recognize`` costs less for several plans at once. That is so for models."""
         return bool(self._tagger.models)

@@ -1,0 +1,156 @@
+"""The payloads of requests that are not messages: notes in JSON, and the input of the FHIR operation ``$de-identify``.
+
+Parameters are cut and joined by byte ranges, because a JSON library would write the decimal ``1.10`` as ``1.1``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from deid_agent.codec import JsonRange, read_ranges
+from deid_agent.model import MessageError, Reason
+from deid_agent.pipeline.facts import facts_from_context
+from deid_agent.pipeline.notes import DeidentifiedText, TextRequest
+from deid_agent.pipeline.policy import Policy
+
+SAFE_HARBOR_CODE = "HHS_SAFE_HARBOR_DETERMINISTIC_METHOD"
+"""The only policy code of DARTS; it names the shipped policy ``safe-harbor``."""
+_DATA, _POLICY = "identifiableData", "policy"
+_HEAD = b'{"resourceType":"Parameters","parameter":[{"name":"de-identifiedData","resource":'
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLine:
+    """A note in JSON: its id, the request and the context that it states."""
+
+    id: str = field(repr=False)
+    request: TextRequest
+    context: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+def read_note_line(line: bytes) -> NoteLine:
+    """The note of a JSON object ``{"id", "text", "context"?, "patient_id"?}``. Raises ``MessageError(MALFORMED)``."""
+    try:
+        data = orjson.loads(line)
+    except orjson.JSONDecodeError as problem:
+        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
+    if not isinstance(data, dict):
+        raise MessageError(Reason.MALFORMED, "line", "not an object")
+    for member in ("id", "text"):
+        if member not in data:
+            raise MessageError(Reason.MALFORMED, member, "is missing; each line needs id and text")
+        if not isinstance(data[member], str):
+            raise MessageError(Reason.MALFORMED, member, "must be a string")
+    context, patient = data.get("context"), data.get("patient_id")
+    context = {} if context is None else context
+    if not isinstance(context, dict):
+        raise MessageError(Reason.MALFORMED, "context", "must be an object")
+    if patient is not None and not isinstance(patient, str):
+        raise MessageError(Reason.MALFORMED, "patient_id", "must be a string")
+    request = TextRequest(data["text"], data["id"], patient, facts_from_context(context))
+    return NoteLine(data["id"], request, context)
+
+
+def read_plain_note(payload: bytes) -> NoteLine:
+    """The note of a text in UTF-8. Raises ``MessageError(MALFORMED)``."""
+    try:
+        return NoteLine("", TextRequest(payload.decode("utf-8-sig")))
+    except UnicodeDecodeError as problem:
+        raise MessageError(Reason.MALFORMED, f"byte {problem.start}", "not UTF-8") from None
+
+
+def write_note_line(
+    id_: str, done: DeidentifiedText, *, spans_only: bool, original: str = "", utf16: bool = False
+) -> bytes:
+    """A note as a JSON object. With ``utf16`` the offsets count units of UTF-16 in ``original``."""
+    place = _utf16_places(original, done) if utf16 else None
+    spans = [
+        {
+            "start": s.start if place is None else place[s.start],
+            "end": s.end if place is None else place[s.end],
+            "type": s.type.value,
+            "source": str(s.source),
+        }
+        for s in done.spans
+    ]
+    return orjson.dumps({"id": id_, "spans": spans} if spans_only else {"id": id_, "text": done.text, "spans": spans})
+
+
+def _utf16_places(text: str, done: DeidentifiedText) -> dict[int, int]:
+    """The offset in UTF-16 of each end of a span: a character beyond U+FFFF takes two units."""
+    places, before, units = dict[int, int](), 0, 0
+    for at in sorted({end for span in done.spans for end in (span.start, span.end)}):
+        units += at - before + sum(char > "\uffff" for char in text[before:at])
+        places[at], before = units, at
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class OperationInput:
+    """The resource of a call of ``$de-identify``; ``enveloped`` if Parameters were around it."""
+
+    resource: bytes = field(repr=False)
+    enveloped: bool
+
+    def restore(self, sanitized: bytes) -> bytes:
+        """The output of the operation: Parameters for Parameters, a resource for a resource."""
+        return _HEAD + sanitized + b"}]}" if self.enveloped else sanitized
+
+
+def read_operation(payload: bytes, policy: Policy) -> OperationInput:
+    """The resource in a payload that is one, or Parameters with ``identifiableData``.
+
+    Raises ``MessageError``: MALFORMED for another form, UNSUPPORTED for addresses of files, for another policy than
+    that of the project, and for parameters that the operation does not have. None may be ignored: a caller would
+    believe that it was obeyed.
+    """
+    try:
+        tree = orjson.loads(payload)
+    except orjson.JSONDecodeError as problem:
+        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("resourceType"), str):
+        raise MessageError(Reason.MALFORMED, "resourceType", "not a FHIR resource")
+    if tree["resourceType"] != "Parameters" or not _is_call(tree):
+        return OperationInput(payload, False)
+    root = _members(read_ranges(payload), "Parameters")
+    if unknown := sorted(root.keys() - {"resourceType", "parameter", "id", "meta"}):
+        raise MessageError(Reason.UNSUPPORTED, "Parameters", f"{len(unknown)} unknown members")
+    found: JsonRange | None = None
+    for number, (item, place) in enumerate(zip(tree["parameter"], root["parameter"].items or (), strict=True)):
+        path = f"Parameters.parameter[{number}]"
+        members = _members(place, path)
+        match item:
+            case {"name": "identifiableData", "resource": {"resourceType": str()}} if len(members) == 2:
+                if found is not None:
+                    raise MessageError(Reason.MALFORMED, path, "a second identifiableData")
+                found = members["resource"]
+            case {"name": "policy"} if len(members) == 2 and members.keys() <= {"name", "valueString", "valueCode"}:
+                _check_policy(item.get("valueString", item.get("valueCode")), policy, path)
+            case _:
+                raise MessageError(Reason.UNSUPPORTED, path, "another parameter than identifiableData and policy")
+    if found is None:
+        raise MessageError(Reason.MALFORMED, "Parameters.parameter", "no identifiableData")
+    return OperationInput(payload[found.start : found.end], True)
+
+
+def _is_call(tree: Mapping[str, object]) -> bool:
+    """True if Parameters are the input of the operation; other Parameters are a resource like any other."""
+    items = tree.get("parameter")
+    names = {item.get("name") for item in items if isinstance(item, dict)} if isinstance(items, list) else set[object]()
+    return bool(names & {_DATA, _POLICY, "identifiableDataFileUrls"})
+
+
+def _members(place: JsonRange, path: str) -> dict[str, JsonRange]:
+    """The members of an object. A name that comes twice is refused: readers differ about which one counts."""
+    members = place.members or []
+    found = {name: value for name, _, value in members}
+    if len(found) != len(members):
+        raise MessageError(Reason.MALFORMED, path, "a member comes twice")
+    return found
+
+
+def _check_policy(wanted: object, policy: Policy, path: str) -> None:
+    names = {policy.name, SAFE_HARBOR_CODE} if policy.name == "safe-harbor" else {policy.name}
+    if wanted not in names:
+        raise MessageError(Reason.UNSUPPORTED, path, "the project has another policy")
