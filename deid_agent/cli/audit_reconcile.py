@@ -67,6 +67,10 @@ def reconcile(file: Path, trails: tuple[Path, ...], expired_outputs: bool, as_js
 def _balances(settings: Settings, trails: Sequence[Path], *, expired_outputs: bool) -> list[PartitionBalance]:
     if settings.transport is TransportKind.KAFKA:
         return asyncio.run(_kafka(settings, trails, expired_outputs=expired_outputs))
+    if settings.transport is TransportKind.HTTP:
+        raise ConfigurationError(
+            "transport http has no positions: each answer names its entry in the header Deid-Record"
+        )
     inputs = _folder_input(settings) if settings.transport is TransportKind.DIRECTORY else _mllp_inputs(settings)
     audited = read_audited(trails)
     return [balance(each, audited.get(each.stream, {}), FoundResults(), id_of={}) for each in inputs]

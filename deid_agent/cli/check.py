@@ -15,6 +15,7 @@ from deid_agent.audit import examine_trail
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
+from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
@@ -91,7 +92,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),
         *((("scope table", lambda: _scope_table(settings)),) if settings.scope_table is not None else ()),
         ("recognizers", lambda: _recognizers(settings)),
-        ("dead letters", lambda: _dead_letters(settings)),
+        *(() if settings.transport is TransportKind.HTTP else (("dead letters", lambda: _dead_letters(settings)),)),
         ("folders", lambda: _folders(settings)),
         *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
         *((("validation", _validation),) if settings.agent.validate_output else ()),
@@ -114,6 +115,8 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
             yield from _try_warnings("times", lambda: _topic_times(settings))
     if settings.transport is TransportKind.MLLP:
         yield _try("mllp", lambda: check_listener(settings))
+    if settings.transport is TransportKind.HTTP:
+        yield _try("service", lambda: check_service(settings))
     if settings.destination is TransportKind.MLLP:
         yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
 

@@ -33,6 +33,7 @@ from deid_agent.audit import AuditTrail, Signer, read_last_batches
 from deid_agent.cli.audit_service import open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
+from deid_agent.cli.service_http import http_transport, readiness, serve_requests
 from deid_agent.cli.service_mllp import (
     check_mllp_folders,
     listener_section,
@@ -58,6 +59,7 @@ from deid_agent.model import ConfigurationError
 from deid_agent.pipeline import KeyMode, Policy, ScopeTableFile, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
+from deid_agent.transport import HttpTransport
 from deid_agent.transport.folder import FolderDeadLetters, FolderTransport, check_audit_folder, check_transport_folders
 from deid_agent.transport.mllp import MllpDeadLetters
 
@@ -143,6 +145,8 @@ def make_sealer(settings: Settings, build: Mapping[str, str]) -> DeadLetterSeale
 
 def open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterStore:
     """The dead letters of these input topics, or of all if ``topics`` is empty. Raises ``ConfigurationError``."""
+    if settings.transport is TransportKind.HTTP:
+        raise ConfigurationError("transport http keeps no dead letters: its clients are informed of a refusal")
     if settings.transport is TransportKind.MLLP:
         return MllpDeadLetters(listener_section(settings), _max_file_bytes(settings))
     ours = settings.directory
@@ -206,7 +210,13 @@ async def _serve(
         telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name()))
         running = RunningAgent(parts, settings, build, key.demo)
         kept = nullcontext() if ledger is None else ledger.kept_written()
-        async with kept, _operator(settings.http, health, telemetry, running):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(kept)
+            await stack.enter_async_context(_operator(settings.http, health, telemetry, running))
+            if isinstance(transport, HttpTransport):
+                ready = readiness(health, executor)
+                requests = serve_requests(settings, transport, parts.policy, build, ready, telemetry)
+                await stack.enter_async_context(requests)
             await runner.run()
         if isinstance(transport, FolderTransport) and transport.exhausted:
             return FolderResult(transport.dead_letters, len(transport.unreadable), transport.skipped)
@@ -286,6 +296,8 @@ def _transport(
 ) -> Transport:
     if settings.transport is TransportKind.MLLP:
         return mllp_transport(settings, sealer, telemetry)
+    if settings.transport is TransportKind.HTTP:
+        return http_transport(settings)
     if settings.transport is TransportKind.KAFKA:
         from deid_agent.transport.kafka import KafkaTransport, kafka_options  # noqa: PLC0415 - only with Kafka
 
@@ -325,7 +337,7 @@ def _runner_settings(settings: Settings) -> RunnerSettings:
     defaults = RunnerSettings()
     return RunnerSettings(
         # A sender waits for its answer before it sends the next message, so waiting for more would only delay it.
-        linger_s=0.0 if settings.transport is TransportKind.MLLP else defaults.linger_s,
+        linger_s=0.0 if settings.transport in {TransportKind.MLLP, TransportKind.HTTP} else defaults.linger_s,
         commit_timeout_s=defaults.commit_timeout_s + _serial_delivery_s(settings),
         poll_limit=max(1, min(128, agent.max_in_flight // 2)),
         max_in_flight=agent.max_in_flight,

@@ -13,6 +13,7 @@ from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret
 
 if TYPE_CHECKING:
     from deid_agent.config.envelopes import EnvelopeFile, EnvelopeSettings, load_envelope
+    from deid_agent.config.http_service import ClientToken, ServiceSettings, is_client_name
     from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
         AgentSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "RENAMED",
     "AgentSettings",
     "AuditSettings",
+    "ClientToken",
     "DeadLetterSettings",
     "Delivery",
     "DirectorySettings",
@@ -49,9 +51,11 @@ __all__ = [
     "MllpSettings",
     "RegistrySettings",
     "SecretKey",
+    "ServiceSettings",
     "Settings",
     "ShownSetting",
     "TransportKind",
+    "is_client_name",
     "limit_blas_threads",
     "load_envelope",
     "load_key",
@@ -64,6 +68,7 @@ __all__ = [
 
 _LAZY = {
     "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
+    "http_service": ("ClientToken", "ServiceSettings", "is_client_name"),
     "registry": ("RegistrySettings",),
     "service": (
         "AgentSettings",

@@ -26,6 +26,7 @@ from deid_agent.config.environment import (
     variable_at,
     variables_below,
 )
+from deid_agent.config.http_service import ServiceSettings
 from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
@@ -38,6 +39,12 @@ class TransportKind(StrEnum):
     KAFKA = "kafka"
     DIRECTORY = "directory"
     MLLP = "mllp"
+    HTTP = "http"
+
+    @property
+    def section(self) -> str:
+        """The section of its settings. ``[http]`` is that of the operator's pages."""
+        return "service" if self is TransportKind.HTTP else self.value
 
 
 class Settings(BaseSettings):
@@ -51,7 +58,7 @@ class Settings(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    transport: TransportKind = Field(description="source of messages: kafka, directory or mllp")
+    transport: TransportKind = Field(description="source of messages: kafka, directory, mllp or http")
     output: TransportKind | None = Field(
         default=None,
         description="destination of outputs if it differs from transport: kafka to mllp, mllp to kafka or directory",
@@ -73,6 +80,7 @@ class Settings(BaseSettings):
     directory: DirectorySettings | None = None
     mllp: MllpSettings | None = None
     mllp_out: MllpOutSettings | None = None
+    service: ServiceSettings | None = None
     envelopes: dict[str, EnvelopeSettings] = Field(
         default={}, description='input topic (or "files") = envelope of its records'
     )
@@ -87,13 +95,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
-        if getattr(self, self.transport.value) is None:
-            raise ValueError(f"transport is {self.transport.value!r} but there is no [{self.transport.value}] section")
+        kind = self.transport
+        if getattr(self, kind.section) is None:
+            raise ValueError(f"transport is {kind.value!r} but there is no [{kind.section}] section")
         return self
 
     @model_validator(mode="after")
     def _check_envelopes(self) -> Self:
-        known = {TransportKind.DIRECTORY: {"files"}, TransportKind.MLLP: set[str]()}
+        known = {TransportKind.DIRECTORY: {"files"}, TransportKind.MLLP: set[str](), TransportKind.HTTP: set[str]()}
         inputs = known.get(self.transport, set(self.kafka.routes) if self.kafka else set())
         if self.transport is TransportKind.KAFKA and self.kafka is not None and self.kafka.topics_pattern is not None:
             inputs = {topic for topic in self.envelopes if self.kafka.route(topic) is not None}
@@ -146,6 +155,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_dead_letters(self) -> Self:
         dead_letters = self.dead_letters
+        if self.transport is TransportKind.HTTP:
+            return self  # a refusal is answered, and nothing is kept
         if dead_letters.plain == (dead_letters.public_key is not None):
             raise ValueError(
                 "dead_letters: set exactly one of public_key (make a pair with: deid-agent dead-letters keygen --out "

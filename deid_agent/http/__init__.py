@@ -1,10 +1,13 @@
-"""The HTTP server of a running agent: health, metrics and the console."""
+"""The HTTP servers of a running agent: health, metrics and the console; and the interface for clients (service*.py)."""
 
 from deid_agent.http.access import AccessSettings
 from deid_agent.http.console import CONSOLE_LIMITS, console_routes
 from deid_agent.http.history import History
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProcess
 from deid_agent.http.server import OperatorServer, operator_routes
+from deid_agent.http.service import Project, Projects, Service, ServiceLimits
+from deid_agent.http.service_access import ServiceAccess, ServiceLogins
+from deid_agent.http.service_server import ServiceServer, explain_service_error
 from deid_agent.http.views import ConsoleSources
 
 __all__ = [
@@ -15,6 +18,14 @@ __all__ = [
     "History",
     "OperatorServer",
     "PlaygroundProcess",
+    "Project",
+    "Projects",
+    "Service",
+    "ServiceAccess",
+    "ServiceLimits",
+    "ServiceLogins",
+    "ServiceServer",
     "console_routes",
+    "explain_service_error",
     "operator_routes",
 ]

@@ -6,12 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from deid_agent.agent import Coordinates, Partition, Record
-from deid_agent.config import MllpOutSettings, MllpSettings, read_secret_file
-from deid_agent.model import ConfigurationError
+from deid_agent.config import MllpOutSettings, MllpSettings
 from deid_agent.transport.mllp.protocol import (
     UNKNOWN_HEAD,
     AckResult,
@@ -21,6 +19,7 @@ from deid_agent.transport.mllp.protocol import (
     acknowledgment_code,
     frame,
 )
+from deid_agent.transport.tls import load_authority, load_certificate, server_context
 
 TOPIC: Final = "mllp"
 
@@ -177,12 +176,9 @@ def listener_context(settings: MllpSettings) -> ssl.SSLContext | None:
     """
     if settings.tls_certfile is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_certificate(context, "mllp", settings.tls_certfile, settings.tls_keyfile, settings.key_password())
-    if settings.tls_client_cafile is not None:
-        _load_authority(context, "mllp", settings.tls_client_cafile)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return server_context(
+        "mllp", settings.tls_certfile, settings.tls_keyfile, settings.key_password(), settings.tls_client_cafile
+    )
 
 
 def sender_context(settings: MllpOutSettings) -> ssl.SSLContext | None:
@@ -194,39 +190,9 @@ def sender_context(settings: MllpOutSettings) -> ssl.SSLContext | None:
     if not settings.tls:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _load_certificate(context, "mllp_out", settings.tls_certfile, settings.tls_keyfile, settings.key_password())
+    load_certificate(context, "mllp_out", settings.tls_certfile, settings.tls_keyfile, settings.key_password())
     if settings.tls_cafile is None:
         context.load_default_certs()
     else:
-        _load_authority(context, "mllp_out", settings.tls_cafile)
+        load_authority(context, "mllp_out", settings.tls_cafile)
     return context
-
-
-def _load_certificate(
-    context: ssl.SSLContext, section: str, certificate: Path | None, key: Path | None, password: str | None
-) -> None:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if key is not None:
-        read_secret_file(key, f"{section}.tls_keyfile")
-    if certificate is None:
-        return
-    try:
-        # An empty password, not None: OpenSSL would ask the terminal for one and hang the agent.
-        context.load_cert_chain(certificate, key, password or "")
-    except OSError as problem:
-        raise _unloadable(section, problem) from None
-
-
-def _load_authority(context: ssl.SSLContext, section: str, authority: Path) -> None:
-    try:
-        context.load_verify_locations(authority)
-    except OSError as problem:
-        raise _unloadable(section, problem) from None
-
-
-def _unloadable(section: str, problem: OSError) -> ConfigurationError:
-    """For ``ssl.SSLError`` and a missing file alike."""
-    return ConfigurationError(
-        f"{section}.tls_*: a file cannot be loaded ({type(problem).__name__}); name readable PEM files, "
-        "and the key's password if it has one"
-    )

@@ -1,0 +1,135 @@
+"""The section ``[service]``: the HTTP interface for clients that send messages and wait for the result."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from deid_agent.config.secrets import read_secret_file
+from deid_agent.config.service import Seconds, Section, secret_value
+from deid_agent.model import ConfigurationError
+
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_HOW = (
+    "write a line for each client: its name, a space, the SHA-256 of its token in hex; make a token with: "
+    "head -c 32 /dev/urandom | base64"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToken:
+    """A client and the SHA-256 of its token, in hex. The token itself is with the client only."""
+
+    client: str
+    digest: str
+
+
+class ServiceSettings(Section):
+    """The HTTP interface. A client sends a message and waits for the result, which is kept nowhere.
+
+    It has a listener and limits of its own, so that clients cannot keep a probe from /readyz. ``records_per_s`` counts
+    requests, and the lines of a stream.
+    """
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="address to listen on; another than loopback needs TLS and logins",
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9466, description="port to listen on; 0 takes any free one, which the log then names"
+    )
+    max_requests: Annotated[int, Field(ge=2, le=1024)] = Field(
+        default=64, description="requests in process at once; half of them may be streams; more are answered 429"
+    )
+    max_in_flight_bytes: Annotated[int, Field(ge=1 << 20)] = Field(
+        default=256 * 1024 * 1024, description="bytes of all requests at once; more are answered 429"
+    )
+    max_connections: Annotated[int, Field(ge=2, le=4096)] = Field(
+        default=256, description="connections at once; if all are in use, the quietest one gives way"
+    )
+    idle_s: Seconds = Field(default=30.0, description="time without a byte after which a connection is closed")
+    answer_s: Seconds = Field(default=150.0, description="longest time for a result before the answer is 503")
+    records_per_s: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        default=200.0, description="records of one client per second; more are answered 429, and streams slow down"
+    )
+    tokens_file: Path | None = Field(
+        default=None, description="file of clients and SHA-256 digests of their bearer tokens, mode 0600"
+    )
+    clients: tuple[str, ...] = Field(
+        default=(), description="names of certificates (SAN) that may use the interface; empty is all of the authority"
+    )
+    tls_certfile: Path | None = Field(default=None, description="certificate of the listener (PEM); switches TLS on")
+    tls_keyfile: Path | None = Field(default=None, description="its key (PEM), mode 0600")
+    tls_password: SecretStr | None = Field(default=None, description="password of the key; set it in the environment")
+    tls_password_file: Path | None = Field(default=None, description="file with that password, mode 0600")
+    tls_client_cafile: Path | None = Field(
+        default=None, description="authority (PEM) that must have signed the certificate of every client"
+    )
+
+    @property
+    def loopback(self) -> bool:
+        """True if only this machine can reach the interface."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @model_validator(mode="after")
+    def _check_access(self) -> Self:
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile go together")
+        if self.tls_client_cafile is not None and self.tls_certfile is None:
+            raise ValueError("tls_client_cafile needs tls_certfile and tls_keyfile: certificates need TLS")
+        if self.clients and self.tls_client_cafile is None:
+            raise ValueError("clients are names of certificates: set tls_client_cafile")
+        if self.loopback:
+            return self
+        if self.tls_certfile is None:
+            raise ValueError(
+                f"the interface listens on {self.host}, where others can reach it, without TLS: set "
+                "service.tls_certfile and service.tls_keyfile"
+            )
+        if self.tokens_file is None and self.tls_client_cafile is None:
+            raise ValueError(
+                f"the interface listens on {self.host}, where others can reach it, without logins: set "
+                "service.tokens_file or service.tls_client_cafile"
+            )
+        return self
+
+    def key_password(self) -> str | None:
+        """The password of the key, from the value or the file. Raises ``ConfigurationError``."""
+        return secret_value(self.tls_password, self.tls_password_file, "service.tls_password")
+
+    def tokens(self) -> tuple[ClientToken, ...]:
+        """The clients of ``tokens_file``; several lines may name one client. Raises ``ConfigurationError``."""
+        if self.tokens_file is None:
+            return ()
+        name = "service.tokens_file"
+        try:
+            text = read_secret_file(self.tokens_file, name).decode("ascii")
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{name} {self.tokens_file}: is not ASCII; {_HOW}") from None
+        found = []
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if not words or line.startswith("#"):
+                continue
+            # The faulty line is not shown: it may hold a token in place of its digest.
+            if len(words) != 2 or not _CLIENT.fullmatch(words[0]) or not _DIGEST.fullmatch(words[1]):
+                raise ConfigurationError(f"{name} {self.tokens_file}: line {number}: {_HOW}")
+            found.append(ClientToken(*words))
+        if not found:
+            raise ConfigurationError(f"{name} {self.tokens_file}: names no client; {_HOW}")
+        if len({each.digest for each in found}) != len(found):
+            raise ConfigurationError(f"{name} {self.tokens_file}: two lines have one token; each client has its own")
+        return tuple(found)
+
+
+def is_client_name(name: str) -> bool:
+    """True if a name of a certificate may be a client: it goes into the audit."""
+    return _CLIENT.fullmatch(name) is not None

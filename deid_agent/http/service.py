@@ -1,0 +1,327 @@
+"""The handlers of the HTTP interface: checks of a request, the way of its body through the agent, and the answer."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from deid_agent.agent import FinishedRecord, NoteOption, Request, Task
+from deid_agent.http.service_access import Bucket, ServiceAccess
+from deid_agent.http.service_bodies import BodyReader, Budget, LineStream
+from deid_agent.http.service_errors import (
+    FHIR_JSON,
+    RECORD_HEADER,
+    ErrorBody,
+    ServiceError,
+    is_accepted,
+    operation_outcome,
+    problem,
+)
+from deid_agent.http.service_openapi import capability_statement, openapi
+from deid_agent.http.service_routes import JSON, ND_JSON, ROUTES, TEXT, BodyForm, Route, is_fhir, media_type
+from deid_agent.http.service_server import ServiceConnection
+from deid_agent.model import TransientError, describe_exception
+from deid_agent.telemetry import ServiceAnswered, ServiceDenied, Telemetry, Uncaught
+from deid_agent.transport import HttpTransport, Lane
+
+RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PUBLIC = frozenset(route.name for route in ROUTES if route.public)
+_GONE = 499
+"""The status in the metrics if the client left, or a stream was cut."""
+_DENIALS = frozenset({"LOGIN", "FORBIDDEN", "BROWSER"})
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a client may know of a project: its policy with the digest, and the id of its key."""
+
+    name: str
+    policy: str
+    digest: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """The projects that the interface serves, and who may use them."""
+
+    known: Mapping[str, Project]
+
+    def of(self, client: str) -> Sequence[Project]:  # noqa: ARG002 - every client may use the one project
+        """The projects of a client."""
+        return tuple(self.known.values())
+
+    def find(self, name: str, client: str) -> Project:
+        """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""
+        found = next((project for project in self.of(client) if project.name == name), None)
+        if found is None:
+            raise ServiceError("NOT_FOUND")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The limits of requests. ``message_bytes`` is that of the workers."""
+
+    message_bytes: int
+    in_flight_bytes: int
+    streams: int
+    idle_s: float
+    answer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A request that passed the checks."""
+
+    client: str
+    media: str
+    task: str
+    gives: str
+
+
+@dataclass(slots=True)
+class Service:
+    """Answers requests. ``is_ready`` is false while the agent starts, drains, or has no worker."""
+
+    transport: HttpTransport
+    access: ServiceAccess
+    projects: Projects
+    limits: ServiceLimits
+    is_ready: Callable[[], bool]
+    telemetry: Telemetry
+    budget: Budget = field(init=False)
+    _streams: int = 0
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.limits.in_flight_bytes)
+
+    def application(self) -> web.Application:
+        """The application with all routes."""
+        application = web.Application(middlewares=[self._middleware()])
+        for route in ROUTES:
+            application.router.add_route(
+                route.method, route.path, self._handler(route), name=route.name, expect_handler=self._expect
+            )
+        return application
+
+    def _middleware(self) -> "Middleware":
+        @web.middleware
+        async def guard(request: web.Request, handler: RouteHandler) -> web.StreamResponse:
+            begin, status = time.monotonic(), _GONE
+            connection = request.protocol if isinstance(request.protocol, ServiceConnection) else None
+            if connection is not None:
+                connection.begin()
+            try:
+                response = await self._answer(request, handler)
+                status = response.status
+            finally:
+                if connection is not None:
+                    connection.end()
+                name, client = request.match_info.route.name or "none", str(request.get("client", ""))
+                self.telemetry.emit(ServiceAnswered(name, status, client, time.monotonic() - begin))
+            return response
+
+        return guard
+
+    async def _answer(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
+        try:
+            if request.match_info.route.name not in _PUBLIC:
+                request["client"] = self.access.client(request)
+            return await handler(request)
+        except ServiceError as error:
+            if error.code in _DENIALS:
+                self.telemetry.emit(ServiceDenied(error.code))
+            return self._error(request, error)
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return self._error(request, ServiceError("METHOD", headers={"Allow": allowed}))
+        except web.HTTPException:
+            return self._error(request, ServiceError("NOT_FOUND"))
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the text of an unexpected exception may quote a message
+            self.telemetry.emit(Uncaught("service", describe_exception(error)))
+            return self._error(request, ServiceError("INTERNAL"))
+
+    async def _expect(self, request: web.Request) -> web.Response | None:
+        """Ask for the body of a request with ``Expect``, unless it is refused already."""
+        try:
+            if request.headers["Expect"].strip().lower() != "100-continue":
+                raise ServiceError("EXPECTATION")
+            self.access.client(request)
+            if (request.content_length or 0) > self.limits.message_bytes and request.match_info.route.name != "stream":
+                raise ServiceError("TOO_LARGE")
+        except ServiceError as error:
+            return self._error(request, error)
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # as aiohttp does: the response has not begun
+        return None
+
+    def _error(self, request: web.Request, error: ServiceError) -> web.Response:
+        body = _error_body(request, error)
+        headers = {"Content-Type": body.media, **error.headers}
+        if error.record:
+            headers[RECORD_HEADER] = error.record
+        return web.Response(body=body.data, status=error.kind.status, headers=headers)
+
+    def _handler(self, route: Route) -> RouteHandler:
+        match route.name:
+            case "openapi":
+                document = openapi(ROUTES, self.limits.message_bytes)
+                return _static(document, route.gives)
+            case "metadata":
+                return self._metadata
+            case "projects":
+                return self._list_projects
+        if route.form is BodyForm.STREAM:
+            return lambda request: self._stream(request, self._check(request, route))
+        return lambda request: self._record(request, route)
+
+    async def _metadata(self, request: web.Request) -> web.StreamResponse:
+        project = self.projects.find(request.match_info["project"], request["client"])
+        return _json(request, capability_statement(project.name), (FHIR_JSON, JSON))
+
+    async def _list_projects(self, request: web.Request) -> web.StreamResponse:
+        listed = [
+            {"name": each.name, "policy": each.policy, "digest": each.digest, "key": each.key}
+            for each in self.projects.of(request["client"])
+        ]
+        return _json(request, {"projects": listed}, (JSON,))
+
+    def _check(self, request: web.Request, route: Route) -> Checked:
+        """Check everything that comes before the body. Raises ``ServiceError``."""
+        client = str(request["client"])
+        self.projects.find(request.match_info["project"], client)
+        known = dict(route.query)
+        for name, value in request.query.items():
+            if value not in known.get(name, ()) or len(request.query.getall(name)) > 1:
+                raise ServiceError("PARAMETER")
+        media, known_charset = media_type(request.headers.get("Content-Type", ""))
+        if media not in route.takes or not known_charset:
+            raise ServiceError("MEDIA_TYPE")
+        if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            raise ServiceError("ENCODING")
+        task, gives = _task(request, route, media)
+        if not is_accepted(",".join(request.headers.getall("Accept", [])), gives):
+            raise ServiceError("NOT_ACCEPTABLE")
+        if not self.is_ready():
+            raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
+        return Checked(client, media, task, gives)
+
+    async def _record(self, request: web.Request, route: Route) -> web.StreamResponse:
+        checked = self._check(request, route)
+        if route.form is BodyForm.TEXT and checked.media in ND_JSON:
+            return await self._stream(request, checked)
+        _take(self.access.bucket(checked.client))
+        body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
+        try:
+            payload = await body.whole()
+            lane = self._claim(request)
+            try:
+                done = await self._process(lane, payload, Request(checked.client, checked.task))
+            finally:
+                lane.release()
+        finally:
+            body.close()
+        data = result_of(done)
+        content_type = f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
+        return web.Response(body=data, headers={"Content-Type": content_type, RECORD_HEADER: done.id})
+
+    async def _process(self, lane: Lane, payload: bytes, request: Request) -> FinishedRecord:
+        try:
+            async with asyncio.timeout(self.limits.answer_s):
+                return await lane.submit(payload, request)
+        except TimeoutError:
+            raise ServiceError("LATE", headers={"Retry-After": "5"}) from None
+        except TransientError:
+            raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"}) from None
+
+    async def _stream(self, request: web.Request, checked: Checked) -> web.StreamResponse:
+        if self._streams >= self.limits.streams:
+            raise ServiceError("BUSY", headers={"Retry-After": "1"})
+        body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
+        self._streams += 1
+        lane = self._claim_stream(request)
+        try:
+            stream = LineStream(
+                body, lane, self.access.bucket(checked.client), Request(checked.client, checked.task), checked.gives
+            )
+            return await stream.run(problem if checked.task else operation_outcome, result_of, self.limits.answer_s)
+        finally:
+            lane.release()
+            self._streams -= 1
+            body.close()
+
+    def _claim_stream(self, request: web.Request) -> Lane:
+        try:
+            return self._claim(request)
+        except ServiceError:
+            self._streams -= 1
+            raise
+
+    def _claim(self, request: web.Request) -> Lane:
+        """A lane for a request. Raises ``ServiceError`` if too many are in process."""
+        lane = self.transport.claim()
+        if lane is None:
+            raise ServiceError("BUSY", headers={"Retry-After": "1"})
+        if isinstance(request.protocol, ServiceConnection):
+            request.protocol.working = True
+        return lane
+
+
+def result_of(done: FinishedRecord) -> bytes:
+    """The output of a record. Raises ``ServiceError`` if it was refused."""
+    if done.dead_letter is not None:
+        raise ServiceError(done.dead_letter.reason.value, done.dead_letter.where, done.id)
+    if done.output is None:
+        raise ServiceError("REJECTED", "policy", done.id)
+    return done.output.payload
+
+
+def _task(request: web.Request, route: Route, media: str) -> tuple[str, str]:
+    """The task of a worker and the media type of the answer."""
+    if route.form is BodyForm.OPERATION:
+        return Task.OPERATION, media
+    if route.form is not BodyForm.TEXT:
+        return Task.MESSAGE, media
+    spans_only, utf16 = "spans" in request.query, "offsets" in request.query
+    options = [
+        *([NoteOption.SPANS_ONLY.value] if spans_only else []),
+        *([NoteOption.UTF16.value] if utf16 else []),
+    ]
+    if media != TEXT:
+        return " ".join((Task.NOTE, *options)), media
+    accept = ",".join(request.headers.getall("Accept", []))
+    if options or (not is_accepted(accept, TEXT) and is_accepted(accept, JSON)):
+        return " ".join((Task.PLAIN_TO_JSON, *options)), JSON
+    return Task.PLAIN_NOTE, TEXT
+
+
+def _take(bucket: Bucket) -> None:
+    if wait_s := bucket.take():
+        raise ServiceError("RATE", headers={"Retry-After": str(math.ceil(wait_s))})
+
+
+def _error_body(request: web.Request, error: ServiceError) -> ErrorBody:
+    return operation_outcome(error) if is_fhir(request.path) else problem(error)
+
+
+def _json(request: web.Request, body: Mapping[str, object], media: Sequence[str]) -> web.Response:
+    accept = ",".join(request.headers.getall("Accept", []))
+    chosen = next((each for each in media if is_accepted(accept, each)), None)
+    if chosen is None:
+        raise ServiceError("NOT_ACCEPTABLE")
+    return web.Response(body=orjson.dumps(body), headers={"Content-Type": chosen})
+
+
+def _static(body: Mapping[str, object], media: Sequence[str]) -> RouteHandler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return _json(request, body, media)
+
+    return handler

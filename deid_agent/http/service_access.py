@@ -1,0 +1,114 @@
+"""Who may use the HTTP interface, and how much: bearer tokens, names of certificates, a bucket for each client."""
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from deid_agent.config import ClientToken, is_client_name
+from deid_agent.http.access import is_loopback_host
+from deid_agent.http.service_errors import ServiceError
+
+LOCAL_CLIENT = "local"
+"""The name of every client of a listener on loopback without logins."""
+_BURST_S = 2.0
+_MOST_TOKEN = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLogins:
+    """How clients are recognised. With tokens and certificates a request needs both, and the token names the client.
+
+    ``clients`` are the permitted names of certificates; empty permits all. ``loopback``: the listener is on loopback.
+    """
+
+    tokens: Sequence[ClientToken] = field(default=(), repr=False)
+    certificates: bool = False
+    clients: frozenset[str] = frozenset()
+    loopback: bool = True
+
+    @property
+    def shown(self) -> str:
+        """The kinds of logins, in words."""
+        kinds = [*(["certificates"] if self.certificates else []), *(["tokens"] if self.tokens else [])]
+        return " and ".join(kinds) or "none"
+
+
+class Bucket:
+    """Permits ``rate`` records a second, and those of two seconds at once."""
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._most = max(1.0, _BURST_S * rate)
+        self._clock = clock
+        self._held = self._most
+        self._at = clock()
+
+    def take(self) -> float:
+        """0 if a record is permitted now, else the seconds until one is."""
+        now = self._clock()
+        self._held, self._at = min(self._most, self._held + (now - self._at) * self._rate), now
+        if self._held >= 1:
+            self._held -= 1
+            return 0.0
+        return (1 - self._held) / self._rate
+
+    async def wait(self) -> None:
+        """Return once a record is permitted."""
+        while wait_s := self.take():  # noqa: ASYNC110 - no other task signals that time has passed
+            await asyncio.sleep(wait_s)
+
+
+class ServiceAccess:
+    """Recognises clients and counts their records. No part of a request is kept or shown."""
+
+    def __init__(self, logins: ServiceLogins, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logins = logins
+        self._rate = rate
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+
+    def client(self, request: web.Request) -> str:
+        """The name of the client of a request. Raises ``ServiceError``.
+
+        A page in a browser could reach a listener on loopback under a name of its own (DNS rebinding), or send it
+        messages in the name of the person before it, and so confirm guesses of surrogates. Programs send no Origin.
+        """
+        if "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none":
+            raise ServiceError("BROWSER")
+        if self._logins.loopback and not is_loopback_host(request.headers.get("Host", "")):
+            raise ServiceError("BROWSER")
+        named = self._certificate_name(request) if self._logins.certificates else LOCAL_CLIENT
+        return self._token_name(request) if self._logins.tokens else named
+
+    def _token_name(self, request: web.Request) -> str:
+        headers = request.headers.getall("Authorization", [])
+        scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+        sent = hashlib.sha256(token.strip()[:_MOST_TOKEN].encode("utf-8", "surrogateescape")).hexdigest()
+        # Every line is compared, so that the time depends neither on the token nor on its place in the file.
+        found = [each.client for each in self._logins.tokens if hmac.compare_digest(each.digest, sent)]
+        if scheme.lower() != "bearer" or not found or len(token) > _MOST_TOKEN:
+            raise ServiceError("LOGIN", headers={"WWW-Authenticate": "Bearer"})
+        return found[0]
+
+    def _certificate_name(self, request: web.Request) -> str:
+        """The first name of the certificate's SAN. The TLS handshake has checked who signed it."""
+        transport = request.transport
+        certificate = None if transport is None else transport.get_extra_info("peercert")
+        names = [str(value) for kind, value in (certificate or {}).get("subjectAltName", ()) if kind in _NAMES]
+        permitted = self._logins.clients
+        chosen = [name for name in names if is_client_name(name) and (not permitted or name in permitted)]
+        if not chosen:
+            raise ServiceError("FORBIDDEN")
+        return chosen[0]
+
+    def bucket(self, client: str) -> Bucket:
+        """The bucket of a client. Clients are as many as tokens and permitted certificates."""
+        return self._buckets.setdefault(client, Bucket(self._rate, self._clock))
+
+
+_NAMES = frozenset({"DNS", "URI", "email"})

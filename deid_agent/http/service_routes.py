@@ -1,0 +1,122 @@
+"""The table of routes of the HTTP interface: addresses, media types and parameters, for handlers and for OpenAPI."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from deid_agent.http.service_errors import FHIR_JSON
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+ND_JSON: Final = ("application/x-ndjson", "application/jsonl", "application/fhir+ndjson")
+MESSAGES: Final = (
+    "x-application/hl7-v2+er7",
+    "application/hl7-v2",
+    "application/hl7-v2+xml",
+    FHIR_JSON,
+    JSON,
+    "application/fhir+xml",
+    "application/xml",
+    "text/xml",
+    *ND_JSON,
+)
+_CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii"})
+
+
+class BodyForm(StrEnum):
+    """What a route does with a body."""
+
+    NONE = "none"
+    MESSAGE = "message"
+    TEXT = "text"
+    STREAM = "stream"
+    OPERATION = "operation"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One address. ``takes`` are its media types; an answer has that of the request, unless ``gives`` names others.
+
+    ``query`` lists parameters with their values. A ``public`` route needs no login and holds nothing of the agent's.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    form: BodyForm = BodyForm.NONE
+    takes: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    query: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    public: bool = False
+
+    @property
+    def fhir(self) -> bool:
+        """True if its errors are OperationOutcomes."""
+        return is_fhir(self.path)
+
+
+def is_fhir(path: str) -> bool:
+    """True for addresses of the FHIR interface."""
+    return path == "/fhir" or path.startswith("/fhir/")
+
+
+ROUTES: Final = (
+    Route(
+        "messages",
+        "POST",
+        "/v1/projects/{project}/messages",
+        "De-identify one message. The content decides its format; the answer has the media type of the request.",
+        BodyForm.MESSAGE,
+        MESSAGES,
+    ),
+    Route(
+        "text",
+        "POST",
+        "/v1/projects/{project}/text",
+        "De-identify a note, or a note on each line of JSON lines.",
+        BodyForm.TEXT,
+        (TEXT, JSON, *ND_JSON[:2]),
+        (TEXT, JSON, *ND_JSON[:2]),
+        (("spans", ("only",)), ("offsets", ("utf16",))),
+    ),
+    Route(
+        "stream",
+        "POST",
+        "/v1/projects/{project}/stream",
+        "De-identify a message on each line: a line for a line, in order, of any number.",
+        BodyForm.STREAM,
+        ND_JSON,
+    ),
+    Route("projects", "GET", "/v1/projects", "List the projects of the client.", gives=(JSON,)),
+    Route("openapi", "GET", "/openapi.json", "This description.", gives=(JSON,), public=True),
+    Route(
+        "de-identify",
+        "POST",
+        "/fhir/{project}/$de-identify",
+        "De-identify a FHIR resource, or the Bundle in Parameters (DARTS $de-identify).",
+        BodyForm.OPERATION,
+        (FHIR_JSON, JSON),
+    ),
+    Route(
+        "metadata",
+        "GET",
+        "/fhir/{project}/metadata",
+        "The CapabilityStatement of the FHIR interface.",
+        gives=(FHIR_JSON, JSON),
+    ),
+)
+
+
+def media_type(content_type: str) -> tuple[str, bool]:
+    """The media type of a ``Content-Type`` header in lower case, and whether its charset is one that is read.
+
+    A message in another charset states that itself (MSH-18, the XML declaration); a header that differs from it would
+    be believed by nobody.
+    """
+    name, *parameters = content_type.split(";")
+    for parameter in parameters:
+        key, _, value = parameter.partition("=")
+        if key.strip().lower() == "charset" and value.strip().strip('"').lower() not in _CHARSETS:
+            return name.strip().lower(), False
+    return name.strip().lower(), True

@@ -1,0 +1,180 @@
+"""The requests of HTTP clients as records: one lane for each request in flight, and the result as its answer.
+
+A lane is a partition. The agent commits its records in order, after their audit entries are durable, and the commit
+answers the client. So no client has a result that the audit lacks. Nothing is stored: a request that was not answered
+belongs to its client, who sends it again. The HTTP server itself is in ``deid_agent.http``.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from deid_agent.agent import AssignmentListener, Coordinates, FinishedRecord, Partition, Record, Request
+from deid_agent.model import TransientError, UnsafeError
+
+TOPIC: Final = "http"
+_POLL_S: Final = 0.5
+
+
+class Lane:
+    """A partition for one request, or for the lines of one stream. Used by one request at a time."""
+
+    def __init__(self, stream: Partition, epoch: str, wake: Callable[[], None]) -> None:
+        self.stream = stream
+        self.held = False
+        """A request uses it."""
+        self.queue: deque[Record] = deque()
+        self.waiting: dict[int, asyncio.Future[FinishedRecord]] = {}
+        """Records without an answer, by offset."""
+        self.running = asyncio.Event()
+        """Clear while the agent takes nothing more of this lane."""
+        self.running.set()
+        self._epoch = epoch
+        self._wake = wake
+        self._next = 0
+        self._ended = False
+
+    @property
+    def free(self) -> bool:
+        """True if another request may use it: none holds it, and no record of an earlier one is in progress."""
+        return not self.held and not self.waiting
+
+    def submit(self, payload: bytes, request: Request) -> "asyncio.Future[FinishedRecord]":
+        """Add a record. The future has its result once that is audited, or ``TransientError`` if the agent leaves."""
+        at = Coordinates(self.stream.topic, self.stream.number, self._next)
+        self._next += 1
+        now_ms = time.time_ns() // 1_000_000
+        self.queue.append(Record(at, payload, timestamp_ms=now_ms, topic_id=self._epoch, request=request))
+        answer: asyncio.Future[FinishedRecord] = asyncio.get_running_loop().create_future()
+        if self._ended:
+            self.queue.clear()
+            _leave(answer)
+            return answer
+        self.waiting[at.offset] = answer
+        self._wake()
+        return answer
+
+    def release(self) -> None:
+        """The request has ended. What the agent has not taken yet is dropped."""
+        self.held = False
+        while self.queue:
+            self._fail(self.queue.pop())
+
+    def take(self, limit: int) -> list[Record]:
+        """The next records for the agent, in order."""
+        if not self.running.is_set():
+            return []
+        return [self.queue.popleft() for _ in range(min(limit, len(self.queue)))]
+
+    def answer(self, item: FinishedRecord) -> None:
+        """Give a result to the request that waits for it, if it still does."""
+        answer = self.waiting.pop(item.record.coordinates.offset, None)
+        if answer is not None and not answer.done():
+            answer.set_result(item)
+
+    def end(self) -> None:
+        """Nothing more is processed: fail every request that waits, and those to come."""
+        self._ended = True
+        self.running.set()
+        self.queue.clear()
+        for answer in self.waiting.values():
+            _leave(answer)
+        self.waiting.clear()
+
+    def _fail(self, record: Record) -> None:
+        answer = self.waiting.pop(record.coordinates.offset, None)
+        if answer is not None:
+            _leave(answer)
+
+
+def _leave(answer: "asyncio.Future[FinishedRecord]") -> None:
+    if not answer.done():
+        answer.set_exception(TransientError("the agent stops: the request was not processed; send it again"))
+        answer.exception()  # its request may have ended, and the loop would report it
+
+
+class HttpTransport:
+    """Implements ``Transport`` and ``KnowsLag``. All lanes are assigned from the start.
+
+    Offsets count from 0 in each start, under another ``topic_id``: ids and audit entries of two starts differ without
+    a file of numbers.
+    """
+
+    def __init__(self, lanes: int, project: str = "default", *, make_epoch: Callable[[], str] | None = None) -> None:
+        epoch = (make_epoch or (lambda: secrets.token_urlsafe(16)))()
+        self._wakeup = asyncio.Event()
+        topic = f"{TOPIC}-{project}"
+        self.lanes = [Lane(Partition(topic, number), epoch, self._wakeup.set) for number in range(lanes)]
+        self._turn = 0
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"HttpTransport({len(self.lanes)} lanes)"
+
+    def claim(self) -> Lane | None:
+        """A free lane, to be given back by ``Lane.release``; None if all are in use or the agent leaves."""
+        lane = None if self._stopped else next((lane for lane in self.lanes if lane.free), None)
+        if lane is not None:
+            lane.held = True
+        return lane
+
+    async def start(self, listener: AssignmentListener) -> None:
+        """See ``Transport.start``."""
+        await listener.assigned([lane.stream for lane in self.lanes])
+
+    async def poll(self, limit: int) -> Sequence[Record]:
+        """See ``Transport.poll``."""
+        found = self._take(limit)
+        if not found and not self._stopped:
+            self._wakeup.clear()
+            try:
+                async with asyncio.timeout(_POLL_S):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                pass
+            found = self._take(limit)
+        return found
+
+    def _take(self, limit: int) -> list[Record]:
+        """Records of all lanes. Each call begins with another lane."""
+        found = list[Record]()
+        self._turn = (self._turn + 1) % len(self.lanes)
+        for lane in (*self.lanes[self._turn :], *self.lanes[: self._turn]):
+            if lane.queue and len(found) < limit:
+                found += lane.take(limit - len(found))
+        return found
+
+    def pause(self, stream: Partition) -> None:
+        """See ``Transport.pause``."""
+        self.lanes[stream.number].running.clear()
+
+    def resume(self, stream: Partition) -> None:
+        """See ``Transport.resume``."""
+        self.lanes[stream.number].running.set()
+        self._wakeup.set()
+
+    async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
+        """See ``Transport.commit``. The answer is the output: the client is the one who keeps it."""
+        if any(item.record.coordinates.stream != stream for item in batch):
+            raise UnsafeError(f"{stream}: a batch up to {position} holds another's records")
+        for item in batch:
+            self.lanes[stream.number].answer(item)
+
+    def lag(self, stream: Partition) -> int | None:
+        """See ``KnowsLag.lag``."""
+        return len(self.lanes[stream.number].waiting)
+
+    @property
+    def exhausted(self) -> bool:
+        """Never: a client may connect at any time."""
+        return False
+
+    async def stop(self) -> None:
+        """See ``Transport.stop``. Requests that wait are informed that nothing was done."""
+        self._stopped = True
+        self._wakeup.set()
+        for lane in self.lanes:
+            lane.end()
