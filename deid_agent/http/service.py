@@ -114,17 +114,15 @@ class Service:
         @web.middleware
         async def guard(request: web.Request, handler: RouteHandler) -> web.StreamResponse:
             begin, status = time.monotonic(), _GONE
-            connection = request.protocol if isinstance(request.protocol, ServiceConnection) else None
-            if connection is not None:
-                connection.begin()
+            connection = _connection(request)
+            connection.begin()
             try:
                 response = await self._answer(request, handler)
                 status = response.status
             finally:
-                if connection is not None:
-                    connection.end()
-                name, client = request.match_info.route.name or "none", str(request.get("client", ""))
-                self.telemetry.emit(ServiceAnswered(name, status, client, time.monotonic() - begin))
+                name = request.match_info.route.name or "none"
+                self.telemetry.emit(ServiceAnswered(name, status, connection.client, time.monotonic() - begin))
+                connection.end()
             return response
 
         return guard
@@ -132,7 +130,7 @@ class Service:
     async def _answer(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
         try:
             if request.match_info.route.name not in _PUBLIC:
-                request["client"] = self.access.client(request)
+                _connection(request).client = self.access.client(request)
             return await handler(request)
         except ServiceError as error:
             if error.code in _DENIALS:
@@ -179,24 +177,28 @@ class Service:
                 return self._metadata
             case "projects":
                 return self._list_projects
-        if route.form is BodyForm.STREAM:
-            return lambda request: self._stream(request, self._check(request, route))
-        return lambda request: self._record(request, route)
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            checked = self._check(request, route)
+            lines = route.form is BodyForm.STREAM or (route.form is BodyForm.TEXT and checked.media in ND_JSON)
+            return await (self._stream(request, checked) if lines else self._record(request, checked))
+
+        return handler
 
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
-        project = self.projects.find(request.match_info["project"], request["client"])
+        project = self.projects.find(request.match_info["project"], _connection(request).client)
         return _json(request, capability_statement(project.name), (FHIR_JSON, JSON))
 
     async def _list_projects(self, request: web.Request) -> web.StreamResponse:
         listed = [
             {"name": each.name, "policy": each.policy, "digest": each.digest, "key": each.key}
-            for each in self.projects.of(request["client"])
+            for each in self.projects.of(_connection(request).client)
         ]
         return _json(request, {"projects": listed}, (JSON,))
 
     def _check(self, request: web.Request, route: Route) -> Checked:
         """Check everything that comes before the body. Raises ``ServiceError``."""
-        client = str(request["client"])
+        client = _connection(request).client
         self.projects.find(request.match_info["project"], client)
         known = dict(route.query)
         for name, value in request.query.items():
@@ -214,10 +216,7 @@ class Service:
             raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
         return Checked(client, media, task, gives)
 
-    async def _record(self, request: web.Request, route: Route) -> web.StreamResponse:
-        checked = self._check(request, route)
-        if route.form is BodyForm.TEXT and checked.media in ND_JSON:
-            return await self._stream(request, checked)
+    async def _record(self, request: web.Request, checked: Checked) -> web.StreamResponse:
         _take(self.access.bucket(checked.client))
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         try:
@@ -270,9 +269,15 @@ class Service:
         lane = self.transport.claim()
         if lane is None:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
-        if isinstance(request.protocol, ServiceConnection):
-            request.protocol.working = True
+        _connection(request).working = True
         return lane
+
+
+def _connection(request: web.Request) -> ServiceConnection:
+    """The connection of a request. Its server makes no other."""
+    if not isinstance(request.protocol, ServiceConnection):
+        raise TypeError("the interface is served by a ServiceServer")
+    return request.protocol
 
 
 def result_of(done: FinishedRecord) -> bytes:

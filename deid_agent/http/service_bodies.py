@@ -102,7 +102,8 @@ class BodyReader:
                 chunk = await self.request.content.readany()
         except TimeoutError:
             raise ServiceError("SLOW") from None
-        except (web.RequestPayloadError, ConnectionError):
+        except (web.RequestPayloadError, ConnectionError, RuntimeError):
+            # A RuntimeError if the connection was closed before the first read.
             raise ServiceError("BAD_REQUEST") from None
         self.budget.take(len(chunk))
         self.counted += len(chunk)

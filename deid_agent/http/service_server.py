@@ -131,6 +131,8 @@ class ServiceConnection(web.RequestHandler):
         self.busy = False
         """A handler runs."""
         self.working = False
+        self.client = ""
+        """The client of the present request, once it is known."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -162,7 +164,7 @@ class ServiceConnection(web.RequestHandler):
 
     def begin(self) -> None:
         """A handler has begun: it limits the time of the body itself."""
-        self.busy = True
+        self.busy, self.client = True, ""
         self._unwatch()
 
     def end(self) -> None:

@@ -1,0 +1,194 @@
+"""An agent behind the HTTP interface, on the loop of the test: a real server and runner, and a worker of the test."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from support.executors import ChoosyExecutor
+from support.marks import MARKS
+from support.recording import Recording
+
+from deid_agent.agent.job import Completed, Processed, Refused, Result, ResultCallback, Suppressed, job_for
+from deid_agent.agent.ports import AuditEntry, Record
+from deid_agent.agent.runner import Runner
+from deid_agent.agent.runner_context import RunnerSettings
+from deid_agent.config import ServiceSettings
+from deid_agent.http.service import Project, Projects, Service, ServiceLimits
+from deid_agent.http.service_access import ServiceAccess, ServiceLogins
+from deid_agent.http.service_server import ServiceServer
+from deid_agent.model.errors import Reason
+from deid_agent.transport.http import HttpTransport
+
+PATIENCE_S = 20.0
+MESSAGES = "/v1/projects/default/messages"
+TEXT = "/v1/projects/default/text"
+STREAM = "/v1/projects/default/stream"
+OPERATION = "/fhir/default/$de-identify"
+
+
+def result(payload: bytes) -> Result:
+    """The result of a payload, selected by how it begins."""
+    if payload.startswith(b"bad"):
+        return Refused(Reason.MALFORMED, "byte 3", "parse")
+    if payload.startswith(b"big"):
+        return Refused(Reason.RESOURCE, "payload", "size")
+    if payload.startswith(b"leave"):
+        return Suppressed()
+    return Processed(b"clean " + payload)
+
+
+class TaskExecutor(ChoosyExecutor):
+    """Finishes every job in the next turn of the loop, except those that begin with ``hold``; keeps their tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: list[str] = []
+
+    def submit(self, record: Record, done: ResultCallback) -> None:
+        self.tasks.append(job_for(record).task)
+        if record.payload.startswith(b"hold"):
+            super().submit(record, done)
+        else:
+            asyncio.get_running_loop().call_soon(done, record, Completed(result(record.payload)))
+
+    def release(self) -> None:
+        while self.pending:
+            self.finish(0, result(self.pending[0][0].payload))
+
+
+@dataclass
+class HeldAudit:
+    """Keeps the entries. While ``held``, an append is not durable and does not return."""
+
+    entries: list[AuditEntry] = field(default_factory=list)
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
+        await self.free.wait()
+        self.entries += entries
+        return ()
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response as its bytes were, in parts."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpAgent:
+    """Runs from ``start`` to ``end``."""
+
+    def __init__(
+        self,
+        logins: ServiceLogins | None = None,
+        *,
+        ready: Callable[[], bool] = lambda: True,
+        message_bytes: int = 1 << 20,
+        clock: Callable[[], float] = lambda: 0.0,
+        rate: float = 1e6,
+        runner: RunnerSettings | None = None,
+        **settings: object,
+    ) -> None:
+        self.settings = ServiceSettings.model_validate({"port": 0, "max_requests": 4, **settings})
+        self.telemetry, self.executor, self.audit = Recording(), TaskExecutor(), HeldAudit()
+        self.audit.free.set()
+        self.transport = HttpTransport(self.settings.max_requests)
+        limits = ServiceLimits(
+            message_bytes,
+            self.settings.max_in_flight_bytes,
+            self.settings.max_requests // 2,
+            self.settings.idle_s,
+            self.settings.answer_s,
+        )
+        projects = Projects({"default": Project("default", "pseudonymised", "0" * 16, "5e0c41d7")})
+        access = ServiceAccess(logins or ServiceLogins(), rate, clock)
+        self.service = Service(self.transport, access, projects, limits, ready, self.telemetry)
+        held = lambda: self.service.budget.held  # noqa: E731
+        self.server = ServiceServer(self.settings, self.service.application(), self.telemetry, None, "none", held)
+        self.runner = Runner(
+            self.transport,
+            self.executor,
+            self.audit,
+            runner or RunnerSettings(linger_s=0.0, drain_s=2.0),
+            marks=MARKS,
+            telemetry=self.telemetry,
+        )
+        self._running: asyncio.Task[None] | None = None
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> "HttpAgent":
+        await self.server.start()
+        self._running = asyncio.create_task(self.runner.run())
+        return self
+
+    async def stop(self) -> None:
+        """Ask the agent to stop, and wait for it. The server still runs."""
+        self.runner.request_stop()
+        if self._running is not None:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._running
+
+    async def end(self) -> None:
+        self.audit.free.set()
+        self.executor.release()
+        with contextlib.suppress(Exception):
+            await self.stop()
+        await self.server.stop()
+        for writer in self._writers:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def ask(self, path: str, body: bytes | None = None, media: str = "application/json", **headers: str) -> Reply:
+        """Send one request over a connection of its own; POST if there is a body."""
+        reader, writer = await self.open()
+        writer.write(request(path, body, media, **headers))
+        try:
+            return await read_reply(reader)
+        finally:
+            writer.close()
+
+
+def request(path: str, body: bytes | None = None, media: str = "application/json", **headers: str) -> bytes:
+    """The bytes of a request. A header of None is left out; ``_`` in names are hyphens."""
+    lines = {"Host": "127.0.0.1"}
+    if body is not None:
+        lines |= {"Content-Type": media, "Content-Length": str(len(body))}
+    lines |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\n"
+    return (head + "".join(f"{n}: {v}\r\n" for n, v in lines.items()) + "\r\n").encode() + (body or b"")
+
+
+async def read_reply(reader: asyncio.StreamReader) -> Reply:
+    """The next response of a connection. ``IncompleteReadError`` if it is cut."""
+    async with asyncio.timeout(PATIENCE_S):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        if headers.get("transfer-encoding") != "chunked":
+            body = await reader.readexactly(int(headers["content-length"]))
+            return Reply(int(first.split()[1]), headers, body)
+        body = b""
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readexactly(2)
+        return Reply(int(first.split()[1]), headers, body)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once the condition holds; ``TimeoutError`` if it never does."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110  the other side sends no notification
+            await asyncio.sleep(0.005)
