@@ -111,9 +111,11 @@ def read_operation(payload: bytes, policy: Policy) -> OperationInput:
         raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("resourceType"), str):
         raise MessageError(Reason.MALFORMED, "resourceType", "not a FHIR resource")
-    if tree["resourceType"] != "Parameters" or not _is_call(tree):
+    if tree["resourceType"] != "Parameters":
         return OperationInput(payload, False)
     root = _members(read_ranges(payload), "Parameters")
+    if not _is_call(tree):
+        return OperationInput(payload, False)
     if unknown := sorted(root.keys() - {"resourceType", "parameter", "id", "meta"}):
         raise MessageError(Reason.UNSUPPORTED, "Parameters", f"{len(unknown)} unknown members")
     found: JsonRange | None = None

@@ -1,6 +1,7 @@
 """The HTTP interface: what it answers, when, and what clients of every kind cannot do."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -285,8 +286,6 @@ async def test_a_client_has_a_rate_of_its_own(start: Start) -> None:
 
 
 def digest(token: str) -> str:
-    import hashlib  # noqa: PLC0415
-
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -419,7 +418,7 @@ async def test_a_stream_waits_for_a_slow_client_no_longer_than_for_a_silent_one(
 
 async def test_a_client_that_reads_nothing_is_closed(start: Start) -> None:
     agent = await start(message_bytes=1 << 24, idle_s=1.0)
-    reader, writer = await agent.open()
+    _, writer = await agent.open()
     transport = writer.transport
     transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(request(MESSAGES, b"x" * (1 << 24)))
