@@ -210,8 +210,9 @@ class Service:
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
             raise ServiceError("ENCODING")
         task, gives = _task(request, route, media)
-        if not is_accepted(",".join(request.headers.getall("Accept", [])), gives):
-            raise ServiceError("NOT_ACCEPTABLE")
+        # FHIR in JSON has two names, and clients send one of them and ask for the other.
+        other = {JSON: FHIR_JSON, FHIR_JSON: JSON}.get(gives) if route.form is not BodyForm.TEXT else None
+        gives = _choose(request, (gives,) if other is None else (gives, other))
         if not self.is_ready():
             raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
         return Checked(client, media, task, gives)
@@ -318,11 +319,16 @@ def _error_body(request: web.Request, error: ServiceError) -> ErrorBody:
 
 
 def _json(request: web.Request, body: Mapping[str, object], media: Sequence[str]) -> web.Response:
+    return web.Response(body=orjson.dumps(body), headers={"Content-Type": _choose(request, media)})
+
+
+def _choose(request: web.Request, media: Sequence[str]) -> str:
+    """The first of these media types that the client accepts. Raises ``ServiceError`` if it accepts none."""
     accept = ",".join(request.headers.getall("Accept", []))
     chosen = next((each for each in media if is_accepted(accept, each)), None)
     if chosen is None:
         raise ServiceError("NOT_ACCEPTABLE")
-    return web.Response(body=orjson.dumps(body), headers={"Content-Type": chosen})
+    return chosen
 
 
 def _static(body: Mapping[str, object], media: Sequence[str]) -> RouteHandler:

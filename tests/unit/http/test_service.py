@@ -108,7 +108,7 @@ async def test_each_address_has_its_task(start: Start, path: str, media: str, qu
         ({"path": MESSAGES, "body": b"x", "media": "application/json; charset=latin-1"}, 415, "MEDIA_TYPE"),
         ({"path": MESSAGES, "body": b"x", "Content_Encoding": "gzip"}, 415, "ENCODING"),
         ({"path": MESSAGES, "body": b"x", "Accept": "text/html"}, 406, "NOT_ACCEPTABLE"),
-        ({"path": MESSAGES, "body": b"x", "Accept": "application/json;q=0, */*"}, 406, "NOT_ACCEPTABLE"),
+        ({"path": MESSAGES, "body": b"x", "Accept": "application/*;q=0, */*"}, 406, "NOT_ACCEPTABLE"),
         ({"path": "/v1/projects", "Accept": "text/html"}, 406, "NOT_ACCEPTABLE"),
         ({"path": MESSAGES + f"?{CANARY}=1", "body": b"x"}, 400, "PARAMETER"),
         ({"path": TEXT + "?spans=all", "body": b"x"}, 400, "PARAMETER"),
