@@ -33,7 +33,7 @@ def service_section(settings: Settings) -> ServiceSettings:
 
 
 def http_transport(settings: Settings) -> HttpTransport:
-    """The transport, with a lane for each request in process. Raises ``ConfigurationError``."""
+    """The transport, with a slot for each request in process. Raises ``ConfigurationError``."""
     return HttpTransport(service_section(settings).max_requests, DEFAULT_PROJECT)
 
 

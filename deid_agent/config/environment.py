@@ -31,6 +31,7 @@ TOP_LEVEL: Final = frozenset(
         "envelopes",
         "mllp",
         "mllp_out",
+        "service",
         "registry",
         "audit",
         "http",

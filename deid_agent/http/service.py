@@ -27,7 +27,7 @@ from deid_agent.http.service_routes import JSON, ND_JSON, ROUTES, TEXT, BodyForm
 from deid_agent.http.service_server import ServiceConnection
 from deid_agent.model import TransientError, describe_exception
 from deid_agent.telemetry import ServiceAnswered, ServiceDenied, Telemetry, Uncaught
-from deid_agent.transport import HttpTransport, Lane
+from deid_agent.transport import HttpTransport, RequestSlot
 
 RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PUBLIC = frozenset(route.name for route in ROUTES if route.public)
@@ -222,21 +222,21 @@ class Service:
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         try:
             payload = await body.whole()
-            lane = self._claim(request)
+            slot = self._claim(request)
             try:
-                done = await self._process(lane, payload, Request(checked.client, checked.task))
+                done = await self._process(slot, payload, Request(checked.client, checked.task))
             finally:
-                lane.release()
+                slot.release()
         finally:
             body.close()
         data = result_of(done)
         content_type = f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
         return web.Response(body=data, headers={"Content-Type": content_type, RECORD_HEADER: done.id})
 
-    async def _process(self, lane: Lane, payload: bytes, request: Request) -> FinishedRecord:
+    async def _process(self, slot: RequestSlot, payload: bytes, request: Request) -> FinishedRecord:
         try:
             async with asyncio.timeout(self.limits.answer_s):
-                return await lane.submit(payload, request)
+                return await slot.submit(payload, request)
         except TimeoutError:
             raise ServiceError("LATE", headers={"Retry-After": "5"}) from None
         except TransientError:
@@ -247,31 +247,31 @@ class Service:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         self._streams += 1
-        lane = self._claim_stream(request)
+        slot = self._claim_stream(request)
         try:
             stream = LineStream(
-                body, lane, self.access.bucket(checked.client), Request(checked.client, checked.task), checked.gives
+                body, slot, self.access.bucket(checked.client), Request(checked.client, checked.task), checked.gives
             )
             return await stream.run(problem if checked.task else operation_outcome, result_of, self.limits.answer_s)
         finally:
-            lane.release()
+            slot.release()
             self._streams -= 1
             body.close()
 
-    def _claim_stream(self, request: web.Request) -> Lane:
+    def _claim_stream(self, request: web.Request) -> RequestSlot:
         try:
             return self._claim(request)
         except ServiceError:
             self._streams -= 1
             raise
 
-    def _claim(self, request: web.Request) -> Lane:
-        """A lane for a request. Raises ``ServiceError`` if too many are in process."""
-        lane = self.transport.claim()
-        if lane is None:
+    def _claim(self, request: web.Request) -> RequestSlot:
+        """A slot for a request. Raises ``ServiceError`` if too many are in process."""
+        slot = self.transport.claim()
+        if slot is None:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         _connection(request).working = True
-        return lane
+        return slot
 
 
 def _connection(request: web.Request) -> ServiceConnection:

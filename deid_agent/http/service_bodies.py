@@ -1,6 +1,6 @@
 """The bodies of requests within limits: as a whole, or line by line.
 
-Each line of a stream is a record of one lane, and its result the line of the answer at the same place.
+Each line of a stream is a record of one slot, and its result the line of the answer at the same place.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from deid_agent.agent import FinishedRecord, Request
 from deid_agent.http.service_access import Bucket
 from deid_agent.http.service_errors import ErrorBody, ServiceError
 from deid_agent.model import TransientError
-from deid_agent.transport import Lane
+from deid_agent.transport import RequestSlot
 
 _AHEAD = 256
 _AHEAD_BYTES = 8 << 20
@@ -139,7 +139,7 @@ class LineStream:
     """
 
     body: BodyReader
-    lane: Lane
+    slot: RequestSlot
     bucket: Bucket
     request: Request
     media: str
@@ -244,8 +244,8 @@ class LineStream:
                     self._put(_Line(number, size))
                 else:
                     await self.bucket.wait()
-                    await self.lane.running.wait()
-                    self._put(_Line(number, size, self.lane.submit(line, self.request)))
+                    await self.slot.running.wait()
+                    self._put(_Line(number, size, self.slot.submit(line, self.request)))
                 self._ahead += size
                 while len(self._lines) >= _AHEAD or self._ahead >= _AHEAD_BYTES:
                     self._answered.clear()

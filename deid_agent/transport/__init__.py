@@ -11,13 +11,13 @@ only the errors of ``deid_agent.model``. Give it a section in ``deid_agent.confi
 order, positions, redelivery, dead letters and pausing.
 """
 
-from deid_agent.transport.http import HttpTransport, Lane
+from deid_agent.transport.http import HttpTransport, RequestSlot
 from deid_agent.transport.sinks import Sink, SinkTransport
 from deid_agent.transport.tls import server_context
 
 __all__ = [
     "HttpTransport",
-    "Lane",
+    "RequestSlot",
     "Sink",
     "SinkTransport",
     "server_context",

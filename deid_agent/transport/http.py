@@ -1,6 +1,6 @@
-"""The requests of HTTP clients as records: one lane for each request in flight, and the result as its answer.
+"""The requests of HTTP clients as records: one slot for each request in flight, and the result as its answer.
 
-A lane is a partition. The agent commits its records in order, after their audit entries are durable, and the commit
+A slot is a partition. The agent commits its records in order, after their audit entries are durable, and the commit
 answers the client. So no client has a result that the audit lacks. Nothing is stored: a request that was not answered
 belongs to its client, who sends it again. The HTTP server itself is in ``deid_agent.http``.
 """
@@ -19,7 +19,7 @@ TOPIC: Final = "http"
 _POLL_S: Final = 0.5
 
 
-class Lane:
+class RequestSlot:
     """A partition for one request, or for the lines of one stream. Used by one request at a time."""
 
     def __init__(self, stream: Partition, epoch: str, wake: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class Lane:
         self.waiting: dict[int, asyncio.Future[FinishedRecord]] = {}
         """Records without an answer, by offset."""
         self.running = asyncio.Event()
-        """Clear while the agent takes nothing more of this lane."""
+        """Clear while the agent takes nothing more of this slot."""
         self.running.set()
         self._epoch = epoch
         self._wake = wake
@@ -97,33 +97,33 @@ def _leave(answer: "asyncio.Future[FinishedRecord]") -> None:
 
 
 class HttpTransport:
-    """Implements ``Transport`` and ``KnowsLag``. All lanes are assigned from the start.
+    """Implements ``Transport`` and ``KnowsLag``. All slots are assigned from the start.
 
     Offsets count from 0 in each start, under another ``topic_id``: ids and audit entries of two starts differ without
     a file of numbers.
     """
 
-    def __init__(self, lanes: int, project: str = "default", *, make_epoch: Callable[[], str] | None = None) -> None:
+    def __init__(self, slots: int, project: str = "default", *, make_epoch: Callable[[], str] | None = None) -> None:
         epoch = (make_epoch or (lambda: secrets.token_urlsafe(16)))()
         self._wakeup = asyncio.Event()
         topic = f"{TOPIC}-{project}"
-        self.lanes = [Lane(Partition(topic, number), epoch, self._wakeup.set) for number in range(lanes)]
+        self.slots = [RequestSlot(Partition(topic, number), epoch, self._wakeup.set) for number in range(slots)]
         self._turn = 0
         self._stopped = False
 
     def __repr__(self) -> str:
-        return f"HttpTransport({len(self.lanes)} lanes)"
+        return f"HttpTransport({len(self.slots)} slots)"
 
-    def claim(self) -> Lane | None:
-        """A free lane, to be given back by ``Lane.release``; None if all are in use or the agent leaves."""
-        lane = None if self._stopped else next((lane for lane in self.lanes if lane.free), None)
-        if lane is not None:
-            lane.held = True
-        return lane
+    def claim(self) -> RequestSlot | None:
+        """A free slot, to be given back by ``RequestSlot.release``; None if all are in use or the agent leaves."""
+        slot = None if self._stopped else next((slot for slot in self.slots if slot.free), None)
+        if slot is not None:
+            slot.held = True
+        return slot
 
     async def start(self, listener: AssignmentListener) -> None:
         """See ``Transport.start``."""
-        await listener.assigned([lane.stream for lane in self.lanes])
+        await listener.assigned([slot.stream for slot in self.slots])
 
     async def poll(self, limit: int) -> Sequence[Record]:
         """See ``Transport.poll``."""
@@ -139,21 +139,21 @@ class HttpTransport:
         return found
 
     def _take(self, limit: int) -> list[Record]:
-        """Records of all lanes. Each call begins with another lane."""
+        """Records of all slots. Each call begins with another slot."""
         found = list[Record]()
-        self._turn = (self._turn + 1) % len(self.lanes)
-        for lane in (*self.lanes[self._turn :], *self.lanes[: self._turn]):
-            if lane.queue and len(found) < limit:
-                found += lane.take(limit - len(found))
+        self._turn = (self._turn + 1) % len(self.slots)
+        for slot in (*self.slots[self._turn :], *self.slots[: self._turn]):
+            if slot.queue and len(found) < limit:
+                found += slot.take(limit - len(found))
         return found
 
     def pause(self, stream: Partition) -> None:
         """See ``Transport.pause``."""
-        self.lanes[stream.number].running.clear()
+        self.slots[stream.number].running.clear()
 
     def resume(self, stream: Partition) -> None:
         """See ``Transport.resume``."""
-        self.lanes[stream.number].running.set()
+        self.slots[stream.number].running.set()
         self._wakeup.set()
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
@@ -161,11 +161,11 @@ class HttpTransport:
         if any(item.record.coordinates.stream != stream for item in batch):
             raise UnsafeError(f"{stream}: a batch up to {position} holds another's records")
         for item in batch:
-            self.lanes[stream.number].answer(item)
+            self.slots[stream.number].answer(item)
 
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``."""
-        return len(self.lanes[stream.number].waiting)
+        return len(self.slots[stream.number].waiting)
 
     @property
     def exhausted(self) -> bool:
@@ -176,5 +176,5 @@ class HttpTransport:
         """See ``Transport.stop``. Requests that wait are informed that nothing was done."""
         self._stopped = True
         self._wakeup.set()
-        for lane in self.lanes:
-            lane.end()
+        for slot in self.slots:
+            slot.end()

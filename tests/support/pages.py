@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.kafka_broker import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PORT, BROKER = "9464", "localhost:9092"
+PORT, SERVICE_PORT, BROKER = "9464", "9466", "localhost:9092"
 PATIENCE_S = 120.0
 _BLOCK = re.compile(r"(?:^<!-- ([^\n]*?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _VARYING = (
@@ -104,11 +104,11 @@ class Shell:
     """
 
     def __init__(self, folder: Path, broker: str = "") -> None:
-        port = str(free_port())
-        self._replacements = {PORT: port} | ({BROKER: broker} if broker else {})
+        port, service = str(free_port()), str(free_port())
+        self._replacements = {PORT: port, SERVICE_PORT: service} | ({BROKER: broker} if broker else {})
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DEID_", "PYTHON"))}
         clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
-        clean |= {"PYTHONPATH": str(ROOT), "DEID_HTTP__PORT": port}
+        clean |= {"PYTHONPATH": str(ROOT), "DEID_HTTP__PORT": port, "DEID_SERVICE__PORT": service}
         for name in _LINKS:
             (folder / name).symlink_to(ROOT / name)
         self._process = subprocess.Popen(

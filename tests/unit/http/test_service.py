@@ -1,4 +1,4 @@
-"""The HTTP interface: what it answers, when, and what clients of every kind cannot do."""
+"""The HTTP interface: its answers, their order after the audit, and the limits for clients of every kind."""
 
 import asyncio
 import hashlib
@@ -226,7 +226,7 @@ async def test_a_stream_stops_reading_while_nothing_is_answered(start: Start) ->
     assert (await answered).count(b"clean hold") == 1000
 
 
-async def test_half_of_the_lanes_are_kept_from_streams(start: Start) -> None:
+async def test_half_of_the_slots_are_kept_from_streams(start: Start) -> None:
     agent = await start(max_requests=4)
     held = [await agent.open() for _ in range(2)]
     for _, writer in held:
@@ -249,12 +249,12 @@ async def test_requests_beyond_the_limit_are_turned_away(start: Start) -> None:
         writer.write(request(MESSAGES, b"hold"))
     await until(lambda: len(agent.executor.pending) == 2)
     assert code((await agent.ask(MESSAGES, b"x")).body) == "BUSY"
-    held[0][1].close()  # its lane stays in use: the record is in process
+    held[0][1].close()  # its slot stays in use: the record is in process
     assert code((await agent.ask(MESSAGES, b"x")).body) == "BUSY"
     agent.executor.release()
     assert (await read_reply(held[1][0])).status == 200
     held[1][1].close()
-    await until(lambda: all(lane.free for lane in agent.transport.lanes))
+    await until(lambda: all(slot.free for slot in agent.transport.slots))
     assert (await agent.ask(MESSAGES, b"x")).status == 200
 
 
@@ -442,16 +442,16 @@ async def test_the_quietest_connection_gives_way(start: Start) -> None:
         writer.close()
 
 
-async def test_a_request_that_takes_too_long_is_told_so(start: Start) -> None:
+async def test_a_request_that_takes_too_long_is_answered_503(start: Start) -> None:
     agent = await start(answer_s=0.05)
     reply = await agent.ask(MESSAGES, b"hold")
     assert (reply.status, code(reply.body)) == (503, "LATE")
-    assert not all(lane.free for lane in agent.transport.lanes)
+    assert not all(slot.free for slot in agent.transport.slots)
     agent.executor.release()
-    await until(lambda: all(lane.free for lane in agent.transport.lanes))
+    await until(lambda: all(slot.free for slot in agent.transport.slots))
 
 
-async def test_while_it_drains_the_agent_finishes_what_it_has_and_takes_nothing_more(start: Start) -> None:
+async def test_a_drain_finishes_requests_in_process_and_takes_no_more(start: Start) -> None:
     leaving = [False]
     agent = await start(ready=lambda: not leaving[0], runner=RunnerSettings(linger_s=0.0, drain_s=10.0))
     reader, writer = await agent.open()
@@ -468,7 +468,7 @@ async def test_while_it_drains_the_agent_finishes_what_it_has_and_takes_nothing_
     writer.close()
 
 
-async def test_what_was_not_processed_when_the_agent_ends_is_answered_503(start: Start) -> None:
+async def test_requests_without_a_result_are_answered_503_when_the_agent_ends(start: Start) -> None:
     agent = await start(runner=RunnerSettings(linger_s=0.0, drain_s=0.05))
     opened = [await agent.open() for _ in range(2)]
     opened[0][1].write(request(MESSAGES, b"hold"))

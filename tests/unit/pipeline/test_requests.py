@@ -62,7 +62,7 @@ def test_a_bare_resource_comes_back_bare(payload: bytes) -> None:
         (b'{"resourceType":"Parameters","parameter":[' + data(PATIENT) + b',"identifiableData"]}', Reason.UNSUPPORTED),
     ],
 )
-def test_what_would_be_ignored_is_refused(payload: bytes, reason: Reason) -> None:
+def test_a_parameter_is_obeyed_or_refused(payload: bytes, reason: Reason) -> None:
     with pytest.raises(MessageError) as caught:
         read_operation(payload, load_policy("pseudonymised", RULES))
     assert caught.value.reason is reason

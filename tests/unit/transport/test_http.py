@@ -1,4 +1,4 @@
-"""Requests as records: a lane for each, results as answers, and what happens when the agent or a client leaves."""
+"""Requests as records: a slot for each, results as answers, and the end of the agent or of a client."""
 
 import asyncio
 
@@ -10,39 +10,39 @@ from deid_agent.agent.outcomes import OutputMarks, finish_record, make_audit_ent
 from deid_agent.agent.ports import Coordinates, Outcome, Partition, Record, Request
 from deid_agent.agent.worker_process import decode_job, encode_job
 from deid_agent.model.errors import Reason, TransientError, UnsafeError
-from deid_agent.transport.http import HttpTransport, Lane
+from deid_agent.transport.http import HttpTransport, RequestSlot
 
 MARKS = OutputMarks(b"k" * 32)
 CANARY = "Zyblorqvist"
 
 
-async def started(lanes: int = 2) -> HttpTransport:
-    transport = HttpTransport(lanes)
+async def started(slots: int = 2) -> HttpTransport:
+    transport = HttpTransport(slots)
     await transport.start(Member())
     return transport
 
 
-def claim(transport: HttpTransport) -> Lane:
-    lane = transport.claim()
-    assert lane is not None
-    return lane
+def claim(transport: HttpTransport) -> RequestSlot:
+    slot = transport.claim()
+    assert slot is not None
+    return slot
 
 
-async def test_a_request_is_a_record_of_its_lane() -> None:
+async def test_a_request_is_a_record_of_its_slot() -> None:
     transport = await started()
-    lane = claim(transport)
-    answer = lane.submit(b"payload", Request("lab", "note"))
+    slot = claim(transport)
+    answer = slot.submit(b"payload", Request("lab", "note"))
     (record,) = await transport.poll(10)
-    assert (record.payload, record.coordinates.stream) == (b"payload", lane.stream)
-    assert lane.stream == Partition("http-default", 0)
+    assert (record.payload, record.coordinates.stream) == (b"payload", slot.stream)
+    assert slot.stream == Partition("http-default", 0)
     assert job_for(record).task == "note"
-    assert transport.lag(lane.stream) == 1
-    await transport.commit(lane.stream, [published(record)], 1)
+    assert transport.lag(slot.stream) == 1
+    await transport.commit(slot.stream, [published(record)], 1)
     assert (await answer).output is not None
-    assert transport.lag(lane.stream) == 0
+    assert transport.lag(slot.stream) == 0
 
 
-async def test_records_of_one_lane_are_in_order_and_poll_is_fair() -> None:
+async def test_records_of_one_slot_are_in_order_and_poll_is_fair() -> None:
     transport = await started()
     first, second = claim(transport), claim(transport)
     for number in range(5):
@@ -53,39 +53,39 @@ async def test_records_of_one_lane_are_in_order_and_poll_is_fair() -> None:
     assert [payload for payload in seen if payload != b"other"] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_a_lane_is_free_once_its_request_left_and_its_records_are_done() -> None:
+async def test_a_slot_is_free_once_its_request_left_and_its_records_are_done() -> None:
     transport = await started(1)
-    lane = claim(transport)
-    lane.submit(b"taken", Request())
+    slot = claim(transport)
+    slot.submit(b"taken", Request())
     (record,) = await transport.poll(1)
-    unread = lane.submit(b"not taken", Request())
-    lane.release()
+    unread = slot.submit(b"not taken", Request())
+    slot.release()
     assert transport.claim() is None
     assert await transport.poll(1) == []
     with pytest.raises(TransientError):
         await unread
-    await transport.commit(lane.stream, [published(record)], 1)
-    assert transport.claim() is lane
+    await transport.commit(slot.stream, [published(record)], 1)
+    assert transport.claim() is slot
 
 
-async def test_a_paused_lane_delivers_nothing() -> None:
+async def test_a_paused_slot_delivers_nothing() -> None:
     transport = await started()
-    lane = claim(transport)
-    lane.submit(b"x", Request())
-    transport.pause(lane.stream)
+    slot = claim(transport)
+    slot.submit(b"x", Request())
+    transport.pause(slot.stream)
     assert await transport.poll(1) == []
-    transport.resume(lane.stream)
+    transport.resume(slot.stream)
     assert len(await transport.poll(1)) == 1
 
 
 async def test_requests_that_wait_when_the_agent_stops_are_informed() -> None:
     transport = await started()
-    lane = claim(transport)
-    waiting = [lane.submit(b"x", Request()), lane.submit(b"y", Request())]
+    slot = claim(transport)
+    waiting = [slot.submit(b"x", Request()), slot.submit(b"y", Request())]
     await transport.poll(1)
     await transport.stop()
     await transport.stop()
-    late = lane.submit(b"z", Request())
+    late = slot.submit(b"z", Request())
     for answer in (*waiting, late):
         with pytest.raises(TransientError):
             await answer
@@ -95,15 +95,15 @@ async def test_requests_that_wait_when_the_agent_stops_are_informed() -> None:
 
 async def test_a_request_that_was_cancelled_gets_no_answer_and_harms_no_other() -> None:
     transport = await started(1)
-    lane = claim(transport)
-    gone, answer = lane.submit(b"x", Request()), lane.submit(b"y", Request())
+    slot = claim(transport)
+    gone, answer = slot.submit(b"x", Request()), slot.submit(b"y", Request())
     records = await transport.poll(2)
     gone.cancel()
-    await transport.commit(lane.stream, [published(record) for record in records], 2)
+    await transport.commit(slot.stream, [published(record) for record in records], 2)
     assert (await answer).record is records[1]
 
 
-async def test_a_batch_of_another_lane_stops_the_agent() -> None:
+async def test_a_batch_of_another_slot_stops_the_agent() -> None:
     transport = await started()
     first, second = claim(transport), claim(transport)
     first.submit(b"x", Request())
@@ -130,7 +130,7 @@ async def test_a_poll_ends_when_a_request_arrives() -> None:
     assert len(await polling) == 1
 
 
-async def test_a_refusal_of_a_request_is_audited_with_its_client_and_is_no_dead_letter() -> None:
+async def test_a_refused_request_is_audited_with_its_client() -> None:
     transport = await started()
     claim(transport).submit(CANARY.encode(), Request("lab"))
     (record,) = await transport.poll(1)
