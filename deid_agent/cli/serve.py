@@ -45,7 +45,7 @@ from deid_agent.model import ConfigurationError, counted
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe log line.")
 @click.option(
-    "--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka and MLLP unless allowed."
+    "--demo-key", is_flag=True, help="Use the public demonstration key; refused on Kafka, MLLP and HTTP unless allowed."
 )
 @handle_errors
 def run(

@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     profile: str = Field(default="recall", description="precision, balanced or recall")
     system: str = Field(default="default", description="which recognizers run")
     key_file: Path | None = Field(default=None, description="the secret key, at least 32 bytes, mode 0600")
-    allow_demo_key: bool = Field(default=False, description="let Kafka and MLLP run with the demo key")
+    allow_demo_key: bool = Field(default=False, description="let Kafka, MLLP and HTTP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
     scope_table: Path | None = Field(
