@@ -266,7 +266,7 @@ class _JobRun:
 
     @property
     def task(self) -> Task:
-        """What the payload is. Raises ``ValueError`` for an unknown task."""
+        """The kind of the payload. Raises ``ValueError`` for an unknown task."""
         return Task(self.job.task.partition(" ")[0])
 
     def write_note(self, done: DeidentifiedText) -> bytes:

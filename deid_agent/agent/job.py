@@ -15,7 +15,7 @@ from deid_agent.model import ConfigurationError, MessageError, Reason, Transient
 
 
 class Task(StrEnum):
-    """What a payload is. The words of ``NoteOption`` may follow, after spaces."""
+    """The kind of a payload. The words of ``NoteOption`` may follow, after spaces."""
 
     MESSAGE = ""
     NOTE = "note"

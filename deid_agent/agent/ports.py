@@ -49,9 +49,9 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the sender of a record asked for, if it waits for the result: it gets a refusal too, and nobody keeps it.
+    """The request of a sender that waits for the result of its record: it gets a refusal too, and nobody keeps it.
 
-    ``client`` is the configured name of the sender. ``task`` states what a worker does with the payload, see ``Job``.
+    ``client`` is the configured name of the sender. ``task`` is the work on the payload, see ``Job``.
     """
 
     client: str = ""

@@ -38,7 +38,7 @@ _DENIALS = frozenset({"LOGIN", "FORBIDDEN", "BROWSER"})
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a client may know of a project: its policy with the digest, and the id of its key."""
+    """A project as its clients see it: its policy with the digest, and the id of its key."""
 
     name: str
     policy: str

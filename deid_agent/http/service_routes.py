@@ -24,7 +24,7 @@ _CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
 class BodyForm(StrEnum):
-    """What a route does with a body."""
+    """The use of a body by its route."""
 
     NONE = "none"
     MESSAGE = "message"

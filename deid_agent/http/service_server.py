@@ -205,12 +205,17 @@ class ServiceConnection(web.RequestHandler):
 
     def handle_error(
         self,
-        request: web.BaseRequest,  # noqa: ARG002
+        request: web.BaseRequest,
         status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """The response to bytes that are no valid request, without details: aiohttp would quote them."""
+        """The response to bytes that are no valid request, without details: aiohttp would quote them.
+
+        Raises ``ConnectionError`` if a response has begun: another one must not follow inside of it.
+        """
+        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
+            raise ConnectionResetError("the response has begun")
         if status == HTTPStatus.INTERNAL_SERVER_ERROR and exc is not None:
             self._telemetry.emit(Uncaught("service", describe_exception(exc)))
         code = "BAD_REQUEST" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "INTERNAL"

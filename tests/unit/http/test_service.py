@@ -22,6 +22,7 @@ from deid_agent.agent.ports import Outcome
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ClientToken
 from deid_agent.http.service_access import ServiceLogins
+from deid_agent.telemetry.events import Uncaught
 from deid_agent.telemetry.transport_events import ServiceAnswered, ServiceDenied
 
 CANARY = "Zyblorqvist"
@@ -507,3 +508,17 @@ async def test_routes_not_paths_are_counted(start: Start) -> None:
     answered = [(e.route, e.status) for e in agent.telemetry.events if isinstance(e, ServiceAnswered)]
     assert answered == [("messages", 404), ("none", 404), ("messages", 200)]
     assert CANARY not in agent.telemetry.registry.exposition().decode()
+
+
+async def test_a_stream_that_is_cut_has_one_response(start: Start) -> None:
+    agent = await start(answer_s=0.05)
+    reader, writer = await agent.open()
+    writer.write(request(STREAM, b"one\nhold\n", ND))
+    async with asyncio.timeout(PATIENCE_S):
+        data = await reader.read()
+    assert data.count(b"HTTP/1.1") == 1, "no second response inside of the first"
+    assert b"LATE" in data
+    assert not data.endswith(b"0\r\n\r\n")
+    assert agent.telemetry.names(Uncaught, "error") == []
+    assert (499, "stream") in [(e.status, e.route) for e in agent.telemetry.events if isinstance(e, ServiceAnswered)]
+    writer.close()
