@@ -45,6 +45,7 @@ class ServiceServer:
         self._logins = logins
         self._load = load
         self._open: dict[ServiceConnection, None] = {}
+        self._handshakes: dict[_Handshake, None] = {}
         self._listening: asyncio.Server | None = None
         self._reporting: asyncio.TimerHandle | None = None
         application.on_response_prepare.append(_add_headers)
@@ -63,18 +64,19 @@ class ServiceServer:
             raise ConfigurationError("service: the HTTP server could not be set up")
         try:
             self._listening = await loop.create_server(
-                lambda: ServiceConnection(server, loop, self._open, settings, self._telemetry),
-                settings.host,
-                settings.port,
-                ssl=self._context,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=settings.idle_s if self._context else None,
+                lambda: self._protocol(server, loop), settings.host, settings.port, backlog=_BACKLOG
             )
         except OSError as error:
             await self.stop()
             raise ConfigurationError(explain_service_error(settings, error)) from None
         self._telemetry.emit(ServiceListening(settings.host, self.port, self._context is not None, self._logins))
         self._report()
+
+    def _protocol(self, server: web.Server, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        connection = ServiceConnection(server, loop, self._open, self._settings, self._telemetry)
+        if self._context is None:
+            return connection
+        return _Handshake(connection, self._context, self._handshakes, self._settings)
 
     async def stop(self) -> None:
         """Finish the current responses, for two seconds at most, and close. Safe to call twice."""
@@ -83,6 +85,8 @@ class ServiceServer:
             listening.close()
         if self._reporting is not None:
             self._reporting.cancel()
+        for handshake in list(self._handshakes):
+            handshake.abort()
         for connection in list(self._open):
             if not connection.busy:
                 connection.abort()
@@ -93,6 +97,71 @@ class ServiceServer:
     def _report(self) -> None:
         self._telemetry.emit(ServiceLoad(len(self._open), self._load()))
         self._reporting = asyncio.get_running_loop().call_later(1.0, self._report)
+
+
+class _Handshake(asyncio.Protocol):
+    """A TLS connection before it is one: its number is limited too.
+
+    The event loop would do handshakes of any number at once, and clients that begin one and send nothing would use all
+    file descriptors of the process, so that no probe of the operator's pages got in.
+    """
+
+    def __init__(
+        self,
+        connection: "ServiceConnection",
+        context: ssl.SSLContext,
+        others: "dict[_Handshake, None]",
+        settings: ServiceSettings,
+    ) -> None:
+        self._connection = connection
+        self._context = context
+        self._others = others
+        self._settings = settings
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._early = b""
+        self._lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            return
+        self._transport = transport
+        transport.pause_reading()
+        if len(self._others) >= self._settings.max_connections:
+            next(iter(self._others)).abort()
+        self._others[self] = None
+        self._task = asyncio.get_running_loop().create_task(self._secure(transport))
+
+    def data_received(self, data: bytes) -> None:
+        """The first decrypted bytes, which may come with the end of the handshake."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._lost = True
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        loop, limit_s = asyncio.get_running_loop(), self._settings.idle_s
+        try:
+            secured = await loop.start_tls(
+                transport, self, self._context, server_side=True, ssl_handshake_timeout=limit_s
+            )
+        except OSError:  # all errors of TLS and of the connection, and the limit of time
+            transport.abort()
+            return
+        finally:
+            self._others.pop(self, None)
+        if secured is None or self._lost:
+            return
+        secured.set_protocol(self._connection)
+        self._connection.connection_made(secured)
+        if self._early:
+            self._connection.data_received(self._early)
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._others.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class ServiceConnection(web.RequestHandler):

@@ -259,7 +259,8 @@ def test_certificates_and_tokens(tmp_path: Path) -> None:
     agent = HttpProcess(
         tmp_path,
         f'host = "0.0.0.0"\ntokens_file = "{tmp_path}/tokens"\ntls_certfile = "{tmp_path}/cert.pem"\n'
-        f'tls_keyfile = "{tmp_path}/key.pem"\ntls_client_cafile = "{tmp_path}/ca.pem"\nclients = ["lab.example"]\n',
+        f'tls_keyfile = "{tmp_path}/key.pem"\ntls_client_cafile = "{tmp_path}/ca.pem"\nclients = ["lab.example"]\n'
+        "max_connections = 8\n",
     ).start()
     try:
         answers = []
@@ -276,6 +277,19 @@ def test_certificates_and_tokens(tmp_path: Path) -> None:
         assert answers == [200, 401, 403, 403, 0, 0]
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://localhost:{agent.port}/v1/projects")
+        silent = [socket.create_connection(("127.0.0.1", agent.port)) for _ in range(12)]
+        assert silent[0].recv(1) == b"", "no more handshakes than connections"
+        context = ssl.create_default_context()
+        ours.configure_trust(context)
+        ours.issue_cert("lab.example").configure_cert(context)
+        with httpx.Client(verify=context, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+            assert client.get(f"https://localhost:{agent.port}/v1/projects").status_code == 200
+            url = f"https://localhost:{agent.port}/v1/projects/default/text"
+            big = "The wound is clean and dry.\n" * 10_000
+            reply = client.post(url, content=big, headers={"Content-Type": "text/plain"}, timeout=PATIENCE_S)
+            assert reply.text == big
+        for each in silent:
+            each.close()
     finally:
         assert agent.stop() == 0
     assert TOKEN.encode() not in agent.kept()
