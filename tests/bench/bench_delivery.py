@@ -37,7 +37,7 @@ from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.audit.storage import Signer
-from deid_agent.audit.trail import AuditTrail
+from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.config import Delivery
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import BatchCommitted, Event, PartitionsAssigned
@@ -46,6 +46,7 @@ from deid_agent.transport.kafka.source import KafkaTransport
 BATCH = 100
 RATE = 200  # messages a second while latency is measured
 PACED = 600
+LINES = TrailSettings(return_lines=False)  # as in an agent without an audit topic
 _TIME = struct.Struct("!d")
 
 
@@ -190,7 +191,7 @@ class Agent(Contender):
     async def run(self) -> None:
         telemetry = Counting(self)
         with tempfile.TemporaryDirectory() as folder:
-            audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry)
+            audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry, LINES)
             settings = RunnerSettings(batch_records=BATCH)
             runner = Runner(
                 KafkaTransport(self.world.settings), self._pool, audit, settings, marks=MARKS, telemetry=telemetry
