@@ -8,10 +8,13 @@ models are loaded once. A ``QueuedJob`` is a record on its way through the execu
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
+
+DEFAULT_PROJECT: Final = "default"
+"""The project of the settings at the top level, with the bytes of the key file as its key."""
 
 
 class Task(StrEnum):
@@ -41,7 +44,8 @@ class NoteOption(StrEnum):
 class Job:
     """A record without its position. A ``tombstone`` has no payload: only its key is de-identified.
 
-    ``source`` is the topic, which decides about an envelope. ``task`` is a ``Task`` with its options.
+    ``source`` is the topic, which decides about an envelope. ``project`` decides about key and policy; it is empty in
+    an agent without projects. ``task`` is a ``Task`` with its options.
     """
 
     payload: bytes = field(repr=False)
@@ -49,6 +53,7 @@ class Job:
     headers: Headers = field(default=(), repr=False)
     tombstone: bool = False
     source: str = ""
+    project: str = ""
     task: str = ""
 
 
@@ -165,6 +170,7 @@ class QueuedJob:
     isolated: bool = False
     discarded: bool = False
     finished: bool = False
+    project: str = ""
 
     def finish(self, completed: Completed) -> None:
         """Report the result; only the first call counts."""
@@ -187,8 +193,8 @@ class Executor(Protocol):
     async def serve(self) -> None:
         """Run until cancelled or stopped. Raises ``UnsafeError`` if a worker cannot be restarted."""
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
-        """Queue a record. ``done`` is called later, from the loop."""
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
+        """Queue a record of a project. ``done`` is called later, from the loop."""
 
     def recall(self, stream: Partition) -> int | None:
         """Drop the queued records of this partition that have not begun; return the lowest offset dropped, or None."""
@@ -212,10 +218,10 @@ class Executor(Protocol):
         """End the workers now, even if they are busy. Safe to call twice."""
 
 
-def job_for(record: Record) -> Job:
-    """The job for a record."""
+def job_for(record: Record, project: str = "") -> Job:
+    """The job for a record of a project."""
     task = "" if record.request is None else record.request.task
-    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic, task)
+    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic, project, task)
 
 
 def attempt(process: Process, job: Job) -> Result:

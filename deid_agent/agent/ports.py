@@ -220,6 +220,8 @@ class AuditEntry:
     id: str = ""
     """The ``deid-id`` of the output, see ``OutputMarks``."""
     topic_id: str = ""
+    project: str = ""
+    """The project of the record; empty in an agent without projects."""
     client: str = ""
     """The client that sent the record, if it was a request."""
 

@@ -154,15 +154,22 @@ def encode_job(number: int, job: Job) -> Frame:
     return Frame(
         FrameKind.JOB,
         number,
-        (payload, job.key, job.source.encode(), job.task.encode(), *_flatten_headers(job.headers)),
+        (
+            payload,
+            job.key,
+            job.source.encode(),
+            job.project.encode(),
+            job.task.encode(),
+            *_flatten_headers(job.headers),
+        ),
     )
 
 
 def decode_job(frame: Frame) -> Job:
     """The job in a frame of ``encode_job``."""
-    payload, key, source, task, *headers = frame.fields
-    source, task = (source or b""), (task or b"")
-    return Job(payload or b"", key, _pair_headers(headers), payload is None, source.decode(), task.decode())
+    payload, key, source, project, task, *headers = frame.fields
+    words = ((word or b"").decode() for word in (source, project, task))
+    return Job(payload or b"", key, _pair_headers(headers), payload is None, *words)
 
 
 def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
@@ -211,11 +218,11 @@ def decode_result(frame: Frame) -> Result:
 
 
 def _flatten_headers(headers: Headers) -> tuple[bytes, ...]:
-    return tuple(item for name, value in headers for item in (name.encode(), value))
+    return tuple([item for name, value in headers for item in (name.encode(), value)])
 
 
 def _pair_headers(items: Sequence[bytes | None]) -> Headers:
-    return tuple(((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True))
+    return tuple([((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True)])
 
 
 def run_worker(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:

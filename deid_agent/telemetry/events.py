@@ -47,6 +47,19 @@ class Built(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectOpened(Event):
+    """A project of this agent: the digest of its policy, and its key by id and generation."""
+
+    project: str
+    policy: str
+    key: str
+    generation: int
+
+    def samples(self) -> Iterable[Sample]:
+        return (Sample(metrics.PROJECT, 1, (self.project, self.policy, self.key, str(self.generation))),)
+
+
+@dataclass(frozen=True, slots=True)
 class Listening(Event):
     """The HTTP server listens on this address."""
 
@@ -186,6 +199,7 @@ class BatchCommitted(Event):
     suppressed: int
     dead_lettered: int
     seconds: float
+    project: str = ""
     refused: int = 0
 
     def samples(self) -> Iterable[Sample]:
@@ -193,6 +207,8 @@ class BatchCommitted(Event):
         for outcome in (*_OUTCOMES, "refused"):
             if count := getattr(self, outcome):
                 yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
+                if self.project:
+                    yield Sample(metrics.PROJECT_MESSAGES, count, (self.project, outcome))
 
 
 @dataclass(frozen=True, slots=True)

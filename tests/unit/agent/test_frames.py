@@ -43,9 +43,11 @@ def there_and_back(frame: Frame) -> Frame:
     return unpack_frame(data[SIZE.size :])
 
 
-@given(st.binary(max_size=50), KEYS, HEADERS, st.text(max_size=9), st.integers(0, 2**64 - 1))
-def test_a_job_arrives_unchanged(payload: bytes, key: bytes | None, headers: object, source: str, number: int) -> None:
-    job = Job(payload, key, headers, source=source)  # type: ignore[arg-type]
+@given(st.binary(max_size=50), KEYS, HEADERS, st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**64 - 1))
+def test_a_job_arrives_unchanged(
+    payload: bytes, key: bytes | None, headers: object, source: str, project: str, number: int
+) -> None:
+    job = Job(payload, key, headers, source=source, project=project)  # type: ignore[arg-type]
     frame = there_and_back(encode_job(number, job))
     assert (decode_job(frame), frame.number) == (job, number)
 
