@@ -45,10 +45,10 @@ class TaskExecutor(ChoosyExecutor):
         super().__init__()
         self.tasks: list[str] = []
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
-        self.tasks.append(job_for(record).task)
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
+        self.tasks.append(job_for(record, project).task)
         if record.payload.startswith(b"hold"):
-            super().submit(record, done)
+            super().submit(record, done, project)
         else:
             asyncio.get_running_loop().call_soon(done, record, Completed(result(record.payload)))
 
