@@ -79,4 +79,4 @@ def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_repr_of_a_frame_shows_no_field() -> None:
     frame = encode_job(7, Job(b"Okafor", b"4471902", (("deid-test", b"Marisol"),), source="adt"))
-    assert repr(frame) == "Frame(JOB, number=7, fields=6)"
+    assert repr(frame) == "Frame(JOB, number=7, fields=7)"
