@@ -120,6 +120,9 @@ class Span:
         if not 0 <= self.start < self.end:
             raise ValueError(f"span [{self.start}, {self.end}) is empty or negative")
 
+    def __hash__(self) -> int:
+        return hash((self.start, self.end, self.type))  # without the source: its hash is a function in Python
+
     def __len__(self) -> int:
         return self.end - self.start
 

@@ -91,7 +91,6 @@ class FeatureNumbers:
             **{name: number_values(self._vocabulary[name], tokens.indexed_feature(name)) for name in self._others},
         }
 
-
     def encode_rows(self, tokens: TokenFeatures, *, by_token: bool = False) -> NDArray[np.int32]:
         """The same numbers in the order of the vocabulary, ``[feature, token]`` or ``[token, feature]``."""
         view = tokens.in_core() if self._is_compiled else None

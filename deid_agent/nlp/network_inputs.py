@@ -195,7 +195,9 @@ class InputEncoder:
             data, index = self._reader.get(self._build_reader).encode(views)
             rows = np.frombuffer(data, np.int64).reshape(2 + MAX_WORD_CHARACTERS, -1)
             longest = np.count_nonzero(rows[2:].any(axis=1))
-            return EncodedTokens(rows[2 : 2 + longest].T, rows[0], rows[1], np.frombuffer(index, np.int64), every_feature)
+            return EncodedTokens(
+                rows[2 : 2 + longest].T, rows[0], rows[1], np.frombuffer(index, np.int64), every_feature
+            )
         positions: dict[str, int] = {}
         word_index = [self._index_words(tokens, positions) for tokens in documents]
         words = list(positions)

@@ -151,7 +151,7 @@ class TokenFeatures:
         return find_previous_words(self.words, self.lines)
 
     def in_core(self) -> TextView | None:
-        """The text in the core; None if the core is not in use, or if the text is not ASCII: then the reference runs."""
+        """The text in the core; None if the core is not in use or the text is not ASCII."""
         if not core.is_used() or not self.doc.text.isascii():
             return None
         return self._in_core.get(self._build_view)
