@@ -17,10 +17,8 @@ use std::ops::Range;
 const WINDOW: usize = 96;
 /// The bytes from a position on that decide whether a rule may match there.
 const HEAD: usize = 6;
-/// The symbol after the last byte of a text.
+/// The symbol after the last byte of a text. The others are its bytes.
 const END: usize = 256;
-/// Symbols: the bytes and the end.
-const SYMBOLS: usize = 257;
 /// Positions that are looked at together. It bounds the memory of candidates.
 const BLOCK: usize = 4096;
 /// The memory of one automaton in bytes. It is cleared when it is full.
@@ -255,89 +253,152 @@ fn first_word(span: &[u8]) -> Option<String> {
     Some(word.to_ascii_lowercase())
 }
 
-/// Sets of rules by position and symbol: the rules for which the symbol may be at that position of a match.
-struct Heads {
+/// Sets of rules by position and pair of symbols: the rules for which a match may have them there. A rule that lists many
+/// words has all their letters at each position, but few pairs of them.
+struct Pairs {
     words: usize,
     sets: Vec<u64>,
 }
 
-impl Heads {
-    fn new(rules: &[Option<Rule>], first: bool) -> Self {
+impl Pairs {
+    fn new(rules: &[Option<Rule>]) -> Self {
         let words = rules.len().div_ceil(64).max(1);
-        let mut heads = Self { words, sets: vec![0; HEAD * SYMBOLS * words] };
+        let mut pairs = Self { words, sets: vec![0; (HEAD - 1) * KINDS * KINDS * words] };
         for (number, rule) in rules.iter().enumerate() {
             let Some(rule) = rule else { continue };
             let (word, bit) = (number / 64, 1u64 << (number % 64));
-            for (place, symbols) in head_symbols(rule.groups.get_nfa(), first).iter().enumerate() {
-                for (symbol, possible) in symbols.iter().enumerate() {
-                    if *possible {
-                        heads.sets[(place * SYMBOLS + symbol) * words + word] |= bit;
+            for (place, after) in head_pairs(rule.groups.get_nfa()).iter().enumerate() {
+                for (symbol, follows) in after.iter().enumerate() {
+                    for (kind, _) in follows.iter().enumerate().filter(|(_, possible)| **possible) {
+                        pairs.sets[((place * KINDS + symbol) * KINDS + kind) * words + word] |= bit;
                     }
                 }
             }
         }
-        heads
+        pairs
     }
 
-    /// The rules that may match at `at`, 64 of them: those of `word`.
-    fn possible(&self, text: &[u8], at: usize, word: usize) -> u64 {
-        let mut found = !0;
-        for place in 0..HEAD {
-            let symbol = text.get(at + place).map_or(END, |byte| usize::from(*byte));
-            found &= self.sets[(place * SYMBOLS + symbol) * self.words + word];
-            if found == 0 {
-                break;
+    /// Writes the rules that may match from the first of `kinds` on.
+    fn possible(&self, kinds: &[u8; HEAD], found: &mut [u64]) {
+        found.fill(!0);
+        for (place, pair) in kinds.windows(2).enumerate() {
+            let at = (place * KINDS + usize::from(pair[0])) * KINDS + usize::from(pair[1]);
+            let mut any = 0;
+            for (found, set) in found.iter_mut().zip(&self.sets[at * self.words..][..self.words]) {
+                *found &= set;
+                any |= *found;
+            }
+            if any == 0 {
+                return;
             }
         }
-        found
     }
 }
 
-/// For each of the first positions of a match the symbols that may be there.
-fn head_symbols(nfa: &NFA, first: bool) -> Vec<[bool; SYMBOLS]> {
-    let mut found = vec![[false; SYMBOLS]; HEAD];
+/// The kind of a symbol: the bytes of ASCII, other bytes, the end.
+fn kind(symbol: usize) -> u8 {
+    match symbol {
+        END => 129,
+        0..128 => symbol as u8,
+        _ => 128,
+    }
+}
+
+/// Kinds of symbols.
+const KINDS: usize = 130;
+
+type Follows = [bool; KINDS];
+
+/// For each of the first positions of a match but the last the kinds that may follow each kind.
+fn head_pairs(nfa: &NFA) -> Vec<Vec<Follows>> {
+    let mut found = vec![vec![[false; KINDS]; KINDS]; HEAD - 1];
+    let mut known: Vec<Option<Box<Follows>>> = vec![None; nfa.states().len()];
     let mut states = vec![nfa.start_anchored()];
-    for place in 0..HEAD {
-        let mut next: Vec<StateID> = Vec::new();
-        let symbols = &mut found[place];
-        let mut accept = |low: u8, high: u8, to: StateID| {
-            symbols[usize::from(low)..=usize::from(high)].fill(true);
-            next.push(to);
-        };
-        let mut seen = vec![false; nfa.states().len()];
-        let mut ends = false;
-        while let Some(state) = states.pop() {
-            if std::mem::replace(&mut seen[state.as_usize()], true) {
-                continue;
-            }
-            match nfa.state(state) {
-                State::ByteRange { trans } => accept(trans.start, trans.end, trans.next),
-                State::Sparse(sparse) => sparse.transitions.iter().for_each(|t| accept(t.start, t.end, t.next)),
-                State::Dense(dense) => {
-                    for byte in 0..=255u8 {
-                        let to = dense.transitions[usize::from(byte)];
-                        if to != StateID::ZERO {
-                            accept(byte, byte, to);
-                        }
-                    }
-                }
-                State::Look { look: Look::Start, .. } if !first || place > 0 => {}
-                State::Look { next, .. } | State::Capture { next, .. } => states.push(*next),
-                State::Union { alternates } => states.extend_from_slice(alternates),
-                State::BinaryUnion { alt1, alt2 } => states.extend([*alt1, *alt2]),
-                State::Fail => {}
-                State::Match { .. } => ends = true,
-            }
-        }
+    for place in 0..HEAD - 1 {
+        let (steps, ends) = steps(nfa, &states, false);
         if ends {
-            found[place..].fill([true; SYMBOLS]);
+            found[place..].iter_mut().flatten().for_each(|follows| follows.fill(true));
             break;
+        }
+        let mut next = Vec::with_capacity(steps.len());
+        for (low, high, to) in steps {
+            let follows = known[to.as_usize()].get_or_insert_with(|| {
+                let mut follows = Box::new([false; KINDS]);
+                let (steps, ends) = self::steps(nfa, &[to], false);
+                for (low, high, _) in steps {
+                    follows[usize::from(kind(usize::from(low)))..=usize::from(kind(usize::from(high)))].fill(true);
+                }
+                if ends {
+                    follows.fill(true);
+                }
+                follows
+            });
+            for own in &mut found[place][usize::from(kind(usize::from(low)))..=usize::from(kind(usize::from(high)))] {
+                own.iter_mut().zip(follows.iter()).for_each(|(own, other)| *own |= other);
+            }
+            next.push(to);
         }
         next.sort_unstable();
         next.dedup();
         states = next;
     }
     found
+}
+
+/// The ranges of bytes by which the states go on, with the states after them, and whether a match may end there. At the
+/// start of a text `first` is true.
+fn steps(nfa: &NFA, states: &[StateID], first: bool) -> (Vec<(u8, u8, StateID)>, bool) {
+    let mut found = Vec::new();
+    let mut ends = false;
+    let mut seen = std::collections::HashSet::new();
+    let mut open = states.to_vec();
+    while let Some(state) = open.pop() {
+        if !seen.insert(state) {
+            continue;
+        }
+        match nfa.state(state) {
+            State::ByteRange { trans } => found.push((trans.start, trans.end, trans.next)),
+            State::Sparse(sparse) => found.extend(sparse.transitions.iter().map(|t| (t.start, t.end, t.next))),
+            State::Dense(dense) => found.extend(
+                (0..=255u8)
+                    .map(|byte| (byte, byte, dense.transitions[usize::from(byte)]))
+                    .filter(|step| step.2 != StateID::ZERO),
+            ),
+            State::Look { look: Look::Start, .. } if !first => {}
+            State::Look { next, .. } | State::Capture { next, .. } => open.push(*next),
+            State::Union { alternates } => open.extend_from_slice(alternates),
+            State::BinaryUnion { alt1, alt2 } => open.extend([*alt1, *alt2]),
+            State::Fail => {}
+            State::Match { .. } => ends = true,
+        }
+    }
+    (found, ends)
+}
+
+/// The rules that may match at the start of a text, by its first symbol.
+struct Starts {
+    words: usize,
+    sets: Vec<u64>,
+}
+
+impl Starts {
+    fn new(rules: &[Option<Rule>]) -> Self {
+        let words = rules.len().div_ceil(64).max(1);
+        let mut starts = Self { words, sets: vec![0; KINDS * words] };
+        for (number, rule) in rules.iter().enumerate() {
+            let Some(rule) = rule else { continue };
+            let nfa = rule.groups.get_nfa();
+            let (steps, ends) = steps(nfa, &[nfa.start_anchored()], true);
+            let mut add = |kind: usize| starts.sets[kind * words + number / 64] |= 1u64 << (number % 64);
+            for (low, high, _) in steps {
+                (kind(usize::from(low))..=kind(usize::from(high))).for_each(|kind| add(usize::from(kind)));
+            }
+            if ends {
+                (0..KINDS).for_each(add);
+            }
+        }
+        starts
+    }
 }
 
 /// The memory of a scan.
@@ -363,15 +424,15 @@ pub struct Found {
 /// Compiled rules. A rule that does not compile is left to the reference.
 pub struct Scanner {
     rules: Vec<Option<Rule>>,
-    heads: Heads,
-    first: Heads,
+    pairs: Pairs,
+    starts: Starts,
 }
 
 impl Scanner {
     /// The scanner of these rules.
     pub fn new(written: &[Written]) -> Self {
         let rules: Vec<_> = written.iter().map(Rule::compile).collect();
-        Self { heads: Heads::new(&rules, false), first: Heads::new(&rules, true), rules }
+        Self { pairs: Pairs::new(&rules), starts: Starts::new(&rules), rules }
     }
 
     /// The rules that do not compile.
@@ -436,15 +497,25 @@ impl Scanner {
     /// Writes the positions of `part` from which each rule may match.
     fn collect(&self, memory: &mut Memory, text: &[u8], part: Range<usize>) {
         memory.candidates.iter_mut().for_each(Vec::clear);
+        let mut found = vec![0; self.pairs.words];
+        let kind_at = |at: usize| kind(text.get(at).map_or(END, |byte| usize::from(*byte)));
+        let mut kinds: [u8; HEAD] = std::array::from_fn(|place| kind_at(part.start + place));
         for at in part {
-            let heads = if at == 0 { &self.first } else { &self.heads };
-            for word in 0..heads.words {
-                let mut possible = heads.possible(text, at, word);
+            if at == 0 {
+                let first = usize::from(kinds[0]) * self.starts.words;
+                found.copy_from_slice(&self.starts.sets[first..][..self.starts.words]);
+            } else {
+                self.pairs.possible(&kinds, &mut found);
+            }
+            for (word, set) in found.iter().enumerate() {
+                let mut possible = *set;
                 while possible != 0 {
                     memory.candidates[word * 64 + possible.trailing_zeros() as usize].push(at);
                     possible &= possible - 1;
                 }
             }
+            kinds.copy_within(1.., 0);
+            kinds[HEAD - 1] = kind_at(at + HEAD);
         }
     }
 
