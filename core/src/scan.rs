@@ -13,6 +13,8 @@ use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 use std::ops::Range;
 
+use crate::view::is_space;
+
 /// Bytes of context that a condition reads on its side of the span.
 const WINDOW: usize = 96;
 /// The bytes from a position on that decide whether a rule may match there.
@@ -37,8 +39,10 @@ pub enum Asks {
     No,
     /// Whether the rule accepts it. Its range is that of the match.
     Accepts,
-    /// Also which words end it. If the first one does, nothing is left of it.
+    /// Which words end it.
     Stops,
+    /// Both.
+    StopsAndAccepts,
 }
 
 /// The caller of a scan.
@@ -240,17 +244,37 @@ impl Rule {
     }
 }
 
-/// The first word of a span in ASCII, in the form of the word lists. None if the span begins with another character, or
-/// with a letter and a full stop, which may be an initial.
-fn first_word(span: &[u8]) -> Option<String> {
-    let ends =
-        |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x0b | 0x1c..=0x1f | b',' | b';' | b'/' | b'(' | b')');
-    let word = span.split(ends).next().filter(|word| !word.is_empty())?;
-    if word.len() > 1 && word[0].is_ascii_uppercase() && word[1] == b'.' {
-        return None;
+/// The end of a span in ASCII before its first stop word, without the blanks and commas before it. A capital letter with
+/// a full stop is an initial if the next word is no stop word.
+fn end_before_stop_word<E>(
+    text: &[u8],
+    begin: usize,
+    last: usize,
+    mut stops: impl FnMut(&str) -> Result<bool, E>,
+) -> Result<usize, E> {
+    let ends = |byte: u8| is_space(byte) || matches!(byte, b',' | b';' | b'/' | b'(' | b')');
+    let mut word_from = |from: usize| -> Result<Option<(usize, usize, bool)>, E> {
+        let Some(start) = (from..last).find(|at| !ends(text[*at])) else { return Ok(None) };
+        let end = (start..last).find(|at| ends(text[*at])).unwrap_or(last);
+        let word = String::from_utf8_lossy(&text[start..end]).to_ascii_lowercase();
+        Ok(Some((start, end, stops(word.trim_matches(['.', '\'', ':', '&']))?)))
+    };
+    let mut found = word_from(begin)?;
+    while let Some((start, end, is_stop)) = found {
+        let next = word_from(end)?;
+        if is_stop {
+            let named = next.is_some_and(|(_, _, is_stop)| !is_stop);
+            let initial = text[start].is_ascii_uppercase()
+                && text.get(start + 1) == Some(&b'.')
+                && text.get(start + 2).is_some_and(|byte| is_space(*byte) || *byte == b'-');
+            if !(named && initial) {
+                let is_gap = |byte: &u8| b" ,;/(\t\r\n-".contains(byte);
+                return Ok(start - text[begin..start].iter().rev().take_while(|byte| is_gap(byte)).count());
+            }
+        }
+        found = next;
     }
-    let word = std::str::from_utf8(word).ok()?.trim_matches(['.', '\'', ':', '&']);
-    Some(word.to_ascii_lowercase())
+    Ok(last)
 }
 
 /// Sets of rules by position and pair of symbols: the rules for which a match may have them there. A rule that lists many
@@ -270,7 +294,7 @@ impl Pairs {
             for (place, after) in head_pairs(rule.groups.get_nfa()).iter().enumerate() {
                 for (symbol, follows) in after.iter().enumerate() {
                     for (kind, _) in follows.iter().enumerate().filter(|(_, possible)| **possible) {
-                        pairs.sets[((place * KINDS + symbol) * KINDS + kind) * words + word] |= bit;
+                        pairs.sets[((symbol * KINDS + kind) * (HEAD - 1) + place) * words + word] |= bit;
                     }
                 }
             }
@@ -282,7 +306,7 @@ impl Pairs {
     fn possible(&self, kinds: &[u8; HEAD], found: &mut [u64]) {
         found.fill(!0);
         for (place, pair) in kinds.windows(2).enumerate() {
-            let at = (place * KINDS + usize::from(pair[0])) * KINDS + usize::from(pair[1]);
+            let at = (usize::from(pair[0]) * KINDS + usize::from(pair[1])) * (HEAD - 1) + place;
             let mut any = 0;
             for (found, set) in found.iter_mut().zip(&self.sets[at * self.words..][..self.words]) {
                 *found &= set;
@@ -545,20 +569,30 @@ impl Scanner {
             };
             let touched = (rule.edges.0 && begin > 0 && text[begin - 1] >= 0x80)
                 || (rule.edges.1 && text.get(last).is_some_and(|byte| *byte >= 0x80));
-            let certain = if rule.asks == Asks::Stops { 0..2 } else { 0..4 };
-            match rule.holds(&mut memory.caches[number], certain, text, begin, last) {
+            let has_stops = matches!(rule.asks, Asks::Stops | Asks::StopsAndAccepts);
+            match rule.holds(&mut memory.caches[number], 0..if has_stops { 2 } else { 4 }, text, begin, last) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(unable) => return Ok(Err(unable)),
             }
-            if rule.asks == Asks::Stops
-                && wide.0.is_empty()
-                && let Some(word) = first_word(&text[begin..last])
-                && caller.stops(number, &word)?
-            {
-                continue;
+            let mut last = last;
+            let stops_here = has_stops && wide.0.is_empty();
+            if stops_here {
+                let end = end_before_stop_word(text, begin, last, |word| caller.stops(number, word))?;
+                if end <= begin {
+                    continue;
+                }
+                if rule.asks == Asks::Stops {
+                    last = end;
+                    match rule.holds(&mut memory.caches[number], 2..4, text, begin, last) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(unable) => return Ok(Err(unable)),
+                    }
+                }
             }
-            let answer = if rule.asks != Asks::No || touched {
+            let decides = rule.asks == Asks::No || (rule.asks == Asks::Stops && stops_here);
+            let answer = if !decides || touched {
                 caller.ask(number, begin, last)?
             } else {
                 Some((wide.char(begin), wide.char(last), last))
@@ -586,5 +620,41 @@ impl Wide {
     /// The character that begins at `byte`.
     fn char(&self, byte: usize) -> usize {
         byte - self.0.partition_point(|at| *at < byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(text: &str) -> usize {
+        let stops = |word: &str| Ok::<_, ()>(matches!(word, "i" | "seen" | "and"));
+        end_before_stop_word(text.as_bytes(), 0, text.len(), stops).unwrap_or(usize::MAX)
+    }
+
+    #[test]
+    fn a_span_ends_before_its_first_stop_word() {
+        for (text, expected) in [
+            ("Ada Okafor", 10),
+            ("Ada, Seen", 3),
+            ("Ada\x1cOkafor/and", 10),
+            ("seen Ada", 0),
+            ("I. Vane", 7),
+            ("I. and", 0),
+            ("Ada I.", 3),
+            (" ,", 2),
+            ("", 0),
+        ] {
+            assert_eq!(end(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn pairs_of_symbols_come_from_words_of_a_list() {
+        let nfa = compile("(?:ab|cd)e|f$", false, WhichCaptures::None).map(|nfa| head_pairs(&nfa));
+        let found = nfa.unwrap_or_default();
+        let may = |place: usize, pair: &[u8; 2]| found[place][usize::from(pair[0])][usize::from(pair[1])];
+        assert!(may(0, b"ab") && may(0, b"cd") && may(0, b"fx") && !may(0, b"ad") && !may(0, b"cb"));
+        assert!(may(1, b"xe"), "a match may have ended");
     }
 }

@@ -142,7 +142,7 @@ class Replacement:
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
     """``spans`` sorted by start, longest first, then by type and source: the order of all results."""
-    return sorted(spans, key=lambda s: (s.start, -s.end, s.type, str(s.source)))
+    return sorted(spans, key=lambda s: (s.start, -s.end, s.type, s.source._written))
 
 
 def is_disjoint(spans: Sequence[Span]) -> bool:

@@ -189,22 +189,35 @@ class InputEncoder:
     def encode(self, documents: Sequence[TokenFeatures]) -> EncodedTokens:
         """The tokens of all documents, one after another."""
         features = [self._numbers.encode_rows(tokens, by_token=True) for tokens in documents]
-        every_feature = np.concatenate(features) if len(features) > 1 else features[0]
-        views = [view for tokens in documents if (view := tokens.in_core()) is not None]
-        if len(views) == len(documents):
-            data, index = self._reader.get(self._build_reader).encode(views)
-            rows = np.frombuffer(data, np.int64).reshape(2 + MAX_WORD_CHARACTERS, -1)
-            longest = np.count_nonzero(rows[2:].any(axis=1))
-            return EncodedTokens(
-                rows[2 : 2 + longest].T, rows[0], rows[1], np.frombuffer(index, np.int64), every_feature
-            )
+        rows, word_index = self._encode_words(documents)
+        longest = int(np.count_nonzero(rows[2:].any(axis=1)))
+        return EncodedTokens(rows[2 : 2 + longest].T, rows[0], rows[1], word_index, np.concatenate(features))
+
+    def _encode_words(self, documents: Sequence[TokenFeatures]) -> tuple[Ints, Ints]:
+        """The numbers ``[number, word]`` of the words (``_encode_word``), and the word of each token.
+
+        The core encodes the texts in ASCII. A word that other texts have too is then encoded twice.
+        """
+        views = [tokens.in_core() if tokens.doc.tokens else None for tokens in documents]
+        others = [tokens for tokens, view in zip(documents, views, strict=True) if view is None]
         positions: dict[str, int] = {}
-        word_index = [self._index_words(tokens, positions) for tokens in documents]
-        words = list(positions)
-        rows = self._words.columns(words)[:, : len(words)]
-        longest = min(MAX_WORD_CHARACTERS, max(map(len, words), default=0))
-        characters = np.ascontiguousarray(rows[2 : 2 + longest].T)
-        return EncodedTokens(characters, rows[0], rows[1], np.concatenate(word_index), every_feature)
+        indices = [self._index_words(tokens, positions) for tokens in others]
+        rows = self._words.columns(list(positions))[:, : len(positions)]
+        if len(others) == len(documents):
+            return rows, np.concatenate(indices)
+        data, index = self._reader.get(self._build_reader).encode([view for view in views if view is not None])
+        index_in_core = np.frombuffer(index, np.int64)
+        rows_in_core = np.frombuffer(data, np.int64).reshape(2 + MAX_WORD_CHARACTERS, -1)
+        if not others:
+            return rows_in_core, index_in_core
+        found, at, rest = [], 0, iter(indices)
+        for tokens, view in zip(documents, views, strict=True):
+            if view is None:
+                found.append(next(rest) + rows_in_core.shape[1])
+            else:
+                found.append(index_in_core[at : at + len(tokens.doc.tokens)])
+                at += len(tokens.doc.tokens)
+        return np.concatenate([rows_in_core, rows], axis=1), np.concatenate(found)
 
     def require_valid(self) -> "InputEncoder":
         """This encoder. Raises ``ValueError`` if a feature is unknown or the rows of the values are not consecutive."""

@@ -164,8 +164,9 @@ def find_misspelt(doc: Document, spans: Sequence[Span], lists: Dictionaries, low
     ends = _ends_of(names)
     meaning = cache(partial(_meaning, near=near, names=names, lists=lists))
     at = 0
+    fold = str.lower if doc.text.isascii() else fold_accents
     for found in _WORD.finditer(doc.text):
-        word = fold_accents(found[0])
+        word = fold(found[0])
         if ends.isdisjoint((word[:2], word[-2:], word[:1])):
             continue
         while at < len(spans) and spans[at].end <= found.start():

@@ -226,7 +226,16 @@ def test_the_core_has_the_rows_of_the_words_of_every_text(texts: list[str]) -> N
     read = [features_of(text, (), ()) for text in texts]
     for _ in range(2):
         same(encoder.encode(read), expected)
-    same(encoder.encode([*read, features_of("é", (), ())]).select(slice(0, len(expected))), expected)
+    # A text that is not ASCII among the others.
+    other = [features_of("é a Name", (), ()), *read, features_of("Oslo é", (), ())]
+    same(encoder.encode(other).select(slice(3, 3 + len(expected))), expected)
+    found = encoder.encode(other)
+    with core.without_core():
+        apart = encoder.encode(other)
+    np.testing.assert_array_equal(found.learned[found.word_index], apart.learned[apart.word_index])
+    width = min(found.characters.shape[1], apart.characters.shape[1])
+    characters = [each.characters[each.word_index, :width] for each in (found, apart)]
+    np.testing.assert_array_equal(*characters)
 
 
 def same(found: EncodedTokens, expected: EncodedTokens) -> None:
@@ -278,9 +287,9 @@ def test_the_core_refuses_texts_and_features_that_it_cannot_read() -> None:
     assert "Okafor" not in repr(view)
     with pytest.raises(ValueError, match=r"^most: "):
         view.split(0)
-    for feature in (("gap", "word", 0, {}), ("sentence", "context", 0, {}), ("x", "", 0, {})):
+    for name, group in (("gap", "word"), ("sentence", "context"), ("x", "")):
         with pytest.raises(ValueError, match=r"^features: "):
-            own.FeatureReader([feature], None)
+            own.FeatureReader([(name, group, 0, {})], None)
     reader = own.FeatureReader([("town", "tags", 0, {})], lambda _: ([], ""))
     with pytest.raises(ValueError, match=r"^rows: "):
         reader.encode(view, {}, False)
