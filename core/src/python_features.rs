@@ -354,7 +354,7 @@ impl WordReader {
         characters: Bound<'_, PyDict>,
         most: usize,
     ) -> PyResult<Self> {
-        require(most > 1 && most % 2 == 0, "most")?;
+        require(most > 1 && most.is_multiple_of(2), "most")?;
         let mut of_ascii = vec![UNKNOWN; 128];
         for (text, row) in read_numbers(&characters)? {
             if let [byte @ 0..128] = *text.as_bytes() {
