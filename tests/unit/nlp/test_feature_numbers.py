@@ -234,8 +234,8 @@ def test_the_core_has_the_rows_of_the_words_of_every_text(texts: list[str]) -> N
         apart = encoder.encode(other)
     np.testing.assert_array_equal(found.learned[found.word_index], apart.learned[apart.word_index])
     width = min(found.characters.shape[1], apart.characters.shape[1])
-    characters = [each.characters[each.word_index, :width] for each in (found, apart)]
-    np.testing.assert_array_equal(*characters)
+    own, other_rows = (each.characters[each.word_index, :width] for each in (found, apart))
+    np.testing.assert_array_equal(own, other_rows)
 
 
 def same(found: EncodedTokens, expected: EncodedTokens) -> None:
