@@ -223,11 +223,13 @@ impl FeatureReader {
             .filter(|tables| tables.senses.is(senses) && tables.cues.len() <= MOST_ROWS)
             .unwrap_or_else(|| Tables::new(py, senses.as_any()));
         tables.words.clear_if_full();
-        let found = self.fill(py, &mut tables, text, senses, by_token)?;
+        // Written in place: the numbers of a long text are much larger than the text.
+        let size = size_of::<i32>() * self.places.len() * text.view.tokens.len();
+        let found = PyBytes::new_with(py, size, |out| self.fill(py, &mut tables, text, senses, by_token, out))?;
         if let Ok(mut free) = self.free.lock() {
             free.push(tables);
         }
-        Ok(PyBytes::new(py, &found))
+        Ok(found)
     }
 }
 
@@ -239,7 +241,8 @@ impl FeatureReader {
         text: &TextView,
         senses: &Bound<PyMapping>,
         by_token: bool,
-    ) -> PyResult<Vec<u8>> {
+        out: &mut [u8],
+    ) -> PyResult<()> {
         let view = &text.view;
         let rows = tables.words.rows(view, self.word_width, |word, numbers| {
             numbers.extend(self.word.row_of(word));
@@ -249,7 +252,6 @@ impl FeatureReader {
         let words = &tables.words.numbers;
         let size = view.tokens.len();
         let count = self.places.len();
-        let mut out = vec![0i32; count * size];
         let cues: Vec<&str> = tags.iter().map(|tag| tables.cues[*tag as usize].as_str()).collect();
         for (feature, place) in self.places.iter().enumerate() {
             let (first, step) = if by_token { (feature, count) } else { (feature * size, 1) };
@@ -258,7 +260,8 @@ impl FeatureReader {
             let of_tags = |token: usize, at: usize| tables.tag_numbers[tags[token] as usize * self.tag_width + at];
             let mut write = |number: &dyn Fn(usize) -> i32| {
                 for token in 0..size {
-                    out[first + token * step] = number(token);
+                    let at = size_of::<i32>() * (first + token * step);
+                    out[at..][..size_of::<i32>()].copy_from_slice(&number(token).to_ne_bytes());
                 }
             };
             let before = |token: usize, number: &dyn Fn(usize) -> i32| match view.previous[token] {
@@ -276,7 +279,7 @@ impl FeatureReader {
                 }
             }
         }
-        Ok(out.iter().flat_map(|number| number.to_ne_bytes()).collect())
+        Ok(())
     }
 
     fn add_senses(&self, word: &[u8], senses: &Bound<PyMapping>, numbers: &mut Vec<i32>) -> PyResult<()> {
