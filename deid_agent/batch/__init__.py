@@ -2,43 +2,69 @@
 
 ``Table`` (tables.py) is a compiled table file: the kind of each column. ``RowDeidentifier`` (rows.py) is a pure
 function from rows to rows. ``BatchRun`` (running.py) applies it to the units of files in worker processes, and
-``OpenManifest`` (manifest.py) makes the outputs of a folder durable and a run repeatable. Rows are Arrow batches;
-pyarrow is imported when it is first used, and is an extra.
+``OpenManifest`` (manifest.py) makes the outputs of a folder durable and a run repeatable. The audit of the rows is
+made by ``RowAuditor`` (audit_parts.py), the lines of the manifest are signed by ``ManifestTrail``, and
+``verify_folder`` (verifying.py) finds changes. Rows are Arrow batches; pyarrow is imported when it is first used, and
+is an extra.
 """
 
+from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.identities import Identities, describe_malformed, read_identities
-from deid_agent.batch.manifest import MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
+from deid_agent.batch.jobs import RowWorkerFactory
+from deid_agent.batch.manifest import AUDIT, MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
+from deid_agent.batch.manifest_trail import OpenTrail, trail_folder
 from deid_agent.batch.outputs import OutputFormat, check_format
+from deid_agent.batch.pacing import PAUSE, Pace, Progress
+from deid_agent.batch.report_page import report_page, review_page
+from deid_agent.batch.reporting import BatchReport, bound_misses, describe_bound, make_report
 from deid_agent.batch.rows import RowDeidentifier, Rows
-from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport, describe_refusals
+from deid_agent.batch.running import BatchRun, UnitReport, describe_refusals
+from deid_agent.batch.sampling import MOST_SAMPLED, Sample, SampledCell, Sampler, SealedRow, read_sample
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.tables import ColumnKind, Table, list_tables, load_table
 from deid_agent.batch.text_files import UnreadableError
+from deid_agent.batch.verifying import Finding, FindingCode, FolderCheck, verify_folder
 
 __all__ = [
+    "AUDIT",
     "MANIFEST",
+    "MOST_SAMPLED",
+    "PAUSE",
+    "BatchReport",
     "BatchRun",
     "ColumnKind",
     "Digests",
+    "Finding",
+    "FindingCode",
+    "FolderCheck",
     "Head",
     "Identities",
     "InputFile",
     "Manifest",
     "OpenManifest",
+    "OpenTrail",
     "OutputFormat",
+    "Pace",
+    "Progress",
     "RowDeidentifier",
     "RowWorkerFactory",
     "Rows",
+    "Sample",
+    "SampledCell",
+    "Sampler",
+    "SealedRow",
     "Table",
     "Unit",
     "UnitEntry",
     "UnitReport",
     "UnreadableError",
+    "bound_misses",
     "check_format",
     "check_policy",
     "check_schema",
     "count_rows",
+    "describe_bound",
     "describe_malformed",
     "describe_refusals",
     "list_sources",
@@ -46,8 +72,14 @@ __all__ = [
     "list_units",
     "load_table",
     "make_output_schema",
+    "make_report",
     "make_source",
     "read_identities",
     "read_manifest",
+    "read_sample",
     "read_schema",
+    "report_page",
+    "review_page",
+    "trail_folder",
+    "verify_folder",
 ]

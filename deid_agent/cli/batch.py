@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import ParamSpec
 import click
 
 from deid_agent import __version__
+from deid_agent.agent import load_public_key
 from deid_agent.app import WorkerFactory
+from deid_agent.audit import first_public_key
 from deid_agent.batch import (
-    MANIFEST,
+    MOST_SAMPLED,
     BatchRun,
     ColumnKind,
     Digests,
@@ -21,27 +22,29 @@ from deid_agent.batch import (
     Identities,
     InputFile,
     OpenManifest,
+    OpenTrail,
     OutputFormat,
+    Pace,
     RowWorkerFactory,
+    Sampler,
     Table,
     Unit,
-    UnitReport,
     UnreadableError,
     check_format,
     check_policy,
     check_schema,
     count_rows,
     describe_malformed,
-    describe_refusals,
     list_sources,
     list_units,
     load_table,
     make_output_schema,
     make_source,
     read_identities,
-    read_manifest,
     read_schema,
+    trail_folder,
 )
+from deid_agent.cli.batch_results import RunOutput, report, status, verify
 from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.rules import data_folder, digest_folder
@@ -132,6 +135,7 @@ def _make_plan(
     key_file: Path | None,
     demo_key: bool,
     rules: str | None,
+    limit: int | None = None,
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
     parts = worker_factory(
@@ -160,11 +164,11 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = _make_head(table, parts, format_, unit_mib)
+    head = _make_head(table, parts, format_, unit_mib, limit)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
 
 
-def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int) -> Head:
+def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int, limit: int | None) -> Head:
     """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
     content = {
         "version": __version__,
@@ -177,6 +181,8 @@ def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_m
         "table": table.digest,
         "format": format_,
         "unit": unit_mib,
+        # A part of a unit must never pass for the whole.
+        **({} if limit is None else {"limit": limit}),
     }
     build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
@@ -236,40 +242,64 @@ def _echo_identities(made: _Plan) -> None:
 @_run_options
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
+@click.option("--limit", metavar="ROWS", type=click.IntRange(1), help="Only the first rows; a build of its own.")
+@click.option("--rate", metavar="ROWS/S", type=click.FloatRange(0, min_open=True), help="Rows a second at most.")
+@click.option("--sample", metavar="N", type=click.IntRange(1, MOST_SAMPLED), help="Seal N rows for readers.")
+@click.option("--seal-to", metavar="KEY.pub", type=click.Path(path_type=Path), help="The public key of the readers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per unit, for the progress, and at the end.")
 @handle_errors
-def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: object) -> Exit:
-    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+def run(
+    paths: tuple[Path, ...],
+    out: Path,
+    workers: int,
+    again: bool,
+    limit: int | None,
+    rate: float | None,
+    sample: int | None,
+    seal_to: Path | None,
+    as_json: bool,
+    **options: object,
+) -> Exit:
+    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption.
+
+    A file named pause in OUT pauses the run. `dead-letters keygen` makes the keys for --seal-to.
+    """
+    if (sample is None) != (seal_to is None):
+        raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
+    readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
+    made = _make_plan(paths, limit=limit, **options)  # type: ignore[arg-type]
     _check_folder(paths, out)
+    digests = Digests(made.parts.key)
+    shown = RunOutput(as_json)
     work = BatchRun(
         table=made.table,
         build=made.head.build,
         folder=out,
         format=made.format,
-        digests=Digests(made.parts.key),
+        digests=digests,
         identities=made.identities,
         identities_digest=made.identities_digest,
         again=again,
+        sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
+        pace=Pace(out, rate, limit, shown.show_progress),
     )
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
-    ends: list[UnitReport] = []
-
-    def report(end: UnitReport) -> None:
-        ends.append(end)
-        _echo_unit(end)
-
     factory = RowWorkerFactory(made.parts, made.table, made.head.build)
-    with OpenManifest(out, made.head) as manifest:
+    with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
-        work.run(made.units, manifest, factory, workers, report)
-    older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
+        work.run(made.units, manifest, factory, workers, shown.show_unit)
+        lines = len(manifest.manifest.lines)
+    shown.show_end(first_public_key(trail_folder(out)), lines)
+    older = sum(
+        bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in shown.ends
+    )
     if older:
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
-    refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
+    refused = any(end.fault or (end.entry and end.entry.refused) for end in shown.ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
 
 
@@ -282,36 +312,5 @@ def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
             raise ConfigurationError("OUT is an input, or one is inside the other: name another folder")
 
 
-def _echo_unit(end: UnitReport) -> None:
-    if end.entry is None:
-        echo_error(f"deid-agent: {end.unit.shown}: refused: {end.fault}")
-        return
-    entry = end.entry
-    state = "was done" if end.skipped else "done"
-    click.echo(
-        f"{state:<8}  {end.unit.shown}: {entry.file}: {entry.rows} rows, refused {describe_refusals(entry.refused)}"
-    )
-
-
-@batch.command()
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
-@handle_errors
-def status(out: Path) -> Exit:
-    """Show the finished units of an output folder."""
-    manifest = read_manifest(out)
-    if manifest is None:
-        raise ConfigurationError(f"no {MANIFEST} in the folder: name the OUT of a run")
-    head = manifest.head
-    units = [entry for entry in manifest.units.values() if entry.file]
-    refused: Counter[str] = Counter()
-    for entry in units:
-        refused.update(entry.refused)
-    click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key}, {head.version})")
-    click.echo(f"units      {len(units)}")
-    click.echo(f"rows       {sum(entry.rows for entry in units)}")
-    click.echo(f"refused    {describe_refusals(refused)}")
-    click.echo(f"no patient {sum(entry.no_patient for entry in units)}")
-    missing = [entry for entry in units if not entry.is_in(out)]
-    if missing:
-        click.echo(f"missing    {counted(len(missing), 'output file')}; run makes them again")
-    return Exit.REFUSED if missing else Exit.DONE
+for each in (status, verify, report):
+    batch.add_command(each)
