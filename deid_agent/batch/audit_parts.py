@@ -102,7 +102,7 @@ class RowAuditor:
             count = counts[n] if counts else RowCounts()
             row = {
                 "row": digest.digest(),
-                "document": document and hashlib.blake2b(document, key=of_document, digest_size=_DIGEST_BYTES).digest(),
+                "document": _digest(document, of_document) if document else None,
                 "outcome": outcome["outcome"],
                 "reason": outcome["reason"],
                 "where": outcome["where"],
@@ -112,6 +112,10 @@ class RowAuditor:
             }
             rows.append(row | {_LEAF: leaf_hash(encode_leaf(row))})
         return load_arrow().RecordBatch.from_pylist(rows, _part_schema(leaf=True))
+
+
+def _digest(data: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(data, key=key, digest_size=_DIGEST_BYTES).digest()
 
 
 def _list_changes(changes: Mapping[ChangeKey, int]) -> list[dict[str, object]]:
@@ -137,7 +141,7 @@ def _encode_cells(array: "pa.Array") -> list[bytes | None]:
         array = array.cast(pa.int32() if types.is_date32(array.type) else pa.int64())
     try:
         return [None if value is None else _encode(value) for value in array.to_pylist()]
-    except (ValueError, pa.ArrowException):
+    except (ValueError, OverflowError, pa.ArrowException):
         # A text inside a structure that is not UTF-8, or a time that Python cannot hold.
         parts = [pa.RecordBatch.from_arrays([array.take(pa.array([n]))], ["cell"]) for n in range(len(array))]
         return [encode_batch(part) if part.column(0).null_count == 0 else None for part in parts]

@@ -199,7 +199,7 @@ class Sampler:
 def _show(array: "pa.Array", n: int) -> str | None:
     try:
         value = array[n].as_py()
-    except (ValueError, load_arrow().ArrowException):
+    except (ValueError, OverflowError, load_arrow().ArrowException):
         return _NOT_SHOWN
     return None if value is None else str(value)
 
