@@ -123,41 +123,50 @@ class Manifest:
 
 
 class ManifestError(ConfigurationError):
-    """A line of a manifest cannot be read or does not follow. ``before`` is the manifest of the lines before."""
+    """A line of a manifest cannot be read or does not follow. ``rest`` has those of all lines that can be read."""
 
-    def __init__(self, line: int, why: str, before: Manifest | None) -> None:
+    def __init__(self, line: int, why: str, rest: Manifest) -> None:
         super().__init__(f"{MANIFEST}: line {line} {why}")
         self.line = line
-        self.before = before
+        self.rest = rest
 
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder; None if it has none. A line that is not complete is left out.
 
-    Raises ``ManifestError`` with the number of a line that was changed or cannot be read.
+    Raises ``ManifestError`` with the number of the first line that was changed or cannot be read.
     """
     try:
-        data = (folder / MANIFEST).read_bytes()
+        lines = (folder / MANIFEST).read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return None
-    manifest: Manifest | None = None
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        kind = Head if manifest is None else UnitEntry
+    manifest = Manifest(Head("", "", "", "", ""))
+    fault: tuple[int, str] | None = None
+    for number, line in enumerate(lines, 1):
         try:
-            found = orjson.loads(line)
-            previous = found.pop("previous")
-            kind(**found)  # refuses other members
-            entry = _READERS[kind].validate_json(orjson.dumps(found), strict=True)
+            entry, previous = _read_line(line, Head if number == 1 else UnitEntry)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise ManifestError(number, "cannot be read: use another folder", manifest) from None
-        if previous != (_FIRST if manifest is None else manifest.last):
-            raise ManifestError(number, "does not follow the one before: it was changed", manifest)
-        if manifest is None:
-            manifest = Manifest(entry)
+            fault = fault or (number, "cannot be read: use another folder")
         else:
-            manifest.put(entry)
+            if previous != manifest.last:
+                fault = fault or (number, "does not follow the one before: it was changed")
+            if isinstance(entry, Head):
+                manifest.head = entry
+            else:
+                manifest.put(entry)
         manifest.lines.append(hashlib.sha256(line).hexdigest())
-    return manifest
+    if fault is not None:
+        raise ManifestError(*fault, manifest)
+    return manifest if lines else None
+
+
+def _read_line(line: bytes, kind: type[Head] | type[UnitEntry]) -> tuple[Head | UnitEntry, object]:
+    """The content of a line, and the digest of the line before. Raises one of the errors of a malformed line."""
+    found = orjson.loads(line)
+    previous = found.pop("previous")
+    kind(**found)  # refuses other members
+    entry: Head | UnitEntry = _READERS[kind].validate_json(orjson.dumps(found), strict=True)
+    return entry, previous
 
 
 class OpenManifest:

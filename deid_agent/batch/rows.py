@@ -91,15 +91,19 @@ class RowDeidentifier:
                 arrays[name] = pa.array(values, types[name])  # without the cells that are not UTF-8
         contexts = list(rows.contexts) or [None] * batch.num_rows
         made = [self._open_row(cells, n, contexts[n], faults[n], types) for n in range(batch.num_rows)]
-        done = _Columns(self, types, made).replace_all(cells, kinds)
+        columns = _Columns(self, types, made)
+        done = columns.replace_all(cells, kinds)
+        late = False
+        for name, values in done.items():
+            arrays[name], failed = make_array(values, types[name])
+            late = late or bool(failed)
+            for n in failed:
+                made[n].refuse(Reason.INTERNAL, name)
+        if late:
+            columns.hide_texts(done, kinds)
+            arrays |= {name: make_array(values, types[name])[0] for name, values in done.items()}
         schema = make_output_schema(self.table, batch.schema)
-        out = []
-        for name in (name for name in types if kinds[name] is not ColumnKind.DROP):
-            if name in done:
-                arrays[name], failed = make_array(done[name], types[name])
-                for n in failed:
-                    made[n].refuse(Reason.INTERNAL, name)
-            out.append(arrays[name])
+        out = [arrays[name] for name in types if kinds[name] is not ColumnKind.DROP]
         outcomes = [row.describe(self.build) for row in made]
         out.append(pa.array(outcomes, type=schema.field(OUTCOME).type))
         return pa.RecordBatch.from_arrays(out, schema=schema), [RowCounts.of(row) for row in made]
@@ -195,11 +199,15 @@ class _Columns:
                 else:
                     new[n] = self._replace_counted(column, name, values[n], row)
         self._replace_texts(texts, done)
+        self.hide_texts(done, kinds)
+        return done
+
+    def hide_texts(self, done: Mapping[str, list[Cell]], kinds: Mapping[str, ColumnKind]) -> None:
+        """Remove the texts of refused rows."""
         for name in done:
             for n, row in enumerate(self.rows):
-                if row.reason is not None and (kinds[name] in _READ or name in table.when):
+                if row.reason is not None and (kinds[name] in _READ or name in self.maker.table.when):
                     done[name][n] = None
-        return done
 
     def _replace_counted(self, column: Column, name: str, value: Cell, row: RowState) -> Cell:
         new = row.guard(name, partial(self._replace, column, name, value, row))

@@ -133,7 +133,7 @@ def _read_lines(folder: Path, findings: list[Finding]) -> Manifest | None:
         place = f"{MANIFEST}:{problem.line}"
         why = "the line was changed, or lines before it were added or dropped"
         findings.append(Finding(FindingCode.MANIFEST, place, why))
-        return problem.before
+        return problem.rest
     if manifest is None:
         if not trail_folder(folder).is_dir():
             raise ConfigurationError(f"no {MANIFEST} in the folder: name the OUT of a run")
