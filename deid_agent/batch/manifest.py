@@ -136,10 +136,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
     Raises ``ManifestError`` with the number of the first line that was changed or cannot be read.
     """
-    try:
-        lines = (folder / MANIFEST).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
+    if not (folder / MANIFEST).is_file():  # a pipe would be waited for
         return None
+    lines = (folder / MANIFEST).read_bytes().split(b"\n")[:-1]
     manifest = Manifest(Head("", "", "", "", ""))
     fault: tuple[int, str] | None = None
     for number, line in enumerate(lines, 1):

@@ -5,10 +5,11 @@ import gzip
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.sources import FileFormat, Unit, name_faults
+from deid_agent.batch.sources import FileFormat, InputFile, Unit, name_faults
 from deid_agent.batch.text_files import UnreadableError
 
 PAUSE = "pause"
@@ -59,11 +60,7 @@ class Pace:
 
     def begin(self, units: Sequence[Unit]) -> None:
         """Start the clock for the units that are to be made."""
-        for unit in units:
-            try:
-                self._sizes[unit] = measure_unit(unit)
-            except UnreadableError:
-                self._sizes[unit] = 0  # its reader reports it
+        self._sizes = measure_units(units)
         self.progress = Progress(len(units), sum(self._sizes.values()))
         self._at = time.monotonic()
 
@@ -105,16 +102,29 @@ class Pace:
         self.report(self.progress)
 
 
-def measure_unit(unit: Unit) -> int:
-    """The bytes of a unit without compression. Raises ``UnreadableError``."""
+def measure_units(units: Sequence[Unit]) -> dict[Unit, int]:
+    """The bytes of each unit without compression; 0 for one that cannot be read, which its reader reports."""
+    sizes: dict[Unit, int] = {}
+    for source, own in groupby(units, lambda unit: unit.source):
+        found = list(own)
+        try:
+            sizes |= _measure_source(source, found)
+        except UnreadableError:
+            sizes |= dict.fromkeys(found, 0)
+    return sizes
+
+
+def _measure_source(source: InputFile, units: Sequence[Unit]) -> dict[Unit, int]:
+    """The bytes of the units of one file. Raises ``UnreadableError``."""
     with name_faults():
-        if unit.source.format is FileFormat.PARQUET:
-            metadata = load_arrow("pyarrow.parquet").read_metadata(unit.source.path)
-            return sum(int(metadata.row_group(group).total_byte_size) for group in range(unit.first, unit.last))
-        size = unit.source.path.stat().st_size
-        if unit.source.path.suffix.lower() == ".gz":
-            return _measure_gzip(unit.source.path, size)
-        return size
+        if source.format is FileFormat.PARQUET:
+            metadata = load_arrow("pyarrow.parquet").read_metadata(source.path)
+            groups = [int(metadata.row_group(group).total_byte_size) for group in range(metadata.num_row_groups)]
+            return {unit: sum(groups[unit.first : unit.last]) for unit in units}
+        size = source.path.stat().st_size
+        if source.path.suffix.lower() == ".gz":
+            size = _measure_gzip(source.path, size)
+        return dict.fromkeys(units, size)
 
 
 def _measure_gzip(path: Path, size: int) -> int:

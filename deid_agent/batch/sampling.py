@@ -90,16 +90,17 @@ class Sample:
 
 def read_sample(folder: Path) -> Sample | None:
     """The sample of an output folder; None if there is none. Raises ``ConfigurationError`` if it cannot be read."""
+    path = folder / AUDIT / SAMPLE
+    if not path.is_file():
+        return None
     try:
-        first, *others = (folder / AUDIT / SAMPLE).read_bytes().splitlines()
+        first, *others = path.read_bytes().splitlines()
         head = _HEAD.validate_json(first, strict=True)
         rows = []
         for line in others:
             found = _LINE.validate_json(line, strict=True)
             sealed = base64.b64decode(found.sealed, validate=True)
             rows.append(SealedRow(found.rank, found.unit, found.row, sealed))
-    except FileNotFoundError:
-        return None
     except (ValueError, binascii.Error):
         raise ConfigurationError(f"{AUDIT}/{SAMPLE}: cannot be read: use another folder") from None
     return Sample(head.size, head.key, head.bound, tuple(sorted(rows)))

@@ -15,7 +15,7 @@ from support.batch_folders import Folders, read_lines, write_inputs
 from deid_agent.agent import load_private_key, load_public_key
 from deid_agent.agent.dead_letter_keys import generate_keys
 from deid_agent.batch.manifest import AUDIT, Head, Manifest, UnitEntry, read_manifest
-from deid_agent.batch.pacing import PAUSE, Pace, Progress, measure_unit
+from deid_agent.batch.pacing import PAUSE, Pace, Progress, measure_units
 from deid_agent.batch.report_page import report_page, review_page
 from deid_agent.batch.reporting import bound_misses, describe_bound, find_unusual, make_report
 from deid_agent.batch.sampling import SealedRow, read_sample
@@ -236,10 +236,11 @@ def test_the_size_of_a_unit_is_that_without_compression(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(data))
     ((source,), _) = list_sources([tmp_path])
     (unit,) = list_units(source, 1)
-    assert measure_unit(unit) == len(data)
+    assert measure_units([unit]) == {unit: len(data)}
     (tmp_path / "b.csv.gz").write_bytes(b"")
     empty = Unit(InputFile(1, "b", tmp_path / "b.csv.gz", source.format))
-    assert measure_unit(empty) == 0
+    gone = Unit(InputFile(2, "c", tmp_path / "c.csv", source.format))
+    assert measure_units([empty, gone]) == {empty: 0, gone: 0}
 
 
 def test_counters_are_sorted_by_frequency() -> None:

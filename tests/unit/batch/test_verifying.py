@@ -5,7 +5,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -352,3 +354,41 @@ def test_a_run_makes_a_unit_again_whose_line_is_not_signed(world: World, tmp_pat
         assert codes == {FindingCode.FOREIGN}, "the files of the attacker are left, and named by no line"
         assert len(read_lines(out)) == 4
         shutil.rmtree(out)
+
+
+STEPS = (
+    "deid_agent.batch.running.UnitFile.finish",
+    "deid_agent.batch.audit_parts.UnitAudit.finish",
+    "deid_agent.batch.sampling.Sampler.commit",
+    "deid_agent.batch.manifest.OpenManifest.add",
+    "deid_agent.batch.manifest_trail.ManifestTrail.sign",
+)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", STEPS, ids=[step.rpartition(".")[2] + step.split(".")[2][:3] for step in STEPS])
+def test_an_interruption_at_any_step_is_made_good(step: str, after: bool, world: World, tmp_path: Path) -> None:
+    readers = load_public_key(world.folder / "readers.key.pub")
+    owner, _, name = step.rpartition(".")
+    original = getattr(resolve_name(owner.rpartition(".")[0] + ":" + owner.rpartition(".")[2]), name)
+    calls: list[None] = []
+
+    def die(*args: object, **more: object) -> object:
+        calls.append(None)
+        if len(calls) < 3 or after:
+            done = original(*args, **more)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return done
+
+    out = tmp_path / "out"
+    with patch(step, die), pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+        Folders().run(world.folder / "in", out, readers=readers)
+    codes = {each.code for each in verify_folder(out).findings}
+    assert codes <= {FindingCode.FOREIGN, FindingCode.UNSIGNED, FindingCode.SAMPLE}, codes
+    Folders().run(world.folder / "in", out, readers=readers)
+    assert not verify_folder(out, {first_key(out)}).findings
+    for one, two in zip(
+        outputs(out) + audit_parts(out), outputs(world.folder / "out") + audit_parts(world.folder / "out"), strict=True
+    ):
+        assert one.read_bytes() == two.read_bytes()
