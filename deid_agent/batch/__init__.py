@@ -14,17 +14,17 @@ from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import AUDIT, MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
 from deid_agent.batch.manifest_trail import OpenTrail, trail_folder
 from deid_agent.batch.outputs import OutputFormat, check_format
-from deid_agent.batch.pacing import PAUSE, Pace, Progress
+from deid_agent.batch.pacing import PAUSE, Pace, RunProgress
 from deid_agent.batch.report_page import report_page, review_page
 from deid_agent.batch.reporting import BatchReport, bound_misses, describe_bound, make_report
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, UnitReport, describe_refusals
-from deid_agent.batch.sampling import MOST_SAMPLED, Sample, SampledCell, Sampler, SealedRow, read_sample
+from deid_agent.batch.sampling import MOST_SAMPLED, RowSample, SampledCell, Sampler, SealedRow, read_sample
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.tables import ColumnKind, Table, list_tables, load_table
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.batch.verifying import Finding, FindingCode, FolderCheck, verify_folder
+from deid_agent.batch.verifying import FindingCode, FolderCheck, FolderFinding, verify_folder
 
 __all__ = [
     "AUDIT",
@@ -35,9 +35,9 @@ __all__ = [
     "BatchRun",
     "ColumnKind",
     "Digests",
-    "Finding",
     "FindingCode",
     "FolderCheck",
+    "FolderFinding",
     "Head",
     "Identities",
     "InputFile",
@@ -46,11 +46,11 @@ __all__ = [
     "OpenTrail",
     "OutputFormat",
     "Pace",
-    "Progress",
     "RowDeidentifier",
+    "RowSample",
     "RowWorkerFactory",
     "Rows",
-    "Sample",
+    "RunProgress",
     "SampledCell",
     "Sampler",
     "SealedRow",

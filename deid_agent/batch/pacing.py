@@ -18,7 +18,7 @@ _LOOK_S = 0.5
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """How far a run is. ``size`` and ``done`` are bytes of the units, those of an unfinished one by their rows."""
 
     units: int = 0
@@ -41,7 +41,7 @@ class Progress:
         return self.seconds * (1 - self.share) / self.share if self.share > 0 else None
 
 
-ProgressReport = Callable[[Progress], None]
+ProgressReport = Callable[[RunProgress], None]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Pace:
     rate: float | None = None
     limit: int | None = None
     report: ProgressReport = lambda _: None
-    progress: Progress = field(default_factory=Progress)
+    progress: RunProgress = field(default_factory=RunProgress)
     _next: float = 0.0
     _sizes: dict[Unit, int] = field(default_factory=dict)
     _at: float = 0.0
@@ -61,7 +61,7 @@ class Pace:
     def begin(self, units: Sequence[Unit]) -> None:
         """Start the clock for the units that are to be made."""
         self._sizes = measure_units(units)
-        self.progress = Progress(len(units), sum(self._sizes.values()))
+        self.progress = RunProgress(len(units), sum(self._sizes.values()))
         self._at = time.monotonic()
 
     async def wait(self, rows: int) -> None:

@@ -79,7 +79,7 @@ class SealedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RowSample:
     """The sample of a folder, by rank. No row with a rank above ``bound`` was kept; it is empty if there is none."""
 
     size: int
@@ -88,7 +88,7 @@ class Sample:
     rows: tuple[SealedRow, ...] = ()
 
 
-def read_sample(folder: Path) -> Sample | None:
+def read_sample(folder: Path) -> RowSample | None:
     """The sample of an output folder; None if there is none. Raises ``ConfigurationError`` if it cannot be read."""
     path = folder / AUDIT / SAMPLE
     if not path.is_file():
@@ -103,7 +103,7 @@ def read_sample(folder: Path) -> Sample | None:
             rows.append(SealedRow(found.rank, found.unit, found.row, sealed))
     except (ValueError, binascii.Error):
         raise ConfigurationError(f"{AUDIT}/{SAMPLE}: cannot be read: use another folder") from None
-    return Sample(head.size, head.key, head.bound, tuple(sorted(rows)))
+    return RowSample(head.size, head.key, head.bound, tuple(sorted(rows)))
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ class FindingCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FolderFinding:
     """A fault with its place: a file in the folder, or a line of one. ``detail`` has no value of a row."""
 
     code: FindingCode
@@ -62,7 +62,7 @@ class Finding:
 class FolderCheck:
     """The result of a verification. ``lines`` are those of the manifest, ``first_key`` begins the trail."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[FolderFinding, ...]
     units: int
     rows: int
     lines: int
@@ -82,7 +82,7 @@ def verify_folder(
     Raises ``ConfigurationError`` if there is no run, or one that is still going on.
     """
     with _hold(folder):
-        findings: list[Finding] = []
+        findings: list[FolderFinding] = []
         manifest = _read_lines(folder, findings)
         signed = _check_trail(folder, trusted, head, findings)
         lines = len(manifest.lines) if manifest is not None else 0
@@ -90,7 +90,7 @@ def verify_folder(
             findings += _compare_lines(manifest, signed.last)
         if lines < least_lines:
             detail = f"{counted(lines, 'line')}, and there were {least_lines} before"
-            findings.append(Finding(FindingCode.ROLLBACK, MANIFEST, detail))
+            findings.append(FolderFinding(FindingCode.ROLLBACK, MANIFEST, detail))
         units = manifest.finished if manifest is not None else []
         genuine = not findings  # files that somebody else may have named are compared, and not read
         for entry in units:
@@ -126,20 +126,20 @@ def _hold(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _read_lines(folder: Path, findings: list[Finding]) -> Manifest | None:
+def _read_lines(folder: Path, findings: list[FolderFinding]) -> Manifest | None:
     try:
         manifest = read_manifest(folder)
     except ManifestError as problem:
         place = f"{MANIFEST}:{problem.line}"
         why = "the line was changed, or lines before it were added or dropped"
-        findings.append(Finding(FindingCode.MANIFEST, place, why))
+        findings.append(FolderFinding(FindingCode.MANIFEST, place, why))
         return problem.rest
     if manifest is None:
         if not trail_folder(folder).is_dir():
             raise ConfigurationError(f"no {MANIFEST} in the folder: name the OUT of a run")
-        findings.append(Finding(FindingCode.MANIFEST, MANIFEST, "is missing"))
+        findings.append(FolderFinding(FindingCode.MANIFEST, MANIFEST, "is missing"))
     elif not (folder / MANIFEST).read_bytes().endswith(b"\n"):
-        findings.append(Finding(FindingCode.MANIFEST, MANIFEST, "ends with an incomplete line: run again"))
+        findings.append(FolderFinding(FindingCode.MANIFEST, MANIFEST, "ends with an incomplete line: run again"))
     return manifest
 
 
@@ -149,11 +149,15 @@ class _Signed:
     first_key: str = ""
 
 
-def _check_trail(folder: Path, trusted: Collection[str] | None, head: Path | None, findings: list[Finding]) -> _Signed:
+def _check_trail(
+    folder: Path, trusted: Collection[str] | None, head: Path | None, findings: list[FolderFinding]
+) -> _Signed:
     path = trail_folder(folder)
     place = f"{AUDIT}/{TRAIL}"
     if not path.is_dir() or not segment_files(path):
-        findings.append(Finding(FindingCode.TRAIL, place, "is missing: nothing shows that the manifest is genuine"))
+        findings.append(
+            FolderFinding(FindingCode.TRAIL, place, "is missing: nothing shows that the manifest is genuine")
+        )
         return _Signed()
     report = verify_trail(path, trusted, head)
     findings += [_of_trail(fault) for fault in (*report.faults, *report.warnings)]
@@ -169,38 +173,38 @@ def _count_unsigned(report: TrailReport) -> int:
     return sum(found)
 
 
-def _of_trail(fault: TrailFault) -> Finding:
+def _of_trail(fault: TrailFault) -> FolderFinding:
     # A head that was kept elsewhere and signs more than the trail has: the folder was put back.
     code = FindingCode.ROLLBACK if fault.code == "TRUNCATED" else FindingCode.TRAIL
-    return Finding(code, f"{AUDIT}/{TRAIL}/{fault.where}", f"{fault.code}: {fault.detail}")
+    return FolderFinding(code, f"{AUDIT}/{TRAIL}/{fault.where}", f"{fault.code}: {fault.detail}")
 
 
-def _compare_lines(manifest: Manifest, last: tuple[int, str]) -> Iterator[Finding]:
+def _compare_lines(manifest: Manifest, last: tuple[int, str]) -> Iterator[FolderFinding]:
     line, digest = last
     lines = len(manifest.lines)
     if line > lines:
         detail = f"{counted(lines, 'line')}, and the trail signs {line}: lines were cut off, or an older one put back"
-        yield Finding(FindingCode.MANIFEST, MANIFEST, detail)
+        yield FolderFinding(FindingCode.MANIFEST, MANIFEST, detail)
     elif line and manifest.lines[line - 1] != digest:
         detail = f"lines 1 to {line} are not those that the trail signs"
-        yield Finding(FindingCode.MANIFEST, f"{MANIFEST}:{line}", detail)
+        yield FolderFinding(FindingCode.MANIFEST, f"{MANIFEST}:{line}", detail)
     if lines > line:
         detail = "not signed: run again after an interruption, which makes these units again; else somebody added them"
-        yield Finding(FindingCode.UNSIGNED, f"{MANIFEST}:{line + 1}", detail)
+        yield FolderFinding(FindingCode.UNSIGNED, f"{MANIFEST}:{line + 1}", detail)
 
 
-def _check_unit(folder: Path, entry: UnitEntry, *, read: bool) -> Iterator[Finding]:
+def _check_unit(folder: Path, entry: UnitEntry, *, read: bool) -> Iterator[FolderFinding]:
     for code, name, digest in (
         (FindingCode.OUTPUT, entry.file, entry.digest),
         (FindingCode.PART, f"{AUDIT}/{entry.audit}", entry.audit_digest),
     ):
         found = _digest_file(folder / name)
         if found is None:
-            yield Finding(FindingCode.MISSING, name, "run again to make it")
+            yield FolderFinding(FindingCode.MISSING, name, "run again to make it")
         elif found != digest:
-            yield Finding(code, name, "is not the file that the manifest names; remove it and run again")
+            yield FolderFinding(code, name, "is not the file that the manifest names; remove it and run again")
         elif code is FindingCode.PART and read and (why := _check_rows(folder / name, entry)):
-            yield Finding(code, name, why)
+            yield FolderFinding(code, name, why)
 
 
 def _digest_file(path: Path) -> str | None:
@@ -238,17 +242,17 @@ def _check_rows(path: Path, entry: UnitEntry) -> str:
     return ""
 
 
-def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[Finding]:
+def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFinding]:
     place = f"{AUDIT}/{SAMPLE}"
     found = _digest_file(folder / place)
     stated = manifest.latest.sample if manifest is not None and manifest.latest is not None else ""
     if found is None and stated:
-        yield Finding(FindingCode.MISSING, place, "the sample was removed")
+        yield FolderFinding(FindingCode.MISSING, place, "the sample was removed")
     elif found is not None and found != stated:
-        yield Finding(FindingCode.SAMPLE, place, "is not the file that the last line of the manifest names")
+        yield FolderFinding(FindingCode.SAMPLE, place, "is not the file that the last line of the manifest names")
 
 
-def _find_foreign(folder: Path, units: Collection[UnitEntry]) -> Iterator[Finding]:
+def _find_foreign(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
     outputs = {entry.file for entry in units}
     parts = {entry.audit for entry in units}
     places = [(folder, "", outputs | _OWN), (folder / AUDIT, f"{AUDIT}/", parts | {TRAIL, SAMPLE})]
@@ -262,4 +266,4 @@ def _find_foreign(folder: Path, units: Collection[UnitEntry]) -> Iterator[Findin
         for name in names:
             if name not in known and left:
                 left -= 1
-                yield Finding(FindingCode.FOREIGN, f"{prefix}{name}", "no line of the manifest names it")
+                yield FolderFinding(FindingCode.FOREIGN, f"{prefix}{name}", "no line of the manifest names it")

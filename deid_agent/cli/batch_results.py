@@ -16,9 +16,9 @@ from deid_agent.batch import (
     AUDIT,
     MANIFEST,
     BatchReport,
-    Finding,
+    FolderFinding,
     Manifest,
-    Progress,
+    RunProgress,
     UnitReport,
     describe_bound,
     describe_refusals,
@@ -52,7 +52,7 @@ class RunOutput:
     _terminal: bool = field(default_factory=_is_terminal)
     _shown_at: float = 0.0
     _paused: bool = False
-    _progress: Progress = field(default_factory=Progress)
+    _progress: RunProgress = field(default_factory=RunProgress)
 
     def show_unit(self, end: UnitReport) -> None:
         """Print the end of a unit."""
@@ -75,7 +75,7 @@ class RunOutput:
                 f"{state:<8}  {end.unit.shown}: {entry.file}: {entry.rows} rows, refused {describe_refusals(refused)}"
             )
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: RunProgress) -> None:
         """Print the progress, not too often."""
         self._progress = progress
         now = time.monotonic()
@@ -107,7 +107,7 @@ class RunOutput:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _describe_progress(progress: Progress) -> dict[str, object]:
+def _describe_progress(progress: RunProgress) -> dict[str, object]:
     left = progress.seconds_left
     return {
         "units": progress.units,
@@ -121,7 +121,7 @@ def _describe_progress(progress: Progress) -> dict[str, object]:
     }
 
 
-def _show_progress(progress: Progress) -> str:
+def _show_progress(progress: RunProgress) -> str:
     left = progress.seconds_left
     minutes, seconds = divmod(round(left or 0), 60)
     rest = (
@@ -213,7 +213,7 @@ def verify(out: Path, public: tuple[str, ...], head: Path | None, lines: int, as
     return Exit.DONE if sound else Exit.REFUSED
 
 
-def _show_finding(found: Finding) -> str:
+def _show_finding(found: FolderFinding) -> str:
     return printable(f"{found.place}: {found.code}: {found.detail}")
 
 

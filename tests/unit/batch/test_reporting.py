@@ -15,7 +15,7 @@ from support.batch_folders import Folders, read_lines, write_inputs
 from deid_agent.agent import load_private_key, load_public_key
 from deid_agent.agent.dead_letter_keys import generate_keys
 from deid_agent.batch.manifest import AUDIT, Head, Manifest, UnitEntry, read_manifest
-from deid_agent.batch.pacing import PAUSE, Pace, Progress, measure_units
+from deid_agent.batch.pacing import PAUSE, Pace, RunProgress, measure_units
 from deid_agent.batch.report_page import report_page, review_page
 from deid_agent.batch.reporting import bound_misses, describe_bound, find_unusual, make_report
 from deid_agent.batch.sampling import SealedRow, read_sample
@@ -83,7 +83,7 @@ def test_the_figures_are_those_of_a_count_by_hand(world: World, tmp_path: Path) 
     assert report(world.out, "--html", tmp_path / "page.html").exit_code == 2, "never overwritten"
 
 
-def test_what_comes_from_elsewhere_is_escaped() -> None:
+def test_names_and_cells_are_escaped() -> None:
     evil = "<script>alert(1)</script>\"'&"
     entry = UnitEntry("u", "s", f"part-{evil[8:13]}", "d", 1, {evil: 1}, words=9, counts=((evil, evil, "m", evil, 2),))
     manifest = Manifest(Head(evil, evil, evil, evil, evil), {"u": entry})
@@ -196,7 +196,7 @@ def test_a_limit_ends_within_a_unit(world: World, tmp_path: Path) -> None:
 def test_the_progress_ends_with_all_bytes(world: World, tmp_path: Path) -> None:
     seen: list[tuple[float, int]] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: RunProgress) -> None:
         seen.append((progress.share, progress.rows))
 
     Folders().run(world.inputs, tmp_path / "out", pace=Pace(tmp_path / "out", rate=1e6, report=note))

@@ -342,7 +342,7 @@ def test_a_run_does_not_go_on_with_lines_that_are_not_signed(world: World, tmp_p
         shutil.rmtree(out)
 
 
-def test_a_run_makes_a_unit_again_whose_line_is_not_signed(world: World, tmp_path: Path) -> None:
+def test_a_run_makes_a_unit_again_if_its_line_is_not_signed(world: World, tmp_path: Path) -> None:
     """A crash came between the line and its entry, or somebody added the line: nobody can see which."""
     readers = load_public_key(world.folder / "readers.key.pub")
     for change in (add_a_unit, add_a_unit_and_an_entry):
