@@ -18,8 +18,8 @@ from deid_agent.batch.arrow import is_text, load_arrow
 from deid_agent.batch.cells import as_text
 from deid_agent.batch.manifest import AUDIT
 from deid_agent.batch.outputs import OutputFormat, UnitFile, encode_batch
-from deid_agent.batch.row_state import REFUSED, ChangeKey, RowCounts
-from deid_agent.batch.schema import OUTCOME
+from deid_agent.batch.row_state import ChangeKey, RowCounts
+from deid_agent.batch.schema import OUTCOME, REFUSED
 from deid_agent.batch.sources import Unit, name_faults
 from deid_agent.config import SecretKey
 

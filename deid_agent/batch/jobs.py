@@ -16,9 +16,9 @@ from deid_agent.app import WorkerFactory
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests, RowAuditor, sum_changes
 from deid_agent.batch.outputs import decode_batch, encode_batch
-from deid_agent.batch.row_state import REFUSED, ChangeKey
+from deid_agent.batch.row_state import ChangeKey
 from deid_agent.batch.rows import RowDeidentifier, Rows
-from deid_agent.batch.schema import OUTCOME
+from deid_agent.batch.schema import RefusedRows
 from deid_agent.batch.sources import RowChunk
 from deid_agent.batch.tables import Table
 from deid_agent.model import Reason, UnsafeError
@@ -83,24 +83,6 @@ class FinishedRows:
         output, audit = ([getattr(part, name) for part in parts] for name in ("output", "audit"))
         changes = [change for part in parts for change in part.changes]
         return cls(pa.concat_batches(output), pa.concat_batches(audit), changes)
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRows:
-    """Makes the output of rows that no worker could process: nothing but the outcome."""
-
-    schema: "pa.Schema"
-    build: str
-
-    def make(self, reason: Reason, where: str, count: int = 1) -> "pa.RecordBatch":
-        """``count`` rows that are refused for the reason."""
-        pa = load_arrow()
-        outcome = {"outcome": REFUSED, "reason": reason.value, "where": where or None, "build": self.build}
-        arrays = [
-            pa.array([outcome] * count, column.type) if column.name == OUTCOME else pa.nulls(count, column.type)
-            for column in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 @dataclass(slots=True)

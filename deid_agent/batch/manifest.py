@@ -82,10 +82,15 @@ class UnitEntry:
         if any("/" in name or name.startswith(".") for name in (self.file, self.audit)):
             raise ValueError("a name of a file, not a path")
 
+    @property
+    def named_files(self) -> dict[str, str]:
+        """The files that the line names, as paths in the folder, with the SHA-256 of each."""
+        found = {self.file: self.digest, f"{AUDIT}/{self.audit}": self.audit_digest}
+        return {path: digest for path, digest in found.items() if path not in {"", f"{AUDIT}/"}}
+
     def is_in(self, folder: Path) -> bool:
         """True if the output and the audit of its rows are there. An output that ``--again`` removed has no name."""
-        parts = (folder / self.file, folder / AUDIT / self.audit)
-        return bool(self.file) and all(part.is_file() for part in parts)
+        return bool(self.file) and all((folder / path).is_file() for path in self.named_files)
 
     def removed(self, sample: str) -> "UnitEntry":
         """The entry of the unit after its output is removed."""

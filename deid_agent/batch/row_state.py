@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deid_agent.batch.cells import Cell
+from deid_agent.batch.schema import DONE, REFUSED
 from deid_agent.model import Fact, MessageError, Reason, Remark
 from deid_agent.surrogate import Scope
-
-DONE, REFUSED = "done", "refused"
 
 ChangeKey = tuple[str, str, str, str]
 """Column, PHI type, method and rule of a replacement."""

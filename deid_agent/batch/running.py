@@ -8,32 +8,39 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
 from deid_agent.agent import Factory, WorkerPool, WorkerSettings
-from deid_agent.batch.arrow import decode_type, load_arrow
+from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests, RowAuditor, UnitAudit
-from deid_agent.batch.cells import read_cells
-from deid_agent.batch.identities import Identities
-from deid_agent.batch.jobs import FinishedRows, RefusedRows, RowJobs
+from deid_agent.batch.identities import Identities, list_patients
+from deid_agent.batch.jobs import FinishedRows, RowJobs
 from deid_agent.batch.manifest import AUDIT, OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat, UnitFile, remove_unfinished
 from deid_agent.batch.pacing import Pace
-from deid_agent.batch.row_state import REFUSED
 from deid_agent.batch.sampling import Sampler, refuse_missing_sampler
-from deid_agent.batch.schema import check_schema, make_output_schema
+from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_output_schema
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import Telemetry
 
-if TYPE_CHECKING:
-    pass
-
 _IN_FLIGHT = 3
 """Jobs for each worker that are read ahead."""
 _DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTask:
+    """A unit to process: its name, the digest of its input, and the numbers of the file when that was computed.
+
+    ``before`` are the rows of the finished units before it.
+    """
+
+    unit: Unit
+    name: str
+    digest: str
+    signature: tuple[int, ...]
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,45 +88,58 @@ class BatchRun:
 
         Raises ``ConfigurationError`` if an input has changed, before anything is written, or if no worker starts.
         """
+        tasks = self.select(units, manifest, report)
+        if tasks:
+            self.process(tasks, factory, workers, manifest.add, report, settings)
+
+    def process(
+        self,
+        tasks: Sequence[UnitTask],
+        factory: Factory,
+        workers: int,
+        add: Callable[[UnitEntry], None],
+        report: Callable[[UnitReport], None],
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        """Write the outputs of units; pass the entry of each to ``add``, then its end to ``report``."""
+        chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
+        asyncio.run(self._run(tasks, add, WorkerPool(factory, workers, Telemetry(), chosen), report))
+
+    def select(
+        self, units: Sequence[Unit], manifest: OpenManifest, report: Callable[[UnitReport], None]
+    ) -> list[UnitTask]:
+        """The units that are not finished. Removes what is left of earlier runs; raises as ``run``."""
         for folder in (self.folder, self.folder / AUDIT):
             remove_unfinished(folder)
         if self.sampler is not None:
             self.sampler.open(manifest.manifest)
         else:
             refuse_missing_sampler(self.folder)
-        left = self._select(units, manifest, report)
-        if self.again:
-            self._retire(units, manifest)
-        if left:
-            chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
-            asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
-
-    def _select(
-        self, units: Sequence[Unit], manifest: OpenManifest, report: Callable[[UnitReport], None]
-    ) -> list["_Work"]:
-        """The units to process."""
-        digests: dict[int, str] = {}
+        signed: dict[int, tuple[tuple[int, ...], str]] = {}
         left = []
         before = 0
         for unit in units:
-            number = unit.source.number
+            number, path = unit.source.number, unit.source.path
             try:
-                digests[number] = digests.get(number) or self.digests.digest_file(unit.source.path)
+                signed[number] = signed.get(number) or (sign_file(path), self.digests.digest_file(path))
             except UnreadableError as problem:
                 report(UnitReport(unit, fault=str(problem)))
                 continue
+            signature, digest = signed[number]
             name = self.digests.name_unit(unit)
             entry = manifest.manifest.units.get(name)
-            if entry is not None and entry.source != digests[number] and not self.again:
+            if entry is not None and entry.source != digest and not self.again:
                 raise ConfigurationError(
                     f"{unit.source.shown}: changed since its output was written; use --again to replace the output, "
                     "or rename the input"
                 )
-            if entry is not None and entry.source == digests[number] and entry.is_in(self.folder):
+            if entry is not None and entry.source == digest and entry.is_in(self.folder):
                 report(UnitReport(unit, entry, skipped=True))
                 before += entry.rows
             else:
-                left.append(_Work(unit, name, digests[number], before))
+                left.append(UnitTask(unit, name, digest, signature, before))
+        if self.again:
+            self._retire(units, manifest)
         return left
 
     def _retire(self, units: Sequence[Unit], manifest: OpenManifest) -> None:
@@ -135,8 +155,8 @@ class BatchRun:
 
     async def _run(
         self,
-        units: Sequence["_Work"],
-        manifest: OpenManifest,
+        tasks: Sequence[UnitTask],
+        add: Callable[[UnitEntry], None],
         pool: WorkerPool,
         report: Callable[[UnitReport], None],
     ) -> None:
@@ -146,39 +166,41 @@ class BatchRun:
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(pool.serve())
                 jobs = RowJobs(pool, RowAuditor(self.digests, self.table.document))
-                pace.begin([work.unit for work in units])
+                pace.begin([task.unit for task in tasks])
                 made = 0
-                for work in units:
-                    left = None if pace.limit is None else pace.limit - work.before - made
+                for task in tasks:
+                    left = None if pace.limit is None else pace.limit - task.before - made
                     if left is not None and left <= 0:
-                        report(UnitReport(work.unit, left_out=True))
+                        report(UnitReport(task.unit, left_out=True))
                         continue
                     try:
-                        entry = await self._run_unit(work, jobs, pace, left)
+                        entry = await self._run_unit(task, jobs, pace, left)
                     except UnreadableError as problem:
-                        pace.end(work.unit)
-                        report(UnitReport(work.unit, fault=str(problem)))
+                        pace.end(task.unit)
+                        report(UnitReport(task.unit, fault=str(problem)))
                         continue
                     finally:
                         if self.sampler is not None:
                             self.sampler.discard()
                     made += entry.rows
-                    await asyncio.to_thread(manifest.add, entry)
-                    pace.end(work.unit)
-                    report(UnitReport(work.unit, entry))
+                    await asyncio.to_thread(add, entry)
+                    pace.end(task.unit)
+                    report(UnitReport(task.unit, entry))
                 serving.cancel()
         except BaseExceptionGroup as group_error:
             raise _first_error(group_error) from None
         finally:
             await pool.stop()
 
-    async def _run_unit(self, work: "_Work", jobs: RowJobs, pace: Pace, most: int | None) -> UnitEntry:
-        unit = work.unit
+    async def _run_unit(self, task: UnitTask, jobs: RowJobs, pace: Pace, most: int | None) -> UnitEntry:
+        unit = task.unit
         signature = sign_file(unit.source.path)
+        if signature[-2:] != task.signature[-2:]:  # the others may differ between machines that share a folder
+            raise UnreadableError("the file was changed after the run began")
         schema = await asyncio.to_thread(read_schema, unit.source, self.table)
         check_schema(self.table, schema)
         output = make_output_schema(self.table, schema)
-        stem = f"part-{work.name}-{self.build[:8]}"
+        stem = f"part-{task.name}-{self.build[:8]}"
         file = UnitFile(self.folder, f"{stem}.{self.format}", output, self.format, find_codec(unit.source))
         chunks = _limit_rows(read_chunks(unit, self.table, schema), most)
         refused = RefusedRows(output, self.build)
@@ -189,14 +211,14 @@ class BatchRun:
                 chunk = await asyncio.to_thread(next, chunks, None)
                 if chunk is not None:
                     await pace.wait(chunk.batch.num_rows)
-                    patients = self._list_patients(chunk)
+                    patients = list_patients(self.table, chunk.batch)
                     no_patient += sum(patient is None for patient in patients)
                     contexts = [self.identities.find(patient) for patient in patients]
                     waiting.append((chunk, asyncio.ensure_future(jobs.process(chunk, contexts, refused))))
                 while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
                     done, future = waiting.popleft()
                     rows = await future
-                    await asyncio.to_thread(self._write, work, done, rows, file, audit)
+                    await asyncio.to_thread(self._write, task, done, rows, file, audit)
                     pace.add(unit, rows.output.num_rows, _count_refused(rows), done.batch.nbytes)
                 if chunk is None:
                     break
@@ -205,8 +227,8 @@ class BatchRun:
             digest = await asyncio.to_thread(file.finish)
             await asyncio.to_thread(audit.finish)
         return UnitEntry(
-            work.name,
-            work.source,
+            task.name,
+            task.digest,
             file.name,
             digest,
             audit.rows,
@@ -219,22 +241,14 @@ class BatchRun:
             words=audit.words,
             in_texts=audit.in_texts,
             counts=audit.counts,
-            sample=await asyncio.to_thread(self.sampler.commit, work.name) if self.sampler is not None else "",
+            sample=await asyncio.to_thread(self.sampler.commit, task.name) if self.sampler is not None else "",
         )
 
-    def _write(self, work: "_Work", chunk: RowChunk, rows: FinishedRows, file: UnitFile, audit: UnitAudit) -> None:
+    def _write(self, task: UnitTask, chunk: RowChunk, rows: FinishedRows, file: UnitFile, audit: UnitAudit) -> None:
         if self.sampler is not None:
-            self.sampler.offer(work.name, audit.rows, chunk.batch, rows)
+            self.sampler.offer(task.name, audit.rows, chunk.batch, rows)
         audit.add(rows.audit, rows.changes)
         file.write(rows.output, ends_group=chunk.ends_group)
-
-    def _list_patients(self, chunk: RowChunk) -> list[object]:
-        """The patient of each row; None for an unknown one."""
-        for column, array in zip(chunk.batch.schema, chunk.batch.columns, strict=True):
-            if column.name.lower() == self.table.patient:
-                values = read_cells(array, decode_type(column.type), column.name, [None] * len(array))
-                return [None if value == "" else value for value in values]
-        return [None] * chunk.batch.num_rows
 
 
 def sign_file(path: Path) -> tuple[int, ...]:
@@ -242,16 +256,6 @@ def sign_file(path: Path) -> tuple[int, ...]:
     with name_faults():
         found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A unit to process: its name, the digest of its input, and the rows of the finished units before it."""
-
-    unit: Unit
-    name: str
-    source: str
-    before: int
 
 
 def _limit_rows(chunks: Iterator[RowChunk], most: int | None) -> Iterator[RowChunk]:

@@ -23,8 +23,7 @@ from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.jobs import FinishedRows
 from deid_agent.batch.manifest import AUDIT, Manifest, sync_folder
-from deid_agent.batch.row_state import DONE
-from deid_agent.batch.schema import OUTCOME
+from deid_agent.batch.schema import DONE, OUTCOME
 from deid_agent.batch.tables import ColumnKind, Table
 from deid_agent.model import ConfigurationError, DeadLetterError
 

@@ -16,8 +16,9 @@ from deid_agent.batch.audit_parts import encode_leaf
 from deid_agent.batch.manifest import AUDIT, LOCK, MANIFEST, Manifest, ManifestError, UnitEntry, read_manifest
 from deid_agent.batch.manifest_trail import TRAIL, read_last_entry, trail_folder
 from deid_agent.batch.pacing import PAUSE
-from deid_agent.batch.row_state import REFUSED, ChangeKey
+from deid_agent.batch.row_state import ChangeKey
 from deid_agent.batch.sampling import SAMPLE
+from deid_agent.batch.schema import REFUSED
 from deid_agent.model import ConfigurationError, counted
 
 DEMO_NOTE = "_DEMO-KEY.txt"
@@ -194,17 +195,16 @@ def _compare_lines(manifest: Manifest, last: tuple[int, str]) -> Iterator[Folder
 
 
 def _check_unit(folder: Path, entry: UnitEntry, *, read: bool) -> Iterator[FolderFinding]:
-    for code, name, digest in (
-        (FindingCode.OUTPUT, entry.file, entry.digest),
-        (FindingCode.PART, f"{AUDIT}/{entry.audit}", entry.audit_digest),
-    ):
-        found = _digest_file(folder / name)
+    for path, digest in entry.named_files.items():
+        is_part = path.startswith(f"{AUDIT}/")
+        code = FindingCode.PART if is_part else FindingCode.OUTPUT
+        found = _digest_file(folder / path)
         if found is None:
-            yield FolderFinding(FindingCode.MISSING, name, "run again to make it")
+            yield FolderFinding(FindingCode.MISSING, path, "run again to make it")
         elif found != digest:
-            yield FolderFinding(code, name, "is not the file that the manifest names; remove it and run again")
-        elif code is FindingCode.PART and read and (why := _check_rows(folder / name, entry)):
-            yield FolderFinding(code, name, why)
+            yield FolderFinding(code, path, "is not the file that the manifest names; remove it and run again")
+        elif is_part and read and (why := _check_rows(folder / path, entry)):
+            yield FolderFinding(code, path, why)
 
 
 def _digest_file(path: Path) -> str | None:
@@ -253,17 +253,16 @@ def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFin
 
 
 def _find_foreign(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
-    outputs = {entry.file for entry in units}
-    parts = {entry.audit for entry in units}
-    places = [(folder, "", outputs | _OWN), (folder / AUDIT, f"{AUDIT}/", parts | {TRAIL, SAMPLE})]
+    named = {path for entry in units for path in entry.named_files}
+    own = {*_OWN, f"{AUDIT}/{TRAIL}", f"{AUDIT}/{SAMPLE}", *(f"{AUDIT}/{TRAIL}/{name}" for name in _OWN_IN_TRAIL)}
     trail = trail_folder(folder)
     if trail.is_dir():
-        segments = {path.name for path in segment_files(trail).values()}
-        places.append((trail, f"{AUDIT}/{TRAIL}/", segments | _OWN_IN_TRAIL))
+        own |= {f"{AUDIT}/{TRAIL}/{path.name}" for path in segment_files(trail).values()}
+    known = named | own
     left = _MOST_FOREIGN
-    for path, prefix, known in places:
+    for path, prefix in ((folder, ""), (folder / AUDIT, f"{AUDIT}/"), (trail, f"{AUDIT}/{TRAIL}/")):
         names = sorted(os.listdir(path)) if path.is_dir() else []  # noqa: PTH208 - names, also odd ones
         for name in names:
-            if name not in known and left:
+            if f"{prefix}{name}" not in known and left:
                 left -= 1
                 yield FolderFinding(FindingCode.FOREIGN, f"{prefix}{name}", "no line of the manifest names it")

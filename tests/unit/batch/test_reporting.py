@@ -25,7 +25,7 @@ from deid_agent.cli import main
 from deid_agent.model import ConfigurationError, DeadLetterError
 
 pq = pytest.importorskip("pyarrow.parquet")
-CANARIES = ("Quixwell", "Zyblorq", "4471902", "740-555", "0183")
+CANARIES = ("Quixwell", "Zyblorq", "4471902", "740-555", "555-0183")
 
 
 class World:

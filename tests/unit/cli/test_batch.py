@@ -21,7 +21,7 @@ from deid_agent.cli import main
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 ROOT = Path(__file__).resolve().parents[3]
-CANARIES = ("Quixwell", "quixwell", "4471902", "0183", "Zyblorq")
+CANARIES = ("Quixwell", "quixwell", "4471902", "555-0183", "Zyblorq")
 OPTIONS = ("--table", "omop/note", "--demo-key", "--system", "rules")
 PERSONS = "person_id,mrn,given,family\n1001,4471902,Zyblorq,Quixwell\n"
 
