@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
 from deid_agent.agent import Factory, WorkerPool, WorkerSettings
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests, RowAuditor, UnitAudit
