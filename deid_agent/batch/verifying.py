@@ -161,7 +161,7 @@ def _check_trail(
         )
         return _Signed()
     report = verify_trail(path, trusted, head)
-    findings += [_of_trail(fault) for fault in (*report.faults, *report.warnings)]
+    findings += [_of_trail(fault, head) for fault in (*report.faults, *report.warnings)]
     try:
         return _Signed(read_last_entry(folder, _count_unsigned(report)), report.first_key)
     except ConfigurationError:
@@ -174,10 +174,13 @@ def _count_unsigned(report: TrailReport) -> int:
     return sum(found)
 
 
-def _of_trail(fault: TrailFault) -> FolderFinding:
+def _of_trail(fault: TrailFault, head: Path | None) -> FolderFinding:
     # A head that was kept elsewhere and signs more than the trail has: the folder was put back.
     code = FindingCode.ROLLBACK if fault.code == "TRUNCATED" else FindingCode.TRAIL
-    return FolderFinding(code, f"{AUDIT}/{TRAIL}/{fault.where}", f"{fault.code}: {fault.detail}")
+    kept = head is not None and fault.where.startswith(str(head))
+    return FolderFinding(
+        code, fault.where if kept else f"{AUDIT}/{TRAIL}/{fault.where}", f"{fault.code}: {fault.detail}"
+    )
 
 
 def _compare_lines(manifest: Manifest, last: tuple[int, str]) -> Iterator[FolderFinding]:

@@ -308,4 +308,4 @@ def _echo_report(made: BatchReport, sampled: int | None) -> None:
     for unit in made.unusual:
         click.echo(f"unusual    {unit.file}: {unit.rate:.1f} per 1,000 of {unit.words} words")
     if sampled is not None:
-        click.echo(f"sample     {describe_bound(sampled)}, if readers find nothing")
+        click.echo(f"sample     {describe_bound(sampled)}{', if readers find nothing' if sampled else ''}")

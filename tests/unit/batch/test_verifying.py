@@ -238,6 +238,10 @@ def test_a_folder_that_nobody_changed_is_sound(world: World, tmp_path: Path) -> 
     assert bare.exit_code == 0 and "warning: no key was given" in bare.stderr
     other = verify(out, "--public-key", "ab" * 32)
     assert other.exit_code == 1 and "_audit/trail/00000001.jsonl:1: TRAIL: KEY" in other.stdout
+    (trail_folder(out) / "signing.key").unlink()
+    assert verify(out, "--public-key", world.key).exit_code == 0, "only another run needs it"
+    with pytest.raises(ConfigurationError, match="does not hold the key of the last epoch"):
+        Folders().run(world.folder / "in", out, readers=load_public_key(world.folder / "readers.key.pub"))
     audit = CliRunner().invoke(main, ["audit", "verify", str(trail_folder(out)), "--public-key", world.key])
     assert audit.exit_code == 0, audit.output
 
@@ -270,6 +274,9 @@ def test_an_older_state_is_found_by_a_head_or_a_count(world: World, tmp_path: Pa
     counted = verify(older, "--public-key", world.key, "--lines", "4")
     assert counted.exit_code == 1
     assert f"{MANIFEST}: ROLLBACK: 3 lines, and there were 4 before" in counted.stdout
+    head.write_bytes(b"\xff{{{")
+    assert f"{head}: TRAIL: HEAD: is not the head of a trail" in verify(older, "--head", head).stdout
+    head.write_bytes(world.head)
     # An older head alone in the present folder.
     out = world.copy(tmp_path)
     shutil.copy(older / AUDIT / "trail" / "head.json", out / AUDIT / "trail" / "head.json")
