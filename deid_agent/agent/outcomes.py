@@ -230,10 +230,10 @@ def processed_event(
     ``trace`` is the id of its trace, if the caller has read it.
     """
     at, result = str(record.coordinates), completed.result
-    timings, found = (result.timings, result.found) if isinstance(result, Processed) else ((), ())
-    stages = (("queue", waited), *timings)
+    done = result if isinstance(result, Processed) else Processed(b"")
+    stages = (("queue", waited), *done.timings)
     known = trace_id_of(record) if trace is None else trace
-    return RecordProcessed(at, completed.seconds, completed.attempts, stages, found, known)
+    return RecordProcessed(at, completed.seconds, completed.attempts, stages, done.found, known, done.patients)
 
 
 def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> FinishedRecord:

@@ -9,7 +9,7 @@ is an extra.
 """
 
 from deid_agent.batch.audit_parts import Digests
-from deid_agent.batch.identities import Identities, describe_malformed, read_identities
+from deid_agent.batch.identities import Identities, describe_malformed, read_columns, read_identities
 from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import AUDIT, MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
 from deid_agent.batch.manifest_trail import OpenTrail, trail_folder
@@ -21,6 +21,7 @@ from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, UnitReport, describe_refusals
 from deid_agent.batch.sampling import MOST_SAMPLED, RowSample, SampledCell, Sampler, SealedRow, read_sample
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
+from deid_agent.batch.scopes import PersonColumns, ScopeBuilder, check_columns, find_listing
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.tables import ColumnKind, Table, list_tables, load_table
 from deid_agent.batch.text_files import UnreadableError
@@ -46,6 +47,7 @@ __all__ = [
     "OpenTrail",
     "OutputFormat",
     "Pace",
+    "PersonColumns",
     "RowDeidentifier",
     "RowSample",
     "RowWorkerFactory",
@@ -53,6 +55,7 @@ __all__ = [
     "RunProgress",
     "SampledCell",
     "Sampler",
+    "ScopeBuilder",
     "SealedRow",
     "Table",
     "Unit",
@@ -60,6 +63,7 @@ __all__ = [
     "UnitReport",
     "UnreadableError",
     "bound_misses",
+    "check_columns",
     "check_format",
     "check_policy",
     "check_schema",
@@ -67,6 +71,7 @@ __all__ = [
     "describe_bound",
     "describe_malformed",
     "describe_refusals",
+    "find_listing",
     "list_sources",
     "list_tables",
     "list_units",
@@ -74,6 +79,7 @@ __all__ = [
     "make_output_schema",
     "make_report",
     "make_source",
+    "read_columns",
     "read_identities",
     "read_manifest",
     "read_sample",

@@ -5,8 +5,9 @@ worker is refused as POISON.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
@@ -16,12 +17,12 @@ from deid_agent.app import WorkerFactory
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests, RowAuditor, sum_changes
 from deid_agent.batch.outputs import decode_batch, encode_batch
-from deid_agent.batch.row_state import ChangeKey
+from deid_agent.batch.row_state import ChangeKey, RowCounts
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.schema import RefusedRows
 from deid_agent.batch.sources import RowChunk
 from deid_agent.batch.tables import Table
-from deid_agent.model import Reason, UnsafeError
+from deid_agent.model import Listing, Reason, UnsafeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,23 +59,29 @@ class RowWorker:
         data = encode_batch(output)
         audit = encode_batch(self.auditor.audit(batch, output, counts))
         changes = orjson.dumps(list(sum_changes(counts).items()))
-        return Processed(len(data).to_bytes(8, "big") + data + audit, remarks=changes)
+        patients = tuple(count_listings(counts).items())
+        return Processed(len(data).to_bytes(8, "big") + data + audit, remarks=changes, patients=patients)
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRows:
-    """The sanitized rows of a job, their audit, and the sum of their replacements."""
+    """The sanitized rows of a job, their audit, and the sum of their replacements.
+
+    ``listings`` counts the rows by what the scope table has of their patients.
+    """
 
     output: "pa.RecordBatch"
     audit: "pa.RecordBatch"
     changes: Sequence[tuple[ChangeKey, int]] = ()
+    listings: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def read(cls, result: Processed) -> "FinishedRows":
         """The rows in the answer of a ``RowWorker``."""
         end = 8 + int.from_bytes(result.payload[:8], "big")
         changes = [(tuple(key), count) for key, count in orjson.loads(result.remarks)]
-        return cls(decode_batch(result.payload[8:end]), decode_batch(result.payload[end:]), changes)
+        listings = Counter(dict(result.patients))
+        return cls(decode_batch(result.payload[8:end]), decode_batch(result.payload[end:]), changes, listings)
 
     @classmethod
     def join(cls, parts: Sequence["FinishedRows"]) -> "FinishedRows":
@@ -82,7 +89,16 @@ class FinishedRows:
         pa = load_arrow()
         output, audit = ([getattr(part, name) for part in parts] for name in ("output", "audit"))
         changes = [change for part in parts for change in part.changes]
-        return cls(pa.concat_batches(output), pa.concat_batches(audit), changes)
+        listings = Counter[str]()
+        for part in parts:
+            listings.update(part.listings)
+        return cls(pa.concat_batches(output), pa.concat_batches(audit), changes, listings)
+
+
+def count_listings(counts: Iterable[RowCounts]) -> Counter[str]:
+    """The rows of patients by what the scope table has of them; none without a scope table."""
+    found = (each.listing for each in counts)
+    return Counter(each.value for each in found if each is not None and each is not Listing.NOBODY)
 
 
 @dataclass(slots=True)

@@ -60,6 +60,7 @@ class UnitEntry:
 
     ``audit`` is the file of the audit of its rows with the SHA-256 and the root of the tree over the rows, ``counts``
     are the replacements by column, type, method and rule, and ``sample`` is the SHA-256 of the sample so far.
+    ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
     """
 
     unit: str
@@ -70,6 +71,8 @@ class UnitEntry:
     refused: Mapping[str, int]
     no_patient: int = 0
     identities: str = ""
+    unlisted: int = 0
+    conflicting: int = 0
     audit: str = ""
     audit_digest: str = ""
     root: str = ""
@@ -207,7 +210,7 @@ class OpenManifest:
             if found is not None and found.head.build != head.build:
                 raise ConfigurationError(
                     f"the output folder has outputs of build {found.head.build}, and this is build {head.build} "
-                    "(version, rules, models, policy, key, table file or format): use another folder"
+                    "(version, rules, models, policy, key, table file, scope table or format): use another folder"
                 )
             if trail is not None:
                 self._trail = trail(self._folder, head)

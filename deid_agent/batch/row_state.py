@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from deid_agent.batch.cells import Cell
 from deid_agent.batch.schema import DONE, REFUSED
-from deid_agent.model import Fact, MessageError, Reason, Remark
+from deid_agent.model import Fact, Listing, MessageError, Reason, Remark
+from deid_agent.pipeline import TextRequest
 from deid_agent.surrogate import Scope
 
 ChangeKey = tuple[str, str, str, str]
@@ -25,6 +26,7 @@ class RowState:
     reason: Reason | None = None
     where: str = ""
     broken: bool = False
+    listing: Listing | None = None
     changes: Counter[ChangeKey] = field(default_factory=Counter)
     words: int = 0
     in_texts: int = 0
@@ -33,6 +35,10 @@ class RowState:
         """Refuse the row, unless it is refused already."""
         if self.reason is None:
             self.reason, self.where = reason, where
+
+    def make_request(self, name: str, key: str) -> TextRequest:
+        """The text of a column to read. The patient is one of the column ``key`` of the identities."""
+        return TextRequest(self.cells[name], self.document, self.patient, self.facts, None, self.scope.reference, key)
 
     def count_text(self, column: str, text: str, remarks: Iterable[Remark]) -> None:
         """Count the words and the replacements of a text."""
@@ -60,17 +66,20 @@ class RowState:
 class RowCounts:
     """The replacements in a row by column, type, method and rule; its words, and the replacements in its texts.
 
-    A refused row has none: its texts are not published.
+    A refused row has none: its texts are not published. ``listing`` is what the scope table has of its patient.
     """
 
     changes: Mapping[ChangeKey, int] = field(default_factory=dict)
     words: int = 0
     in_texts: int = 0
+    listing: Listing | None = None
 
     @classmethod
     def of(cls, row: RowState) -> "RowCounts":
         """The counts of a row at its end."""
-        return cls() if row.reason is not None else cls(row.changes, row.words, row.in_texts)
+        if row.reason is not None:
+            return cls(listing=row.listing)
+        return cls(row.changes, row.words, row.in_texts, row.listing)
 
 
 def reason_of(error: Exception, where: str) -> tuple[Reason, str]:

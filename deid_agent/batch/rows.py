@@ -31,7 +31,6 @@ from deid_agent.pipeline import (
     DeidentifiedText,
     Deidentifier,
     RefusedText,
-    TextRequest,
     collect_facts,
     facts_from_context,
 )
@@ -143,7 +142,10 @@ class RowDeidentifier:
             row.facts = (*collect_facts(self._list_sites(row, types), "row"), *known)
             at = self.table.reference
             reference = None if at is None else read_day(cells.get(at), types.get(at))
-            row.scope = self.deidentifier.values.make_scope(row.document, row.patient, row.facts, reference)
+            values = self.deidentifier.values
+            found = values.find_patient(row.facts, row.patient, self.table.patient_key)
+            row.listing = found.listing
+            row.scope = values.make_scope(row.document, found, row.facts, reference)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault in one row must not affect the others
             row.broken = True
             row.refuse(*reason_of(error, "row"))
@@ -318,12 +320,7 @@ class _Columns:
     def _replace_texts(self, places: Sequence[tuple[str, int]], done: dict[str, list[Cell]]) -> None:
         """Read the texts of all rows together."""
         at = [(name, n) for name, n in places if self.rows[n].reason is None]
-        requests = []
-        for name, n in at:
-            row = self.rows[n]
-            requests.append(
-                TextRequest(row.cells[name], row.document, row.patient, row.facts, reference=row.scope.reference)
-            )
+        requests = [self.rows[n].make_request(name, self.maker.table.patient_key) for name, n in at]
         try:
             results = list(self.maker.deidentifier.texts(requests))
         except Exception as error:  # noqa: BLE001 - the boundary

@@ -4,7 +4,7 @@ Results are written in the order of the rows: an output has the same bytes in ea
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_out
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, Listing
 from deid_agent.telemetry import Telemetry
 
 _IN_FLIGHT = 3
@@ -206,6 +206,7 @@ class BatchRun:
         chunks = _limit_rows(read_chunks(unit, self.table, schema), most)
         refused = RefusedRows(output, self.build)
         no_patient = 0
+        listings: Counter[str] = Counter()
         with file, UnitAudit.begin(self.folder, stem) as audit:
             waiting: deque[tuple[RowChunk, asyncio.Future[FinishedRows]]] = deque()
             while True:
@@ -219,6 +220,7 @@ class BatchRun:
                 while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
                     done, future = waiting.popleft()
                     rows = await future
+                    listings.update(rows.listings)
                     await asyncio.to_thread(self._write, task, done, rows, file, audit)
                     pace.add(unit, rows.output.num_rows, _count_refused(rows), done.batch.nbytes)
                 if chunk is None:
@@ -236,6 +238,8 @@ class BatchRun:
             dict(sorted(audit.refused.items())),
             no_patient,
             self.identities_digest,
+            listings[Listing.UNLISTED],
+            listings[Listing.CONFLICTING],
             audit=audit.part.name,
             audit_digest=audit.digest,
             root=audit.tree.root.hex(),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from deid_agent.batch import (
     check_schema,
     count_rows,
     describe_malformed,
+    find_listing,
     list_sources,
     list_units,
     load_table,
@@ -44,9 +46,10 @@ from deid_agent.batch import (
     read_schema,
     trail_folder,
 )
+from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_results import RunOutput, report, status, verify
-from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
-from deid_agent.model import ConfigurationError, counted
+from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
+from deid_agent.model import ConfigurationError, Listing, counted
 from deid_agent.rules import data_folder, digest_folder
 
 P = ParamSpec("P")
@@ -56,6 +59,9 @@ _MIB = 1 << 20
 @click.group()
 def batch() -> None:
     """De-identify tables: Parquet, CSV and NDJSON files."""
+
+
+batch.add_command(identities_commands)
 
 
 def _run_options(command: Callable[P, None]) -> Callable[P, None]:
@@ -100,6 +106,7 @@ def _run_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option(
             "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
         ),
+        scope_table_option,
         click.option("--table", "table_name", metavar="NAME", required=True, help="A shipped table, or a table file."),
     ):
         command = option(command)
@@ -127,6 +134,7 @@ def _make_plan(
     *,
     table_name: str,
     identities: Path | None,
+    scope_table: Path | None,
     output_format: str,
     unit_mib: int,
     policy_name: str,
@@ -139,7 +147,13 @@ def _make_plan(
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
     parts = worker_factory(
-        policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
+        policy_name=policy_name,
+        profile=profile,
+        system=system,
+        key_file=key_file,
+        demo_key=demo_key,
+        rules=rules,
+        scope_table=scope_table,
     )
     table = load_table(table_name, parts.rules)
     check_policy(table, parts.policy)
@@ -183,6 +197,7 @@ def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_m
         "unit": unit_mib,
         # A part of a unit must never pass for the whole.
         **({} if limit is None else {"limit": limit}),
+        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }
     build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
@@ -210,6 +225,7 @@ def plan(paths: tuple[Path, ...], **options: object) -> Exit:
     if made.others:
         click.echo(f"left out   {counted(made.others, 'file')} of other formats")
     _echo_identities(made)
+    _echo_scopes(made)
     return Exit.REFUSED if made.unreadable or made.identities.malformed else Exit.DONE
 
 
@@ -234,6 +250,17 @@ def _echo_identities(made: _Plan) -> None:
         click.echo(f"identities {persons}, {describe_malformed(made.identities)}")
     elif made.table.patient is not None:
         click.echo("identities none: texts are not searched for the names of their patients; give --identities")
+
+
+def _echo_scopes(made: _Plan) -> None:
+    """The scope table, and how many of the identities it does not list."""
+    if made.parts.scopes is None or made.table.patient is None:
+        return
+    choice = made.parts.scopes.add_to(made.parts.policy, made.parts.key)
+    found = Counter(find_listing(choice, made.table, key, json.loads(c)) for key, c in made.identities.contexts.items())
+    shown = f", lists {found[Listing.LISTED]} of them" if made.identities.contexts else ""
+    odd = f", {found[Listing.CONFLICTING]} as several persons" if found[Listing.CONFLICTING] else ""
+    click.echo(f"scopes     {made.parts.scopes.identity}{shown}{odd}")
 
 
 @batch.command()

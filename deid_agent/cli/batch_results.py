@@ -155,9 +155,10 @@ def status(out: Path, as_json: bool) -> Exit:
         refused.update(entry.refused)
     missing = sum(not entry.is_in(out) for entry in units)
     rows, no_patient = sum(entry.rows for entry in units), sum(entry.no_patient for entry in units)
+    listings = {name: sum(getattr(entry, name) for entry in units) for name in ("unlisted", "conflicting")}
     if as_json:
         names = ("build", "table", "policy", "key", "version")
-        figures = {"units": len(units), "rows": rows, "refused": dict(refused), "no_patient": no_patient}
+        figures = {"units": len(units), "rows": rows, "refused": dict(refused), "no_patient": no_patient} | listings
         lines = {"missing": missing, "lines": len(manifest.lines)}
         _echo_json({name: getattr(head, name) for name in names} | figures | lines)
         return Exit.REFUSED if missing else Exit.DONE
@@ -166,6 +167,9 @@ def status(out: Path, as_json: bool) -> Exit:
     click.echo(f"rows       {rows}")
     click.echo(f"refused    {describe_refusals(refused)}")
     click.echo(f"no patient {no_patient}")
+    for name, count in listings.items():
+        if count:
+            click.echo(f"{name:<10} {counted(count, 'row')}")
     if missing:
         click.echo(f"missing    files of {counted(missing, 'unit')}; run makes them again")
     return Exit.REFUSED if missing else Exit.DONE
