@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from deid_agent.batch.arrow import decode_type, highest_number, is_text, load_arrow, units_of_a_day
 from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_number, make_array, read_cells, read_day
 from deid_agent.batch.ids import IdMap, Template, map_template
-from deid_agent.batch.schema import OUTCOME, make_output_schema
+from deid_agent.batch.schema import DONE, OUTCOME, REFUSED, make_output_schema
 from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
 from deid_agent.model import (
     DateKind,
@@ -39,7 +39,6 @@ from deid_agent.surrogate import Scope
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DONE, REFUSED = "done", "refused"
 _NAMES = {ColumnKind.NAME: ValueKind.NAME, ColumnKind.FAMILY: ValueKind.FAMILY, ColumnKind.GIVEN: ValueKind.GIVEN}
 _READ = frozenset({ColumnKind.TEXT, ColumnKind.KEEP_GUARDED})
 

@@ -28,13 +28,12 @@ from deid_agent.agent import (
     WorkerSettings,
 )
 from deid_agent.app import WorkerFactory
-from deid_agent.batch.arrow import decode_type, load_arrow
-from deid_agent.batch.cells import read_cells
-from deid_agent.batch.identities import Identities
+from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.identities import Identities, list_patients
 from deid_agent.batch.manifest import OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat, UnitFile, decode_batch, encode_batch, remove_unfinished
-from deid_agent.batch.rows import REFUSED, RowDeidentifier, Rows
-from deid_agent.batch.schema import OUTCOME, check_schema, make_output_schema
+from deid_agent.batch.rows import RowDeidentifier, Rows
+from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_output_schema
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
@@ -103,6 +102,16 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitTask:
+    """A unit to process: its name, the digest of its input, and the numbers of the file when that was computed."""
+
+    unit: Unit
+    name: str
+    digest: str
+    signature: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UnitReport:
     """The end of a unit: its entry, or why it has none. ``skipped`` was finished before."""
 
@@ -138,38 +147,51 @@ class BatchRun:
 
         Raises ``ConfigurationError`` if an input has changed, before anything is written, or if no worker starts.
         """
-        remove_unfinished(self.folder)
-        left = self._select(units, manifest, report)
-        if self.again:
-            self._retire(units, manifest)
-        if left:
-            chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
-            asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
+        tasks = self.select(units, manifest, report)
+        if tasks:
+            self.process(tasks, factory, workers, manifest.add, report, settings)
 
-    def _select(
+    def process(
+        self,
+        tasks: Sequence[UnitTask],
+        factory: Factory,
+        workers: int,
+        add: Callable[[UnitEntry], None],
+        report: Callable[[UnitReport], None],
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        """Write the outputs of units; pass the entry of each to ``add``, then its end to ``report``."""
+        chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
+        asyncio.run(self._run(tasks, add, WorkerPool(factory, workers, Telemetry(), chosen), report))
+
+    def select(
         self, units: Sequence[Unit], manifest: OpenManifest, report: Callable[[UnitReport], None]
-    ) -> list[tuple[Unit, str, str]]:
-        """The units to process, each with its name and the digest of its input."""
-        digests: dict[int, str] = {}
+    ) -> list[UnitTask]:
+        """The units that are not finished. Removes what is left of earlier runs; raises as ``run``."""
+        remove_unfinished(self.folder)
+        signed: dict[int, tuple[tuple[int, ...], str]] = {}
         left = []
         for unit in units:
-            number = unit.source.number
+            number, path = unit.source.number, unit.source.path
             try:
-                digests[number] = digests.get(number) or self.digests.digest_file(unit.source.path)
+                signed[number] = signed.get(number) or (sign_file(path), self.digests.digest_file(path))
             except UnreadableError as problem:
                 report(UnitReport(unit, fault=str(problem)))
                 continue
+            signature, digest = signed[number]
             name = self.digests.name_unit(unit)
             entry = manifest.manifest.units.get(name)
-            if entry is not None and entry.source != digests[number] and not self.again:
+            if entry is not None and entry.source != digest and not self.again:
                 raise ConfigurationError(
                     f"{unit.source.shown}: changed since its output was written; use --again to replace the output, "
                     "or rename the input"
                 )
-            if entry is not None and entry.source == digests[number] and entry.is_in(self.folder):
+            if entry is not None and entry.source == digest and entry.is_in(self.folder):
                 report(UnitReport(unit, entry, skipped=True))
             else:
-                left.append((unit, name, digests[number]))
+                left.append(UnitTask(unit, name, digest, signature))
+        if self.again:
+            self._retire(units, manifest)
         return left
 
     def _retire(self, units: Sequence[Unit], manifest: OpenManifest) -> None:
@@ -183,8 +205,8 @@ class BatchRun:
 
     async def _run(
         self,
-        units: Sequence[tuple[Unit, str, str]],
-        manifest: OpenManifest,
+        tasks: Sequence[UnitTask],
+        add: Callable[[UnitEntry], None],
         pool: WorkerPool,
         report: Callable[[UnitReport], None],
     ) -> None:
@@ -193,22 +215,25 @@ class BatchRun:
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(pool.serve())
                 jobs = _Jobs(pool)
-                for unit, name, digest in units:
+                for task in tasks:
                     try:
-                        entry = await self._run_unit(unit, name, digest, jobs)
+                        entry = await self._run_unit(task, jobs)
                     except UnreadableError as problem:
-                        report(UnitReport(unit, fault=str(problem)))
+                        report(UnitReport(task.unit, fault=str(problem)))
                         continue
-                    await asyncio.to_thread(manifest.add, entry)
-                    report(UnitReport(unit, entry))
+                    await asyncio.to_thread(add, entry)
+                    report(UnitReport(task.unit, entry))
                 serving.cancel()
         except BaseExceptionGroup as group_error:
             raise _first_error(group_error) from None
         finally:
             await pool.stop()
 
-    async def _run_unit(self, unit: Unit, name: str, digest: str, jobs: "_Jobs") -> UnitEntry:
+    async def _run_unit(self, task: UnitTask, jobs: "_Jobs") -> UnitEntry:
+        unit, name = task.unit, task.name
         signature = sign_file(unit.source.path)
+        if signature[-2:] != task.signature[-2:]:  # the others may differ between machines that share a folder
+            raise UnreadableError("the file was changed after the run began")
         schema = await asyncio.to_thread(read_schema, unit.source, self.table)
         check_schema(self.table, schema)
         output = make_output_schema(self.table, schema)
@@ -221,10 +246,10 @@ class BatchRun:
             while True:
                 chunk = await asyncio.to_thread(next, chunks, None)
                 if chunk is not None:
-                    patients = self._list_patients(chunk)
+                    patients = list_patients(self.table, chunk.batch)
                     no_patient += sum(patient is None for patient in patients)
                     contexts = [self.identities.find(patient) for patient in patients]
-                    work = jobs.process(chunk, contexts, _RefusedRows(output, self.build))
+                    work = jobs.process(chunk, contexts, RefusedRows(output, self.build))
                     waiting.append((chunk, asyncio.ensure_future(work)))
                 while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
                     done, future = waiting.popleft()
@@ -238,15 +263,9 @@ class BatchRun:
                 raise UnreadableError("the file was changed while it was read")
             digest_of_output = await asyncio.to_thread(file.finish)
         counts = dict(sorted(refused.items()))
-        return UnitEntry(name, digest, file_name, digest_of_output, rows, counts, no_patient, self.identities_digest)
-
-    def _list_patients(self, chunk: RowChunk) -> list[object]:
-        """The patient of each row; None for an unknown one."""
-        for column, array in zip(chunk.batch.schema, chunk.batch.columns, strict=True):
-            if column.name.lower() == self.table.patient:
-                values = read_cells(array, decode_type(column.type), column.name, [None] * len(array))
-                return [None if value == "" else value for value in values]
-        return [None] * chunk.batch.num_rows
+        return UnitEntry(
+            name, task.digest, file_name, digest_of_output, rows, counts, no_patient, self.identities_digest
+        )
 
 
 def sign_file(path: Path) -> tuple[int, ...]:
@@ -263,23 +282,6 @@ def _count_refusals(batch: "pa.RecordBatch") -> Iterator[str]:
             yield each["reason"]
 
 
-@dataclass(frozen=True, slots=True)
-class _RefusedRows:
-    """Makes the output of rows that no worker could process: nothing but the outcome."""
-
-    schema: "pa.Schema"
-    build: str
-
-    def make(self, reason: Reason, where: str, count: int = 1) -> "pa.RecordBatch":
-        pa = load_arrow()
-        outcome = {"outcome": REFUSED, "reason": reason.value, "where": where or None, "build": self.build}
-        arrays = [
-            pa.array([outcome] * count, column.type) if column.name == OUTCOME else pa.nulls(count, column.type)
-            for column in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
 @dataclass(slots=True)
 class _Jobs:
     """Submits jobs to the pool."""
@@ -287,7 +289,7 @@ class _Jobs:
     pool: WorkerPool
     number: int = 0
 
-    async def process(self, chunk: RowChunk, contexts: Sequence[object], refused: _RefusedRows) -> "pa.RecordBatch":
+    async def process(self, chunk: RowChunk, contexts: Sequence[object], refused: RefusedRows) -> "pa.RecordBatch":
         """The sanitized rows of a chunk."""
         batch = chunk.batch
         result = await self._submit(batch, contexts, chunk.faults)

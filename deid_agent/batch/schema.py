@@ -1,11 +1,12 @@
 """Compares the columns of an input with a table file, and derives the columns of the output."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_date, is_text, load_arrow
 from deid_agent.batch.tables import ColumnKind, Table
-from deid_agent.model import ConfigurationError, PhiType
+from deid_agent.model import ConfigurationError, PhiType, Reason
 from deid_agent.pipeline import Method, Policy
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 OUTCOME = "deid"
 """The column of the output with the outcome of each row."""
+DONE, REFUSED = "done", "refused"
 
 
 def _is_number(type_: "pa.DataType") -> bool:
@@ -92,6 +94,24 @@ def make_output_schema(table: Table, schema: "pa.Schema") -> "pa.Schema":
     text = pa.string()
     outcome = [pa.field(name, text) for name in ("outcome", "reason", "where", "build")]
     return pa.schema([*kept, pa.field(OUTCOME, pa.struct(outcome))])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRows:
+    """Makes the output of rows that could not be processed: nothing but the outcome."""
+
+    schema: "pa.Schema"
+    build: str
+
+    def make(self, reason: Reason, where: str, count: int = 1) -> "pa.RecordBatch":
+        """Rows of the schema in which everything else is null."""
+        pa = load_arrow()
+        outcome = {"outcome": REFUSED, "reason": reason.value, "where": where or None, "build": self.build}
+        arrays = [
+            pa.array([outcome] * count, column.type) if column.name == OUTCOME else pa.nulls(count, column.type)
+            for column in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def check_policy(table: Table, policy: Policy) -> None:

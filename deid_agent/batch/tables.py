@@ -10,14 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, TypeAdapter
 
 from deid_agent.model import CATEGORY, ConfigurationError, DateKind, PhiCategory, PhiType, Subject
-from deid_agent.rules import read_toml
+from deid_agent.rules import data_folder, read_toml
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 class ColumnKind(StrEnum):
@@ -205,6 +209,23 @@ class Table:
     date_parts: tuple[DateParts, ...] = ()
     types: Mapping[str, CellType] = field(default_factory=dict)
     person: PersonSection | None = None
+
+    @staticmethod
+    def load(name_or_file: str, rules: str | Path | None = None) -> "Table":
+        """The shipped table file of that name, else the table file at that path, as ``--table`` takes it.
+
+        It holds names, kinds and digests, no key and no model, and may be pickled. Raises ``ConfigurationError``.
+        """
+        return load_table(name_or_file, data_folder("rules", None if rules is None else str(rules)))
+
+    def spark_schema(self, columns: "StructType") -> "StructType":
+        """The columns of the output for ``mapInArrow``, from those of the data frame (``df.schema``).
+
+        Raises ``ConfigurationError`` if these do not fit the table file.
+        """
+        # By its name, since that module needs this one.
+        found: StructType = import_module("deid_agent.batch.spark_engine").make_spark_schema(self, columns)
+        return found
 
     def find_kind(self, name: str) -> ColumnKind | None:
         """The kind of a column in any case; None if it is not declared."""
