@@ -4,36 +4,51 @@
 function from rows to rows. ``BatchRun`` (running.py) applies it to the units of files in worker processes, and
 ``OpenManifest`` (manifest.py) makes the outputs of a folder durable and a run repeatable. Rows are Arrow batches;
 pyarrow is imported when it is first used, and is an extra.
+
+For engines there are ``Table.load`` and ``BatchDeidentifier`` (frames.py), which pipelines of Spark, Ray and Beam call
+with their rows, and ``run_on_engine`` (engine_units.py), which has units of files done by Spark or Ray.
 """
 
+from deid_agent.batch.engine_units import UnitEngine, UnitWork, run_on_engine
+from deid_agent.batch.frames import BatchDeidentifier
 from deid_agent.batch.identities import Identities, describe_malformed, read_identities
 from deid_agent.batch.manifest import MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
 from deid_agent.batch.outputs import OutputFormat, check_format
+from deid_agent.batch.ray_engine import RayUnits
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport, describe_refusals
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
+from deid_agent.batch.spark_engine import SparkUnits
+from deid_agent.batch.systems import DEFAULT_UNIT_MIB, EngineSystem, make_head
 from deid_agent.batch.tables import ColumnKind, Table, list_tables, load_table
 from deid_agent.batch.text_files import UnreadableError
 
 __all__ = [
+    "DEFAULT_UNIT_MIB",
     "MANIFEST",
+    "BatchDeidentifier",
     "BatchRun",
     "ColumnKind",
     "Digests",
+    "EngineSystem",
     "Head",
     "Identities",
     "InputFile",
     "Manifest",
     "OpenManifest",
     "OutputFormat",
+    "RayUnits",
     "RowDeidentifier",
     "RowWorkerFactory",
     "Rows",
+    "SparkUnits",
     "Table",
     "Unit",
+    "UnitEngine",
     "UnitEntry",
     "UnitReport",
+    "UnitWork",
     "UnreadableError",
     "check_format",
     "check_policy",
@@ -45,9 +60,11 @@ __all__ = [
     "list_tables",
     "list_units",
     "load_table",
+    "make_head",
     "make_output_schema",
     "make_source",
     "read_identities",
     "read_manifest",
     "read_schema",
+    "run_on_engine",
 ]

@@ -93,7 +93,7 @@ class BatchDeidentifier:
             return batch  # engines make batches of nothing, without columns
         check_schema(self.table, batch.schema)
         schema = make_output_schema(self.table, batch.schema)
-        done: list[pa.RecordBatch] = []
+        done: list[Any] = []
         if batch.num_rows:
             loaded = self._load()
             refused = RefusedRows(schema, loaded.rows.build)

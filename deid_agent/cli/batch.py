@@ -1,31 +1,35 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import hashlib
-import json
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import click
 
-from deid_agent import __version__
 from deid_agent.app import WorkerFactory
 from deid_agent.batch import (
+    DEFAULT_UNIT_MIB,
     MANIFEST,
     BatchRun,
     ColumnKind,
     Digests,
+    EngineSystem,
     Head,
     Identities,
     InputFile,
     OpenManifest,
     OutputFormat,
+    RayUnits,
     RowWorkerFactory,
+    SparkUnits,
     Table,
     Unit,
+    UnitEngine,
     UnitReport,
+    UnitWork,
     UnreadableError,
     check_format,
     check_policy,
@@ -36,18 +40,20 @@ from deid_agent.batch import (
     list_sources,
     list_units,
     load_table,
+    make_head,
     make_output_schema,
     make_source,
     read_identities,
     read_manifest,
     read_schema,
+    run_on_engine,
 )
 from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, counted
-from deid_agent.rules import data_folder, digest_folder
 
 P = ParamSpec("P")
 _MIB = 1 << 20
+_ENGINES: dict[str, Callable[[], UnitEngine]] = {"spark": SparkUnits, "ray": RayUnits}
 
 
 @click.group()
@@ -82,7 +88,7 @@ def _run_options(command: Callable[P, None]) -> Callable[P, None]:
             "--unit-mib",
             metavar="MIB",
             type=click.IntRange(1, 4096),
-            default=32,
+            default=DEFAULT_UNIT_MIB,
             show_default=True,
             help="Row groups of Parquet up to this compressed size become one output file.",
         ),
@@ -160,26 +166,8 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = _make_head(table, parts, format_, unit_mib)
+    head = make_head(table, parts, format_, unit_mib)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
-
-
-def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int) -> Head:
-    """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
-    content = {
-        "version": __version__,
-        "rules": digest_folder(parts.rules),
-        "models": digest_folder(parts.models or data_folder("models")),
-        "policy": parts.policy.digest,
-        "key": parts.key.id,
-        "system": parts.system,
-        "profile": parts.profile,
-        "table": table.digest,
-        "format": format_,
-        "unit": unit_mib,
-    }
-    build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
 
 
 @batch.command()
@@ -234,11 +222,20 @@ def _echo_identities(made: _Plan) -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @_run_options
-@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", *_ENGINES]),
+    default="local",
+    show_default=True,
+    help="Who runs the units: this machine, or the tasks of a cluster.",
+)
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
 @handle_errors
-def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: object) -> Exit:
+def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, again: bool, **options: object) -> Exit:
     """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
+    if workers is not None and engine != "local":
+        raise ConfigurationError(f"--workers: {engine} decides how many tasks run; leave it out")
     made = _make_plan(paths, **options)  # type: ignore[arg-type]
     _check_folder(paths, out)
     work = BatchRun(
@@ -251,6 +248,7 @@ def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options
         identities_digest=made.identities_digest,
         again=again,
     )
+    chosen = None if engine == "local" else _ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
@@ -261,16 +259,46 @@ def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options
         ends.append(end)
         _echo_unit(end)
 
-    factory = RowWorkerFactory(made.parts, made.table, made.head.build)
     with OpenManifest(out, made.head) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
-        work.run(made.units, manifest, factory, workers, report)
+        if chosen is None:
+            factory = RowWorkerFactory(made.parts, made.table, made.head.build)
+            work.run(made.units, manifest, factory, workers or 1, report)
+        else:
+            try:
+                run_on_engine(work, made.units, manifest, chosen, _make_unit_work(made, out, options), report)
+            finally:
+                chosen.close()
     older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
     if older:
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
     refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
+
+
+def _make_unit_work(made: _Plan, out: Path, options: Mapping[str, Any]) -> UnitWork:
+    """The work of the tasks of an engine, with absolute paths and without the key."""
+    identities, key_file = options["identities"], options["key_file"] or os.environ.get("DEID_KEY_FILE")
+    system = EngineSystem(
+        key_file=None if key_file is None or made.parts.key.demo else str(key_file),
+        demo_key=made.parts.key.demo,
+        policy=options["policy_name"],
+        profile=made.parts.profile,
+        system=made.parts.system,
+        rules=options["rules"],
+        models=os.environ.get("DEID_MODELS"),
+    )
+    return UnitWork(
+        table=made.table,
+        system=system.resolve(Path.cwd()),
+        build=made.head.build,
+        folder=str(out.absolute()),
+        format=made.format,
+        unit_mib=options["unit_mib"],
+        identities=None if identities is None else str(identities.absolute()),
+        identities_digest=made.identities_digest,
+    )
 
 
 def _check_folder(paths: tuple[Path, ...], out: Path) -> None:

@@ -42,7 +42,9 @@ TOP_LEVEL: Final = frozenset(
 RENAMED: Final[Mapping[str, str]] = {"directory.settle_s": "directory.stable_s"}
 """Old dotted names of settings with their new ones; using an old one is an error that names the new one."""
 
-_OTHER_VARIABLES = frozenset({"DEID_KEY", "DEID_SHARED", "DEID_REQUIRE_BROKER", "DEID_REQUIRE_BROWSER", "DEID_REQUIRE_ENGINES"})
+_OTHER_VARIABLES = frozenset(
+    {"DEID_KEY", "DEID_SHARED", "DEID_REQUIRE_BROKER", "DEID_REQUIRE_BROWSER", "DEID_REQUIRE_ENGINES"}
+)
 
 
 def variable_name(setting: str) -> str:
