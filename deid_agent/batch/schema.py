@@ -91,9 +91,13 @@ def make_output_schema(table: Table, schema: "pa.Schema") -> "pa.Schema":
         for column in schema
         if table.find_kind(column.name) is not ColumnKind.DROP
     ]
-    text = pa.string()
-    outcome = [pa.field(name, text) for name in ("outcome", "reason", "where", "build")]
-    return pa.schema([*kept, pa.field(OUTCOME, pa.struct(outcome))])
+    return pa.schema([*kept, pa.field(OUTCOME, outcome_type())])
+
+
+def outcome_type() -> "pa.DataType":
+    """The type of the column ``OUTCOME``: a structure of strings."""
+    pa = load_arrow()
+    return pa.struct([pa.field(name, pa.string()) for name in ("outcome", "reason", "where", "build")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.engine_units import UnitResult, UnitWork
 from deid_agent.batch.running import UnitTask
-from deid_agent.batch.schema import check_schema, make_output_schema
+from deid_agent.batch.schema import OUTCOME, check_schema, outcome_type
 from deid_agent.batch.systems import refuse_key
-from deid_agent.batch.tables import Table
+from deid_agent.batch.tables import ColumnKind, Table
 from deid_agent.model import ConfigurationError, UnsafeError
 
 if TYPE_CHECKING:
@@ -35,10 +36,27 @@ def load_spark(module: str = "pyspark.sql") -> Any:
 
 def make_spark_schema(table: Table, columns: "StructType") -> "StructType":
     """The columns of the output. Raises ``ConfigurationError`` if those of the input do not fit the table file."""
-    types = load_spark("pyspark.sql.pandas.types")
-    schema = types.to_arrow_schema(columns)
+    arrow = load_arrow()
+    # Not by pyspark's own functions for this, which are private and differ between versions.
+    simple = {
+        "void": arrow.null(),
+        "string": arrow.string(),
+        "tinyint": arrow.int8(),
+        "smallint": arrow.int16(),
+        "int": arrow.int32(),
+        "bigint": arrow.int64(),
+        "date": arrow.date32(),
+        "timestamp": arrow.timestamp("us", "UTC"),
+        "timestamp_ntz": arrow.timestamp("us"),
+    }
+    other = arrow.binary()  # a type of columns that are kept or dropped
+    schema = arrow.schema([(column.name, simple.get(column.dataType.simpleString(), other)) for column in columns])
     check_schema(table, schema)
-    found: StructType = types.from_arrow_schema(make_output_schema(table, schema))
+    types = load_spark("pyspark.sql.types")
+    outcome = types.StructType([types.StructField(part.name, types.StringType()) for part in outcome_type()])
+    kept = [column for column in columns if table.find_kind(column.name) is not ColumnKind.DROP]
+    fields = [types.StructField(column.name, column.dataType) for column in kept]  # each may be null
+    found: StructType = types.StructType([*fields, types.StructField(OUTCOME, outcome)])
     return found
 
 

@@ -1,6 +1,6 @@
 """One run of everything on a real engine, for tests/system/engines: ``python -m support.engine_job spark FOLDER``.
 
-It writes what it saw to ``FOLDER/seen.json``. A start of an engine costs many seconds, so all tests of one share a run.
+It writes its results to ``FOLDER/seen.json``. A start of an engine costs many seconds, so all tests of one share a run.
 A row kills its worker, and the first attempt of one unit kills its task.
 """
 
@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +58,7 @@ class DyingWork(UnitWork):
 def write_inputs(folder: Path) -> None:
     """Notes of a patient in files that bear the name of the patient, known persons, and a key."""
     (folder / "in").mkdir()
+    (folder / "plain").mkdir()
     for number in range(FILES):
         first = number * ROWS
         texts = [f"Note {n}. Zyblorq Quixwell, MRN 4471902, 3/4/2019. Call 740-555-0183." for n in range(ROWS)]
@@ -65,10 +67,14 @@ def write_inputs(folder: Path) -> None:
         columns = {
             "note_id": pa.array(range(first + 1, first + ROWS + 1), pa.int32()),
             "person_id": pa.array([1001 + n % 2 for n in range(ROWS)], pa.int64()),
+            "note_date": pa.array([date(2019, 3, 1 + n) for n in range(ROWS)]),
+            "note_datetime": pa.array([datetime(2019, 3, 1 + n, 23, 30, tzinfo=UTC) for n in range(ROWS)]),
             "note_title": ["Letter to Quixwell"] * ROWS,
             "note_text": texts,
         }
         pq.write_table(pa.table(columns), folder / "in" / f"Quixwell-{number}.parquet")
+        # For readers of the engine itself: Ray Data writes the names of files into its logs.
+        pq.write_table(pa.table(columns), folder / "plain" / f"{number}.parquet")
     # The second identity is malformed: texts of that person are refused.
     (folder / "persons.csv").write_text(
         "person_id,mrn,given,family,birth_date\n1001,4471902,Zyblorq,Quixwell,1957-04-22\n1002,,,,Quixwell\n"
@@ -92,7 +98,7 @@ def deidentifier_arguments(folder: Path) -> dict[str, Any]:
 
 
 def describe_fault(work: Callable[[], object]) -> str:
-    """What a driver would log of the exception of ``work``; empty if there is none."""
+    """The exception of ``work``, as a driver would log it; empty if there is none."""
     try:
         work()
     except Exception:  # noqa: BLE001 - it depends on the engine
@@ -110,6 +116,7 @@ def run_spark(folder: Path) -> dict[str, Any]:
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
     }
     (folder / "events").mkdir()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -120,7 +127,7 @@ def run_spark(folder: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {"units": run_units(folder, "engine", "--engine", "spark")}
     seen["again"] = run_units(folder, "engine", "--engine", "spark")
     arguments = deidentifier_arguments(folder)
-    table, frame = arguments["table"], session.read.parquet(str(folder / "in"))
+    table, frame = arguments["table"], session.read.parquet(str(folder / "plain"))
 
     def read(**changes: object) -> Any:
         made = BatchDeidentifier(**{**arguments, **changes})
@@ -145,7 +152,7 @@ def run_ray(folder: Path) -> dict[str, Any]:
     arguments = deidentifier_arguments(folder)
 
     def read(**changes: object) -> pa.Table:
-        made = data.read_parquet(str(folder / "in")).map_batches(
+        made = data.read_parquet(str(folder / "plain")).map_batches(
             BatchDeidentifier,
             fn_constructor_kwargs={**arguments, **changes},
             batch_format="pyarrow",

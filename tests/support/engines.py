@@ -1,4 +1,4 @@
-"""Starts one run on a real engine (``engine_job``), and reads what it left, for tests/system/engines."""
+"""Starts one run on a real engine (``engine_job``), and reads its outputs and logs, for tests/system/engines."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def require(module: str) -> None:
 
 @dataclass(frozen=True)
 class EngineRun:
-    """What a run left: its folder, what it saw, and all that it and the engine wrote outside the outputs."""
+    """A finished run: its folder, its results, and all that it and the engine printed."""
 
     folder: Path
     seen: dict[str, Any]
@@ -70,14 +70,15 @@ class EngineRun:
         assert {row["deid"]["reason"] for row in done} == {None, "MALFORMED"}
 
     def check_canaries(self, *logs: Path) -> None:
-        """Originals are in the inputs, and neither in what was written beside the outputs nor in files of ``logs``."""
+        """Originals are in the inputs, and neither in texts beside the outputs nor in files of ``logs``."""
         names = "".join(str(path) for path in (self.folder / "in").iterdir())
         pq = pytest.importorskip("pyarrow.parquet")
         inputs = names + "".join(str(pq.read_table(path).to_pylist()) for path in (self.folder / "in").iterdir())
         originals = [canary for canary in CANARIES if canary in inputs]
         assert len(originals) == 4, "the others are of the key"
         texts = self.list_texts(*logs)
-        assert not {(place, canary) for place, text in texts.items() for canary in CANARIES if canary in text}
+        found = {(place, canary) for place, text in texts.items() for canary in CANARIES if canary in text}
+        assert not found, sorted(found)
 
 
 def run_job(engine: str, folder: Path, **environ: str) -> EngineRun:

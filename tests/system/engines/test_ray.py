@@ -1,4 +1,4 @@
-"""``batch`` on a real Ray: units as tasks, rows in ``map_batches``, and what Ray writes into its logs."""
+"""``batch`` on a real Ray: units as tasks, rows in ``map_batches``, and the logs of Ray."""
 
 import shutil
 import tempfile
@@ -23,7 +23,12 @@ def logs() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> EngineRun:
     """One start of Ray: it costs more than all rows."""
-    environ = {"RAY_TMPDIR": str(logs), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environ = {
+        "RAY_TMPDIR": str(logs),
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
     return run_job("ray", tmp_path_factory.mktemp("ray"), **environ)
 
 

@@ -1,4 +1,4 @@
-"""``batch`` on a real Spark: units as tasks, rows in ``mapInArrow``, and what Spark writes into its logs."""
+"""``batch`` on a real Spark: units as tasks, rows in ``mapInArrow``, and the logs of Spark."""
 
 import pytest
 from support.engines import EngineRun, require, run_job

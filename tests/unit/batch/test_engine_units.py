@@ -1,4 +1,4 @@
-"""Units as tasks: what the driver does with results, and what a task does with faults. Real engines: tests/system."""
+"""Units as tasks: results in the driver, faults in a task. Real engines are in tests/system."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ Answer = Callable[[UnitTask], list[UnitResult]]
 
 
 class Engine:
-    """An engine in this process, which sends what it gets through pickle."""
+    """An engine in this process, which sends everything through pickle."""
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.answer = answer
@@ -130,7 +130,7 @@ def test_a_task_without_a_result_stops_the_run_after_the_others(folder: Path) ->
 
 
 def first_result(folder: Path, work: UnitWork) -> UnitResult:
-    """The result of the first task, with what ``run_on_engine`` makes of it left out."""
+    """The result of the first task, as it is before ``run_on_engine`` takes it."""
     found: list[UnitResult] = []
 
     def answer(task: UnitTask) -> list[UnitResult]:

@@ -1,4 +1,4 @@
-"""Rows in the memory of an engine: no key in what is sent, one load a process, no exception that quotes a row."""
+"""Rows in the memory of an engine: no key is sent, one load a process, no exception that quotes a row."""
 
 import os
 import pickle
@@ -102,7 +102,7 @@ def test_a_fault_refuses_its_row_only(made: BatchDeidentifier, monkeypatch: pyte
         ({"rules": "none"}, "rules folder none: no such folder"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(changes: dict[str, Any], error: str, made: BatchDeidentifier) -> None:
+def test_a_missing_file_or_other_build_is_named(changes: dict[str, Any], error: str, made: BatchDeidentifier) -> None:
     with pytest.raises(ConfigurationError, match=error) as refused:
         replace(made, **changes)(batch(1, CANARY))
     assert refused.value.__context__ is None and CANARY not in str(refused.value)
@@ -153,7 +153,7 @@ def test_settings_that_hold_a_key_are_found(name: str, value: str, found: bool) 
         refuse_key([("a", 1), (name, value)], "the settings")
 
 
-def test_what_holds_the_key_is_not_pickled_and_says_what_to_use() -> None:
+def test_objects_with_the_key_are_not_pickled_and_name_the_remedy() -> None:
     key = SecretKey(KEY)
     run = BatchRun(TABLE, BUILD, Path(), OutputFormat.PARQUET, Digests(key))
     for held in (key, parts(), RowWorkerFactory(parts(), TABLE, BUILD), Digests(key), run):
@@ -163,7 +163,7 @@ def test_what_holds_the_key_is_not_pickled_and_says_what_to_use() -> None:
         pickle.dumps(shipped("omop/note"))
 
 
-def test_what_is_sent_holds_paths_and_no_key(made: BatchDeidentifier) -> None:
+def test_objects_that_are_sent_hold_paths_and_no_key(made: BatchDeidentifier) -> None:
     work = UnitWork(TABLE, EngineSystem(key_file=str(made.key_file)), BUILD, "out", OutputFormat.CSV, 32)
     for sent in (made, work):
         data = pickle.dumps(sent)
