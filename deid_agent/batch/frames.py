@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from deid_agent.app import WorkerFactory
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.identities import Identities, list_patients, read_identities
 from deid_agent.batch.outputs import OutputFormat
@@ -23,6 +24,7 @@ from deid_agent.batch.sources import CHUNK_ROWS, make_source
 from deid_agent.batch.systems import EngineSystem, make_head, require_build
 from deid_agent.batch.tables import Table
 from deid_agent.model import ConfigurationError, DeidError, Reason, describe_exception
+from deid_agent.pipeline import Deidentifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +59,8 @@ class _Loaded:
 
 _LOADED: dict[tuple[object, ...], _Loaded] = {}
 """By process, table and settings. A forked process loads its own."""
+_SYSTEMS: dict[tuple[int, EngineSystem], tuple[WorkerFactory, Deidentifier]] = {}
+"""Those of the tables: a system takes 220 MB, and a pipeline has several tables."""
 _LOADING = threading.Lock()
 
 
@@ -135,7 +139,10 @@ class BatchDeidentifier:
         system = EngineSystem(
             demo_key=self.demo_key, policy=self.policy, profile=self.profile, system=self.system, **paths
         )
-        parts = system.make_parts()
+        if (os.getpid(), system) not in _SYSTEMS:
+            made = system.make_parts()
+            _SYSTEMS[os.getpid(), system] = made, made.deidentifier(notes_only=True)
+        parts, deidentifier = _SYSTEMS[os.getpid(), system]
         build = make_head(self.table, parts, OutputFormat.PARQUET).build
         require_build(self.build or build, build)
         known = Identities()
@@ -143,4 +150,4 @@ class BatchDeidentifier:
             if self.table.person is None:
                 raise ConfigurationError(f"table {self.table.name} has no [identities]: leave out identities")
             known = read_identities(make_source(Path(self.identities)), self.table.person)
-        return _Loaded(RowDeidentifier.of(self.table, parts.deidentifier(notes_only=True), build), known)
+        return _Loaded(RowDeidentifier.of(self.table, deidentifier, build), known)

@@ -55,6 +55,10 @@ class DyingWork(UnitWork):
         return DyingFactory(made, Path(self.folder).parent / _STARTS)
 
 
+def _make_dying(starts: Path, *parts: Any) -> DyingFactory:
+    return DyingFactory(RowWorkerFactory(*parts), starts)
+
+
 def write_inputs(folder: Path) -> None:
     """Notes of a patient in files that bear the name of the patient, known persons, and a key."""
     (folder / "in").mkdir()
@@ -172,11 +176,10 @@ def run_all(engine: str, folder: Path) -> None:
     """The runs of a local machine and of the engine."""
     write_inputs(folder)
     seen: dict[str, Any] = {}
-    own = commands.RowWorkerFactory
-    commands.RowWorkerFactory = lambda *parts: DyingFactory(own(*parts), folder / "local starts")  # type: ignore[assignment, misc]
+    # By name: the commands do not export the classes that they use.
+    vars(commands)["RowWorkerFactory"] = partial(_make_dying, folder / "local starts")
     seen["local"] = run_units(folder, "local")
-    commands.RowWorkerFactory = own  # type: ignore[misc]
-    commands.UnitWork = DyingWork  # type: ignore[misc]
+    vars(commands)["UnitWork"] = DyingWork
     os.environ["DEID_KEY"] = KEY.hex()
     seen["key in environment"] = run_units(folder, "refused", "--engine", engine, mounted=False)
     del os.environ["DEID_KEY"]

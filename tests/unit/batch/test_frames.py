@@ -37,6 +37,7 @@ def key_file(tmp_path: Path) -> Path:
 def made(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> BatchDeidentifier:
     """One whose system was loaded before, by the other tests of this folder."""
     monkeypatch.setattr(frames, "_LOADED", {})
+    monkeypatch.setattr(frames, "_SYSTEMS", {})
     loaded = deidentifier()
     monkeypatch.setattr("deid_agent.app.WorkerFactory.deidentifier", lambda *_, **__: loaded)
     return BatchDeidentifier(TABLE, key_file=key_file, system="rules")
@@ -67,6 +68,9 @@ def test_nothing_is_loaded_without_a_row_and_then_once(made: BatchDeidentifier) 
     again = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own bytes
     assert again(batch(1)).num_rows == 1
     assert len(frames._LOADED) == 1 and next(iter(frames._LOADED))[0] == os.getpid()
+    other = replace(made, table=Table.load("omop/note_nlp"))
+    assert other.load() != made.load()
+    assert (len(frames._LOADED), len(frames._SYSTEMS)) == (2, 1), "tables share a system"
 
 
 def test_known_persons_are_found(made: BatchDeidentifier, tmp_path: Path) -> None:
