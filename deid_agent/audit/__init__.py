@@ -2,6 +2,7 @@
 
 from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.faults import TrailFault
+from deid_agent.audit.merkle import Frontier, leaf_hash
 from deid_agent.audit.proofs import CheckedProof, ProofError, check_proof, prove_entry, prove_growth, read_proof
 from deid_agent.audit.reading import (
     EntryFilter,
@@ -34,6 +35,7 @@ __all__ = [
     "CheckedProof",
     "EntryFilter",
     "FoundResults",
+    "Frontier",
     "InputRecords",
     "LineKind",
     "PartitionBalance",
@@ -54,6 +56,7 @@ __all__ = [
     "examine_trail",
     "first_public_key",
     "is_public_key",
+    "leaf_hash",
     "line_prefix",
     "prove_entry",
     "prove_growth",

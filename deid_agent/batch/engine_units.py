@@ -13,10 +13,12 @@ from typing import Protocol
 
 from deid_agent.agent import Factory, WorkerSettings
 from deid_agent.app import WorkerFactory
+from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.identities import Identities, read_identities
+from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat
-from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport, UnitTask
+from deid_agent.batch.running import BatchRun, UnitReport, UnitTask
 from deid_agent.batch.sources import Unit, make_source
 from deid_agent.batch.systems import EngineSystem, make_head, require_build
 from deid_agent.batch.tables import Table

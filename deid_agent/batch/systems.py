@@ -80,7 +80,13 @@ class EngineSystem:
         )
 
 
-def make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int = DEFAULT_UNIT_MIB) -> Head:
+def make_head(
+    table: Table,
+    parts: WorkerFactory,
+    format_: OutputFormat,
+    unit_mib: int = DEFAULT_UNIT_MIB,
+    limit: int | None = None,
+) -> Head:
     """The build: the id of everything that decides the outputs, besides the inputs and the identities.
 
     Raises ``ConfigurationError`` if the policy is not one for the table.
@@ -97,6 +103,8 @@ def make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mi
         "table": table.digest,
         "format": format_,
         "unit": unit_mib,
+        # A part of a unit must never pass for the whole.
+        **({} if limit is None else {"limit": limit}),
     }
     build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return Head(build, __version__, parts.key.id, parts.policy.name, table.name)

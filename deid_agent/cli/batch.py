@@ -1,42 +1,38 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import os
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import click
 
+from deid_agent.agent import load_public_key
 from deid_agent.app import WorkerFactory
+from deid_agent.audit import first_public_key
 from deid_agent.batch import (
     DEFAULT_UNIT_MIB,
-    MANIFEST,
+    MOST_SAMPLED,
     BatchRun,
     ColumnKind,
     Digests,
-    EngineSystem,
     Head,
     Identities,
     InputFile,
     OpenManifest,
+    OpenTrail,
     OutputFormat,
-    RayUnits,
+    Pace,
     RowWorkerFactory,
-    SparkUnits,
+    Sampler,
     Table,
     Unit,
-    UnitEngine,
-    UnitReport,
-    UnitWork,
     UnreadableError,
     check_format,
     check_policy,
     check_schema,
     count_rows,
     describe_malformed,
-    describe_refusals,
     list_sources,
     list_units,
     load_table,
@@ -44,16 +40,17 @@ from deid_agent.batch import (
     make_output_schema,
     make_source,
     read_identities,
-    read_manifest,
     read_schema,
     run_on_engine,
+    trail_folder,
 )
+from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
+from deid_agent.cli.batch_results import RunOutput, report, status, verify
 from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, counted
 
 P = ParamSpec("P")
 _MIB = 1 << 20
-_ENGINES: dict[str, Callable[[], UnitEngine]] = {"spark": SparkUnits, "ray": RayUnits}
 
 
 @click.group()
@@ -138,6 +135,7 @@ def _make_plan(
     key_file: Path | None,
     demo_key: bool,
     rules: str | None,
+    limit: int | None = None,
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
     parts = worker_factory(
@@ -166,7 +164,7 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = make_head(table, parts, format_, unit_mib)
+    head = make_head(table, parts, format_, unit_mib, limit)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
 
 
@@ -225,80 +223,82 @@ def _echo_identities(made: _Plan) -> None:
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
 @click.option(
     "--engine",
-    type=click.Choice(["local", *_ENGINES]),
+    type=click.Choice(["local", *ENGINES]),
     default="local",
     show_default=True,
     help="Who runs the units: this machine, or the tasks of a cluster.",
 )
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
+@click.option("--limit", metavar="ROWS", type=click.IntRange(1), help="Only the first rows; a build of its own.")
+@click.option("--rate", metavar="ROWS/S", type=click.FloatRange(0, min_open=True), help="Rows a second at most.")
+@click.option("--sample", metavar="N", type=click.IntRange(1, MOST_SAMPLED), help="Seal N rows for readers.")
+@click.option("--seal-to", metavar="KEY.pub", type=click.Path(path_type=Path), help="The public key of the readers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per unit, for the progress, and at the end.")
 @handle_errors
-def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, again: bool, **options: object) -> Exit:
-    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    if workers is not None and engine != "local":
-        raise ConfigurationError(f"--workers: {engine} decides how many tasks run; leave it out")
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+def run(
+    paths: tuple[Path, ...],
+    out: Path,
+    workers: int | None,
+    engine: str,
+    again: bool,
+    limit: int | None,
+    rate: float | None,
+    sample: int | None,
+    seal_to: Path | None,
+    as_json: bool,
+    **options: object,
+) -> Exit:
+    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption.
+
+    A file named pause in OUT pauses the run. `dead-letters keygen` makes the keys for --seal-to.
+    """
+    if engine != "local":
+        refuse_options(engine, workers=workers, limit=limit, rate=rate, sample=sample)
+    if (sample is None) != (seal_to is None):
+        raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
+    readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
+    made = _make_plan(paths, limit=limit, **options)  # type: ignore[arg-type]
     _check_folder(paths, out)
+    digests = Digests(made.parts.key)
+    shown = RunOutput(as_json)
     work = BatchRun(
         table=made.table,
         build=made.head.build,
         folder=out,
         format=made.format,
-        digests=Digests(made.parts.key),
+        digests=digests,
         identities=made.identities,
         identities_digest=made.identities_digest,
         again=again,
+        sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
+        pace=Pace(out, rate, limit, shown.show_progress),
     )
-    chosen = None if engine == "local" else _ENGINES[engine]()
+    chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
-    ends: list[UnitReport] = []
-
-    def report(end: UnitReport) -> None:
-        ends.append(end)
-        _echo_unit(end)
-
-    with OpenManifest(out, made.head) as manifest:
+    with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
         if chosen is None:
             factory = RowWorkerFactory(made.parts, made.table, made.head.build)
-            work.run(made.units, manifest, factory, workers or 1, report)
+            work.run(made.units, manifest, factory, workers or 1, shown.show_unit)
         else:
             try:
-                run_on_engine(work, made.units, manifest, chosen, _make_unit_work(made, out, options), report)
+                unit_work = make_unit_work(work, made.parts, made.head, options)
+                run_on_engine(work, made.units, manifest, chosen, unit_work, shown.show_unit)
             finally:
                 chosen.close()
-    older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
+        lines = len(manifest.manifest.lines)
+    shown.show_end(first_public_key(trail_folder(out)), lines)
+    older = sum(
+        bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in shown.ends
+    )
     if older:
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
-    refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
+    refused = any(end.fault or (end.entry and end.entry.refused) for end in shown.ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
-
-
-def _make_unit_work(made: _Plan, out: Path, options: Mapping[str, Any]) -> UnitWork:
-    """The work of the tasks of an engine, with absolute paths and without the key."""
-    identities, key_file = options["identities"], options["key_file"] or os.environ.get("DEID_KEY_FILE")
-    system = EngineSystem(
-        key_file=None if key_file is None or made.parts.key.demo else str(key_file),
-        demo_key=made.parts.key.demo,
-        policy=options["policy_name"],
-        profile=made.parts.profile,
-        system=made.parts.system,
-        rules=options["rules"],
-        models=os.environ.get("DEID_MODELS"),
-    )
-    return UnitWork(
-        table=made.table,
-        system=system.resolve(Path.cwd()),
-        build=made.head.build,
-        folder=str(out.absolute()),
-        format=made.format,
-        unit_mib=options["unit_mib"],
-        identities=None if identities is None else str(identities.absolute()),
-        identities_digest=made.identities_digest,
-    )
 
 
 def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
@@ -310,36 +310,5 @@ def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
             raise ConfigurationError("OUT is an input, or one is inside the other: name another folder")
 
 
-def _echo_unit(end: UnitReport) -> None:
-    if end.entry is None:
-        echo_error(f"deid-agent: {end.unit.shown}: refused: {end.fault}")
-        return
-    entry = end.entry
-    state = "was done" if end.skipped else "done"
-    click.echo(
-        f"{state:<8}  {end.unit.shown}: {entry.file}: {entry.rows} rows, refused {describe_refusals(entry.refused)}"
-    )
-
-
-@batch.command()
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
-@handle_errors
-def status(out: Path) -> Exit:
-    """Show the finished units of an output folder."""
-    manifest = read_manifest(out)
-    if manifest is None:
-        raise ConfigurationError(f"no {MANIFEST} in the folder: name the OUT of a run")
-    head = manifest.head
-    units = [entry for entry in manifest.units.values() if entry.file]
-    refused: Counter[str] = Counter()
-    for entry in units:
-        refused.update(entry.refused)
-    click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key}, {head.version})")
-    click.echo(f"units      {len(units)}")
-    click.echo(f"rows       {sum(entry.rows for entry in units)}")
-    click.echo(f"refused    {describe_refusals(refused)}")
-    click.echo(f"no patient {sum(entry.no_patient for entry in units)}")
-    missing = [entry for entry in units if not entry.is_in(out)]
-    if missing:
-        click.echo(f"missing    {counted(len(missing), 'output file')}; run makes them again")
-    return Exit.REFUSED if missing else Exit.DONE
+for each in (status, verify, report):
+    batch.add_command(each)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from deid_agent.model import Fact, PhiType, Site, Timings, ValueKind
-from deid_agent.pipeline.applying import Applier
+from deid_agent.model import Fact, PhiType, Remark, Site, Timings, ValueKind
+from deid_agent.pipeline.applying import Applier, summarize_changes
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import choose_patient
 from deid_agent.pipeline.planning import check_length, make_scope
@@ -46,7 +46,14 @@ class ValueDeidentifier:
 
         Raises ``MessageError``: RESOURCE for a text that is too long, LEAK if a fact remains.
         """
+        return self.scrub_counted(text, path, facts, scope)[0]
+
+    def scrub_counted(
+        self, text: str, path: str, facts: Sequence[Fact], scope: Scope
+    ) -> tuple[str, tuple[Remark, ...]]:
+        """The same, and the remarks about the facts that were replaced."""
         check_length(path, text)
         codes = LinkCodes(self.replacer.surrogates, text.encode("utf-8", "surrogatepass"))
         applier = Applier(self.policy, self.replacer, self.guard, [()], codes, Timings(), NO_TRACE)
-        return applier.apply_note(PlannedText(0, text, tuple(facts)), path, scope)
+        scrubbed = applier.apply_note(PlannedText(0, text, tuple(facts)), path, scope)
+        return scrubbed, summarize_changes(applier.counts)

@@ -45,8 +45,9 @@ class EngineRun:
         return sorted(rows, key=str)
 
     def read_outputs(self, name: str) -> dict[str, bytes]:
-        """The output files of a run by their names."""
-        return {path.name: path.read_bytes() for path in sorted((self.folder / name).glob("part-*"))}
+        """The output files of a run, and their audit parts, by their names."""
+        out = self.folder / name
+        return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("part-*"))}
 
     def list_texts(self, *folders: Path) -> dict[str, str]:
         """The places in which originals must not be: names of files, manifests, logs, exceptions."""

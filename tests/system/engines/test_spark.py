@@ -16,7 +16,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> EngineRun:
 def test_units_have_the_bytes_of_a_local_run(run: EngineRun) -> None:
     assert (run.seen["local"]["code"], run.seen["units"]["code"]) == (1, 1), run.seen["units"]
     assert run.read_outputs("engine") == run.read_outputs("local")
-    assert len(run.read_outputs("local")) == 3
+    assert len(run.read_outputs("local")) == 6, "outputs and their audit parts"
+    assert run.seen["verify"]["code"] == 0 and "sound: 3 units, 72 rows" in run.seen["verify"]["output"]
     assert not list((run.folder / "engine").glob(".*")), "nothing unfinished is left"
     assert run.seen["again"]["output"].count("was done") == 3, "the manifest names each unit"
 

@@ -11,9 +11,11 @@ from support.tables import BUILD, RULES, table
 
 from deid_agent.agent import Factory, WorkerSettings
 from deid_agent.app import WorkerFactory
+from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import Head, OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat, UnitFile
-from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport
+from deid_agent.batch.running import BatchRun, UnitReport
 from deid_agent.batch.sources import list_sources, list_units
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError
