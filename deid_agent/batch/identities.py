@@ -9,7 +9,8 @@ import orjson
 from deid_agent.batch.arrow import decode_type, load_arrow
 from deid_agent.batch.cells import read_cells
 from deid_agent.batch.sources import FileFormat, InputFile, name_faults
-from deid_agent.batch.tables import PersonSection, Table
+from deid_agent.batch.table_file import PersonSection
+from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError, MessageError
 from deid_agent.pipeline import facts_from_context

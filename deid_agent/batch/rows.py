@@ -16,7 +16,8 @@ from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_numb
 from deid_agent.batch.ids import IdMap, Template, map_template
 from deid_agent.batch.row_state import RowCounts, RowState, reason_of
 from deid_agent.batch.schema import OUTCOME, make_output_schema
-from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import Column, DateParts, Table
 from deid_agent.model import (
     DateKind,
     Fact,

@@ -24,7 +24,8 @@ from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.jobs import FinishedRows
 from deid_agent.batch.manifest import AUDIT, Manifest, sync_folder
 from deid_agent.batch.schema import DONE, OUTCOME
-from deid_agent.batch.tables import ColumnKind, Table
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import Table
 from deid_agent.model import ConfigurationError, DeadLetterError
 
 if TYPE_CHECKING:

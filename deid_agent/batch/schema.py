@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_date, is_text, load_arrow
-from deid_agent.batch.tables import ColumnKind, Table
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import Table
 from deid_agent.model import ConfigurationError, PhiType, Reason
 from deid_agent.pipeline import Method, Policy
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.tables import CellType, ColumnKind, Table
+from deid_agent.batch.table_file import CellType, ColumnKind
+from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError
 

@@ -1,6 +1,5 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -10,11 +9,11 @@ from typing import ParamSpec
 
 import click
 
-from deid_agent import __version__
 from deid_agent.agent import load_public_key
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import first_public_key
 from deid_agent.batch import (
+    DEFAULT_UNIT_MIB,
     MOST_SAMPLED,
     BatchRun,
     ColumnKind,
@@ -40,17 +39,19 @@ from deid_agent.batch import (
     list_sources,
     list_units,
     load_table,
+    make_head,
     make_output_schema,
     make_source,
     read_identities,
     read_schema,
+    run_on_engine,
     trail_folder,
 )
+from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_results import RunOutput, report, status, verify
 from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
-from deid_agent.rules import data_folder, digest_folder
 
 P = ParamSpec("P")
 _MIB = 1 << 20
@@ -91,7 +92,7 @@ def _run_options(command: Callable[P, None]) -> Callable[P, None]:
             "--unit-mib",
             metavar="MIB",
             type=click.IntRange(1, 4096),
-            default=32,
+            default=DEFAULT_UNIT_MIB,
             show_default=True,
             help="Row groups of Parquet up to this compressed size become one output file.",
         ),
@@ -178,29 +179,8 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = _make_head(table, parts, format_, unit_mib, limit)
+    head = make_head(table, parts, format_, unit_mib, limit)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
-
-
-def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int, limit: int | None) -> Head:
-    """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
-    content = {
-        "version": __version__,
-        "rules": digest_folder(parts.rules),
-        "models": digest_folder(parts.models or data_folder("models")),
-        "policy": parts.policy.digest,
-        "key": parts.key.id,
-        "system": parts.system,
-        "profile": parts.profile,
-        "table": table.digest,
-        "format": format_,
-        "unit": unit_mib,
-        # A part of a unit must never pass for the whole.
-        **({} if limit is None else {"limit": limit}),
-        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
-    }
-    build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
 
 
 @batch.command()
@@ -267,7 +247,14 @@ def _echo_scopes(made: _Plan) -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @_run_options
-@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", *ENGINES]),
+    default="local",
+    show_default=True,
+    help="Who runs the units: this machine, or the tasks of a cluster.",
+)
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
 @click.option("--limit", metavar="ROWS", type=click.IntRange(1), help="Only the first rows; a build of its own.")
 @click.option("--rate", metavar="ROWS/S", type=click.FloatRange(0, min_open=True), help="Rows a second at most.")
@@ -278,7 +265,8 @@ def _echo_scopes(made: _Plan) -> None:
 def run(
     paths: tuple[Path, ...],
     out: Path,
-    workers: int,
+    workers: int | None,
+    engine: str,
     again: bool,
     limit: int | None,
     rate: float | None,
@@ -291,6 +279,8 @@ def run(
 
     A file named pause in OUT pauses the run. `dead-letters keygen` makes the keys for --seal-to.
     """
+    if engine != "local":
+        refuse_options(engine, workers=workers, limit=limit, rate=rate, sample=sample)
     if (sample is None) != (seal_to is None):
         raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
     readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
@@ -310,15 +300,23 @@ def run(
         sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
         pace=Pace(out, rate, limit, shown.show_progress),
     )
+    chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
-    factory = RowWorkerFactory(made.parts, made.table, made.head.build)
     with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
-        work.run(made.units, manifest, factory, workers, shown.show_unit)
+        if chosen is None:
+            factory = RowWorkerFactory(made.parts, made.table, made.head.build)
+            work.run(made.units, manifest, factory, workers or 1, shown.show_unit)
+        else:
+            try:
+                unit_work = make_unit_work(work, made.parts, made.head, options)
+                run_on_engine(work, made.units, manifest, chosen, unit_work, shown.show_unit)
+            finally:
+                chosen.close()
         lines = len(manifest.manifest.lines)
     shown.show_end(first_public_key(trail_folder(out)), lines)
     older = sum(

@@ -11,7 +11,7 @@ from support.tables import deidentifier, parts, shipped, table
 from deid_agent.batch.audit_parts import Digests, RowAuditor, encode_leaf
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.schema import check_schema
-from deid_agent.batch.tables import ColumnKind
+from deid_agent.batch.table_file import ColumnKind
 from deid_agent.model import ConfigurationError
 
 CANARY = "Quixwell"

@@ -6,7 +6,8 @@ from support.keys import KEY
 
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.rows import RowDeidentifier
-from deid_agent.batch.tables import Table, TableFile, compile_table, load_table
+from deid_agent.batch.table_file import TableFile
+from deid_agent.batch.tables import Table, compile_table, load_table
 from deid_agent.config import SecretKey
 from deid_agent.pipeline import Deidentifier, load_policy
 from deid_agent.rules import data_folder

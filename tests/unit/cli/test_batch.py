@@ -212,3 +212,19 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pip install 'deid-agent[batch]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "error"),
+    [("spark", "pyspark.sql", "deid-agent[batch-spark]"), ("ray", "ray", "deid-agent[batch-ray]")],
+)
+def test_a_missing_engine_and_a_number_of_its_workers_are_refused(
+    engine: str, module: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    folder = write(tmp_path / "in", 1)
+    missing = batch("run", folder, tmp_path / "out", *OPTIONS, "--engine", engine)
+    assert missing.exit_code == 2 and error in missing.stderr
+    counted = batch("run", folder, tmp_path / "out", *OPTIONS, "--engine", engine, "--workers", "2")
+    assert counted.exit_code == 2 and f"{engine} decides how many tasks run" in counted.stderr
+    assert not (tmp_path / "out").exists()
