@@ -206,11 +206,11 @@ def decode_result(frame: Frame) -> Result:
 
 
 def _flatten_headers(headers: Headers) -> tuple[bytes, ...]:
-    return tuple(item for name, value in headers for item in (name.encode(), value))
+    return tuple([item for name, value in headers for item in (name.encode(), value)])
 
 
 def _pair_headers(items: Sequence[bytes | None]) -> Headers:
-    return tuple(((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True))
+    return tuple([((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True)])
 
 
 def run_worker(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:
