@@ -5,13 +5,17 @@ function from rows to rows. ``BatchRun`` (running.py) applies it to the units of
 ``OpenManifest`` (manifest.py) makes the outputs of a folder durable and a run repeatable. The audit of the rows is
 made by ``RowAuditor`` (audit_parts.py), the lines of the manifest are signed by ``ManifestTrail``, and
 ``verify_folder`` (verifying.py) finds changes. Rows are Arrow batches; pyarrow is imported when it is first used, and
-is an extra.
+is an extra. ``BulkRun`` (bulk_running.py) does the same for the lines of a FHIR bulk export, without Arrow.
 
 For engines there are ``Table.load`` and ``BatchDeidentifier`` (frames.py), which pipelines of Spark, Ray and Beam call
 with their rows, and ``run_on_engine`` (engine_units.py), which has units of files done by Spark or Ray.
 """
 
 from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.bulk_export import BulkExport, SurveyedFile, list_export, survey_export
+from deid_agent.batch.bulk_identities import IdentityWriter
+from deid_agent.batch.bulk_lines import LineWorkerFactory
+from deid_agent.batch.bulk_running import BulkRun
 from deid_agent.batch.engine_units import UnitEngine, UnitWork, run_on_engine
 from deid_agent.batch.frames import BatchDeidentifier
 from deid_agent.batch.identities import Identities, describe_malformed, read_columns, read_identities
@@ -26,7 +30,7 @@ from deid_agent.batch.reporting import BatchReport, bound_misses, describe_bound
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, UnitReport, describe_refusals
 from deid_agent.batch.sampling import MOST_SAMPLED, RowSample, SampledCell, Sampler, SealedRow, read_sample
-from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
+from deid_agent.batch.schema import check_bulk_policy, check_policy, check_schema, make_output_schema
 from deid_agent.batch.scopes import PersonColumns, ScopeBuilder, check_columns, find_listing
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.spark_engine import SparkUnits
@@ -45,6 +49,8 @@ __all__ = [
     "BatchDeidentifier",
     "BatchReport",
     "BatchRun",
+    "BulkExport",
+    "BulkRun",
     "ColumnKind",
     "Digests",
     "EngineSystem",
@@ -53,7 +59,9 @@ __all__ = [
     "FolderFinding",
     "Head",
     "Identities",
+    "IdentityWriter",
     "InputFile",
+    "LineWorkerFactory",
     "Manifest",
     "OpenManifest",
     "OpenTrail",
@@ -71,6 +79,7 @@ __all__ = [
     "ScopeBuilder",
     "SealedRow",
     "SparkUnits",
+    "SurveyedFile",
     "Table",
     "Unit",
     "UnitEngine",
@@ -79,6 +88,7 @@ __all__ = [
     "UnitWork",
     "UnreadableError",
     "bound_misses",
+    "check_bulk_policy",
     "check_columns",
     "check_format",
     "check_policy",
@@ -88,6 +98,7 @@ __all__ = [
     "describe_malformed",
     "describe_refusals",
     "find_listing",
+    "list_export",
     "list_sources",
     "list_tables",
     "list_units",
@@ -104,6 +115,7 @@ __all__ = [
     "report_page",
     "review_page",
     "run_on_engine",
+    "survey_export",
     "trail_folder",
     "verify_folder",
 ]

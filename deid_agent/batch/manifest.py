@@ -22,7 +22,14 @@ MANIFEST = "_manifest.jsonl"
 AUDIT = "_audit"
 """The folder of the audit, in the folder of the outputs."""
 LOCK = "_lock"
+EXPORT = "manifest.json"
+"""The manifest of a FHIR bulk export, as its standard names it: of an input, and of the outputs."""
 _FIRST = "0" * 64
+
+
+def name_refusals(file: str) -> str:
+    """The name of the file of the refused lines of an output of a FHIR export."""
+    return f"{file.removesuffix('.ndjson')}.refused.ndjson"
 
 
 class SignsLines(Protocol):
@@ -61,6 +68,7 @@ class UnitEntry:
     ``audit`` is the file of the audit of its rows with the SHA-256 and the root of the tree over the rows, ``counts``
     are the replacements by column, type, method and rule, and ``sample`` is the SHA-256 of the sample so far.
     ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
+    Of a FHIR export, ``types`` counts the resources and ``refusals`` is the SHA-256 of the file of refused lines.
     """
 
     unit: str
@@ -80,6 +88,8 @@ class UnitEntry:
     in_texts: int = 0
     counts: tuple[tuple[str, str, str, str, int], ...] = ()
     sample: str = ""
+    types: Mapping[str, int] = field(default_factory=dict)
+    refusals: str = ""
 
     def __post_init__(self) -> None:
         if any("/" in name or name.startswith(".") for name in (self.file, self.audit)):
@@ -89,10 +99,12 @@ class UnitEntry:
     def named_files(self) -> dict[str, str]:
         """The files that the line names, as paths in the folder, with the SHA-256 of each."""
         found = {self.file: self.digest, f"{AUDIT}/{self.audit}": self.audit_digest}
+        if self.refusals:
+            found[name_refusals(self.file)] = self.refusals
         return {path: digest for path, digest in found.items() if path not in {"", f"{AUDIT}/"}}
 
     def is_in(self, folder: Path) -> bool:
-        """True if the output and the audit of its rows are there. An output that ``--again`` removed has no name."""
+        """True if the output and the files beside it are there. An output that ``--again`` removed has no name."""
         return bool(self.file) and all((folder / path).is_file() for path in self.named_files)
 
     def removed(self, sample: str) -> "UnitEntry":

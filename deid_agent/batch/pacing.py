@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -58,9 +58,9 @@ class Pace:
     _at: float = 0.0
     _of_unit: int = 0
 
-    def begin(self, units: Sequence[Unit]) -> None:
-        """Start the clock for the units that are to be made."""
-        self._sizes = measure_units(units)
+    def begin(self, units: Sequence[Unit], sizes: Mapping[Unit, int] | None = None) -> None:
+        """Start the clock for the units that are to be made. ``sizes`` are their bytes if they are known."""
+        self._sizes = measure_units(units) if sizes is None else dict(sizes)
         self.progress = RunProgress(len(units), sum(self._sizes.values()))
         self._at = time.monotonic()
 

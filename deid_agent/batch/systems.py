@@ -15,7 +15,6 @@ from pathlib import Path
 from deid_agent import __version__
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.manifest import Head
-from deid_agent.batch.outputs import OutputFormat
 from deid_agent.batch.schema import check_policy
 from deid_agent.batch.tables import Table
 from deid_agent.config import DEMO_KEY, limit_blas_threads, limit_loaded_blas, load_key
@@ -89,7 +88,7 @@ class EngineSystem:
 def make_head(
     table: Table,
     parts: WorkerFactory,
-    format_: OutputFormat,
+    format_: str,
     unit_mib: int = DEFAULT_UNIT_MIB,
     limit: int | None = None,
 ) -> Head:

@@ -10,10 +10,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+import orjson
+
 from deid_agent.audit import Frontier, TrailFault, TrailReport, leaf_hash, segment_files, verify_trail
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import encode_leaf
-from deid_agent.batch.manifest import AUDIT, LOCK, MANIFEST, Manifest, ManifestError, UnitEntry, read_manifest
+from deid_agent.batch.manifest import (
+    AUDIT,
+    EXPORT,
+    LOCK,
+    MANIFEST,
+    Manifest,
+    ManifestError,
+    UnitEntry,
+    name_refusals,
+    read_manifest,
+)
 from deid_agent.batch.manifest_trail import TRAIL, read_last_entry, trail_folder
 from deid_agent.batch.pacing import PAUSE
 from deid_agent.batch.row_state import ChangeKey
@@ -97,7 +109,10 @@ def verify_folder(
         for entry in units:
             findings += _check_unit(folder, entry, read=genuine)
         findings += _check_sample(folder, manifest)
-        findings += _find_foreign(folder, units)
+        export = manifest is not None and manifest.head.table == "fhir"
+        if export:
+            findings += _check_export(folder, units)
+        findings += _find_foreign(folder, units, {EXPORT} if export else set())
     return FolderCheck(
         tuple(findings),
         len(units),
@@ -255,9 +270,33 @@ def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFin
         yield FolderFinding(FindingCode.SAMPLE, place, "is not the file that the last line of the manifest names")
 
 
-def _find_foreign(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
+def _check_export(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
+    """Compare the manifest of a FHIR export with the lines of the manifest, which state its files and counts."""
+    stated = {entry.file: sum(entry.types.values()) for entry in units if entry.types}
+    stated |= {name_refusals(entry.file): sum(entry.refused.values()) for entry in units if entry.refusals}
+    path = folder / EXPORT
+    if path.is_symlink() or not path.is_file():
+        yield FolderFinding(FindingCode.MISSING, EXPORT, "run again to make it")
+        return
+    try:
+        made = orjson.loads(path.read_bytes())
+        listed = [(each["url"], each["count"]) for role in ("output", "deleted", "error") for each in made[role]]
+        wrong = len(set(listed)) < len(listed) or any(stated.get(name) != count for name, count in listed)
+    except (OSError, ValueError, KeyError, TypeError):
+        wrong = True
+    if wrong:
+        yield FolderFinding(FindingCode.OUTPUT, EXPORT, f"has other files or counts than {MANIFEST}; run again")
+
+
+def _find_foreign(folder: Path, units: Collection[UnitEntry], more: set[str]) -> Iterator[FolderFinding]:
     named = {path for entry in units for path in entry.named_files}
-    own = {*_OWN, f"{AUDIT}/{TRAIL}", f"{AUDIT}/{SAMPLE}", *(f"{AUDIT}/{TRAIL}/{name}" for name in _OWN_IN_TRAIL)}
+    own = {
+        *_OWN,
+        *more,
+        f"{AUDIT}/{TRAIL}",
+        f"{AUDIT}/{SAMPLE}",
+        *(f"{AUDIT}/{TRAIL}/{name}" for name in _OWN_IN_TRAIL),
+    }
     trail = trail_folder(folder)
     if trail.is_dir():
         own |= {f"{AUDIT}/{TRAIL}/{path.name}" for path in segment_files(trail).values()}

@@ -2,10 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any
 
 import click
 
@@ -13,7 +12,6 @@ from deid_agent.agent import load_public_key
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import first_public_key
 from deid_agent.batch import (
-    DEFAULT_UNIT_MIB,
     MOST_SAMPLED,
     BatchRun,
     ColumnKind,
@@ -48,12 +46,13 @@ from deid_agent.batch import (
     trail_folder,
 )
 from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
+from deid_agent.cli.batch_fhir import plan_export, read_bulk, refuse_row_options, run_export
 from deid_agent.cli.batch_identities import identities as identities_commands
+from deid_agent.cli.batch_options import run_options
 from deid_agent.cli.batch_results import RunOutput, report, status, verify
-from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
+from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
 
-P = ParamSpec("P")
 _MIB = 1 << 20
 
 
@@ -63,55 +62,6 @@ def batch() -> None:
 
 
 batch.add_command(identities_commands)
-
-
-def _run_options(command: Callable[P, None]) -> Callable[P, None]:
-    """The options that ``plan`` and ``run`` share."""
-    for option in (
-        click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
-        click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
-        click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
-        click.option("--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Recognizers."),
-        click.option(
-            "--profile",
-            type=click.Choice(["precision", "balanced", "recall"]),
-            default="recall",
-            show_default=True,
-            envvar="DEID_PROFILE",
-            help="Favours precision or recall.",
-        ),
-        click.option(
-            "--policy",
-            "policy_name",
-            default="research",
-            show_default=True,
-            envvar="DEID_POLICY",
-            help="Profile name or policy file.",
-        ),
-        click.option(
-            "--unit-mib",
-            metavar="MIB",
-            type=click.IntRange(1, 4096),
-            default=DEFAULT_UNIT_MIB,
-            show_default=True,
-            help="Row groups of Parquet up to this compressed size become one output file.",
-        ),
-        click.option(
-            "--format",
-            "output_format",
-            type=click.Choice([each.value for each in OutputFormat]),
-            default=OutputFormat.PARQUET.value,
-            show_default=True,
-            help="Format of the outputs.",
-        ),
-        click.option(
-            "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
-        ),
-        scope_table_option,
-        click.option("--table", "table_name", metavar="NAME", required=True, help="A shipped table, or a table file."),
-    ):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +135,13 @@ def _make_plan(
 
 @batch.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
-@_run_options
+@run_options
 @handle_errors
-def plan(paths: tuple[Path, ...], **options: object) -> Exit:
+def plan(paths: tuple[Path, ...], **options: Any) -> Exit:
     """Show the columns with their kinds, the units, and the problems of a run."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+    if (bulk := read_bulk(paths, options)) is not None:
+        return plan_export(bulk)
+    made = _make_plan(paths, **options)
     head = made.head
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key})")
     rows = [count_rows(source) for source in made.sources if source.number in {u.source.number for u in made.units}]
@@ -246,7 +198,7 @@ def _echo_scopes(made: _Plan) -> None:
 @batch.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
-@_run_options
+@run_options
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
 @click.option(
     "--engine",
@@ -273,7 +225,7 @@ def run(
     sample: int | None,
     seal_to: Path | None,
     as_json: bool,
-    **options: object,
+    **options: Any,
 ) -> Exit:
     """De-identify the inputs into the folder OUT. Run it again to go on after an interruption.
 
@@ -283,11 +235,16 @@ def run(
         refuse_options(engine, workers=workers, limit=limit, rate=rate, sample=sample)
     if (sample is None) != (seal_to is None):
         raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
+    shown = RunOutput(as_json)
+    pace = Pace(out, rate, limit, shown.show_progress)
+    if (bulk := read_bulk(paths, options)) is not None:
+        refuse_row_options(engine=None if engine == "local" else engine, limit=limit, sample=sample)
+        _check_folder(paths, out)
+        return run_export(bulk, out, workers or 1, shown, pace, again=again)
     readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
-    made = _make_plan(paths, limit=limit, **options)  # type: ignore[arg-type]
+    made = _make_plan(paths, limit=limit, **options)
     _check_folder(paths, out)
     digests = Digests(made.parts.key)
-    shown = RunOutput(as_json)
     work = BatchRun(
         table=made.table,
         build=made.head.build,
@@ -298,7 +255,7 @@ def run(
         identities_digest=made.identities_digest,
         again=again,
         sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
-        pace=Pace(out, rate, limit, shown.show_progress),
+        pace=pace,
     )
     chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:

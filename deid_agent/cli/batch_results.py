@@ -66,14 +66,15 @@ class RunOutput:
             state = "left out" if end.left_out else "refused" if entry is None else "done"
             line = {"event": "unit", "unit": end.unit.shown, "state": state, "skipped": end.skipped}
             known = {} if entry is None else {"file": entry.file, "rows": entry.rows, "refused": refused}
+            if entry is not None and entry.types:
+                known["resources"] = entry.types
             _echo_json(line | known | ({"fault": end.fault} if end.fault else {}))
         elif entry is None:
             echo_error(f"deid-agent: {end.unit.shown}: refused: {end.fault}")
         else:
             state = "was done" if end.skipped else "done"
-            click.echo(
-                f"{state:<8}  {end.unit.shown}: {entry.file}: {entry.rows} rows, refused {describe_refusals(refused)}"
-            )
+            rows = _list_types(entry.types) if entry.types else f"{entry.rows} rows"
+            click.echo(f"{state:<8}  {end.unit.shown}: {entry.file}: {rows}, refused {describe_refusals(refused)}")
 
     def show_progress(self, progress: RunProgress) -> None:
         """Print the progress, not too often."""
@@ -105,6 +106,10 @@ class RunOutput:
     def _clear(self) -> None:
         if self._terminal and not self.as_json:
             click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _list_types(types: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(types.items()))
 
 
 def _describe_progress(progress: RunProgress) -> dict[str, object]:
@@ -150,15 +155,17 @@ def status(out: Path, as_json: bool) -> Exit:
     """Show the finished units of an output folder."""
     manifest = _read_existing(out)
     head, units = manifest.head, manifest.finished
-    refused: Counter[str] = Counter()
+    refused, types = Counter[str](), Counter[str]()
     for entry in units:
         refused.update(entry.refused)
+        types.update(entry.types)
     missing = sum(not entry.is_in(out) for entry in units)
     rows, no_patient = sum(entry.rows for entry in units), sum(entry.no_patient for entry in units)
     listings = {name: sum(getattr(entry, name) for entry in units) for name in ("unlisted", "conflicting")}
     if as_json:
         names = ("build", "table", "policy", "key", "version")
         figures = {"units": len(units), "rows": rows, "refused": dict(refused), "no_patient": no_patient} | listings
+        figures |= {"resources": dict(types)} if types else {}
         lines = {"missing": missing, "lines": len(manifest.lines)}
         _echo_json({name: getattr(head, name) for name in names} | figures | lines)
         return Exit.REFUSED if missing else Exit.DONE
@@ -166,6 +173,8 @@ def status(out: Path, as_json: bool) -> Exit:
     click.echo(f"units      {len(units)}")
     click.echo(f"rows       {rows}")
     click.echo(f"refused    {describe_refusals(refused)}")
+    if types:
+        click.echo(f"resources  {_list_types(types)}")
     click.echo(f"no patient {no_patient}")
     for name, count in listings.items():
         if count:
