@@ -27,6 +27,7 @@ from deid_agent.pipeline import (
     MessagePlan,
     Policy,
     Recognition,
+    ScopeTableFile,
     Validator,
 )
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
@@ -55,6 +56,7 @@ class WorkerFactory:
     remembered_patients: int = 0
     envelopes: tuple[tuple[str, Envelope], ...] = ()
     registry: "RegistryOptions | None" = None
+    scopes: ScopeTableFile | None = None
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -71,6 +73,9 @@ class WorkerFactory:
         loaded = load_rules(self.rules)
         models = self.models or data_folder("models")
         known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
+        policy = self.policy
+        if self.scopes is not None:
+            policy = replace(policy, patient=self.scopes.add_to(policy, self.key))
         return Deidentifier(
             codecs=codecs.messages,
             attachment_codecs=codecs.attachments,
@@ -83,7 +88,7 @@ class WorkerFactory:
                 providers=self.policy.providers,
                 rules=self.rules,
             ),
-            policy=self.policy,
+            policy=policy,
             guard=LeakGuard(known.recognize, known.proves_absence),
             fhir_types=codecs.fhir_types,
         )
@@ -192,7 +197,7 @@ class JobRunner:
         if self.validator is not None:
             with timings.measure("validate"):
                 check_payloads(self.validator, self.envelopes.get(run.job.source), run.job.payload, done.payload)
-        run.result = result = self._make_result(run, done, timings)
+        run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not
                 counts = self.deidentifier.count_unexamined_in(plan)

@@ -35,7 +35,8 @@ class Processed:
     unkeyed digest of an identifier can be found by trying all identifiers; ``output_digest`` is the SHA-256 of the
     payload, so that anyone who has the output can compare it. ``found`` counts replaced values by PHI type and
     ``timings`` are seconds by stage; both go to the metrics. ``unexamined`` counts the values that left unread, by
-    format, path and reason, if the agent keeps a ledger of them.
+    format, path and reason, if the agent keeps a ledger of them. ``patients`` counts patients by their
+    listing in the scope table.
     """
 
     payload: bytes = field(repr=False)
@@ -47,6 +48,7 @@ class Processed:
     found: tuple[tuple[str, int], ...] = ()
     timings: tuple[tuple[str, float], ...] = ()
     unexamined: tuple[tuple[str, str, str, int], ...] = ()
+    patients: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,9 +164,8 @@ def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
     """The frame that returns a result to the agent."""
     match result:
         case Processed():
-            meta = orjson.dumps(
-                [result.input_digest, result.output_digest, result.found, result.timings, result.unexamined]
-            )
+            digests = (result.input_digest, result.output_digest)
+            meta = orjson.dumps([*digests, result.found, result.timings, result.unexamined, result.patients])
             fields = (result.payload, result.key, result.remarks, meta, *_flatten_headers(result.headers))
             return Frame(FrameKind.PROCESSED, number, fields, nanoseconds)
         case Refused():
@@ -191,7 +190,7 @@ def decode_result(frame: Frame) -> Result:
     if frame.kind is FrameKind.DEFERRED:
         return Deferred((fields[0] or b"").decode())
     payload, key, remarks, meta, *headers = fields
-    before, after, found, timings, unexamined = orjson.loads(meta or b"")
+    before, after, found, timings, unexamined, patients = orjson.loads(meta or b"")
     return Processed(
         payload or b"",
         key,
@@ -202,15 +201,16 @@ def decode_result(frame: Frame) -> Result:
         tuple([(str(name), int(n)) for name, n in found]),
         tuple([(str(name), float(s)) for name, s in timings]),
         tuple([(str(name), str(path), str(why), int(n)) for name, path, why, n in unexamined]) if unexamined else (),
+        tuple([(str(listing), int(n)) for listing, n in patients]),
     )
 
 
 def _flatten_headers(headers: Headers) -> tuple[bytes, ...]:
-    return tuple(item for name, value in headers for item in (name.encode(), value))
+    return tuple([item for name, value in headers for item in (name.encode(), value)])
 
 
 def _pair_headers(items: Sequence[bytes | None]) -> Headers:
-    return tuple(((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True))
+    return tuple([((name or b"").decode(), value or b"") for name, value in zip(items[::2], items[1::2], strict=True)])
 
 
 def run_worker(sock: socket.socket, factory: Factory, job_limit_s: float) -> None:

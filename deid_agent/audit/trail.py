@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from deid_agent.agent import AuditEntry, cut_torn_line
@@ -41,13 +41,15 @@ from deid_agent.telemetry import AuditRepaired, AuditUnsigned, Telemetry
 class TrailSettings:
     """Lines are signed within ``checkpoint_s`` seconds, and a key signs for ``epoch_s``, and not after a stop.
 
-    A new segment begins after ``segment_bytes``. ``agent`` is the name of the agent in the trail.
+    A new segment begins after ``segment_bytes``. ``agent`` is the name of the agent in the trail. ``append`` returns
+    the lines only if ``return_lines``: a transport that does not publish the trail would carry them in vain.
     """
 
     checkpoint_s: float = 1.0
     segment_bytes: int = 64 << 20
     epoch_s: float = 3600.0
     agent: str = ""
+    return_lines: bool = True
 
 
 Appended = tuple[Sequence[AuditEntry], "Future[Sequence[bytes]]"]
@@ -209,7 +211,7 @@ class AuditTrail:
         except OSError as error:
             raise UnsafeError(f"the audit trail cannot be written: {error.strerror}; nothing was committed") from None
         self._broken = False
-        return [[line[:-1] for line in lines] for lines in done]
+        return [[line[:-1] for line in lines] if self._settings.return_lines else () for lines in done]
 
     def _sign_rest(self) -> None:
         """Sign the lines after the last checkpoint, if no later append has signed them."""
@@ -294,8 +296,11 @@ class AuditTrail:
         return body + line_end(chain)
 
     def _chain_entry(self, body: bytes) -> bytes:
-        line = self._chain_line(body)
-        self._place = replace(self._place, tree=self._place.tree.add(leaf_hash(line[:-1])))
+        place = self._place
+        chain = chain_value(place.chain, body)
+        line = body + line_end(chain)
+        # One object for each entry: every record of a feed passes here.
+        self._place = ChainPosition(place.lines + 1, chain, place.tree.add(leaf_hash(line[:-1])))
         self._in_epoch += 1
         return line
 

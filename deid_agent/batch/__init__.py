@@ -11,13 +11,14 @@ with their rows, and ``run_on_engine`` (engine_units.py), which has units of fil
 
 from deid_agent.batch.engine_units import UnitEngine, UnitWork, run_on_engine
 from deid_agent.batch.frames import BatchDeidentifier
-from deid_agent.batch.identities import Identities, describe_malformed, read_identities
+from deid_agent.batch.identities import Identities, describe_malformed, read_columns, read_identities
 from deid_agent.batch.manifest import MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
 from deid_agent.batch.outputs import OutputFormat, check_format
 from deid_agent.batch.ray_engine import RayUnits
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport, describe_refusals
 from deid_agent.batch.schema import check_policy, check_schema, make_output_schema
+from deid_agent.batch.scopes import PersonColumns, ScopeBuilder, check_columns, find_listing
 from deid_agent.batch.sources import InputFile, Unit, count_rows, list_sources, list_units, make_source, read_schema
 from deid_agent.batch.spark_engine import SparkUnits
 from deid_agent.batch.systems import DEFAULT_UNIT_MIB, EngineSystem, make_head
@@ -38,10 +39,12 @@ __all__ = [
     "Manifest",
     "OpenManifest",
     "OutputFormat",
+    "PersonColumns",
     "RayUnits",
     "RowDeidentifier",
     "RowWorkerFactory",
     "Rows",
+    "ScopeBuilder",
     "SparkUnits",
     "Table",
     "Unit",
@@ -50,12 +53,14 @@ __all__ = [
     "UnitReport",
     "UnitWork",
     "UnreadableError",
+    "check_columns",
     "check_format",
     "check_policy",
     "check_schema",
     "count_rows",
     "describe_malformed",
     "describe_refusals",
+    "find_listing",
     "list_sources",
     "list_tables",
     "list_units",
@@ -63,6 +68,7 @@ __all__ = [
     "make_head",
     "make_output_schema",
     "make_source",
+    "read_columns",
     "read_identities",
     "read_manifest",
     "read_schema",

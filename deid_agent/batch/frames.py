@@ -82,6 +82,7 @@ class BatchDeidentifier:
     system: str = "default"
     rules: str | Path | None = None
     models: str | Path | None = None
+    scope_table: str | Path | None = None
     identities: str | Path | None = None
     build: str | None = None
 
@@ -134,7 +135,7 @@ class BatchDeidentifier:
 
     def _make(self) -> _Loaded:
         load_arrow().set_cpu_count(1)
-        given = {name: getattr(self, name) for name in ("key_file", "rules", "models")}
+        given = {name: getattr(self, name) for name in ("key_file", "rules", "models", "scope_table")}
         paths = {name: None if path is None else str(path) for name, path in given.items()}
         system = EngineSystem(
             demo_key=self.demo_key, policy=self.policy, profile=self.profile, system=self.system, **paths

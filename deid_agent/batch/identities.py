@@ -51,7 +51,7 @@ def read_identities(source: InputFile, person: PersonSection) -> Identities:
     wanted = {name for name in _list_columns(person) if name}
     contexts: dict[str, bytes] = {}
     malformed: list[str] = []
-    for number, (row, fault) in enumerate(_read_columns(source, wanted), 1):
+    for number, (row, fault) in enumerate(read_columns(source, wanted), 1):
         if person.key not in row:
             raise ConfigurationError(f"identities: the file has no column {person.key}, the key of [identities]")
         if fault is not None:
@@ -99,7 +99,7 @@ def _make_context(row: Mapping[str, object], person: PersonSection) -> dict[str,
     return context
 
 
-def _read_columns(source: InputFile, wanted: set[str]) -> Iterator[tuple[Mapping[str, object], str | None]]:
+def read_columns(source: InputFile, wanted: set[str]) -> Iterator[tuple[Mapping[str, object], str | None]]:
     """Some columns of a file row by row, by their names in lower case, with a fault. Raises ``ConfigurationError``."""
     try:
         with name_faults():

@@ -34,7 +34,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class UnitEntry:
-    """A finished unit. ``source`` and ``identities`` are keyed digests of contents, ``digest`` is plain SHA-256."""
+    """A finished unit. ``source`` and ``identities`` are keyed digests of contents, ``digest`` is plain SHA-256.
+
+    ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
+    """
 
     unit: str
     source: str
@@ -44,6 +47,8 @@ class UnitEntry:
     refused: Mapping[str, int]
     no_patient: int = 0
     identities: str = ""
+    unlisted: int = 0
+    conflicting: int = 0
 
     def is_in(self, folder: Path) -> bool:
         """True if the output is in the folder. One that ``--again`` removed has no name."""
@@ -118,7 +123,7 @@ class OpenManifest:
             if found is not None and found.head.build != head.build:
                 raise ConfigurationError(
                     f"the output folder has outputs of build {found.head.build}, and this is build {head.build} "
-                    "(version, rules, models, policy, key, table file or format): use another folder"
+                    "(version, rules, models, policy, key, table file, scope table or format): use another folder"
                 )
             self.manifest = found or Manifest(head)
             if found is None:

@@ -5,6 +5,7 @@ its patient, are the facts for which its texts and kept values are searched. A r
 it stays in the output, without texts and without the value at fault. No exception leaves ``RowDeidentifier.process``.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,6 +20,7 @@ from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
 from deid_agent.model import (
     DateKind,
     Fact,
+    Listing,
     MessageError,
     PhiType,
     Reason,
@@ -55,10 +57,15 @@ class _Row:
     reason: Reason | None = None
     where: str = ""
     broken: bool = False
+    listing: Listing | None = None
 
     def refuse(self, reason: Reason, where: str) -> None:
         if self.reason is None:
             self.reason, self.where = reason, where
+
+    def make_request(self, name: str, key: str) -> TextRequest:
+        """The text of a column to read. The patient is one of the column ``key`` of the identities."""
+        return TextRequest(self.cells[name], self.document, self.patient, self.facts, None, self.scope.reference, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,11 @@ class RowDeidentifier:
         """The de-identifier with an empty map of identifiers."""
         return cls(table, deidentifier, build, IdMap(deidentifier.values.replace_id))
 
-    def process(self, rows: Rows) -> "pa.RecordBatch":
-        """The sanitized rows with their outcomes. The schema of ``rows.batch`` has passed ``check_schema``."""
+    def process(self, rows: Rows, listings: Counter[str] | None = None) -> "pa.RecordBatch":
+        """The sanitized rows with their outcomes. The schema of ``rows.batch`` has passed ``check_schema``.
+
+        With a scope table the rows of patients are added to ``listings`` by what it has of them.
+        """
         pa = load_arrow()
         batch = rows.batch
         types = {column.name.lower(): decode_type(column.type) for column in batch.schema}
@@ -105,6 +115,8 @@ class RowDeidentifier:
                 arrays[name] = pa.array(values, types[name])  # without the cells that are not UTF-8
         contexts = list(rows.contexts) or [None] * batch.num_rows
         made = [self._open_row(cells, n, contexts[n], faults[n], types) for n in range(batch.num_rows)]
+        if listings is not None:
+            listings.update(row.listing for row in made if row.listing not in {None, Listing.NOBODY})
         done = _Columns(self, types, made).replace_all(cells, kinds)
         schema = make_output_schema(self.table, batch.schema)
         out = []
@@ -153,7 +165,10 @@ class RowDeidentifier:
             row.facts = (*collect_facts(self._list_sites(row, types), "row"), *known)
             at = self.table.reference
             reference = None if at is None else read_day(cells.get(at), types.get(at))
-            row.scope = self.deidentifier.values.make_scope(row.document, row.patient, row.facts, reference)
+            values = self.deidentifier.values
+            found = values.find_patient(row.facts, row.patient, self.table.patient_key)
+            row.listing = found.listing
+            row.scope = values.make_scope(row.document, found, row.facts, reference)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault in one row must not affect the others
             row.broken = True
             row.refuse(*_reason_of(error, "row"))
@@ -309,12 +324,7 @@ class _Columns:
     def _replace_texts(self, places: Sequence[tuple[str, int]], done: dict[str, list[Cell]]) -> None:
         """Read the texts of all rows together."""
         at = [(name, n) for name, n in places if self.rows[n].reason is None]
-        requests = []
-        for name, n in at:
-            row = self.rows[n]
-            requests.append(
-                TextRequest(row.cells[name], row.document, row.patient, row.facts, reference=row.scope.reference)
-            )
+        requests = [self.rows[n].make_request(name, self.maker.table.patient_key) for name, n in at]
         try:
             results = list(self.maker.deidentifier.texts(requests))
         except Exception as error:  # noqa: BLE001 - the boundary

@@ -38,7 +38,7 @@ from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, re
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.config import SecretKey
-from deid_agent.model import ConfigurationError, Reason, UnsafeError
+from deid_agent.model import ConfigurationError, Listing, Reason, UnsafeError
 from deid_agent.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class RowWorker:
         end = 4 + int.from_bytes(job.payload[:4], "big")
         contexts, faults = orjson.loads(job.payload[4:end])
         batch = decode_batch(job.payload[end:])
-        return Processed(encode_batch(self.rows.process(Rows(batch, contexts, faults))))
+        listings: Counter[str] = Counter()
+        done = self.rows.process(Rows(batch, contexts, faults), listings)
+        return Processed(encode_batch(done), patients=tuple(listings.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ class BatchRun:
         output = make_output_schema(self.table, schema)
         file_name = f"part-{name}-{self.build[:8]}.{self.format}"
         chunks = read_chunks(unit, self.table, schema)
+        before = jobs.listings.copy()
         rows = no_patient = 0
         refused: Counter[str] = Counter()
         with UnitFile(self.folder, file_name, output, self.format, find_codec(unit.source)) as file:
@@ -263,8 +266,18 @@ class BatchRun:
                 raise UnreadableError("the file was changed while it was read")
             digest_of_output = await asyncio.to_thread(file.finish)
         counts = dict(sorted(refused.items()))
+        listings = jobs.listings - before
         return UnitEntry(
-            name, task.digest, file_name, digest_of_output, rows, counts, no_patient, self.identities_digest
+            name,
+            task.digest,
+            file_name,
+            digest_of_output,
+            rows,
+            counts,
+            no_patient,
+            self.identities_digest,
+            listings[Listing.UNLISTED],
+            listings[Listing.CONFLICTING],
         )
 
 
@@ -284,10 +297,11 @@ def _count_refusals(batch: "pa.RecordBatch") -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Jobs:
-    """Submits jobs to the pool."""
+    """Submits jobs to the pool. ``listings`` counts rows by what the scope table has of their patients."""
 
     pool: WorkerPool
     number: int = 0
+    listings: Counter[str] = field(default_factory=Counter)
 
     async def process(self, chunk: RowChunk, contexts: Sequence[object], refused: RefusedRows) -> "pa.RecordBatch":
         """The sanitized rows of a chunk."""
@@ -297,6 +311,7 @@ class _Jobs:
             done = decode_batch(result.payload)
             if done.num_rows != batch.num_rows or done.schema != refused.schema:
                 raise UnsafeError("a worker answered with other rows than it was given")
+            self.listings.update(dict(result.patients))
             return done
         if batch.num_rows == 1:
             reason = result.reason if isinstance(result, Refused) else Reason.INTERNAL

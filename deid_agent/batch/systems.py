@@ -20,7 +20,7 @@ from deid_agent.batch.schema import check_policy
 from deid_agent.batch.tables import Table
 from deid_agent.config import DEMO_KEY, limit_blas_threads, limit_loaded_blas, load_key
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import load_policy
+from deid_agent.pipeline import ScopeTableFile, load_policy
 from deid_agent.rules import data_folder, digest_folder
 
 DEFAULT_UNIT_MIB = 32
@@ -42,6 +42,7 @@ class EngineSystem:
     system: str = "default"
     rules: str | None = None
     models: str | None = None
+    scope_table: str | None = None
 
     def make_parts(self, environ: Mapping[str, str] = os.environ) -> WorkerFactory:
         """The factory of the de-identifier, with the key of this machine. BLAS has one thread from now on.
@@ -55,10 +56,13 @@ class EngineSystem:
             raise ConfigurationError("demo_key and key_file exclude each other")
         path = None if self.key_file is None else Path(self.key_file)
         folder = data_folder("rules", self.rules)
+        key, policy = DEMO_KEY if self.demo_key else load_key(path, environ), load_policy(self.policy, folder)
+        scopes = None if self.scope_table is None else ScopeTableFile.of(Path(self.scope_table), key, policy)
         return WorkerFactory(
             rules=folder,
-            key=DEMO_KEY if self.demo_key else load_key(path, environ),
-            policy=load_policy(self.policy, folder),
+            key=key,
+            policy=policy,
+            scopes=scopes,
             system=self.system,
             profile=self.profile,
             models=data_folder("models", self.models),
@@ -77,6 +81,7 @@ class EngineSystem:
             policy=policy or self.policy,
             rules=absolute(self.rules),
             models=absolute(self.models),
+            scope_table=absolute(self.scope_table),
         )
 
 
@@ -97,6 +102,7 @@ def make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mi
         "table": table.digest,
         "format": format_,
         "unit": unit_mib,
+        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }
     build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return Head(build, __version__, parts.key.id, parts.policy.name, table.name)

@@ -18,6 +18,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, TypeAdapter
 
 from deid_agent.model import CATEGORY, ConfigurationError, DateKind, PhiCategory, PhiType, Subject
+from deid_agent.pipeline import Zeros
 from deid_agent.rules import data_folder, read_toml
 
 if TYPE_CHECKING:
@@ -139,10 +140,25 @@ class PersonSection(_Section):
     address: AddressSection = Field(default_factory=AddressSection)
 
 
+class NumberSection(_Section):
+    """Columns of the identities with numbers of one assigner: aliases of the person in a scope table."""
+
+    columns: Annotated[list[_Column], Field(min_length=1)]
+    assigners: list[Annotated[StrictStr, Field(min_length=1)]] = []
+    """The names, OIDs and URIs of the assigner in messages; without any, the numbers of all other assigners count."""
+    type: StrictStr = "MR"
+    """The code of HL7 table 0203; it decides which number is the scope."""
+    zeros: Zeros = Zeros.UNDECLARED
+    separator: Annotated[StrictStr, Field(min_length=1)] | None = None
+    """Divides several numbers in one cell."""
+
+
 class IdentitiesSection(_Section):
-    """``[identities]``."""
+    """``[identities]``. ``references`` are columns with ids of FHIR Patients."""
 
     person: PersonSection
+    number: list[NumberSection] = []
+    references: list[_Column] = []
 
 
 class TableFile(_Section):
@@ -209,6 +225,13 @@ class Table:
     date_parts: tuple[DateParts, ...] = ()
     types: Mapping[str, CellType] = field(default_factory=dict)
     person: PersonSection | None = None
+    numbers: tuple[NumberSection, ...] = ()
+    references: tuple[str, ...] = ()
+
+    @property
+    def patient_key(self) -> str:
+        """The column of the identities whose key the patient of a row is; else the column of the row."""
+        return self.person.key if self.person is not None else self.patient or ""
 
     @staticmethod
     def load(name_or_file: str, rules: str | Path | None = None) -> "Table":
@@ -293,8 +316,10 @@ def compile_table(file: TableFile, name: str, origin: str) -> Table:
         raise refuse("date-parts", f"{', '.join(odd) or 'a column'} must be in columns as date-parts, and in one date")
     if unknown := [column for column in file.types if column not in columns]:
         raise refuse("types", f"{unknown[0]} is not in columns: declare it")
-    content = orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(content).hexdigest()
+    # The keys of scope tables decide no row: a scope table has a digest of its own.
+    dumped = file.model_dump(mode="json", exclude={"identities": {"number", "references"}})
+    digest = hashlib.sha256(orjson.dumps(dumped, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    identities = file.identities
     return Table(
         name,
         digest,
@@ -305,7 +330,7 @@ def compile_table(file: TableFile, name: str, origin: str) -> Table:
         when,
         tuple(parts),
         file.types,
-        None if file.identities is None else file.identities.person,
+        *(() if identities is None else (identities.person, tuple(identities.number), tuple(identities.references))),
     )
 
 

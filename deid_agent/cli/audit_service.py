@@ -14,7 +14,7 @@ from deid_agent.telemetry import AuditWitnessed, AuditWitnessFailed, Telemetry
 def trail_settings(audit: AuditSettings) -> TrailSettings:
     """The settings of the trail. An agent without a name has that of its host."""
     agent = audit.agent or re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())[:64]
-    return TrailSettings(audit.checkpoint_s, audit.segment_bytes, audit.epoch_s, agent)
+    return TrailSettings(audit.checkpoint_s, audit.segment_bytes, audit.epoch_s, agent, audit.topic is not None)
 
 
 def open_witness(

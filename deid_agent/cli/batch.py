@@ -1,11 +1,11 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import os
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import click
 
@@ -16,20 +16,15 @@ from deid_agent.batch import (
     BatchRun,
     ColumnKind,
     Digests,
-    EngineSystem,
     Head,
     Identities,
     InputFile,
     OpenManifest,
     OutputFormat,
-    RayUnits,
     RowWorkerFactory,
-    SparkUnits,
     Table,
     Unit,
-    UnitEngine,
     UnitReport,
-    UnitWork,
     UnreadableError,
     check_format,
     check_policy,
@@ -37,6 +32,7 @@ from deid_agent.batch import (
     count_rows,
     describe_malformed,
     describe_refusals,
+    find_listing,
     list_sources,
     list_units,
     load_table,
@@ -48,17 +44,21 @@ from deid_agent.batch import (
     read_schema,
     run_on_engine,
 )
-from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
-from deid_agent.model import ConfigurationError, counted
+from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
+from deid_agent.cli.batch_identities import identities as identities_commands
+from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
+from deid_agent.model import ConfigurationError, Listing, counted
 
 P = ParamSpec("P")
 _MIB = 1 << 20
-_ENGINES: dict[str, Callable[[], UnitEngine]] = {"spark": SparkUnits, "ray": RayUnits}
 
 
 @click.group()
 def batch() -> None:
     """De-identify tables: Parquet, CSV and NDJSON files."""
+
+
+batch.add_command(identities_commands)
 
 
 def _run_options(command: Callable[P, None]) -> Callable[P, None]:
@@ -103,6 +103,7 @@ def _run_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option(
             "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
         ),
+        scope_table_option,
         click.option("--table", "table_name", metavar="NAME", required=True, help="A shipped table, or a table file."),
     ):
         command = option(command)
@@ -130,6 +131,7 @@ def _make_plan(
     *,
     table_name: str,
     identities: Path | None,
+    scope_table: Path | None,
     output_format: str,
     unit_mib: int,
     policy_name: str,
@@ -141,7 +143,13 @@ def _make_plan(
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
     parts = worker_factory(
-        policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
+        policy_name=policy_name,
+        profile=profile,
+        system=system,
+        key_file=key_file,
+        demo_key=demo_key,
+        rules=rules,
+        scope_table=scope_table,
     )
     table = load_table(table_name, parts.rules)
     check_policy(table, parts.policy)
@@ -192,6 +200,7 @@ def plan(paths: tuple[Path, ...], **options: object) -> Exit:
     if made.others:
         click.echo(f"left out   {counted(made.others, 'file')} of other formats")
     _echo_identities(made)
+    _echo_scopes(made)
     return Exit.REFUSED if made.unreadable or made.identities.malformed else Exit.DONE
 
 
@@ -218,6 +227,17 @@ def _echo_identities(made: _Plan) -> None:
         click.echo("identities none: texts are not searched for the names of their patients; give --identities")
 
 
+def _echo_scopes(made: _Plan) -> None:
+    """The scope table, and how many of the identities it does not list."""
+    if made.parts.scopes is None or made.table.patient is None:
+        return
+    choice = made.parts.scopes.add_to(made.parts.policy, made.parts.key)
+    found = Counter(find_listing(choice, made.table, key, json.loads(c)) for key, c in made.identities.contexts.items())
+    shown = f", lists {found[Listing.LISTED]} of them" if made.identities.contexts else ""
+    odd = f", {found[Listing.CONFLICTING]} as several persons" if found[Listing.CONFLICTING] else ""
+    click.echo(f"scopes     {made.parts.scopes.identity}{shown}{odd}")
+
+
 @batch.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
@@ -225,7 +245,7 @@ def _echo_identities(made: _Plan) -> None:
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
 @click.option(
     "--engine",
-    type=click.Choice(["local", *_ENGINES]),
+    type=click.Choice(["local", *ENGINES]),
     default="local",
     show_default=True,
     help="Who runs the units: this machine, or the tasks of a cluster.",
@@ -234,8 +254,8 @@ def _echo_identities(made: _Plan) -> None:
 @handle_errors
 def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, again: bool, **options: object) -> Exit:
     """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    if workers is not None and engine != "local":
-        raise ConfigurationError(f"--workers: {engine} decides how many tasks run; leave it out")
+    if engine != "local":
+        refuse_options(engine, workers=workers)
     made = _make_plan(paths, **options)  # type: ignore[arg-type]
     _check_folder(paths, out)
     work = BatchRun(
@@ -248,7 +268,7 @@ def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, ag
         identities_digest=made.identities_digest,
         again=again,
     )
-    chosen = None if engine == "local" else _ENGINES[engine]()
+    chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
@@ -267,7 +287,8 @@ def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, ag
             work.run(made.units, manifest, factory, workers or 1, report)
         else:
             try:
-                run_on_engine(work, made.units, manifest, chosen, _make_unit_work(made, out, options), report)
+                unit_work = make_unit_work(work, made.parts, made.head, options)
+                run_on_engine(work, made.units, manifest, chosen, unit_work, report)
             finally:
                 chosen.close()
     older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
@@ -275,30 +296,6 @@ def run(paths: tuple[Path, ...], out: Path, workers: int | None, engine: str, ag
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
     refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
-
-
-def _make_unit_work(made: _Plan, out: Path, options: Mapping[str, Any]) -> UnitWork:
-    """The work of the tasks of an engine, with absolute paths and without the key."""
-    identities, key_file = options["identities"], options["key_file"] or os.environ.get("DEID_KEY_FILE")
-    system = EngineSystem(
-        key_file=None if key_file is None or made.parts.key.demo else str(key_file),
-        demo_key=made.parts.key.demo,
-        policy=options["policy_name"],
-        profile=made.parts.profile,
-        system=made.parts.system,
-        rules=options["rules"],
-        models=os.environ.get("DEID_MODELS"),
-    )
-    return UnitWork(
-        table=made.table,
-        system=system.resolve(Path.cwd()),
-        build=made.head.build,
-        folder=str(out.absolute()),
-        format=made.format,
-        unit_mib=options["unit_mib"],
-        identities=None if identities is None else str(identities.absolute()),
-        identities_digest=made.identities_digest,
-    )
 
 
 def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
@@ -339,6 +336,9 @@ def status(out: Path) -> Exit:
     click.echo(f"rows       {sum(entry.rows for entry in units)}")
     click.echo(f"refused    {describe_refusals(refused)}")
     click.echo(f"no patient {sum(entry.no_patient for entry in units)}")
+    for name in ("unlisted", "conflicting"):
+        if count := sum(getattr(entry, name) for entry in units):
+            click.echo(f"{name:<10} {counted(count, 'row')}")
     missing = [entry for entry in units if not entry.is_in(out)]
     if missing:
         click.echo(f"missing    {counted(len(missing), 'output file')}; run makes them again")

@@ -19,7 +19,7 @@ from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
-from deid_agent.pipeline import Method, Validator, load_policy
+from deid_agent.pipeline import Method, ScopeTableFile, Validator, load_policy, open_table
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.schemas import SchemaRegistry
@@ -89,6 +89,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("key", lambda: f"id {check_key(settings, load_key(settings.key_file)).id}"),
         ("policy", lambda: _policy(settings)),
         ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),
+        *((("scope table", lambda: _scope_table(settings)),) if settings.scope_table is not None else ()),
         ("recognizers", lambda: _recognizers(settings)),
         ("dead letters", lambda: _dead_letters(settings)),
         ("folders", lambda: _folders(settings)),
@@ -208,6 +209,16 @@ def _policy(settings: Settings) -> str:
     policy = load_policy(settings.policy, _rules_folder(settings))
     names = f", names {policy.names_digest[:16]}" if policy.names_digest else ""
     return f"{policy.name}, digest {policy.digest[:16]}{names}"
+
+
+def _scope_table(settings: Settings) -> str:
+    """The identity of the scope table and its size."""
+    if settings.scope_table is None:
+        return ""
+    key = load_key(settings.key_file)
+    found = ScopeTableFile.of(settings.scope_table, key, load_policy(settings.policy, _rules_folder(settings)))
+    aliases = open_table(settings.scope_table, key).aliases
+    return f"{found.identity}, {counted(aliases, 'alias', 'aliases')}"
 
 
 def _publish(settings: Settings) -> Iterator[Finding]:

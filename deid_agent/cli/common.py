@@ -13,7 +13,7 @@ import click
 from deid_agent.app import WorkerFactory
 from deid_agent.config import DEMO_KEY, SecretKey, load_key, refuse_unknown_variables
 from deid_agent.model import ConfigurationError, UnsafeError, leading_error
-from deid_agent.pipeline import load_policy
+from deid_agent.pipeline import ScopeTableFile, load_policy
 from deid_agent.rules import data_folder
 
 P = ParamSpec("P")
@@ -101,12 +101,22 @@ def _discard_output() -> None:
             sys.stdout.close()
 
 
+scope_table_option = click.option(
+    "--scope-table",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="DEID_SCOPE_TABLE",
+    help="Who is one patient; made by batch identities build.",
+)
+
+
 def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
-    """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``.
+    """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``, ``--scope-table``.
 
     An option that is not given is read from the environment, as for ``run``; the variables of the key are read with it.
     """
     for option in (
+        scope_table_option,
         click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
         click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
         click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
@@ -135,7 +145,14 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def worker_factory(
-    *, policy_name: str, profile: str, system: str, key_file: Path | None, demo_key: bool, rules: str | None
+    *,
+    policy_name: str,
+    profile: str,
+    system: str,
+    key_file: Path | None,
+    demo_key: bool,
+    rules: str | None,
+    scope_table: Path | None = None,
 ) -> WorkerFactory:
     """The factory of the options. Warns if the demonstration key is used.
 
@@ -148,4 +165,5 @@ def worker_factory(
         raise ConfigurationError("--demo-key and --key-file exclude each other")
     key = DEMO_KEY if demo_key else load_key(key_file)
     warn_of_demo(key)
-    return WorkerFactory(rules=folder, key=key, policy=policy, system=system, profile=profile)
+    scopes = None if scope_table is None else ScopeTableFile.of(scope_table, key, policy)
+    return WorkerFactory(rules=folder, key=key, policy=policy, system=system, profile=profile, scopes=scopes)

@@ -75,6 +75,7 @@ def message(
     key_file: Path | None,
     demo_key: bool,
     rules: str | None,
+    scope_table: Path | None,
 ) -> Exit:
     """De-identify HL7 v2 messages, FHIR resources and C-CDA documents.
 
@@ -98,7 +99,13 @@ def message(
         raise ConfigurationError(f"{counted(count, 'message')} for one standard output: name a folder with --out DIR")
     check_names(inputs, out)
     parts = worker_factory(
-        policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
+        policy_name=policy_name,
+        profile=profile,
+        system=system,
+        key_file=key_file,
+        demo_key=demo_key,
+        rules=rules,
+        scope_table=scope_table,
     )
     deidentifier = parts.deidentifier()
     envelope = None if envelope_file is None else _load_envelope(envelope_file)

@@ -55,7 +55,7 @@ from deid_agent.http import (
     operator_routes,
 )
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import KeyMode, Policy, load_policy
+from deid_agent.pipeline import KeyMode, Policy, ScopeTableFile, load_policy
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
 from deid_agent.transport.folder import FolderDeadLetters, FolderTransport, check_audit_folder, check_transport_folders
@@ -109,6 +109,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         remembered_patients=settings.agent.remembered_patients,
         envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
         registry=None if settings.registry is None else make_registry_options(settings.registry),
+        scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 
 
@@ -258,7 +259,14 @@ def console_sources(
 ) -> ConsoleSources:
     """The parts that the console shows. The playground gets a random key, see ``PlaygroundFactory``."""
     settings = running.settings
-    parts = replace(running.parts, key=SecretKey(secrets.token_bytes(32)), max_bytes=PLAYGROUND_BYTES, validate=False)
+    # Another key cannot open a scope table.
+    parts = replace(
+        running.parts,
+        key=SecretKey(secrets.token_bytes(32)),
+        scopes=None,
+        max_bytes=PLAYGROUND_BYTES,
+        validate=False,
+    )
     return ConsoleSources(
         build=running.build,
         demo=running.demo,
@@ -354,6 +362,7 @@ def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
         "policy": f"{parts.policy.name}:{parts.policy.digest[:16]}",
         "configuration": configuration[:16],
         "key": parts.key.id,
+        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }
 
 

@@ -76,6 +76,7 @@ def text(
     key_file: Path | None,
     demo_key: bool,
     rules: str | None,
+    scope_table: Path | None,
 ) -> Exit:
     """De-identify notes.
 
@@ -92,7 +93,13 @@ def text(
     inputs = list(list_inputs(sources or ("-",)))
     check_names(inputs, out)
     parts = worker_factory(
-        policy_name=policy_name, profile=profile, system=system, key_file=key_file, demo_key=demo_key, rules=rules
+        policy_name=policy_name,
+        profile=profile,
+        system=system,
+        key_file=key_file,
+        demo_key=demo_key,
+        rules=rules,
+        scope_table=scope_table,
     )
     with ExitStack() as stack:
         if out is not None:

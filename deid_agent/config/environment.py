@@ -24,6 +24,7 @@ TOP_LEVEL: Final = frozenset(
         "allow_demo_key",
         "rules",
         "models",
+        "scope_table",
         "log_level",
         "agent",
         "dead_letters",

@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     allow_demo_key: bool = Field(default=False, description="let Kafka and MLLP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
+    scope_table: Path | None = Field(
+        default=None, description="who is one patient; made by: batch identities build (docs/backfill.md)"
+    )
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="least severe log line")
     agent: AgentSettings = AgentSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()

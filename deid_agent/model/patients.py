@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
 from deid_agent.model.phi import PhiType
@@ -41,12 +41,14 @@ class PatientField(IntEnum):
     OTHER = 1  # PID-2, PID-4, an identifier in former use
     LOGICAL = 2  # the id of a FHIR resource, if nothing else names the patient
     MERGED = 3  # MRG-1, if PID names nobody
+    BESIDE = 4  # given beside the document, as the key of a row is
 
 
 @dataclass(frozen=True, slots=True)
 class PatientIdentifier:
     """An identifier of the patient. ``type`` is its code of table 0203; ``assigners`` are the names, OIDs or URIs of
-    its assigner, as the message writes them. ``kind`` is MEDICALRECORD if nothing says otherwise.
+    its assigner, as the message writes them. ``kind`` is MEDICALRECORD if nothing says otherwise. Beside a document the
+    assigner is the column of the key, if it is one.
     """
 
     value: str = field(repr=False)
@@ -54,6 +56,33 @@ class PatientIdentifier:
     assigners: tuple[str, ...] = field(default=(), repr=False)
     kind: PhiType = PhiType.MEDICALRECORD
     field: PatientField = PatientField.MAIN
+
+
+class Listing(StrEnum):
+    """What a scope table has of the patient of a document."""
+
+    LISTED = "listed"
+    CONFLICTING = "conflicting"  # identifiers of several persons: the best one counts
+    UNLISTED = "unlisted"
+    NOBODY = "nobody"  # the document names no patient
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPatient:
+    """The scope of a patient, None if there is none; and its listing, None without a table. Contains PHI."""
+
+    scope: str | None = field(repr=False)
+    listing: Listing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedIdentifier:
+    """A usable identifier with its rank, the lowest first, and the scope that it gives. Contains PHI."""
+
+    rank: tuple[int, ...]
+    scope: str = field(repr=False)
+    identifier: PatientIdentifier
+    names_person: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +100,7 @@ class PatientChoice:
 
     def __post_init__(self) -> None:
         groups = enumerate(self.assigners)
-        ranks = {_normalize_assigner(name): rank for rank, group in groups for name in group}
+        ranks = {normalize_assigner(name): rank for rank, group in groups for name in group}
         object.__setattr__(self, "_ranks", ranks)
 
     def scope(self, identifiers: Iterable[PatientIdentifier]) -> str | None:
@@ -84,41 +113,58 @@ class PatientChoice:
         listed, those of the second and later groups qualify their numbers, because hospitals may use the same number
         for different patients.
         """
-        ranked = [ranked for each in identifiers if (ranked := self._rank(each)) is not None]
-        return min(ranked)[1] if ranked else None
+        return self.find(identifiers).scope
+
+    def find(self, identifiers: Iterable[PatientIdentifier]) -> FoundPatient:
+        """The scope as in ``scope``. A scope table also gives its listing."""
+        ranked = self.rank(identifiers)
+        return FoundPatient(ranked[0].scope if ranked else None)
 
     def scope_of(self, value: str | None) -> str | None:
         """The scope of the patient with this medical record number."""
         return None if value is None else self.scope((PatientIdentifier(value),))
 
-    def _rank(self, found: PatientIdentifier) -> tuple[tuple[int, ...], str] | None:
+    def rank(self, identifiers: Iterable[PatientIdentifier]) -> list[RankedIdentifier]:
+        """The usable identifiers, the best first."""
+        ranked = [ranked for each in identifiers if (ranked := self._rank(each)) is not None]
+        return sorted(ranked, key=lambda each: (each.rank, each.scope))
+
+    def keeps_zeros(self, found: PatientIdentifier) -> bool:
+        """True if leading zeros distinguish the numbers of this source."""
+        del found
+        return False
+
+    def _rank(self, found: PatientIdentifier) -> RankedIdentifier | None:
         number = normalize_identifier(found.value)
         if not number or number in self.placeholders or (len(number) >= _LONG_RUN and len(set(number)) == 1):
             return None
+        beside = found.field is PatientField.BESIDE
         assigner = min(
-            (r for a in found.assigners if (r := self._ranks.get(_normalize_assigner(a))) is not None),
+            (r for a in found.assigners if (r := self._ranks.get(normalize_assigner(a))) is not None and not beside),
             default=len(self.assigners),
         )
         code = found.type.strip().upper()
         listed = code in self.types and (code or found.field is PatientField.MAIN)
         type_rank = self.types.index(code) if listed else len(self.types)
-        person = found.kind is PhiType.MEDICALRECORD or (code and listed)
+        person = found.kind is PhiType.MEDICALRECORD or bool(code and listed)
         qualifier = "" if person else _QUALIFIERS.get(found.kind, "OTHER")
         if person and 0 < assigner < len(self.assigners):
-            qualifier = _normalize_assigner(self.assigners[assigner][0]).upper()
+            qualifier = normalize_assigner(self.assigners[assigner][0]).upper()
         if found.field >= PatientField.LOGICAL:
             tier = 2 * found.field
         else:
             tier = 0 if person else 5 if found.kind is PhiType.ACCOUNT else 1
+        number = normalize_identifier(found.value, keep_zeros=True) if self.keeps_zeros(found) else number
         scope = f"{qualifier}{SEPARATOR}{number}" if qualifier else number
-        return (tier, type_rank, assigner, found.field), scope
+        return RankedIdentifier((tier, type_rank, assigner, found.field), scope, found, person)
 
 
-def normalize_identifier(value: str) -> str:
+def normalize_identifier(value: str, *, keep_zeros: bool = False) -> str:
     """The normal form of an identifier: equal for all its spellings; empty if it has no letter and no digit.
 
     Letters and digits in upper case, without leading zeros in a run of digits, as surrogates of identifiers agree.
-    Prefixes such as ``urn:oid:`` and the path of a URL are left out. An OID keeps its dots.
+    Prefixes such as ``urn:oid:`` and the path of a URL are left out. An OID keeps its dots. With ``keep_zeros`` leading
+    zeros stay: the numbers of the source differ by them.
     """
     text = unicodedata.normalize("NFKC", value).strip()
     text = text[found.end() :] if (found := _NAMESPACE.match(text)) else text
@@ -126,9 +172,10 @@ def normalize_identifier(value: str) -> str:
         text = text[last:]
     if _OID.fullmatch(text):
         return text
-    return _ZEROS.sub("", "".join(c for c in text if c.isalnum()).upper())
+    text = "".join(c for c in text if c.isalnum()).upper()
+    return text if keep_zeros else _ZEROS.sub("", text)
 
 
-def _normalize_assigner(name: str) -> str:
+def normalize_assigner(name: str) -> str:
     """An assigner without case, white space around it, ``urn:oid:`` and the slash at the end of a URL."""
     return name.strip().casefold().removeprefix("urn:oid:").rstrip("/").replace(SEPARATOR, " ")

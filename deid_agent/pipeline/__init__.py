@@ -14,19 +14,22 @@ The steps of one message, with the module of each:
 
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
 ``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message, and
-``values`` replaces single values, such as the cells of a table.
+``values`` replaces single values, such as the cells of a table. ``listed_patients`` chooses the scope of a patient by
+the file of ``scope_table``.
 """
 
 from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, ScopeTableFile, Zeros, digest_rule
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.plans import MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
 from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
 from deid_agent.pipeline.replacement import Replacer
+from deid_agent.pipeline.scope_table import MOST_SCOPE, ScopeCipher, ScopeTable, TableHead, open_table, write_table
 from deid_agent.pipeline.tracing import Cause, DocumentTrace, RecordingTracer, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts
 from deid_agent.pipeline.validation import Validator
@@ -36,6 +39,7 @@ __all__ = [
     "DROP",
     "MAX_BATCH_CHARACTERS",
     "MAX_GROUP",
+    "MOST_SCOPE",
     "Cause",
     "DateBounds",
     "Deidentified",
@@ -44,23 +48,33 @@ __all__ = [
     "DocumentTrace",
     "KeyMode",
     "LeakGuard",
+    "ListedPatients",
     "MessagePlan",
     "Method",
+    "NumberSource",
     "Policy",
     "Recognition",
     "RecordingTracer",
     "RefusedText",
     "Replacer",
+    "ScopeCipher",
+    "ScopeTable",
+    "ScopeTableFile",
+    "TableHead",
     "Technical",
     "TextRequest",
     "Tracer",
     "UnexaminedCounts",
     "Validator",
     "ValueDeidentifier",
+    "Zeros",
     "collect_facts",
+    "digest_rule",
     "facts_from_context",
     "find_days",
     "group_requests",
     "load_policy",
+    "open_table",
     "unite_facts",
+    "write_table",
 ]

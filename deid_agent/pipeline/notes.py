@@ -11,7 +11,9 @@ from datetime import date
 from deid_agent.model import (
     Document,
     Fact,
+    FoundPatient,
     MessageError,
+    PatientField,
     PatientIdentifier,
     PhiType,
     Range,
@@ -48,8 +50,9 @@ class TextRequest:
 
     ``document`` names it and is the scope of its date shift; the default is a digest of the text. ``facts`` are what is
     known of its patient. The patient is the one whose medical record number is in ``facts``, as in a message, else
-    ``patient``. The note adds its names to ``names``, and is then searched for all of them. ``reference`` is the day on
-    which it was written, if known: "3/4" without a year is read near it.
+    ``patient``, which is a number, or the key of ``patient_column`` in a table. The note adds its names to ``names``,
+    and is then searched for all of them. ``reference`` is the day on which it was written, if known: "3/4" without a
+    year is read near it.
     """
 
     text: str = field(repr=False)
@@ -58,6 +61,7 @@ class TextRequest:
     facts: tuple[Fact, ...] = field(default=(), repr=False)
     names: PatientNames | None = field(default=None, repr=False)
     reference: date | None = field(default=None, repr=False)
+    patient_column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class NoteDeidentifier:
         name = request.document or name_document(text)
         replacer = self.replacer.of_document(name.encode("utf-8", "surrogatepass"))
         today = request.reference or replacer.find_latest_day(text, spans)
-        patient = choose_patient(self.policy, facts, request.patient)
+        patient = find_patient(self.policy, facts, request.patient, request.patient_column).scope
         scope = make_scope(name, patient, facts, request.reference, today)
         scope = replace(scope, people=tuple(dict.fromkeys((*scope.people, *replacer.find_people(text, spans)))))
         codes = LinkCodes(replacer.surrogates, text.encode("utf-8", "surrogatepass"))
@@ -189,7 +193,16 @@ class NoteDeidentifier:
         return tuple(self.tagger.find_remembered(names, doc, spans))
 
 
-def choose_patient(policy: Policy, facts: Iterable[Fact], patient: str | None) -> str | None:
-    """The scope of the patient whose medical record number is in ``facts``, as in a message, else of ``patient``."""
-    own = (fact for fact in facts if fact.type is PhiType.MEDICALRECORD and fact.subject is Subject.PATIENT)
-    return policy.patient.scope(PatientIdentifier(fact.value) for fact in own) or policy.patient.scope_of(patient)
+def find_patient(policy: Policy, facts: Iterable[Fact], patient: str | None, column: str = "") -> FoundPatient:
+    """The patient whose medical record number is in ``facts``, as in a message, else ``patient``.
+
+    ``column`` is the one whose key ``patient`` is, if it is no number.
+    """
+    own = [
+        PatientIdentifier(fact.value)
+        for fact in facts
+        if fact.type is PhiType.MEDICALRECORD and fact.subject is Subject.PATIENT
+    ]
+    if patient is not None:
+        own.append(PatientIdentifier(patient, assigners=(column,) if column else (), field=PatientField.BESIDE))
+    return policy.patient.find(own)

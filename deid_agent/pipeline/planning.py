@@ -5,11 +5,21 @@ raises all errors that the form of a message causes: an unknown format, a malfor
 limit, an attachment that the policy refuses.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from deid_agent.codec import Codec, Envelope, EnvelopeCodec, is_pdf, open_record, read_pdf_text, read_root
+from deid_agent.codec import (
+    Codec,
+    Envelope,
+    EnvelopeCodec,
+    FramedRecord,
+    is_pdf,
+    open_record,
+    read_pdf_text,
+    read_root,
+)
 from deid_agent.model import (
     Attachment,
     DroppedRanges,
@@ -19,6 +29,7 @@ from deid_agent.model import (
     Message,
     MessageError,
     Narrative,
+    PatientIdentifier,
     PhiType,
     Reason,
     Timings,
@@ -51,6 +62,7 @@ class Planner:
     timings: Timings = field(default_factory=Timings)
     _texts: list[PlannedText] = field(default_factory=list)
     _budget: TextBudget = field(default_factory=TextBudget)
+    _listings: Counter[str] = field(default_factory=Counter)
 
     def plan_message(
         self, payload: bytes, key: bytes | None, headers: Headers, envelope: Envelope | None = None
@@ -64,18 +76,36 @@ class Planner:
             with self.timings.measure("edit"), self.timings.measure("parse"):
                 record = open_record(envelope, payload)
             parts = (self._plan_envelope(record.codec, record.text),)
-            return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings, record)
+            return self._make_plan(payload, key, headers, parts, record)
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 codec = self._detect_codec(payload)
                 messages = codec.parse(payload)
             planned = tuple(self._plan_document(codec, each, str(number)) for number, each in enumerate(messages))
-        return MessagePlan(payload, key, headers, planned, tuple(self._texts), self.timings)
+        return self._make_plan(payload, key, headers, planned)
+
+    def _make_plan(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        headers: Headers,
+        parts: tuple[PartPlan, ...],
+        record: FramedRecord | None = None,
+    ) -> MessagePlan:
+        listings = tuple(sorted(self._listings.items()))
+        return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings, record, listings)
+
+    def _find_patient(self, identifiers: Iterable[PatientIdentifier]) -> str | None:
+        """The scope of a patient; counts what a scope table has of the patient."""
+        found = self.policy.patient.find(identifiers)
+        if found.listing is not None:
+            self._listings[found.listing] += 1
+        return found.scope
 
     def _plan_document(self, codec: Codec, message: Message, group: str, outer: Sequence[Fact] = ()) -> PartPlan:
         """A message with a scope of its own. ``outer`` are facts of its envelope."""
         facts = (*collect_facts(message.sites, group), *outer)
-        patient = self.policy.patient.scope(message.patients)
+        patient = self._find_patient(message.patients)
         reference, today = find_message_date(message.sites), find_written_date(message.sites)
         scope = make_scope(message.identity, patient, facts, reference, today)
         return self._plan_part(PartPlan(codec, message, facts, scope), nesting=0)
@@ -216,7 +246,7 @@ class Planner:
         facts = tuple(dict.fromkeys((*outer.facts, *own)))
         parts = []
         for message in messages:
-            patient = outer.scope.patient or self.policy.patient.scope(message.patients)
+            patient = outer.scope.patient or self._find_patient(message.patients)
             reference = outer.scope.reference or find_message_date(message.sites)
             today = outer.scope.today or find_written_date(message.sites)
             scope = make_scope(outer.scope.document, patient, facts, reference, today)

@@ -31,6 +31,7 @@ class MessagePlan:
     texts: tuple[PlannedText, ...]
     timings: Timings
     record: FramedRecord | None = None
+    listings: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

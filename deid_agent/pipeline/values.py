@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from deid_agent.model import Fact, PhiType, Site, Timings, ValueKind
+from deid_agent.model import Fact, FoundPatient, PhiType, Site, Timings, ValueKind
 from deid_agent.pipeline.applying import Applier
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.notes import choose_patient
+from deid_agent.pipeline.notes import find_patient
 from deid_agent.pipeline.planning import check_length, make_scope
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import PlannedText
@@ -27,11 +27,15 @@ class ValueDeidentifier:
     replacer: Replacer
     guard: LeakGuard
 
+    def find_patient(self, facts: Sequence[Fact], patient: str | None, column: str = "") -> FoundPatient:
+        """The patient of ``facts``, else ``patient``, as a note with the same has it."""
+        return find_patient(self.policy, facts, patient, column)
+
     def make_scope(
-        self, document: str, patient: str | None, facts: tuple[Fact, ...], reference: date | None = None
+        self, document: str, patient: FoundPatient, facts: tuple[Fact, ...], reference: date | None = None
     ) -> Scope:
-        """The scope of values about the patient of ``facts``, else ``patient``, as a note with the same has it."""
-        return make_scope(document, choose_patient(self.policy, facts, patient), facts, reference, reference)
+        """The scope of values about a patient, as a note with the same patient and facts has it."""
+        return make_scope(document, patient.scope, facts, reference, reference)
 
     def replace(self, site: Site, scope: Scope) -> str:
         """The replacement of a value by the policy; empty if no part of it may remain."""

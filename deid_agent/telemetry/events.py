@@ -149,12 +149,14 @@ class RecordProcessed(Event):
     timings: tuple[tuple[str, float], ...] = ()
     found: tuple[tuple[str, int], ...] = ()
     trace: str = ""
+    patients: tuple[tuple[str, int], ...] = ()
 
     def samples(self) -> Iterable[Sample]:
         return [
             Sample(metrics.PROCESS_SECONDS, self.seconds),
             *[Sample(metrics.STAGE_SECONDS, seconds, (stage,)) for stage, seconds in self.timings],
             *[Sample(metrics.PHI, count, (kind,)) for kind, count in self.found],
+            *[Sample(metrics.PATIENTS, count, (listing,)) for listing, count in self.patients],
         ]
 
 

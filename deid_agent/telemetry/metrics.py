@@ -59,6 +59,12 @@ DEAD_LETTERS = Metric(
     "deid_dlq_total", MetricKind.COUNTER, ("code",), "Dead letters, by reason.", tuple((str(code),) for code in Reason)
 )
 PHI = Metric("deid_phi_total", MetricKind.COUNTER, ("type",), "Values replaced, by PHI type.")
+PATIENTS = Metric(
+    "deid_patients_total",
+    MetricKind.COUNTER,
+    ("listing",),
+    "Patients of messages by their listing in the scope table.",
+)
 RESTARTS = Metric(
     "deid_worker_restarts_total", MetricKind.COUNTER, (), "Workers restarted after they died or passed their deadline."
 )
@@ -114,6 +120,7 @@ METRICS: tuple[Metric, ...] = (
     INFLIGHT,
     DEAD_LETTERS,
     PHI,
+    PATIENTS,
     RESTARTS,
     REBALANCES,
     TXN_ABORTS,

@@ -36,11 +36,12 @@ from deid_agent.agent import (
     Runner,
     WorkerPool,
 )
-from deid_agent.audit import AuditTrail, Signer
+from deid_agent.audit import AuditTrail, Signer, TrailSettings
 from deid_agent.telemetry import Telemetry
 
 STREAM = Partition("adt", 0)
 BYTES = 1_000
+LINES = TrailSettings(return_lines=False)  # as in an agent without an audit topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ async def _measure(records: int) -> AgentCost:
 
     pool.stop = stop_measured  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
-        audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry)
+        audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry, LINES)
         runner = Runner(feed, pool, audit, marks=OutputMarks(bytes(32)), telemetry=telemetry)
         await runner.run()
         own = time.process_time() - telemetry.begun[0]

@@ -3,7 +3,9 @@
 The loop is aiokafka alone with the guarantees of the agent: a transactional producer per partition and a
 transaction a batch, or an idempotent producer and a commit a batch. The agent does the same around a job that copies
 bytes: a worker process, ledger, audit with fsync, telemetry. They take turns over the same messages; the result
-is the median of the ratios. Run it on an idle machine:
+is the median of the ratios. A last column has the share of the time in which the agent's event loop ran and in which it
+was ready but waited for a processor. If it waits, throughput is that of the neighbours: compare CPU. Run it on an idle
+machine:
 
     python tests/bench/bench_delivery.py [--rounds 3] [--messages 10000] [--only "exactly_once 1 KB"]
 """
@@ -37,7 +39,7 @@ from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.audit.storage import Signer
-from deid_agent.audit.trail import AuditTrail
+from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.config import Delivery
 from deid_agent.telemetry.emit import Telemetry
 from deid_agent.telemetry.events import BatchCommitted, Event, PartitionsAssigned
@@ -46,6 +48,7 @@ from deid_agent.transport.kafka.source import KafkaTransport
 BATCH = 100
 RATE = 200  # messages a second while latency is measured
 PACED = 600
+LINES = TrailSettings(return_lines=False)  # as in an agent without an audit topic
 _TIME = struct.Struct("!d")
 
 
@@ -59,6 +62,23 @@ def copying() -> Process:
 
 
 @dataclass(frozen=True)
+class LoopTime:
+    """Seconds in which the thread of the event loop ran, and in which it was ready but had no processor."""
+
+    runs_s: float
+    waits_s: float
+
+    def __sub__(self, other: "LoopTime") -> "LoopTime":
+        return LoopTime(self.runs_s - other.runs_s, self.waits_s - other.waits_s)
+
+
+def loop_time() -> LoopTime:
+    """The time of the calling thread so far, from the scheduler."""
+    runs, waits, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    return LoopTime(int(runs) / 1e9, int(waits) / 1e9)
+
+
+@dataclass(frozen=True)
 class Cost:
     """Seconds for all messages, and latencies in milliseconds."""
 
@@ -67,6 +87,7 @@ class Cost:
     p50_ms: float
     p99_ms: float
     reference_s: float
+    loop: "LoopTime"
 
 
 class Contender(ABC):
@@ -190,7 +211,7 @@ class Agent(Contender):
     async def run(self) -> None:
         telemetry = Counting(self)
         with tempfile.TemporaryDirectory() as folder:
-            audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry)
+            audit = AuditTrail(Path(folder) / "audit", {"version": "bench"}, Signer(bytes(32)), telemetry, LINES)
             settings = RunnerSettings(batch_records=BATCH)
             runner = Runner(
                 KafkaTransport(self.world.settings), self._pool, audit, settings, marks=MARKS, telemetry=telemetry
@@ -225,15 +246,15 @@ async def measured(kind: type[Contender], cluster: Cluster, case: "Case", messag
     try:
         async with asyncio.timeout(300):
             await contender.began.wait()
-            wall, cpu = time.perf_counter(), contender.cpu()
+            wall, cpu, loop = time.perf_counter(), contender.cpu(), loop_time()
             await contender.reached.wait()
-            wall, cpu = time.perf_counter() - wall, contender.cpu() - cpu
+            wall, cpu, loop = time.perf_counter() - wall, contender.cpu() - cpu, loop_time() - loop
             late = sorted(await latencies(world, case))
     finally:
         running.cancel()
         await asyncio.wait({running})
     reference = (reference + reference_loop()) / 2
-    return Cost(wall, cpu, late[len(late) // 2] * 1000, late[len(late) * 99 // 100] * 1000, reference)
+    return Cost(wall, cpu, late[len(late) // 2] * 1000, late[len(late) * 99 // 100] * 1000, reference, loop)
 
 
 async def latencies(world: KafkaWorld, case: "Case") -> list[float]:
@@ -309,6 +330,13 @@ async def compare(cluster: Cluster, case: Case, rounds: int, messages: int, *, a
         kinds = (Bare, Agent) if turn % 2 else (Agent, Bare)
         costs = {kind: await measured(kind, cluster, case, messages) for kind in kinds}
         pairs.append((costs[Bare], costs[Agent]))
+    runs, waits = (
+        round(100 * statistics.median(seconds / agent.wall_s for seconds, agent in some))
+        for some in (
+            [(agent.loop.runs_s, agent) for _, agent in pairs],
+            [(agent.loop.waits_s, agent) for _, agent in pairs],
+        )
+    )
     if as_json:
         bare, agent = ([pair[side] for pair in pairs] for side in (0, 1))
         found = {
@@ -318,6 +346,8 @@ async def compare(cluster: Cluster, case: Case, rounds: int, messages: int, *, a
             "per_s": round(messages / statistics.median(cost.wall_s for cost in agent)),
             "p99_ms": round(statistics.median(cost.p99_ms for cost in agent)),
             "loop_us": round(1e6 * statistics.median(cost.cpu_s for cost in bare) / messages),
+            "runs_percent": runs,
+            "waits_percent": waits,
             "loop_per_s": round(messages / statistics.median(cost.wall_s for cost in bare)),
         }
         return json.dumps(found)
@@ -330,7 +360,7 @@ async def compare(cluster: Cluster, case: Case, rounds: int, messages: int, *, a
         cells.append(f"{1e6 * statistics.median(c.cpu_s for c in cost) / messages:6.0f} us")
         cells.append(f"{statistics.median(c.p50_ms for c in cost):6.1f}")
         cells.append(f"{statistics.median(c.p99_ms for c in cost):6.1f}")
-    return " ".join([*cells, f"x{wall:.2f} wall", f"x{cpu:.2f} CPU"])
+    return " ".join([*cells, f"x{wall:.2f} wall", f"x{cpu:.2f} CPU", f"runs {runs} %, waits {waits} %"])
 
 
 async def main() -> None:

@@ -28,8 +28,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.batch import BatchDeidentifier, Table
 from deid_agent.batch.engine_units import UnitResult, UnitWork
 from deid_agent.batch.running import RowWorkerFactory, UnitTask
-from deid_agent.cli import batch as commands
-from deid_agent.cli import main
+from deid_agent.cli import batch, batch_engines, main
 
 FILES, ROWS = 3, 24
 OPTIONS = ("--table", "omop/note", "--system", "rules")
@@ -177,9 +176,9 @@ def run_all(engine: str, folder: Path) -> None:
     write_inputs(folder)
     seen: dict[str, Any] = {}
     # By name: the commands do not export the classes that they use.
-    vars(commands)["RowWorkerFactory"] = partial(_make_dying, folder / "local starts")
+    vars(batch)["RowWorkerFactory"] = partial(_make_dying, folder / "local starts")
     seen["local"] = run_units(folder, "local")
-    vars(commands)["UnitWork"] = DyingWork
+    vars(batch_engines)["UnitWork"] = DyingWork
     os.environ["DEID_KEY"] = KEY.hex()
     seen["key in environment"] = run_units(folder, "refused", "--engine", engine, mounted=False)
     del os.environ["DEID_KEY"]

@@ -39,7 +39,7 @@ ONLY_IN = {
     "pyarrow": {"batch"},
 }
 MOST_IN_THE_ROOT = 5
-MOST_IN_ALL = 305  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 311  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:

@@ -39,8 +39,9 @@ from deid_agent.transport.kafka.client import CLIENT_ERRORS, run_to_completion, 
 from deid_agent.transport.kafka.consumer import Consumer, limit_client_logging, open_reader
 from deid_agent.transport.kafka.messages import KafkaMessage
 from deid_agent.transport.kafka.options import KafkaOptions
-from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
+from deid_agent.transport.kafka.producer import discard_producer, make_producer, sender_error
 from deid_agent.transport.kafka.protocol import TopicIdentity, topic_identities
+from deid_agent.transport.kafka.queueing import queue_message
 
 REPLAYED: Final = "deid.replayed"
 """Header of a mark: the coordinates of the replayed record."""

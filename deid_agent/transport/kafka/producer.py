@@ -14,6 +14,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import InvalidTimestampError, KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
@@ -34,6 +35,7 @@ from deid_agent.transport.kafka.error_codes import INVALID_RECORD
 from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, date_message
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.protocol import CommittedPosition, stable_position
+from deid_agent.transport.kafka.queueing import Acknowledgment, queue_messages, small_limit
 
 _CLOSE_S = 0.5
 
@@ -181,10 +183,11 @@ class PartitionWriter(ABC):
 
         ``commit_transaction`` waits for them as well, but ignores their errors: it would commit the rest.
         """
-        acknowledged: list[asyncio.Future[object]] = []
+        acknowledged: list[Acknowledgment] = []
+        messages = _by_topic(messages)
         try:
             await self._send(producer, messages, acknowledged)
-            await asyncio.gather(*acknowledged)
+            await asyncio.gather(*dict.fromkeys(acknowledged))
         except INVALID_RECORD as error:
             # The broker refuses the whole batch of the producer, with the messages that have keys.
             self.failed_topic = _failed_topic(messages, acknowledged)
@@ -214,15 +217,15 @@ class PartitionWriter(ABC):
             raise
 
     async def _send(
-        self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], acknowledged: list[asyncio.Future[object]]
+        self, producer: AIOKafkaProducer, messages: Sequence[KafkaMessage], acknowledged: list[Acknowledgment]
     ) -> None:
-        """Queue messages in order. Each future ends when its message is acknowledged; await all of them."""
+        """Queue messages, topic by topic. Each future ends when its messages are acknowledged; await all of them."""
         outputs = {topic: len(await producer.partitions_for(topic)) for topic in {m.topic for m in messages}}
-        now_ms = int(time.time() * 1000)
-        for message in messages:
-            partition = choose_partition(self._stream.number, outputs[message.topic])
-            dated = date_message(message, now_ms, earliest=self._earliest)
-            acknowledged.append(await queue_message(producer, dated, partition))
+        now_ms, small = int(time.time() * 1000), small_limit(self._batch_bytes, self._settings.max_request_bytes)
+        for topic, some in groupby(messages, lambda message: message.topic):
+            dated = [date_message(message, now_ms, earliest=self._earliest) for message in some]
+            partition = choose_partition(self._stream.number, outputs[topic])
+            await queue_messages(producer, dated, partition, small, acknowledged)
 
 
 class TransactionalWriter(PartitionWriter):
@@ -287,25 +290,6 @@ def make_producer(settings: KafkaOptions, *, batch_bytes: int | None = None, **o
         raise ConfigurationError(f"kafka: {problem}; snappy, lz4 and zstd need cramjam") from None
 
 
-async def queue_message(producer: AIOKafkaProducer, message: KafkaMessage, partition: int) -> asyncio.Future[object]:
-    """Queue a message. The future ends when it is acknowledged, and its result must be retrieved."""
-    headers = list(message.headers)
-    if message.key is None and message.value is None:  # ``producer.send`` asserts that the message has a key or a value
-        batch = producer.create_batch()
-        batch.append(timestamp=message.timestamp_ms, key=None, value=None, headers=headers)
-        queued: asyncio.Future[object] = await producer.send_batch(batch, message.topic, partition=partition)
-    else:
-        queued = await producer.send(
-            message.topic,
-            value=message.value,
-            key=message.key,
-            partition=partition,
-            timestamp_ms=message.timestamp_ms,
-            headers=headers,
-        )
-    return queued
-
-
 def make_writer(
     settings: KafkaOptions, stream: Partition, commit: CommitPosition, aborted: AbortCallback
 ) -> PartitionWriter:
@@ -315,14 +299,22 @@ def make_writer(
     return AcknowledgingWriter(settings, stream, commit)
 
 
-def _failed_topic(messages: Sequence[KafkaMessage], acknowledged: "Sequence[asyncio.Future[object]]") -> str:
+def _by_topic(messages: Sequence[KafkaMessage]) -> list[KafkaMessage]:
+    """The messages of each topic together, in their order."""
+    found: dict[str, list[KafkaMessage]] = {}
+    for message in messages:
+        found.setdefault(message.topic, []).append(message)
+    return [message for some in found.values() for message in some]
+
+
+def _failed_topic(messages: Sequence[KafkaMessage], acknowledged: Sequence[Acknowledgment]) -> str:
     for message, future in zip(messages, acknowledged, strict=False):
         if future.done() and not future.cancelled() and future.exception() is not None:
             return message.topic
     return messages[len(acknowledged)].topic if len(acknowledged) < len(messages) else ""
 
 
-def _too_large(future: "asyncio.Future[object]") -> bool:
+def _too_large(future: Acknowledgment) -> bool:
     return future.done() and not future.cancelled() and isinstance(future.exception(), _TOO_LARGE)
 
 

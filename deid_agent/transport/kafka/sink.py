@@ -13,7 +13,8 @@ from deid_agent.transport.kafka.consumer import limit_client_logging
 from deid_agent.transport.kafka.error_codes import INVALID_RECORD
 from deid_agent.transport.kafka.messages import COMPACTED, to_messages
 from deid_agent.transport.kafka.options import KafkaOptions
-from deid_agent.transport.kafka.producer import discard_producer, make_producer, queue_message, sender_error
+from deid_agent.transport.kafka.producer import discard_producer, make_producer, sender_error
+from deid_agent.transport.kafka.queueing import queue_message
 from deid_agent.transport.sinks import hold_lock
 
 

@@ -23,7 +23,7 @@ class ContractWorld(KafkaWorld):
 
     def fail_commit(self) -> None:
         exactly_once = self.settings.delivery is Delivery.EXACTLY_ONCE
-        name = "send_offsets_to_transaction" if exactly_once else "send"
+        name = "send_offsets_to_transaction" if exactly_once else "send_batch"
         real = getattr(AIOKafkaProducer, name)
 
         async def fail(*_arguments: object, **_options: object) -> None:

@@ -115,6 +115,18 @@ async def test_tombstones_pass_under_the_new_key(world: KafkaWorld) -> None:
     assert [m.timestamp for m in found[1:]] == [1_699_920_000_000] * 2, "the start of the day"
 
 
+async def test_outputs_of_all_sizes_keep_their_order(world: KafkaWorld) -> None:
+    """Small outputs share a batch of the producer, large ones do not, and batches of half a MiB fill up."""
+    await world.create()
+    sizes = (10, 10, 700_000, 10, 65_000, *[60_000] * 12, 80_000, 10)
+    given = [Given(b"%05d" % number + b"x" * size, b"k") for number, size in enumerate(sizes)]
+    await world.fill(given)
+    transport = await started(world)
+    records = await take(transport, len(sizes))
+    await transport.commit(world.stream, [copied(record) for record in records], after(records))
+    assert [o.payload for o in await world.outputs()] == [g.payload for g in given]
+
+
 async def test_records_of_an_aborted_transaction_are_not_read(world: KafkaWorld) -> None:
     await world.create()
     producer = AIOKafkaProducer(bootstrap_servers=world.cluster.bootstrap, transactional_id=f"{world.name}-in")

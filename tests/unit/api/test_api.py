@@ -126,6 +126,7 @@ def test_an_endless_iterable_is_read_as_needed(deidentifier: deid_agent.Deidenti
     ("arguments", "fault"),
     [
         ({"demo_key": True, "key_file": "k"}, "demo_key and key_file exclude each other"),
+        ({"demo_key": True, "scope_table": "nothing"}, "scope table nothing: cannot be read"),
         ({"demo_key": True, "policy": "nosuch"}, "nosuch"),
         ({"demo_key": True, "profile": "nosuch"}, "profile 'nosuch': not one of"),
         ({"demo_key": True, "system": "nosuch"}, "unknown recognizer system nosuch"),

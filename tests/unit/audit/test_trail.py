@@ -46,6 +46,14 @@ async def test_entries_exist_after_append_and_a_trail_continues(tmp_path: Path) 
     assert sound(folder)
 
 
+async def test_lines_are_written_though_none_are_returned(tmp_path: Path) -> None:
+    log = trail(tmp_path / "audit", TrailSettings(return_lines=False))
+    assert not await log.append([entry(0), entry(1)])
+    assert offsets(tmp_path / "audit") == [0, 1]
+    await log.close()
+    assert sound(tmp_path / "audit")
+
+
 async def test_a_checkpoint_is_written_with_the_batch_when_it_is_due(tmp_path: Path) -> None:
     clock = Clock()
     log = trail(tmp_path / "audit", clock=clock)

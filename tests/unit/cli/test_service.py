@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from deid_agent.cli import service as wire
-from deid_agent.config import load_settings
+from deid_agent.cli.audit_service import trail_settings
+from deid_agent.config import AuditSettings, load_settings
 from deid_agent.transport.kafka import kafka_options
 
 KAFKA = """
@@ -57,3 +58,9 @@ def test_the_commit_timeout_covers_its_outputs_sent_one_by_one(tmp_path: Path) -
     longest_s = kafka_options(settings).longest_s
     assert longest_s >= 30
     assert wire._runner_settings(settings).commit_timeout_s == 60 + 10 * 2 * longest_s
+
+
+@pytest.mark.parametrize(("topic", "returned"), [(None, False), ("audit", True)])
+def test_only_an_audit_topic_needs_the_lines_of_the_trail(tmp_path: Path, topic: str | None, returned: bool) -> None:
+    audit = AuditSettings(path=tmp_path, topic=topic)
+    assert trail_settings(audit).return_lines is returned
