@@ -103,6 +103,7 @@ def test_a_fault_refuses_its_row_only(made: BatchDeidentifier, monkeypatch: pyte
         ({"policy": "pseudonymised"}, "use research"),
         ({"build": "0" * 16}, "the run has build 0000000000000000: the version, rules, models, policy or key of this"),
         ({"identities": "none"}, "identities: no such file"),
+        ({"scope_table": "none"}, "scope table none: "),
         ({"rules": "none"}, "rules folder none: no such folder"),
     ],
 )
