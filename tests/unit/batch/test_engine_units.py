@@ -222,6 +222,7 @@ def test_paths_are_absolute_on_other_machines(folder: Path) -> None:
     (folder / "own.toml").touch()
     system = EngineSystem(key_file="key", policy="own.toml", rules="/r").resolve(folder)
     assert (system.key_file, system.policy) == (str(folder / "key"), str(folder / "own.toml"))
+    assert EngineSystem(scope_table="s.db").resolve(folder).scope_table == str(folder / "s.db")
     assert (system.rules, system.models, EngineSystem().resolve(folder).policy) == ("/r", None, "research")
 
 
