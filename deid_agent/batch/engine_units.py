@@ -27,7 +27,7 @@ from deid_agent.model import ConfigurationError, DeidError, UnsafeError, describ
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What a task returns: the entry of its unit, or the fault of its input, or why the whole run must stop."""
+    """The result of a task: the entry of its unit, or the fault of its input, or why the whole run must stop."""
 
     name: str
     entry: UnitEntry | None = None
@@ -109,7 +109,7 @@ class UnitEngine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what was started for the run."""
+        """End everything that was started for the run."""
         ...
 
 
@@ -124,7 +124,7 @@ def run_on_engine(
     """Process the units that are not finished on an engine, and report the end of each.
 
     Raises ``ConfigurationError`` as ``BatchRun.run``, or if a machine of the engine has another system or folder;
-    ``UnsafeError`` if the engine gives a task up. What has arrived is in the manifest then.
+    ``UnsafeError`` if the engine gives a task up. The results so far are in the manifest then.
     """
     tasks = run.select(units, manifest, report)
     left = {task.name: task for task in tasks}

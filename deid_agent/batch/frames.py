@@ -1,6 +1,6 @@
 """Tables in the memory of an engine: Arrow batches in, sanitized Arrow batches out.
 
-``BatchDeidentifier`` is what a pipeline of Spark, Ray or Beam calls. It holds a table file and paths; the system is
+A pipeline of Spark, Ray or Beam calls ``BatchDeidentifier``. It holds a table file and paths; the system is
 loaded at the first row, once in a process. A fault in a row is a refused row: the errors of engines quote rows, so
 none leaves it but ``ConfigurationError``, which names settings and columns.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What a process has loaded for a table."""
+    """The loaded system of a process for a table."""
 
     rows: RowDeidentifier
     identities: Identities

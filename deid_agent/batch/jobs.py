@@ -67,7 +67,7 @@ class RowWorker:
 class FinishedRows:
     """The sanitized rows of a job, their audit, and the sum of their replacements.
 
-    ``listings`` counts the rows by what the scope table has of their patients.
+    ``listings`` counts the rows by the listing of their patients in the scope table.
     """
 
     output: "pa.RecordBatch"
@@ -96,7 +96,7 @@ class FinishedRows:
 
 
 def count_listings(counts: Iterable[RowCounts]) -> Counter[str]:
-    """The rows of patients by what the scope table has of them; none without a scope table."""
+    """The rows of patients by their listing; none without a scope table."""
     found = (each.listing for each in counts)
     return Counter(each.value for each in found if each is not None and each is not Listing.NOBODY)
 

@@ -66,7 +66,7 @@ class RowState:
 class RowCounts:
     """The replacements in a row by column, type, method and rule; its words, and the replacements in its texts.
 
-    A refused row has none: its texts are not published. ``listing`` is what the scope table has of its patient.
+    A refused row has none: its texts are not published. ``listing`` is that of its patient.
     """
 
     changes: Mapping[ChangeKey, int] = field(default_factory=dict)
