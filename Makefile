@@ -107,7 +107,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 # Needs uv on the path; it resolves for every supported Python at once.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --custom-compile-command "make lock" --extra batch --extra train --extra train-neural --group dev pyproject.toml -o requirements.lock
+	  --custom-compile-command "make lock" --extra aws --extra batch --extra train --extra train-neural --extra vault --group dev pyproject.toml -o requirements.lock
 
 # The versions that both files have are those of requirements.lock.
 lock-engines:

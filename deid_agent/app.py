@@ -15,10 +15,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from deid_agent import pause_gc
-from deid_agent.agent import Job, Process, Processed, Refused, Result, result_from_error
-from deid_agent.codec import Codec, Envelope, list_messages
-from deid_agent.config import EnvelopeSettings, RegistrySettings, SecretKey
-from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings, parse_pointer
+from deid_agent.agent import DEFAULT_PROJECT, Job, Process, Processed, Refused, Result, result_from_error
+from deid_agent.codec import Codec, Envelope
+from deid_agent.config import SecretKey
+from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings
 from deid_agent.pipeline import (
     DROP,
     Deidentified,
@@ -29,6 +29,8 @@ from deid_agent.pipeline import (
     Recognition,
     ScopeTableFile,
     Validator,
+    add_registry,
+    check_payloads,
 )
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
@@ -41,8 +43,23 @@ _SCHEMA_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectParts:
+    """What a project does not share with the others. ``generation`` is that of its key, 0 for the key file itself."""
+
+    name: str
+    key: SecretKey = field(repr=False)
+    policy: Policy
+    system: str = "default"
+    profile: str = "recall"
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFactory:
-    """Everything that a worker needs to build its job callable."""
+    """Everything that a worker needs to build its job callable.
+
+    Key, policy, system and profile are those of the project ``default``; ``projects`` are the others.
+    """
 
     rules: Path
     key: SecretKey = field(repr=False)
@@ -57,6 +74,12 @@ class WorkerFactory:
     envelopes: tuple[tuple[str, Envelope], ...] = ()
     registry: "RegistryOptions | None" = None
     scopes: ScopeTableFile | None = None
+    projects: tuple[ProjectParts, ...] = ()
+
+    @property
+    def default(self) -> ProjectParts:
+        """The parts of the project ``default``."""
+        return ProjectParts(DEFAULT_PROJECT, self.key, self.policy, self.system, self.profile)
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -66,42 +89,80 @@ class WorkerFactory:
         With ``notes_only`` the de-identifier takes texts but no messages, and loads faster. Raises
         ``ConfigurationError`` if a file is missing or invalid.
         """
-        with pause_gc():
-            return self._load(wrap_tagger, _MessageCodecs() if notes_only else _load_codecs(self.rules))
+        (made,) = self._load((self.default,), wrap_tagger, notes_only=notes_only)
+        return made
 
-    def _load(self, wrap_tagger: Callable[[Tagger], Tagger], codecs: "_MessageCodecs") -> Deidentifier:
-        loaded = load_rules(self.rules)
-        models = self.models or data_folder("models")
-        known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
-        policy = self.policy
-        if self.scopes is not None:
-            policy = replace(policy, patient=self.scopes.add_to(policy, self.key))
-        return Deidentifier(
-            codecs=codecs.messages,
-            attachment_codecs=codecs.attachments,
-            tagger=wrap_tagger(load_tagger(loaded, models, self.system, _parse_profile(self.profile))),
-            surrogates=Surrogates(
-                self.key.secret,
-                dates=self.policy.dates,
-                place_scope=self.policy.place_scope.value,
-                locales=self.policy.locales,
-                providers=self.policy.providers,
-                rules=self.rules,
-            ),
-            policy=policy,
-            guard=LeakGuard(known.recognize, known.proves_absence),
-            fhir_types=codecs.fhir_types,
-        )
+    def _load(
+        self,
+        projects: Sequence[ProjectParts],
+        wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger,
+        *,
+        notes_only: bool = False,
+    ) -> list[Deidentifier]:
+        """A de-identifier for each project. All share codecs and leak guard; equal systems and profiles the tagger."""
+        with pause_gc():
+            codecs = _MessageCodecs() if notes_only else _load_codecs(self.rules)
+            loaded = load_rules(self.rules)
+            models = self.models or data_folder("models")
+            known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
+            guard = LeakGuard(known.recognize, known.proves_absence)
+            taggers = {
+                (system, profile): wrap_tagger(load_tagger(loaded, models, system, _parse_profile(profile)))
+                for system, profile in dict.fromkeys((each.system, each.profile) for each in projects)
+            }
+            return [
+                Deidentifier(
+                    codecs=codecs.messages,
+                    attachment_codecs=codecs.attachments,
+                    tagger=taggers[each.system, each.profile],
+                    surrogates=Surrogates(
+                        each.key.secret,
+                        dates=each.policy.dates,
+                        place_scope=each.policy.place_scope.value,
+                        locales=each.policy.locales,
+                        providers=each.policy.providers,
+                        rules=self.rules,
+                    ),
+                    policy=self._scoped(each),
+                    guard=guard,
+                    fhir_types=codecs.fhir_types,
+                )
+                for each in projects
+            ]
+
+    def _scoped(self, project: ProjectParts) -> Policy:
+        """The policy of a project. The scope table is bound to the key of ``default``, so only that one reads it."""
+        policy = project.policy
+        if self.scopes is None or project.name != DEFAULT_PROJECT:
+            return policy
+        return replace(policy, patient=self.scopes.add_to(policy, project.key))
 
     def __call__(self) -> Process:
         """The loaded job callable. It is a ``BatchProcess`` if batches cost less than single jobs."""
         validator = Validator() if self.validate else None
-        digester = AuditDigester(self.key)
-        memory = NameMemory(self.key.secret, self.remembered_patients) if self.remembered_patients else None
         # A worker waits only this long for a schema: its other jobs have deadlines, and the record is tried again.
         envelopes = add_registry(self.envelopes, self.registry, _SCHEMA_PATIENCE_S)
-        runner = JobRunner(self.deidentifier(), digester, self.max_bytes, validator, self.unexamined, memory, envelopes)
-        return runner if runner.deidentifier.prefers_batches else runner.__call__
+        projects = (self.default, *self.projects)
+        runners = {
+            each.name: JobRunner(
+                made,
+                AuditDigester(each.key),
+                self.max_bytes,
+                validator,
+                self.unexamined,
+                self._memory(each),
+                envelopes,
+                # With a memory of names the findings in a text depend on the project.
+                (each.name,) if self.remembered_patients else (each.system, each.profile),
+            )
+            for each, made in zip(projects, self._load(projects), strict=True)
+        }
+        first = runners[DEFAULT_PROJECT]
+        runner = ProjectRunner(runners) if self.projects else first
+        return runner if any(each.deidentifier.prefers_batches for each in runners.values()) else runner.__call__
+
+    def _memory(self, project: ProjectParts) -> NameMemory | None:
+        return NameMemory(project.key.secret, self.remembered_patients) if self.remembered_patients else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +217,8 @@ class JobRunner:
     unexamined: bool = False
     memory: NameMemory | None = None
     envelopes: Mapping[str, Envelope] = field(default_factory=dict)
+    reads_with: tuple[str, ...] = ()
+    """Runners with an equal value find the same in a text, so the texts of their jobs are read together."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -168,15 +231,7 @@ class JobRunner:
         The texts of all jobs are read together. A failure of one job does not affect the others.
         """
         runs = [_JobRun(job) for job in jobs]
-        for run in runs:
-            with run.measure_stage():
-                self._plan(run)
-        planned = [(run, run.plan) for run in runs if run.plan is not None]
-        recognitions = self.deidentifier.recognize([plan for _, plan in planned], self.memory)
-        for (run, plan), recognition in zip(planned, recognitions, strict=True):
-            run.seconds += recognition.seconds
-            with run.measure_stage():
-                self._apply(run, plan, recognition)
+        _process_runs([(self, run) for run in runs])
         return [(run.result, run.seconds) for run in runs]
 
     def _plan(self, run: "_JobRun") -> None:
@@ -220,6 +275,50 @@ class JobRunner:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectRunner:
+    """The job callable of a worker with projects: each job runs with the key and the policy of its project."""
+
+    runners: Mapping[str, JobRunner]
+
+    def __call__(self, job: Job) -> Result:
+        """The result of one record. Every failure becomes a ``Refused``."""
+        ((result, _),) = self.process_batch([job])
+        return result
+
+    def process_batch(self, jobs: Sequence[Job]) -> list[tuple[Result, float]]:
+        """The result of each job, as ``JobRunner.process_batch``. A job of an unknown project is refused.
+
+        The key of another project is never used in place of one that is missing.
+        """
+        runs = [_JobRun(job) for job in jobs]
+        known = []
+        for run in runs:
+            if (runner := self.runners.get(run.job.project or DEFAULT_PROJECT)) is not None:
+                known.append((runner, run))
+            else:
+                run.result = Refused(Reason.INTERNAL, fault="UnknownProject")
+        _process_runs(known)
+        return [(run.result, run.seconds) for run in runs]
+
+
+def _process_runs(runs: Sequence[tuple[JobRunner, "_JobRun"]]) -> None:
+    """Run jobs through the stages, each with its runner; texts are read together if their runners allow it."""
+    groups: dict[tuple[str, ...], list[tuple[JobRunner, _JobRun, MessagePlan]]] = {}
+    for runner, run in runs:
+        with run.measure_stage():
+            runner._plan(run)
+        if run.plan is not None:
+            groups.setdefault(runner.reads_with, []).append((runner, run, run.plan))
+    for planned in groups.values():
+        first = planned[0][0]
+        recognitions = first.deidentifier.recognize([plan for _, _, plan in planned], first.memory)
+        for (runner, run, plan), recognition in zip(planned, recognitions, strict=True):
+            run.seconds += recognition.seconds
+            with run.measure_stage():
+                runner._apply(run, plan, recognition)
+
+
 @dataclass(slots=True)
 class _JobRun:
     """The state of one job between the stages. ``plan`` is None if planning has ended the job."""
@@ -244,63 +343,6 @@ class _JobRun:
             self.result = result_from_error(error)
         finally:
             self.seconds += perf_counter() - begin
-
-
-def make_envelope(settings: EnvelopeSettings) -> Envelope:
-    """The envelope of a section of the settings. ``add_registry`` gives it the client that it needs."""
-    fields = {parse_pointer(place): action for place, action in settings.fields.items()}
-    return Envelope(
-        tuple(map(parse_pointer, settings.payload)),
-        settings.encoding,
-        fields,
-        None if settings.inside is None else make_envelope(settings.inside),
-        settings.schema_registry,
-        settings.output_subject or "",
-    )
-
-
-def make_registry_options(settings: RegistrySettings) -> "RegistryOptions":
-    """The options of the client of a schema registry. Raises ``ConfigurationError`` if the password cannot be read."""
-    from deid_agent.schemas import RegistryOptions  # noqa: PLC0415 - most agents have no registry
-
-    return RegistryOptions(
-        urls=settings.urls,
-        username=settings.username,
-        password=settings.secret(),
-        ca_file=settings.ca_file,
-        cert_file=settings.cert_file,
-        key_file=settings.key_file,
-        timeout_s=settings.timeout_s,
-        cache=settings.cache,
-    )
-
-
-def add_registry(
-    envelopes: Iterable[tuple[str, Envelope]], options: "RegistryOptions | None", patience_s: float | None = None
-) -> dict[str, Envelope]:
-    """The envelopes with one client of the registry. ``patience_s`` is the longest wait for an answer.
-
-    Raises ``ConfigurationError`` if there is no registry or its files cannot be used.
-    """
-    made = dict(envelopes)
-    if not any(each.registered for each in made.values()):
-        return made
-    from deid_agent.schemas import RecordFormats, SchemaRegistry  # noqa: PLC0415
-
-    if options is None:
-        raise ConfigurationError("an envelope has schema_registry = true, but there is no [registry] section")
-    formats = RecordFormats(SchemaRegistry(options, patience_s))
-    return {name: replace(each, formats=formats) if each.registered else each for name, each in made.items()}
-
-
-def check_payloads(validator: Validator, envelope: Envelope | None, before: bytes, after: bytes) -> None:
-    """Validate a record, or each message in its envelope. Raises ``MessageError(REJECTED)`` as ``Validator.check``."""
-    if envelope is None:
-        validator.check(before, after)
-        return
-    messages = list_messages(envelope, before), list_messages(envelope, after, is_output=True)
-    for one, two in zip(*messages, strict=True):
-        validator.check(one.data, two.data)
 
 
 def remarks_json(remarks: Iterable[Remark]) -> bytes:

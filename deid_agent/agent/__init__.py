@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from deid_agent import lazy_names
 from deid_agent.agent.job import (
+    DEFAULT_PROJECT,
     Completed,
     Executor,
     Factory,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from deid_agent.agent.worker_pool import InlineExecutor, WorkerPool
 
 __all__ = [
+    "DEFAULT_PROJECT",
     "DEID_ID",
     "UNSEALED",
     "AssignmentListener",

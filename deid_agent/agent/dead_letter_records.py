@@ -15,7 +15,7 @@ import base64
 import binascii
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -109,12 +109,14 @@ class RecordForm(StrEnum):
 class DeadLetterSealer:
     """Builds dead letters: sealed to ``public``, or in the clear without a key.
 
-    ``build`` lists the versions and digests that the agent runs with; ``clock`` returns seconds since 1970.
+    ``build`` lists the versions and digests that the agent runs with, and ``builds`` what differs for the records of a
+    topic; ``clock`` returns seconds since 1970.
     """
 
     public: PublicKey | None = None
     build: tuple[tuple[str, str], ...] = ()
     clock: Callable[[], float] = time.time
+    builds: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     @property
     def form(self) -> RecordForm:
@@ -127,9 +129,13 @@ class DeadLetterSealer:
             own.append((_KEY, self.public.id))
         if record.topic_id:
             own.append((_TOPIC_ID, record.topic_id))
-        own += [(_BUILD + name, value) for name, value in self.build]
+        own += [(_BUILD + name, value) for name, value in self._build_of(record.coordinates.topic)]
         values = dead_letter_headers(record.coordinates, dead_letter, read_lineage(record))
         return (*values, *((name, value.encode()) for name, value in own))
+
+    def _build_of(self, topic: str) -> Iterable[tuple[str, str]]:
+        own = self.builds.get(topic)
+        return self.build if own is None else {**dict(self.build), **dict(own)}.items()
 
     def body(self, record: Record) -> bytes:
         """The body with the whole record, sealed or in the clear. Takes about a second for 50 MB: call it from a

@@ -7,17 +7,21 @@ models are loaded once. A ``QueuedJob`` is a record on its way through the execu
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
+
+DEFAULT_PROJECT: Final = "default"
+"""The project of the settings at the top level, with the bytes of the key file as its key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A record without its position. A ``tombstone`` has no payload: only its key is de-identified.
 
-    ``source`` is the topic, which decides about an envelope.
+    ``source`` is the topic, which decides about an envelope. ``project`` decides about key and policy; it is empty in
+    an agent without projects.
     """
 
     payload: bytes = field(repr=False)
@@ -25,6 +29,7 @@ class Job:
     headers: Headers = field(default=(), repr=False)
     tombstone: bool = False
     source: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class QueuedJob:
     isolated: bool = False
     discarded: bool = False
     finished: bool = False
+    project: str = ""
 
     def finish(self, completed: Completed) -> None:
         """Report the result; only the first call counts."""
@@ -162,8 +168,8 @@ class Executor(Protocol):
     async def serve(self) -> None:
         """Run until cancelled or stopped. Raises ``UnsafeError`` if a worker cannot be restarted."""
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
-        """Queue a record. ``done`` is called later, from the loop."""
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
+        """Queue a record of a project. ``done`` is called later, from the loop."""
 
     def recall(self, stream: Partition) -> int | None:
         """Drop the queued records of this partition that have not begun; return the lowest offset dropped, or None."""
@@ -187,9 +193,9 @@ class Executor(Protocol):
         """End the workers now, even if they are busy. Safe to call twice."""
 
 
-def job_for(record: Record) -> Job:
-    """The job for a record."""
-    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic)
+def job_for(record: Record, project: str = "") -> Job:
+    """The job for a record of a project."""
+    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic, project)
 
 
 def attempt(process: Process, job: Job) -> Result:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from deid_agent import __version__
-from deid_agent.agent.job import Completed, Deferred, Processed, Refused, Suppressed
+from deid_agent.agent.job import DEFAULT_PROJECT, Completed, Deferred, Processed, Refused, Suppressed
 from deid_agent.agent.ports import AuditEntry, Coordinates, DeadLetter, FinishedRecord, Headers, Outcome, Output, Record
 from deid_agent.model import TRACEPARENT, RecordTime, UnsafeError, read_trace
 from deid_agent.telemetry import RecordDeadLettered, RecordProcessed
@@ -184,15 +184,24 @@ class OutputMarks:
     delivered again, and different under every key, so that two feeds of one topic cannot be joined by it. A topic that
     is created again counts offsets anew, but has another id: a reader that drops duplicates must not drop its records.
     The audit entry has both.
+
+    ``project`` is the project whose key this is; it is empty in an agent without projects. Outputs of every project
+    except ``DEFAULT_PROJECT`` leave their trace: two feeds of one record would be joined by the id of its trace.
     """
 
     secret: bytes = field(repr=False)
     time: RecordTime = RecordTime.DAY
+    project: str = ""
     _key: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         key = hashlib.blake2b(self.secret, person=b"deid-id", digest_size=32).digest()
         object.__setattr__(self, "_key", key)
+
+    @property
+    def is_traced(self) -> bool:
+        """True if outputs belong to the trace of their record."""
+        return self.project in {"", DEFAULT_PROJECT}
 
     def id_of(self, coordinates: Coordinates, topic_id: str = "") -> str:
         """The id of the record: 128 bits in hex."""
@@ -201,6 +210,8 @@ class OutputMarks:
 
 
 _WRITTEN_HERE = frozenset({TRACEPARENT, REPLAY_OF, REPLAY_ATTEMPTS})
+_TRACE_STATE = "tracestate"
+"""The values of vendors that belong to a ``traceparent`` (W3C Trace Context, 3.3)."""
 
 
 def trace_id_of(record: Record) -> str:
@@ -240,7 +251,8 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
     """The finished record for a worker's result.
 
     The id of a replayed record is its own; its output also names the id that the original had. The output belongs to
-    the trace of its record, as a child span of the agent, so that readers can see the sender.
+    the trace of its record, as a child span of the agent, so that readers can see the sender, unless ``marks`` are
+    those of a project: see ``OutputMarks``.
     """
     known = read_trace(record.headers)
     id_ = marks.id_of(record.coordinates, record.topic_id)
@@ -248,8 +260,9 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
     match completed.result:
         case Processed(payload=payload, key=key, headers=headers):
             # A policy may let headers with these names through. Values that a sender wrote under them are dropped.
-            kept = [item for item in headers if item[0] != DEID_ID and item[0].lower() not in _WRITTEN_HERE]
-            if traceparent and any(name.lower() == TRACEPARENT for name, _ in headers):
+            dropped = _WRITTEN_HERE if marks.is_traced else _WRITTEN_HERE | {_TRACE_STATE}
+            kept = [item for item in headers if item[0] != DEID_ID and item[0].lower() not in dropped]
+            if traceparent and marks.is_traced and any(name.lower() == TRACEPARENT for name, _ in headers):
                 kept.append((TRACEPARENT, traceparent))
             first = read_lineage(record).first
             replayed = () if first is None else ((REPLAY_OF, marks.id_of(first, record.topic_id).encode()),)
@@ -276,8 +289,8 @@ class WaitingResult:
     trace: str
 
 
-def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEntry:
-    """The audit entry of a finished record."""
+def make_audit_entry(finished: FinishedRecord, completed: Completed, project: str = "") -> AuditEntry:
+    """The audit entry of a finished record of a project."""
     record, result, dead_letter = finished.record, completed.result, finished.dead_letter
     processed = result if isinstance(result, Processed) else Processed(b"")
     # ``dataclasses.replace`` of an entry without these fields takes longer than all else here.
@@ -294,6 +307,7 @@ def make_audit_entry(finished: FinishedRecord, completed: Completed) -> AuditEnt
         replay_of=read_lineage(record).first,
         id=finished.id,
         topic_id=record.topic_id,
+        project=project,
     )
 
 

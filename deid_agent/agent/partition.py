@@ -54,6 +54,7 @@ class PartitionProcessor:
         self.unfinished = 0
         self._context = context
         self._settings = context.settings
+        self._marks = context.projects.get(stream.topic, context.marks)
         self._ledger = PartitionLedger(stream)
         self._results: dict[int, WaitingResult] = {}
         self._taken_at: dict[int, float] = {}  # of records that are not processed
@@ -85,7 +86,7 @@ class PartitionProcessor:
         self._throttle()
 
     def _submit(self, record: Record) -> None:
-        self._context.executor.submit(record, self._on_completed)
+        self._context.executor.submit(record, self._on_completed, self._marks.project)
 
     def drain(self, deadline: float) -> None:
         """Take no more records and end by ``deadline`` (loop time), or by an earlier deadline if one was given."""
@@ -173,7 +174,7 @@ class PartitionProcessor:
             return
         self._deferrals.reset()
         offset, now = record.coordinates.offset, asyncio.get_running_loop().time()
-        self._ledger.finish(offset, finish_record(record, completed, self._context.marks))
+        self._ledger.finish(offset, finish_record(record, completed, self._marks))
         result = self._results[offset] = WaitingResult(completed, now, trace_id_of(record))
         waited = max(0.0, now - self._taken_at.pop(offset) - completed.seconds)
         self._context.telemetry.emit(processed_event(record, completed, waited, result.trace))
@@ -241,7 +242,7 @@ class PartitionProcessor:
         return True
 
     def _make_entry(self, item: FinishedRecord) -> AuditEntry:
-        return make_audit_entry(item, self._results[item.record.coordinates.offset].completed)
+        return make_audit_entry(item, self._results[item.record.coordinates.offset].completed, self._marks.project)
 
     def _refuse(self, batch: CommitBatch, error: UndeliverableError) -> tuple[int, FinishedRecord]:
         """Refuse the record whose output nobody accepts; return its index in the batch and its dead letter."""
@@ -252,7 +253,7 @@ class PartitionProcessor:
                 refusal = Refused(error.reason, "output", "publish", input_digest=done.result.input_digest)
                 completed = Completed(refusal, done.attempts, done.seconds)
                 self._results[error.offset] = replace(known, completed=completed)
-                return index, finish_record(item.record, completed, self._context.marks)
+                return index, finish_record(item.record, completed, self._marks)
         raise error
 
     async def _within_timeout(self, name: str, work: Awaitable[T]) -> T:
@@ -314,5 +315,6 @@ class PartitionProcessor:
                 counts[Outcome.SUPPRESSED],
                 counts[Outcome.DEAD_LETTERED],
                 seconds,
+                self._marks.project,
             )
         )

@@ -204,6 +204,8 @@ class AuditEntry:
     id: str = ""
     """The ``deid-id`` of the output, see ``OutputMarks``."""
     topic_id: str = ""
+    project: str = ""
+    """The project of the record; empty in an agent without projects."""
 
 
 class AuditLog(Protocol):

@@ -62,7 +62,7 @@ AuditHistory = Callable[[], Mapping[Partition, AuditedBatch]]
 
 _ENTRY = re.compile(
     rb'\{"kind":"entry","time":(\d{1,12}(?:\.\d{1,9})?),"topic":("(?:[^"\\]|\\.){1,512}"),"partition":([0-9]{1,10}),'
-    rb'"offset":([0-9]{1,19}),(?:"topic_id":"([\w-]{1,32})",)?"outcome":"(\w{1,32})"(?:,"deid_id":"([0-9a-f]{32})")?'
+    rb'"offset":([0-9]{1,19}),(?:"topic_id":"([\w-]{1,32})",)?(?:"project":"[\w-]{1,64}",)?"outcome":"(\w{1,32})"(?:,"deid_id":"([0-9a-f]{32})")?'
 )
 
 

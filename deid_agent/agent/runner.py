@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from deid_agent import __version__
@@ -46,8 +46,12 @@ class Runner:
         telemetry: Telemetry | None = None,
         health: Health | None = None,
         on_published: Callable[[Processed], None] | None = None,
+        projects: Mapping[str, OutputMarks] | None = None,
     ) -> None:
-        """``on_published`` receives each result whose output is durable."""
+        """``on_published`` receives each result whose output is durable.
+
+        ``projects`` are the marks of the topics that belong to another project than ``marks``.
+        """
         self._context = RunnerContext(
             transport,
             executor,
@@ -57,6 +61,7 @@ class Runner:
             health or Health(),
             marks,
             on_published,
+            projects or {},
         )
         self._processors: dict[Partition, PartitionProcessor] = {}
         self._group: asyncio.TaskGroup | None = None

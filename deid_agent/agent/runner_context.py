@@ -1,6 +1,6 @@
 """The settings of the runner, and the parts that its partition processors share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from deid_agent.agent.health import Health
@@ -58,7 +58,8 @@ class RunnerSettings:
 class RunnerContext:
     """The parts that all partition processors of one agent share.
 
-    ``on_published`` receives each result whose output is durable.
+    ``marks`` are those of every topic that ``projects`` does not name. ``on_published`` receives each result whose
+    output is durable.
     """
 
     transport: Transport
@@ -69,3 +70,4 @@ class RunnerContext:
     health: Health
     marks: OutputMarks
     on_published: Callable[[Processed], None] | None = None
+    projects: Mapping[str, OutputMarks] = field(default_factory=dict)

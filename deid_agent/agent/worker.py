@@ -120,7 +120,7 @@ class Worker:
                 continue
             self._jobs += 1
             try:
-                frame = pack_frame(encode_job(self._jobs, job_for(item.record)))
+                frame = pack_frame(encode_job(self._jobs, job_for(item.record, item.project)))
             except ValueError as error:
                 refused = Completed(Refused(Reason.RESOURCE, stage="queue", fault=type(error).__name__))
                 asyncio.get_running_loop().call_soon(item.finish, refused)

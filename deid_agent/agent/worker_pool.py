@@ -89,9 +89,9 @@ class WorkerPool:
         except BaseExceptionGroup as group_error:
             raise leading_error(group_error) from None
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         """See ``Executor.submit``."""
-        self._queue.append(QueuedJob(record, done))
+        self._queue.append(QueuedJob(record, done, project=project))
         if not self._distributing:
             self._distributing = True
             asyncio.get_running_loop().call_soon(self._distribute)
@@ -143,7 +143,7 @@ class InlineExecutor:
         self._factory = factory
         self._process: Process | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inline")
-        self._queue: deque[tuple[Record, ResultCallback]] = deque()
+        self._queue: deque[tuple[Record, ResultCallback, str]] = deque()
         self._filled = asyncio.Event()
 
     @property
@@ -179,19 +179,19 @@ class InlineExecutor:
         while True:
             await self._filled.wait()
             while self._queue:
-                record, done = self._queue.popleft()
-                result, seconds = await loop.run_in_executor(self._thread, _timed, process, job_for(record))
+                record, done, project = self._queue.popleft()
+                result, seconds = await loop.run_in_executor(self._thread, _timed, process, job_for(record, project))
                 done(record, Completed(result, 1, seconds))
             self._filled.clear()
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         """See ``Executor.submit``."""
-        self._queue.append((record, done))
+        self._queue.append((record, done, project))
         self._filled.set()
 
     def recall(self, stream: Partition) -> int | None:
         """See ``Executor.recall``."""
-        recalled = [record.coordinates.offset for record, _ in self._queue if record.coordinates.stream == stream]
+        recalled = [record.coordinates.offset for record, *_ in self._queue if record.coordinates.stream == stream]
         self._queue = deque(item for item in self._queue if item[0].coordinates.stream != stream)
         return min(recalled, default=None)
 

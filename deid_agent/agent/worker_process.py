@@ -151,13 +151,18 @@ class FrameBuffer:
 def encode_job(number: int, job: Job) -> Frame:
     """The frame that sends a job to a worker."""
     payload = None if job.tombstone else job.payload
-    return Frame(FrameKind.JOB, number, (payload, job.key, job.source.encode(), *_flatten_headers(job.headers)))
+    return Frame(
+        FrameKind.JOB,
+        number,
+        (payload, job.key, job.source.encode(), job.project.encode(), *_flatten_headers(job.headers)),
+    )
 
 
 def decode_job(frame: Frame) -> Job:
     """The job in a frame of ``encode_job``."""
-    payload, key, source, *headers = frame.fields
-    return Job(payload or b"", key, _pair_headers(headers), payload is None, (source or b"").decode())
+    payload, key, source, project, *headers = frame.fields
+    words = ((word or b"").decode() for word in (source, project))
+    return Job(payload or b"", key, _pair_headers(headers), payload is None, *words)
 
 
 def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:

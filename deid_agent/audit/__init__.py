@@ -8,6 +8,7 @@ from deid_agent.audit.reading import (
     TrailEntry,
     TrailReport,
     audit_event,
+    entry_build,
     entry_remarks,
     first_public_key,
     read_entries,
@@ -25,6 +26,7 @@ from deid_agent.audit.reconcile import (
     read_audited,
 )
 from deid_agent.audit.storage import LineKind, Signer, is_public_key, line_prefix, segment_files
+from deid_agent.audit.targets import TargetKeys, read_target_keys
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.audit.witness import Witness, WitnessFile, WitnessPlace, WitnessServer
 
@@ -39,6 +41,7 @@ __all__ = [
     "PartitionBalance",
     "ProofError",
     "Signer",
+    "TargetKeys",
     "TrailEntry",
     "TrailFault",
     "TrailReport",
@@ -50,6 +53,7 @@ __all__ = [
     "audit_event",
     "balance",
     "check_proof",
+    "entry_build",
     "entry_remarks",
     "examine_trail",
     "first_public_key",
@@ -61,6 +65,7 @@ __all__ = [
     "read_entries",
     "read_last_batches",
     "read_proof",
+    "read_target_keys",
     "remark_count",
     "segment_files",
     "value_counts",

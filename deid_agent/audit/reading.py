@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from deid_agent.agent import AuditedBatch, Partition, last_batches
+from deid_agent.agent import DEFAULT_PROJECT, AuditedBatch, Partition, last_batches
 from deid_agent.audit.faults import FaultCode, Fields, TrailFault, int_member, read_fields
 from deid_agent.audit.storage import HEAD, LineKind, is_public_key, is_signed, line_prefix, read_head, segment_files
 from deid_agent.audit.walk import SeenLine, TrailSegment, TrailWalk
@@ -210,13 +210,16 @@ class EntryFilter:
     outcome: str | None = None
     reason: str | None = None
     deid_id: str | None = None
+    project: str | None = None
+    """An entry that names no project belongs to ``default``."""
 
     def matches(self, item: TrailEntry) -> bool:
         """True if all given values match."""
         wanted = {
             name: getattr(self, name) for name in ("topic", "partition", "offset", "outcome", "reason", "deid_id")
         }
-        return all(value is None or item.get(name) == value for name, value in wanted.items())
+        ours = self.project is None or item.get("project", DEFAULT_PROJECT) == self.project
+        return ours and all(value is None or item.get(name) == value for name, value in wanted.items())
 
 
 def read_entries(folder: Path, choice: EntryFilter | None = None) -> Iterator[TrailEntry]:
@@ -295,9 +298,22 @@ def remark_count(remark: Mapping[str, object]) -> int:
     return count if type(count) is int and 0 < count <= _COUNT else 0
 
 
+def entry_build(item: TrailEntry) -> Mapping[str, object]:
+    """The build of an entry, with policy and key of its project in place of those of ``default``."""
+    build, name = item.get("build"), item.get("project")
+    if not isinstance(build, dict):
+        return {}
+    projects = build.get("projects")
+    own = projects.get(name) if isinstance(projects, dict) and isinstance(name, str) else None
+    shared = {name: value for name, value in build.items() if name != "projects"}
+    if not isinstance(own, dict):
+        return shared
+    return shared | {name: str(own[name]) for name in ("policy", "key", "generation") if name in own}
+
+
 def audit_event(item: TrailEntry) -> Mapping[str, object]:
     """An entry as a FHIR R5 AuditEvent: a de-identification (ISO 21089) of one record by this agent."""
-    build = item["build"] if isinstance(item["build"], dict) else {}
+    build = entry_build(item)
     record = f"{item['topic']}/{item['partition']}/{item['offset']}"
     refused = item["outcome"] == "dead_lettered"
     outcome: dict[str, object] = {
@@ -307,7 +323,16 @@ def audit_event(item: TrailEntry) -> Mapping[str, object]:
     agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
     details = [
         _detail(name, item[name])
-        for name in ("deid_id", "input_digest", "output_digest", "output_sha256", "stage", "where", "replay_of")
+        for name in (
+            "project",
+            "deid_id",
+            "input_digest",
+            "output_digest",
+            "output_sha256",
+            "stage",
+            "where",
+            "replay_of",
+        )
         if name in item
     ]
     for remark in entry_remarks(item):

@@ -127,6 +127,7 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
         "partition": entry.coordinates.partition,
         "offset": entry.coordinates.offset,
         **({"topic_id": entry.topic_id} if entry.topic_id else {}),
+        **({"project": entry.project} if entry.project else {}),
         "outcome": entry.outcome,
     }
     if entry.id:
@@ -149,7 +150,7 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
     return orjson.dumps(fields)[:-1] + b',"remarks":' + remarks
 
 
-def build_id(build: Mapping[str, str]) -> str:
+def build_id(build: Mapping[str, object]) -> str:
     """A short name for versions and digests, which every entry has."""
     return hashlib.sha256(orjson.dumps(dict(build), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
@@ -160,7 +161,7 @@ def encode_segment(
     origin: TrailOrigin,
     key: str,
     identity: Signer,
-    build: Mapping[str, str],
+    build: Mapping[str, object],
     at: float,
 ) -> bytes:
     """The first line of a segment, signed by the agent's ``identity``: its position, the public key that signs it, and

@@ -71,7 +71,7 @@ class AuditTrail:
     def __init__(
         self,
         folder: Path,
-        build: Mapping[str, str],
+        build: Mapping[str, object],
         identity: Signer,
         telemetry: Telemetry,
         settings: TrailSettings | None = None,

@@ -38,7 +38,7 @@ class TrailSegment:
 
     number: int
     identity: str
-    build: Mapping[str, str]
+    build: Mapping[str, object]
     agent: str = ""
     format: int = FORMAT
 
@@ -191,7 +191,7 @@ class TrailWalk:
             self._open_chained(public)
         else:
             self._open_epoch(fields, body, public, adopted=adopted)
-        words = {str(k): str(v) for k, v in build.items()} if isinstance(build, dict) else {}
+        words = {str(k): v for k, v in build.items()} if isinstance(build, dict) else {}
         identity = public if form == CHAINED_FORMAT else str(fields.get("identity"))
         self.segment = TrailSegment(number, identity, words, str(fields.get("agent", "")), form)
 

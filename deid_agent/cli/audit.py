@@ -132,6 +132,7 @@ def _filter_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option("--offset", type=int),
         click.option("--partition", type=int),
         click.option("--topic"),
+        click.option("--project", help="The project; that of an agent without projects is default."),
     ):
         command = option(command)
     return command
@@ -149,12 +150,15 @@ def show(
     outcome: str | None,
     reason: str | None,
     deid_id: str | None,
+    project: str | None,
 ) -> None:
     """List entries, one line each, without verifying them.
 
     A line has time, coordinates, outcome, number of replaced values, and for a refusal reason, stage and path.
     """
-    for item in read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id)):
+    for item in read_entries(
+        _existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id, project)
+    ):
         coordinates = f"{item['topic']}/{item['partition']}/{item['offset']}"
         why = " ".join(str(item[name]) for name in ("reason", "stage", "where") if name in item)
         recorded = format_time(float(str(item["time"])))
@@ -178,6 +182,7 @@ def export(
     outcome: str | None,
     reason: str | None,
     deid_id: str | None,
+    project: str | None,
 ) -> None:
     """Write entries as JSON lines or FHIR AuditEvents, without verifying them.
 
@@ -185,7 +190,7 @@ def export(
     """
     refuse_existing("--out", out)
     as_line: Callable[[TrailEntry], object] = audit_event if form == "fhir" else dict
-    entries = read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id))
+    entries = read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id, project))
     with click.open_file(out, "wb") as sink:
         for item in entries:
             sink.write(orjson.dumps(as_line(item), option=orjson.OPT_APPEND_NEWLINE))

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import orjson
 
-from deid_agent.agent import Coordinates, Outcome, OutputMarks, Partition
+from deid_agent.agent import DEFAULT_PROJECT, Coordinates, Outcome, OutputMarks, Partition
 from deid_agent.audit import (
     AuditedRecord,
     FoundResults,
@@ -18,7 +19,7 @@ from deid_agent.audit import (
     read_audited,
 )
 from deid_agent.cli.common import Exit, handle_errors, printable
-from deid_agent.config import DEMO_KEY, SecretKey, Settings, TransportKind, load_key, load_settings
+from deid_agent.config import DEMO_KEY, SecretKey, Settings, TransportKind, load_key, load_project_keys, load_settings
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.transport.folder import read_journal
 from deid_agent.transport.kafka import kafka_options, open_offsets
@@ -73,7 +74,7 @@ def _balances(settings: Settings, trails: Sequence[Path], *, expired_outputs: bo
 
 
 async def _kafka(settings: Settings, trails: Sequence[Path], *, expired_outputs: bool) -> list[PartitionBalance]:
-    options, marks = kafka_options(settings), OutputMarks(_key(settings).secret)
+    options, marks = kafka_options(settings), _marks(settings)
     found = []
     async with open_offsets(options) as feed:
         # The positions first: results and entries of what is before them exist already.
@@ -90,7 +91,9 @@ async def _kafka(settings: Settings, trails: Sequence[Path], *, expired_outputs:
                 "and the trails, or see docs/recovery.md"
             )
         ids = {
-            offset: marks.id_of(Coordinates(stream.topic, stream.number, offset), topic_ids.get(stream.topic, ""))
+            offset: marks[stream.topic].id_of(
+                Coordinates(stream.topic, stream.number, offset), topic_ids.get(stream.topic, "")
+            )
             for offset in each.offsets
             if offset not in entries
         }
@@ -98,6 +101,14 @@ async def _kafka(settings: Settings, trails: Sequence[Path], *, expired_outputs:
         results = FoundResults(outputs.get(routes[stream.topic]), dead_letters[stream.topic])
         found.append(balance(records, entries, results, id_of=ids, expired_outputs=expired_outputs))
     return found
+
+
+def _marks(settings: Settings) -> Mapping[str, OutputMarks]:
+    """The marks of each topic, by the key of its project."""
+    key = _key(settings)
+    keys = {DEFAULT_PROJECT: key, **load_project_keys(settings.projects, settings.keys, key)}
+    default = OutputMarks(key.secret)  # of topics by a pattern too
+    return defaultdict(lambda: default, {each.topic: OutputMarks(keys[each.project].secret) for each in settings.feeds})
 
 
 def _key(settings: Settings) -> SecretKey:

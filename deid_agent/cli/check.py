@@ -10,16 +10,26 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent.app import WorkerFactory, make_registry_options
+from deid_agent.agent import DEFAULT_PROJECT
+from deid_agent.app import WorkerFactory
 from deid_agent.audit import examine_trail
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer
+from deid_agent.cli.projects import check_rekey, project_parts
+from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer, make_worker_factory
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
-from deid_agent.pipeline import Method, ScopeTableFile, Validator, load_policy, open_table
+from deid_agent.pipeline import (
+    Method,
+    Policy,
+    ScopeTableFile,
+    Validator,
+    load_policy,
+    make_registry_options,
+    open_table,
+)
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder
 from deid_agent.schemas import SchemaRegistry
@@ -99,6 +109,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     )
     for name, step in steps:
         yield _try(name, step)
+    yield from _projects(settings)
     yield from _envelopes(settings, offline)
     yield from _publish(settings)
     yield _try("times", lambda: _times(settings))
@@ -116,6 +127,27 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         yield _try("mllp", lambda: check_listener(settings))
     if settings.destination is TransportKind.MLLP:
         yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
+
+
+def _projects(settings: Settings) -> Iterator[Finding]:
+    """Policy, key and routes of each project, and whether the audit shows another key. Asks the sources of keys."""
+    if not settings.has_projects:
+        return
+    try:
+        parts = make_worker_factory(settings, load_key(settings.key_file))
+        for name, each in project_parts(parts).items():
+            routes = [f"{feed.topic} to {feed.target}" for feed in settings.feeds if feed.project == name]
+            generation = f" of generation {each.generation}" if each.generation else ""
+            yield Finding(
+                "project",
+                f"{name}: policy {each.policy.name}, digest {each.policy.digest[:16]}; key id {each.key.id}"
+                f"{generation}; {', '.join(routes) or 'no route'}",
+            )
+            if (each.system, each.profile) != (settings.system, settings.profile):
+                yield _try(f"project {name}", lambda: _recognizers(settings, each.system, each.profile))  # noqa: B023
+        check_rekey(settings, parts)
+    except ConfigurationError as problem:
+        yield Finding("project", problem=str(problem))
 
 
 def _try(name: str, step: Callable[[], str]) -> Finding:
@@ -162,16 +194,31 @@ def _times(settings: Settings) -> str:
 
 def _dates_and_times(settings: Settings) -> list[str]:
     """Warnings if outputs have a finer time than the dates in them."""
-    policy = load_policy(settings.policy, _rules_folder(settings))
-    coarse = policy.method(PhiType.DATE, "") in {Method.GENERALIZE, Method.MASK, Method.REDACT}
-    if coarse and policy.record_time not in {RecordTime.YEAR, RecordTime.NONE}:
-        return [f"policy {policy.name} publishes no days, but record.timestamp is {policy.record_time}; set it to year"]
-    return []
+    found = []
+    for policy in {each.digest: each for each in _policies(settings).values()}.values():
+        coarse = policy.method(PhiType.DATE, "") in {Method.GENERALIZE, Method.MASK, Method.REDACT}
+        if coarse and policy.record_time not in {RecordTime.YEAR, RecordTime.NONE}:
+            time = policy.record_time
+            found.append(f"policy {policy.name} publishes no days, but record.timestamp is {time}; set it to year")
+    return found
+
+
+def _policies(settings: Settings) -> dict[str, Policy]:
+    """The policy of each project."""
+    named = {name: each.policy or settings.policy for name, each in settings.projects.items()}
+    folder = _rules_folder(settings)
+    return {name: load_policy(policy, folder) for name, policy in {DEFAULT_PROJECT: settings.policy, **named}.items()}
 
 
 def _topic_times(settings: Settings) -> list[str]:
-    time = load_policy(settings.policy, _rules_folder(settings)).record_time
-    return asyncio.run(probe_output_times(_options(settings), time))
+    options, owners = _options(settings), {feed.topic: feed.project for feed in settings.feeds}
+    found = []
+    for name, policy in _policies(settings).items():
+        routes = {a: b for a, b in options.routes.items() if owners.get(a, DEFAULT_PROJECT) == name}
+        if routes:
+            ours = options.model_copy(update={"routes": routes})
+            found += asyncio.run(probe_output_times(ours, policy.record_time))
+    return found
 
 
 def _compaction(settings: Settings) -> Iterator[Finding]:
@@ -229,17 +276,18 @@ def _publish(settings: Settings) -> Iterator[Finding]:
             yield Finding("publish", f"only {', '.join(sorted(policy.published.paths))}")
 
 
-def _recognizers(settings: Settings) -> str:
+def _recognizers(settings: Settings, system: str | None = None, profile: str | None = None) -> str:
+    system, profile = system or settings.system, profile or settings.profile
     folder = _rules_folder(settings)
     WorkerFactory(
         rules=folder,
         key=DEMO_KEY,
         policy=load_policy(settings.policy, folder),
-        system=settings.system,
-        profile=settings.profile,
+        system=system,
+        profile=profile,
         models=settings.models,
     ).deidentifier()
-    return f"system {settings.system}, profile {settings.profile}"
+    return f"system {system}, profile {profile}"
 
 
 def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:

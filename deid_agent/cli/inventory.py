@@ -66,6 +66,19 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
         "lists": [{"id": name, "words": len(words)} for name, words in sorted(loaded.lexicons.items())],
         "models": _describe_models(models, used),
         "policy": _describe_policy(parts.policy),
+        "projects": [
+            {
+                "name": each.name,
+                "policy": each.policy.name,
+                "digest": each.policy.digest,
+                "key": each.key.id,
+                "generation": each.generation,
+                "routes": [
+                    f"{feed.topic} to {feed.target}" for feed in agent.settings.feeds if feed.project == each.name
+                ],
+            }
+            for each in ((parts.default, *parts.projects) if agent.settings.has_projects else ())
+        ],
         "configuration": [asdict(setting) for setting in shown_settings(agent.settings)],
     }
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 import orjson
 
-from deid_agent.app import add_registry, check_payloads, make_envelope, make_registry_options, remark_dict
+from deid_agent.app import remark_dict
 from deid_agent.cli.common import (
     Exit,
     echo_error,
@@ -26,7 +26,16 @@ from deid_agent.cli.unexamined_file import render_ledger
 from deid_agent.codec import Envelope
 from deid_agent.config import load_envelope
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError, counted
-from deid_agent.pipeline import Deidentified, Deidentifier, UnexaminedCounts, Validator
+from deid_agent.pipeline import (
+    Deidentified,
+    Deidentifier,
+    UnexaminedCounts,
+    Validator,
+    add_registry,
+    check_payloads,
+    make_envelope,
+    make_registry_options,
+)
 
 
 @click.command()

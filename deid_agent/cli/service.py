@@ -19,7 +19,6 @@ from deid_agent.agent import (
     Executor,
     Health,
     InlineExecutor,
-    OutputMarks,
     ResumeFrom,
     Runner,
     RunnerSettings,
@@ -28,11 +27,21 @@ from deid_agent.agent import (
     WorkerSettings,
     load_public_key,
 )
-from deid_agent.app import WorkerFactory, make_envelope, make_registry_options
+from deid_agent.app import WorkerFactory
 from deid_agent.audit import AuditTrail, Signer, read_last_batches
 from deid_agent.cli.audit_service import open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
+from deid_agent.cli.projects import (
+    check_rekey,
+    dead_letter_builds,
+    describe_policy,
+    describe_projects,
+    make_projects,
+    output_marks,
+    project_parts,
+    read_policy,
+)
 from deid_agent.cli.service_mllp import (
     check_mllp_folders,
     listener_section,
@@ -55,11 +64,13 @@ from deid_agent.http import (
     operator_routes,
 )
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import KeyMode, Policy, ScopeTableFile, load_policy
+from deid_agent.pipeline import Policy, ScopeTableFile, make_envelope, make_registry_options
 from deid_agent.rules import data_folder, digest_folder
-from deid_agent.telemetry import Built, Telemetry, no_core, quiet, quiet_loop, stream_handler
+from deid_agent.telemetry import Built, ProjectOpened, Telemetry, no_core, quiet, quiet_loop, stream_handler
 from deid_agent.transport.folder import FolderDeadLetters, FolderTransport, check_audit_folder, check_transport_folders
 from deid_agent.transport.mllp import MllpDeadLetters
+
+_PROJECTS = ("routes", "keys", "projects", "allow_rekey")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +99,12 @@ def serve(settings: Settings, key: SecretKey, resume_from: ResumeFrom | None = N
 def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
     """The factory of the workers.
 
-    The record keys of a folder are file names: they are read as text, unless the policy keeps keys. Raises
-    ``ConfigurationError`` if a setting contradicts the policy.
+    Raises ``ConfigurationError`` if a setting contradicts a policy, or if the key of a project cannot be loaded.
     """
     rules = data_folder("rules", None if settings.rules is None else str(settings.rules))
-    policy = load_policy(settings.policy, rules)
-    if settings.transport is TransportKind.DIRECTORY and policy.record_key in {KeyMode.IDENTIFIER, KeyMode.DROP}:
-        policy = policy.with_key(KeyMode.TEXT)
-    check_memory(settings, policy)
+    policy, projects = read_policy(settings, settings.policy, rules), make_projects(settings, key, rules)
+    for each in (policy, *(project.policy for project in projects)):
+        check_memory(settings, each)
     return WorkerFactory(
         rules=rules,
         key=key,
@@ -109,6 +118,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         remembered_patients=settings.agent.remembered_patients,
         envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
         registry=None if settings.registry is None else make_registry_options(settings.registry),
+        projects=projects,
         scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 
@@ -173,12 +183,16 @@ async def _serve(
     parts = make_worker_factory(settings, key)
     check_folders(settings)
     build = describe_build(settings, parts)
-    sealer = make_sealer(settings, {name: value for name, value in build.items() if name != "version"})
+    check_rekey(settings, parts)
+    sealer = replace(
+        make_sealer(settings, {name: value for name, value in build.items() if name != "version"}),
+        builds=dead_letter_builds(settings, parts),
+    )
     health = Health()
     witness = open_witness(settings.audit, telemetry, health, loop)
     audit = AuditTrail(
         settings.audit.path,
-        build,
+        {**build, **describe_projects(settings, parts)},
         Signer(key.audit_seed),
         telemetry,
         trail_settings(settings.audit),
@@ -188,7 +202,7 @@ async def _serve(
         transport = _transport(settings, sealer, telemetry, resume_from)
         executor = _executor(settings.agent, parts, telemetry)
         limits = _runner_settings(settings)
-        marks = OutputMarks(key.secret, parts.policy.record_time)
+        marks, others = output_marks(settings, parts)
         path = settings.audit.unexamined
         ledger = None if path is None else UnexaminedFile(path, telemetry)
         runner = Runner(
@@ -200,10 +214,14 @@ async def _serve(
             telemetry=telemetry,
             health=health,
             on_published=None if ledger is None else ledger.add,
+            projects=others,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
         telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name()))
+        if settings.has_projects:
+            for each in project_parts(parts).values():
+                telemetry.emit(ProjectOpened(each.name, describe_policy(each.policy), each.key.id, each.generation))
         running = RunningAgent(parts, settings, build, key.demo)
         kept = nullcontext() if ledger is None else ledger.kept_written()
         async with kept, _operator(settings.http, health, telemetry, running):
@@ -264,6 +282,7 @@ def console_sources(
         running.parts,
         key=SecretKey(secrets.token_bytes(32)),
         scopes=None,
+        projects=(),
         max_bytes=PLAYGROUND_BYTES,
         validate=False,
     )
@@ -353,13 +372,16 @@ def _serial_delivery_s(settings: Settings) -> float:
 def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
     """Versions and digests of the program and its configuration, for the audit."""
     # Secrets are masked in the JSON, so the digest reveals nothing about them.
-    configuration = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()
+    unset = {
+        name for name in _PROJECTS if not getattr(settings, name)
+    }  # an agent without projects has its former digest
+    configuration = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
     models = data_folder("models", None if settings.models is None else str(settings.models))
     return {
         "version": __version__,
         "rules": digest_folder(parts.rules)[:16],
         "models": digest_folder(models)[:16],
-        "policy": f"{parts.policy.name}:{parts.policy.digest[:16]}",
+        "policy": describe_policy(parts.policy),
         "configuration": configuration[:16],
         "key": parts.key.id,
         **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),

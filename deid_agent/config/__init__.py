@@ -19,6 +19,14 @@ from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret
 
 if TYPE_CHECKING:
     from deid_agent.config.envelopes import EnvelopeFile, EnvelopeSettings, load_envelope
+    from deid_agent.config.key_sources import (
+        KeySettings,
+        KeySource,
+        derive_key,
+        load_named_key,
+        load_project_keys,
+    )
+    from deid_agent.config.projects import Feed, ProjectSettings, RouteSettings
     from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
         AgentSettings,
@@ -49,19 +57,27 @@ __all__ = [
     "EnvelopeFile",
     "EnvelopeSettings",
     "FailureReply",
+    "Feed",
     "HttpSettings",
     "KafkaSettings",
+    "KeySettings",
+    "KeySource",
     "MllpOutSettings",
     "MllpSettings",
+    "ProjectSettings",
     "RegistrySettings",
+    "RouteSettings",
     "SecretKey",
     "Settings",
     "ShownSetting",
     "TransportKind",
+    "derive_key",
     "limit_blas_threads",
     "limit_loaded_blas",
     "load_envelope",
     "load_key",
+    "load_named_key",
+    "load_project_keys",
     "load_settings",
     "read_secret_file",
     "refuse_unknown_variables",
@@ -71,6 +87,8 @@ __all__ = [
 
 _LAZY = {
     "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
+    "key_sources": ("KeySettings", "KeySource", "derive_key", "load_named_key", "load_project_keys"),
+    "projects": ("Feed", "ProjectSettings", "RouteSettings"),
     "registry": ("RegistrySettings",),
     "service": (
         "AgentSettings",

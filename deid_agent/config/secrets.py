@@ -60,6 +60,9 @@ MIN_BYTES = 32
 _HOW = "make one with: (umask 077; head -c 32 /dev/urandom > deid.key)"
 
 
+_DEMO_SECRET = b"deid-agent demonstration key: everyone knows it"
+
+
 @dataclass(frozen=True, slots=True)
 class SecretKey:
     """The secret, and its public name ``id``, which every audit entry has.
@@ -84,9 +87,10 @@ class SecretKey:
 
     @property
     def id(self) -> str:
-        if self.demo:
+        if self.demo and self.secret == _DEMO_SECRET:
             return "demo"
-        return hashlib.blake2b(self.secret, person=b"deid-key-id", digest_size=4).hexdigest()
+        id = hashlib.blake2b(self.secret, person=b"deid-key-id", digest_size=4).hexdigest()
+        return f"demo-{id}" if self.demo else id
 
     @property
     def audit_seed(self) -> bytes:
@@ -94,7 +98,7 @@ class SecretKey:
         return hashlib.blake2b(self.secret, person=b"deid-audit-sign", digest_size=32).digest()
 
 
-DEMO_KEY = SecretKey(b"deid-agent demonstration key: everyone knows it", demo=True)
+DEMO_KEY = SecretKey(_DEMO_SECRET, demo=True)
 """For demonstrations: anyone can reverse its output."""
 
 
@@ -108,13 +112,14 @@ def load_key(key_file: Path | None, environ: Mapping[str, str] = os.environ) -> 
     if path is not None and environ.get("DEID_KEY"):
         raise ConfigurationError(f"two keys: the key file {path} and DEID_KEY; remove one")
     if path is not None:
-        return _check_key(read_secret_file(path, "key file", f"; {_HOW}"), f"key file {path}")
+        return check_key_bytes(read_secret_file(path, "key file", f"; {_HOW}"), f"key file {path}")
     if text := environ.get("DEID_KEY", ""):
-        return _check_key(_decode(text.strip()), "DEID_KEY")
+        return check_key_bytes(decode_key(text.strip(), "DEID_KEY"), "DEID_KEY")
     raise ConfigurationError(f"no key: set key_file, DEID_KEY_FILE or DEID_KEY; {_HOW}")
 
 
-def _decode(text: str) -> bytes:
+def decode_key(text: str, name: str) -> bytes:
+    """The bytes of the key ``name`` in hex or base64. Raises ``ConfigurationError`` for any other text."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -122,10 +127,11 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ConfigurationError("DEID_KEY: neither hex nor base64") from None
+        raise ConfigurationError(f"{name}: neither hex nor base64") from None
 
 
-def _check_key(found: bytes, name: str) -> SecretKey:
+def check_key_bytes(found: bytes, name: str) -> SecretKey:
+    """The key of these bytes. Raises ``ConfigurationError`` if it is too short, weak, or the demonstration key."""
     if len(found) < MIN_BYTES:
         raise ConfigurationError(f"{name}: {counted(len(found), 'byte')}; a key has at least {MIN_BYTES}; {_HOW}")
     if DEMO_KEY.secret in _readings(found):

@@ -49,6 +49,8 @@ def shown_settings(model: BaseModel, prefix: str = "") -> Iterator[ShownSetting]
 def _shown_value(value: object) -> str:
     if isinstance(value, SecretStr):
         return "(set, not shown)"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "-"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} = {item}" for key, item in value.items())
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

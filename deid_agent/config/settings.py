@@ -26,6 +26,8 @@ from deid_agent.config.environment import (
     variable_at,
     variables_below,
 )
+from deid_agent.config.key_sources import KeySettings
+from deid_agent.config.projects import DEFAULT, KAFKA, Feed, Name, ProjectSettings, RouteSettings, merge_routes
 from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
@@ -60,6 +62,17 @@ class Settings(BaseSettings):
     profile: str = Field(default="recall", description="precision, balanced or recall")
     system: str = Field(default="default", description="which recognizers run")
     key_file: Path | None = Field(default=None, description="the secret key, at least 32 bytes, mode 0600")
+    routes: tuple[RouteSettings, ...] = Field(
+        default=(), description="list of routes: from = kafka:TOPIC, mllp or directory; project; to = kafka:TOPIC"
+    )
+    keys: dict[Name, KeySettings] = Field(default={}, description="keys of projects that come from another place")
+    projects: dict[Name, ProjectSettings] = Field(
+        default={}, description="projects with a policy and a key of their own"
+    )
+    allow_rekey: bool = Field(
+        default=False,
+        description="with projects: start although the audit shows that an output of default had another key before",
+    )
     allow_demo_key: bool = Field(default=False, description="let Kafka and MLLP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
@@ -84,6 +97,82 @@ class Settings(BaseSettings):
     def destination(self) -> TransportKind:
         """The destination of outputs: ``output``, else ``transport``."""
         return self.output or self.transport
+
+    @property
+    def has_projects(self) -> bool:
+        """True if there are projects or routes; else the agent has one feed, as ``default``, and names no project."""
+        return bool(self.projects or self.routes)
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The way of the records of each source; none for topics by a pattern, which all belong to ``default``."""
+        owners = {route.topic: route.project for route in self.routes}
+        match self.transport:
+            case TransportKind.KAFKA:
+                outputs = dict(self.kafka.routes) if self.kafka else {}
+            case TransportKind.MLLP:
+                outputs = {"mllp": self.kafka.routes.get("mllp", "") if self.kafka else ""}
+            case _:
+                outputs = {"files": ""}
+        return tuple(
+            Feed(topic, owners.get(topic, DEFAULT), f"{KAFKA}{output}" if output else self._place)
+            for topic, output in outputs.items()
+        )
+
+    @property
+    def _place(self) -> str:
+        """The receiver or the folder of outputs that go to no topic."""
+        match self.transport, self.destination:
+            case _, TransportKind.MLLP:
+                return f"mllp:{self.mllp_out.address}" if self.mllp_out else "mllp:"
+            case TransportKind.MLLP, _:
+                return f"directory:{self.mllp.output}" if self.mllp else "directory:"
+            case _:
+                return f"directory:{self.directory.output}" if self.directory else "directory:"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _merge_routes(cls, data: object) -> object:
+        return merge_routes(data) if isinstance(data, Mapping) else data
+
+    @model_validator(mode="after")
+    def _check_projects(self) -> Self:
+        if DEFAULT in self.projects:
+            raise ValueError(f"projects.{DEFAULT}: this project is the top level of the settings; choose another name")
+        for name, project in self.projects.items():
+            if project.key is not None and project.key not in self.keys:
+                raise ValueError(f"projects.{name}.key: there is no key {project.key!r}; add [keys.{project.key}]")
+        sources = {
+            TransportKind.KAFKA: KAFKA,
+            TransportKind.MLLP: "mllp",
+            TransportKind.DIRECTORY: "directory",
+        }
+        for at, route in enumerate(self.routes):
+            if route.project != DEFAULT and route.project not in self.projects:
+                raise ValueError(
+                    f"routes.{at}.project: there is no project {route.project!r}; add [projects.{route.project}]"
+                )
+            if not route.source.startswith(sources[self.transport]):
+                raise ValueError(f"routes.{at}.from: {route.source} is not a source of transport {self.transport}")
+            if self.destination is TransportKind.KAFKA:
+                fits, wanted = route.to is not None and route.to.startswith(KAFKA), "write kafka:TOPIC"
+            else:
+                fits, wanted = route.to in {None, self.destination.value}, "leave it out"
+            if not fits:
+                raise ValueError(f"routes.{at}.to: outputs go to {self.destination}: {wanted}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> Self:
+        owners: dict[str, Feed] = {}
+        for feed in self.feeds:
+            other = owners.setdefault(feed.target, feed)
+            if other.project != feed.project:
+                raise ValueError(
+                    f"routes: {feed.target} is the output of {other.topic} for {other.project} and of {feed.topic} for "
+                    f"{feed.project}: records under two keys in one place do not join"
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:

@@ -14,6 +14,7 @@ import orjson
 from deid_agent.audit import (
     EntryFilter,
     LineKind,
+    entry_build,
     entry_remarks,
     line_prefix,
     remark_count,
@@ -30,7 +31,7 @@ MAX_VERIFY_BYTES = 256 << 20
 _MAX_FAULTS = 50
 _SEGMENT, _ENTRY = line_prefix(LineKind.SEGMENT), line_prefix(LineKind.ENTRY)
 
-_TEXT_FIELDS: tuple[str, ...] = ("topic", "outcome", "reason", "where", "stage", "replay_of")
+_TEXT_FIELDS: tuple[str, ...] = ("topic", "project", "outcome", "reason", "where", "stage", "replay_of")
 _TEXT_FIELDS += ("topic_id", "deid_id", "input_digest", "output_digest", "output_sha256", "chain", "segment")
 _NUMBER_FIELDS = ("time", "partition", "offset", "attempts", "line")
 
@@ -131,7 +132,7 @@ def entry_fields(entry: Mapping[str, object]) -> dict[str, object]:
         "outcome": "",
         **{name: value for name in _TEXT_FIELDS if isinstance(value := entry.get(name), str)},
         **{name: value for name in _NUMBER_FIELDS if isinstance(value := entry.get(name), int | float)},
-        "build": _text_members(entry.get("build")),
+        "build": _text_members(entry_build(entry)),
         "remarks": [{**_text_members(remark), "count": remark_count(remark)} for remark in found],
         "replaced": sum(map(remark_count, found)),
     }

@@ -28,6 +28,7 @@ from deid_agent.model import ConfigurationError, Reason
 from deid_agent.telemetry import ConsoleReplayed, Telemetry
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _MINUTES = {"5": 5, "15": 15, "60": 60}
 _MAX_REPLAYED = 500
 _MAX_REPORT_BYTES = 64 << 20
@@ -302,7 +303,11 @@ def _parse_filter(query: Mapping[str, str]) -> EntryFilter:
         raise _bad_request(f"outcome: {', '.join(Outcome)}")
     if reason is not None and reason not in set(Reason):
         raise _bad_request(f"reason: {', '.join(Reason)}")
-    return EntryFilter(topic, _parse_number(query, "partition"), _parse_number(query, "offset"), outcome, reason)
+    project = query.get("project") or None
+    if project is not None and not _PROJECT.fullmatch(project):
+        raise _bad_request("project: small letters, digits, dashes and underscores")
+    place = _parse_number(query, "partition"), _parse_number(query, "offset")
+    return EntryFilter(topic, *place, outcome, reason, project=project)
 
 
 def _parse_number(query: Mapping[str, str], name: str) -> int | None:

@@ -13,13 +13,14 @@ The steps of one message, with the module of each:
 9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of change.
 
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
-``tracing`` records changes for the playground. ``notes`` runs the same stages for notes without a message, and
-``values`` replaces single values, such as the cells of a table. ``listed_patients`` chooses the scope of a patient by
-the file of ``scope_table``.
+``envelopes`` makes the envelopes of records from their settings. ``tracing`` records changes for the playground.
+``notes`` runs the same stages for notes without a message, and ``values`` replaces single values, such as the cells of
+a table. ``listed_patients`` chooses the scope of a patient by the file of ``scope_table``.
 """
 
 from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
+from deid_agent.pipeline.envelopes import add_registry, check_payloads, make_envelope, make_registry_options
 from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, ScopeTableFile, Zeros, digest_rule
@@ -68,12 +69,16 @@ __all__ = [
     "Validator",
     "ValueDeidentifier",
     "Zeros",
+    "add_registry",
+    "check_payloads",
     "collect_facts",
     "digest_rule",
     "facts_from_context",
     "find_days",
     "group_requests",
     "load_policy",
+    "make_envelope",
+    "make_registry_options",
     "open_table",
     "unite_facts",
     "write_table",

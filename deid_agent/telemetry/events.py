@@ -47,6 +47,19 @@ class Built(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectOpened(Event):
+    """A project of this agent: the digest of its policy, and its key by id and generation."""
+
+    project: str
+    policy: str
+    key: str
+    generation: int
+
+    def samples(self) -> Iterable[Sample]:
+        return (Sample(metrics.PROJECT, 1, (self.project, self.policy, self.key, str(self.generation))),)
+
+
+@dataclass(frozen=True, slots=True)
 class Listening(Event):
     """The HTTP server listens on this address."""
 
@@ -186,12 +199,15 @@ class BatchCommitted(Event):
     suppressed: int
     dead_lettered: int
     seconds: float
+    project: str = ""
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(metrics.COMMIT_SECONDS, self.seconds)
         for outcome in _OUTCOMES:
             if count := getattr(self, outcome):
                 yield Sample(metrics.MESSAGES, count, (self.topic, outcome))
+                if self.project:
+                    yield Sample(metrics.PROJECT_MESSAGES, count, (self.project, outcome))
 
 
 @dataclass(frozen=True, slots=True)

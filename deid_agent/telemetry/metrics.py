@@ -111,6 +111,15 @@ MLLP_GAVE_WAY = Metric(
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
 MLLP_GAVE_WAY_STATES = ("slow", "unproven", "idle", "long", "share", "busy")
+PROJECT_MESSAGES = Metric(
+    "deid_project_messages_total", MetricKind.COUNTER, ("project", "outcome"), "Records committed, by project."
+)
+PROJECT = Metric(
+    "deid_project_info",
+    MetricKind.GAUGE,
+    ("project", "policy", "key", "generation"),
+    "Always 1. The labels hold the digest of the policy, the id of the key and its generation.",
+)
 
 METRICS: tuple[Metric, ...] = (
     MESSAGES,
@@ -135,6 +144,8 @@ METRICS: tuple[Metric, ...] = (
     MLLP_FAULTS,
     WITNESS,
     MLLP_GAVE_WAY,
+    PROJECT_MESSAGES,
+    PROJECT,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

@@ -36,7 +36,7 @@ function entry(one) {
 function details(one) {
   const remarks = one.remarks ?? [];
   const build = Object.entries(one.build ?? {}).map(([name, value]) => `${name} ${value}`).join(", ");
-  const names = ["reason", "stage", "where", "attempts", "replay_of", "topic_id", "deid_id", "input_digest", "output_digest", "output_sha256"];
+  const names = ["project", "reason", "stage", "where", "attempts", "replay_of", "topic_id", "deid_id", "input_digest", "output_digest", "output_sha256"];
   const pairs = names.filter((name) => name in one).map((name) => [words(name), el("code", {}, one[name])]);
   return el("div", {},
     facts([...pairs, ["build", build], ["line", el("code", {}, `${one.segment}:${one.line}`)], ["chain", el("code", {}, one.chain)]]),

@@ -72,6 +72,8 @@ async function load() {
   show(by("policy"), facts([["name", policy.name], ["digest", code(policy.digest)], ["default method", policy.default], ["base of date shifts", policy.dates], ["offset of a document", plural(policy.offset_days, "day")], ["technical dates", policy.technical], ["name consistency scope", policy.names], ["longest date shift", plural(policy.max_shift_days, "day")], ["record keys", policy.record_key], ["record headers kept", policy.headers.join(", ") || "none"], ["attachments", Object.entries(policy.attachments).map(([name, method]) => `${name} ${method}`).join(", ")]]),
     types.length ? el("details", {}, el("summary", {}, `Methods by type (${types.length})`), table(["type", "method"], types)) : null,
     paths.length ? el("details", {}, el("summary", {}, `Methods by path (${paths.length})`), table(["path", "method"], paths.map(([path, method]) => [code(path), method]))) : null);
+  by("projects-card").hidden = !agent.projects.length;
+  show(by("projects"), table(["project", "policy", "digest", "key", "generation", "routes"], agent.projects.map((one) => [one.name, one.policy, code(one.digest.slice(0, 16)), code(one.key), one.generation || "-", one.routes.join(", ") || "none"])));
   show(by("models"), ...(agent.models.length ? agent.models.flatMap(model) : ["None."]));
   rules = agent.rules;
   list();

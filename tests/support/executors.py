@@ -39,7 +39,7 @@ class ChoosyExecutor:
     async def serve(self) -> None:
         await asyncio.Event().wait()
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         self.pending.append((record, done))
 
     def recall(self, stream: Partition) -> int | None:
@@ -70,5 +70,5 @@ class ChoosyExecutor:
 class EagerExecutor(ChoosyExecutor):
     """Every job finishes in the next turn of the loop."""
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         asyncio.get_running_loop().call_soon(done, record, Completed(clean(record)))

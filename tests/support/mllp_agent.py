@@ -39,9 +39,9 @@ def outcome(payload: bytes) -> Result:
 class Hl7Executor(ChoosyExecutor):
     """Finishes every message in the next turn of the loop, except those with a body that begins with ``hold``."""
 
-    def submit(self, record: Record, done: ResultCallback) -> None:
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         if record.payload.partition(b"\r")[2].startswith(b"hold"):
-            super().submit(record, done)
+            super().submit(record, done, project)
         else:
             asyncio.get_running_loop().call_soon(done, record, Completed(outcome(record.payload)))
 

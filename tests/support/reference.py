@@ -16,13 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from deid_agent.config import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
-SOURCE = '"TOPIC"'
+NAMES = {"envelopes": "TOPIC"}
+"""The placeholder of a table of sections, if it is not NAME."""
 BEGIN, END = "<!-- settings: made by tests/support/reference.py -->", "<!-- end of settings -->"
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting; none for a section for each source, whose names are its own."""
-    return "-" if SOURCE in name else f"`DEID_{name.upper().replace('.', '__')}`"
+    """The environment variable of a setting; none in a section that the operator names, and in an item of a list."""
+    return "-" if '"' in name or "[]" in name else f"`DEID_{name.upper().replace('.', '__')}`"
 
 
 def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -32,14 +33,19 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
         kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
         section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if section is not None and section is not model:  # a section inside itself is one row
-            many = getattr(info.annotation, "__origin__", None) is dict
-            sections.append((f"{name}.{SOURCE}" if many else name, section))
+            origin: object = getattr(info.annotation, "__origin__", None)
+            many = {dict: f'{name}."{NAMES.get(name, "NAME")}"', tuple: f"{name}[]"}
+            sections.append((next((form for kind, form in many.items() if origin is kind), name), section))
             continue
         default = info.default
         shown = "required" if default is PydanticUndefined else "-" if default is None else default
         if isinstance(shown, bool):
             shown = str(shown).lower()
-        yield f"{prefix}{name}", str(shown.value if isinstance(shown, StrEnum) else shown), info.description or ""
+        yield (
+            f"{prefix}{info.alias or name}",
+            str(shown.value if isinstance(shown, StrEnum) else shown),
+            info.description or "",
+        )
     for name, section in sections:
         yield from rows(section, f"{prefix}{name}.")
 

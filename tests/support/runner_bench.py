@@ -11,6 +11,7 @@ from support.recording import Recording
 from support.virtual import run_virtual
 
 from deid_agent.agent.health import Health
+from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.ports import AuditEntry, Partition
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
@@ -49,6 +50,7 @@ class RunnerHarness:
 
     settings: RunnerSettings = field(default_factory=RunnerSettings)
     finite: bool = True
+    projects: dict[str, OutputMarks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(A, B)
@@ -71,6 +73,7 @@ class RunnerHarness:
             marks=MARKS,
             telemetry=self.telemetry,
             health=self.health,
+            projects=self.projects,
         )
         return asyncio.create_task(self.runner.run())
 

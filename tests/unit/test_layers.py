@@ -37,9 +37,11 @@ ONLY_IN = {
     "jax": {"train"},
     "optax": {"train"},
     "pyarrow": {"batch"},
+    "hvac": {"config"},
+    "boto3": {"config"},
 }
 MOST_IN_THE_ROOT = 5
-MOST_IN_ALL = 311  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 316  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:

@@ -43,9 +43,11 @@ def there_and_back(frame: Frame) -> Frame:
     return unpack_frame(data[SIZE.size :])
 
 
-@given(st.binary(max_size=50), KEYS, HEADERS, st.text(max_size=9), st.integers(0, 2**64 - 1))
-def test_a_job_arrives_unchanged(payload: bytes, key: bytes | None, headers: object, source: str, number: int) -> None:
-    job = Job(payload, key, headers, source=source)  # type: ignore[arg-type]
+@given(st.binary(max_size=50), KEYS, HEADERS, st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**64 - 1))
+def test_a_job_arrives_unchanged(
+    payload: bytes, key: bytes | None, headers: object, source: str, project: str, number: int
+) -> None:
+    job = Job(payload, key, headers, source=source, project=project)  # type: ignore[arg-type]
     frame = there_and_back(encode_job(number, job))
     assert (decode_job(frame), frame.number) == (job, number)
 
@@ -77,4 +79,4 @@ def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_repr_of_a_frame_shows_no_field() -> None:
     frame = encode_job(7, Job(b"Okafor", b"4471902", (("deid-test", b"Marisol"),), source="adt"))
-    assert repr(frame) == "Frame(JOB, number=7, fields=5)"
+    assert repr(frame) == "Frame(JOB, number=7, fields=6)"

@@ -49,6 +49,37 @@ def test_no_header_of_an_output_reveals_its_position() -> None:
     assert not any(b"adt" in value or b"forged" in value for _, value in output.headers)
 
 
+TRACED = (("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), ("tracestate", b"a=1"))
+
+
+@pytest.mark.parametrize("project", ["", "default", "registry"])
+def test_only_a_project_leaves_the_trace_of_its_record(project: str) -> None:
+    record = Record(AT, b"x", headers=TRACED)
+    completed = Completed(Processed(b"y", None, (*TRACED, ("content-type", b"text/plain"))))
+    finished = finish_record(record, completed, OutputMarks(b"1" * 32, project=project))
+    assert finished.output is not None
+    names = [name for name, _ in finished.output.headers]
+    if project == "registry":
+        assert names == ["content-type", DEID_ID]
+    else:
+        assert finished.output.headers == finish_record(record, completed, ONE).output.headers  # type: ignore[union-attr]
+        assert names == ["tracestate", "content-type", "traceparent", DEID_ID]
+    assert make_audit_entry(finished, completed, project).project == project
+
+
+def test_the_outputs_of_two_projects_share_no_header() -> None:
+    headers = (*TRACED, ("deid-replay-of", b"adt/2/3"))
+    found = []
+    for marks in (OutputMarks(b"1" * 32, project="a"), OutputMarks(b"2" * 32, project="b")):
+        output = finish_record(
+            Record(AT, b"x", headers=headers), Completed(Processed(b"y", b"k", headers)), marks
+        ).output
+        assert output is not None
+        found.append({value for _, value in output.headers})
+    assert len(found[0]) == 2
+    assert not found[0] & found[1]
+
+
 @pytest.mark.parametrize(
     ("precision", "expected"),
     [

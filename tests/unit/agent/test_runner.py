@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 from support.executors import EagerExecutor
-from support.marks import id_header
+from support.marks import MARKS, id_header
 from support.runner_bench import A, B, RunnerHarness, virtual
 from support.virtual import pass_time, run_virtual
 
-from deid_agent.agent.job import Processed, Refused
-from deid_agent.agent.outcomes import DEID_ID
+from deid_agent.agent.job import Processed, Refused, ResultCallback
+from deid_agent.agent.outcomes import DEID_ID, OutputMarks
 from deid_agent.agent.ports import Coordinates, FinishedRecord, Outcome, Record
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import ConfigurationError, Reason
-from deid_agent.telemetry.metrics import DEAD_LETTERS, MESSAGES
+from deid_agent.telemetry.metrics import DEAD_LETTERS, MESSAGES, PROJECT_MESSAGES
 
 
 @virtual
@@ -40,6 +40,37 @@ async def test_an_output_names_its_origin_once() -> None:
     bench.executor = EagerExecutor()
     await bench.start()
     assert bench.cluster.outputs(A)[0].headers == (("x", b"00"), id_header(Coordinates("adt", 0, 0)))
+
+
+class ProjectExecutor(EagerExecutor):
+    """Notes the project of each job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projects: list[str] = []
+
+    def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
+        self.projects.append(project)
+        super().submit(record, done, project)
+
+
+@virtual
+async def test_a_project_is_that_of_the_topic() -> None:
+    marks = OutputMarks(b"p" * 32, project="registry")
+    for projects, name, expected in (({"adt": marks}, "registry", marks), ({"other": marks}, "", MARKS)):
+        bench = RunnerHarness(projects=projects)
+        bench.executor = executor = ProjectExecutor()
+        bench.fill(2)
+        bench.fill(1, b"bad", B)
+        await bench.start()
+        assert executor.projects == [name] * 3
+        assert [entry.project for entry in bench.audit.entries] == [name] * 3
+        ids = {entry.coordinates: entry.id for entry in bench.audit.entries}
+        assert ids == {at: expected.id_of(at) for at in ids}
+        assert dict(bench.cluster.outputs(A)[0].headers)[DEID_ID].decode() == ids[Coordinates("adt", 0, 0)]
+        counted = bench.telemetry.registry.value
+        assert counted(PROJECT_MESSAGES, "registry", "published") == (2 if name else 0)
+        assert counted(PROJECT_MESSAGES, "registry", "dead_lettered") == (1 if name else 0)
 
 
 @virtual

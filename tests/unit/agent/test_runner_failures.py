@@ -228,7 +228,7 @@ async def test_an_unexpected_fault_stops_the_agent_and_its_text_is_hidden() -> N
     task = bench.start()
     await pass_time(1)
 
-    def burst(record: Record, done: object) -> None:
+    def burst(record: Record, done: object, project: str = "") -> None:
         raise KeyError("Okonkwo")
 
     bench.executor.submit = burst  # type: ignore[method-assign]

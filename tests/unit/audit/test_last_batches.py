@@ -28,6 +28,17 @@ async def test_keys_checkpoints_and_heads_between_entries_do_not_matter(tmp_path
     assert found[Partition("adt", 1)].first == 9
 
 
+async def test_an_entry_of_a_project_counts(tmp_path: Path) -> None:
+    """Otherwise a position that is gone could not be restored from the trail of an agent with projects."""
+    log = trail(tmp_path)
+    await log.append([entry(n, topic_id="A", project="registry-2", id=f"{n:032x}") for n in range(3)])
+    await log.append([entry(3, 1, project="default", id=f"{3:032x}")])
+    await log.close()
+    found = read_last_batches(tmp_path)
+    assert (found[ADT].next, found[ADT].topic_id, len(found[ADT].ids)) == (3, "A", 3)
+    assert found[Partition("adt", 1)].next == 4
+
+
 async def test_a_refusal_in_the_next_segment_does_not_begin_a_batch(tmp_path: Path) -> None:
     """A start that took it for one would skip the records before it, or refuse a position that is right."""
     log = trail(tmp_path, TrailSettings(checkpoint_s=3600, segment_bytes=1, epoch_s=1e9))

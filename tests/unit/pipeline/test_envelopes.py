@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from deid_agent.app import WorkerFactory, add_registry, check_payloads, make_envelope
+from deid_agent.app import WorkerFactory
 from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
 from deid_agent.model import ConfigurationError, MessageError, Reason
-from deid_agent.pipeline import Deidentifier, Validator, load_policy
+from deid_agent.pipeline import Deidentifier, Validator, add_registry, check_payloads, load_policy, make_envelope
 from deid_agent.pipeline.policy import KeyMode, compile_policy
 from deid_agent.rules import data_folder
 

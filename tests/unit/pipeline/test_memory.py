@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from deid_agent.agent.job import Job, Processed
-from deid_agent.app import AuditDigester, JobRunner, WorkerFactory, make_envelope
+from deid_agent.app import AuditDigester, JobRunner, WorkerFactory
 from deid_agent.cli.service import check_memory
 from deid_agent.config import EnvelopeSettings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.config.settings import Settings
 from deid_agent.model import ConfigurationError, PhiType, Span, parse_source
+from deid_agent.pipeline import make_envelope
 from deid_agent.pipeline.deidentify import Deidentifier
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.recognize.name_memory import NameMemory, PatientNames

@@ -18,11 +18,11 @@ from support.protobuf_types import event_class
 from support.schema_registry import FakeRegistry, Fault, serve_registry
 
 from deid_agent.agent.job import Deferred, Job, Processed, Refused
-from deid_agent.app import WorkerFactory, add_registry, check_payloads, make_envelope
+from deid_agent.app import WorkerFactory
 from deid_agent.codec import Envelope
 from deid_agent.config import DEMO_KEY, EnvelopeSettings
 from deid_agent.model import MessageError, Reason
-from deid_agent.pipeline import Deidentifier, Validator, load_policy
+from deid_agent.pipeline import Deidentifier, Validator, add_registry, check_payloads, load_policy, make_envelope
 from deid_agent.rules import data_folder
 from deid_agent.schemas import RegistryOptions
 

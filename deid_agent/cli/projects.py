@@ -1,0 +1,118 @@
+"""Builds the projects of an agent from its settings, and compares their keys with those that its audit shows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deid_agent.agent import DEFAULT_PROJECT, OutputMarks
+from deid_agent.app import ProjectParts, WorkerFactory
+from deid_agent.audit import read_target_keys
+from deid_agent.config import SecretKey, Settings, TransportKind, load_project_keys
+from deid_agent.model import ConfigurationError
+from deid_agent.pipeline import KeyMode, Policy, load_policy
+
+
+def read_policy(settings: Settings, name: str, rules: Path) -> Policy:
+    """The policy ``name``. Raises ``ConfigurationError``.
+
+    The record keys of a folder are file names: they are read as text, unless the policy keeps keys.
+    """
+    policy = load_policy(name, rules)
+    if settings.transport is TransportKind.DIRECTORY and policy.record_key in {KeyMode.IDENTIFIER, KeyMode.DROP}:
+        return policy.with_key(KeyMode.TEXT)
+    return policy
+
+
+def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[ProjectParts, ...]:
+    """The parts of each project except ``default``. Asks the sources of their keys. Raises ``ConfigurationError``."""
+    if not settings.projects:
+        return ()
+    keys = load_project_keys(settings.projects, settings.keys, key)
+    return tuple(
+        ProjectParts(
+            name,
+            keys[name],
+            read_policy(settings, each.policy or settings.policy, rules),
+            each.system or settings.system,
+            each.profile or settings.profile,
+            each.generation,
+        )
+        for name, each in settings.projects.items()
+    )
+
+
+def project_parts(parts: WorkerFactory) -> Mapping[str, ProjectParts]:
+    """The parts of each project by name, ``default`` first."""
+    return {each.name: each for each in (parts.default, *parts.projects)}
+
+
+def output_marks(settings: Settings, parts: WorkerFactory) -> tuple[OutputMarks, dict[str, OutputMarks]]:
+    """The marks of ``default``, and those of each topic of another project."""
+    default = DEFAULT_PROJECT if settings.has_projects else ""
+    made = {each.name: OutputMarks(each.key.secret, each.policy.record_time, each.name) for each in parts.projects}
+    others = {feed.topic: made[feed.project] for feed in settings.feeds if feed.project != DEFAULT_PROJECT}
+    return OutputMarks(parts.key.secret, parts.policy.record_time, default), others
+
+
+def describe_projects(settings: Settings, parts: WorkerFactory) -> dict[str, object]:
+    """The member ``projects`` of the build in the audit; empty for an agent without projects."""
+    if not settings.has_projects:
+        return {}
+    return {
+        "projects": {
+            name: {
+                "policy": describe_policy(each.policy),
+                "key": each.key.id,
+                "generation": each.generation,
+                "routes": {feed.topic: feed.target for feed in settings.feeds if feed.project == name},
+            }
+            for name, each in project_parts(parts).items()
+        }
+    }
+
+
+def describe_policy(policy: Policy) -> str:
+    """Name and digest of a policy, as the build has them."""
+    return f"{policy.name}:{policy.digest[:16]}"
+
+
+def dead_letter_builds(settings: Settings, parts: WorkerFactory) -> dict[str, tuple[tuple[str, str], ...]]:
+    """For each topic of a project the members of the build that differ from those of ``default``."""
+    made = project_parts(parts)
+    return {
+        feed.topic: (
+            ("project", feed.project),
+            ("policy", describe_policy(made[feed.project].policy)),
+            ("key", made[feed.project].key.id),
+        )
+        for feed in settings.feeds
+        if feed.project != DEFAULT_PROJECT
+    }
+
+
+def check_rekey(settings: Settings, parts: WorkerFactory) -> None:
+    """Raise ``ConfigurationError`` if the audit shows that an output had records under another key.
+
+    Records under two keys do not join, and nothing in the output would show where the second key began. A trail from
+    before there were projects names no outputs: there the source of a record counts.
+    """
+    if not settings.has_projects:
+        return
+    made = project_parts(parts)
+    known = read_target_keys(settings.audit.path, [feed.topic for feed in settings.feeds])
+    for feed in settings.feeds:
+        key = made[feed.project].key.id
+        before = known.targets.get(feed.target)
+        place = feed.target
+        if before is None:
+            before, place = known.sources.get(feed.topic), f"records of {feed.topic}"
+        if before in {None, key}:
+            continue
+        if feed.project == DEFAULT_PROJECT:
+            allowed, setting = settings.allow_rekey, "allow_rekey"
+        else:
+            allowed, setting = settings.projects[feed.project].allow_rekey, f"projects.{feed.project}.allow_rekey"
+        if not allowed:
+            raise ConfigurationError(
+                f"project {feed.project}: the audit shows {place} under the key {before}, and its key is now {key}: "
+                f"records of the two do not join; restore that key, name another output, or set {setting} = true"
+            )

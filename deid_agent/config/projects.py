@@ -1,0 +1,118 @@
+"""The settings ``routes`` and the sections ``[projects.NAME]``: feeds of one agent under own policies and keys.
+
+A route takes the records of one source to one target, for one project. The project ``default`` is the top level of the
+settings with the bytes of its key file; ``[kafka.routes]`` is the short form of its routes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from deid_agent.config.service import Section
+
+DEFAULT: Final = "default"
+KAFKA: Final = "kafka:"
+_NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+_TOPIC: Final = re.compile(r"kafka:[A-Za-z0-9._-]{1,249}")
+_PLACES: Final = {"mllp": "mllp", "directory": "files"}
+"""Sources that are no topics, with the topic in the coordinates of their records."""
+Name = Annotated[str, Field(pattern=_NAME)]
+
+
+class ProjectSettings(Section):
+    """One project. What it does not set is that of the top level."""
+
+    policy: str | None = Field(default=None, description="a shipped profile or a policy file; None is that above")
+    profile: str | None = Field(default=None, description="precision, balanced or recall; None is that above")
+    system: str | None = Field(default=None, description="which recognizers run; None is that above")
+    key: Name | None = Field(
+        default=None,
+        description="name in `keys` of the key that this project's key is derived from; None is the agent's",
+    )
+    domain: Name | None = Field(
+        default=None, description="projects of one key, domain and generation have one key; None is the project's name"
+    )
+    generation: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1, description="number of the project's key; the next one is another key, and begins another feed"
+    )
+    allow_rekey: bool = Field(
+        default=False, description="start although the audit shows that the output had another key before"
+    )
+
+
+class RouteSettings(Section):
+    """The way of the records of one source."""
+
+    source: str = Field(alias="from", description="kafka:TOPIC, mllp or directory")
+    project: Name = Field(default=DEFAULT, description="a project, or default")
+    to: str | None = Field(default=None, description="kafka:TOPIC; None is the receiver or folder of the settings")
+
+    @field_validator("source", "to")
+    @classmethod
+    def _check_place(cls, value: str | None) -> str | None:
+        if value is None or value in _PLACES or _TOPIC.fullmatch(value):
+            return value
+        raise ValueError('write "kafka:TOPIC", "mllp" or "directory"')
+
+    @property
+    def topic(self) -> str:
+        """The topic of the records from this source, as coordinates name it."""
+        return topic_of(self.source)
+
+    def __str__(self) -> str:
+        return f"{self.source} to {self.to or 'the output'} for {self.project}"
+
+
+def topic_of(source: str) -> str:
+    """The topic in the coordinates of the records of a source."""
+    return _PLACES.get(source, source.removeprefix(KAFKA))
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The records of one source: the ``topic`` of their coordinates, their project, and where their outputs go."""
+
+    topic: str
+    project: str
+    target: str
+
+
+def merge_routes(settings: Mapping[str, object]) -> Mapping[str, object]:
+    """Raw settings whose ``[kafka.routes]`` also hold the routes that name a topic, so that all rules apply to both.
+
+    Raises ``ValueError`` with the place of a route that contradicts another one. Whatever has a wrong type is left to
+    the validation of its section.
+    """
+    routes, kafka = settings.get("routes"), settings.get("kafka")
+    if not isinstance(routes, list | tuple):
+        return settings
+    section = kafka if isinstance(kafka, Mapping) else {}
+    short = section.get("routes") or {}
+    if not isinstance(short, Mapping):
+        return settings
+    found = [each if isinstance(each, Mapping) else {} for each in routes]
+    places = [(str(each.get("from")), str(each.get("to") or "")) for each in found]
+    _check_places(places, short)
+    named = {topic_of(a): b.removeprefix(KAFKA) for a, b in places if a.startswith(KAFKA) or b.startswith(KAFKA)}
+    if not named or not section:
+        return settings
+    if section.get("topics_pattern") is not None:
+        raise ValueError("routes, kafka.topics_pattern: set one of them")
+    return {**settings, "kafka": {**section, "routes": {**short, **named}}}
+
+
+def _check_places(places: Sequence[tuple[str, str]], short: Mapping[object, object]) -> None:
+    """Raise ``ValueError`` for a source of two routes, and for an output that is an input."""
+    sources = {f"{KAFKA}{topic}": f"kafka.routes.{topic}" for topic in short}
+    if "mllp" in short:  # the listener, or a topic of this name
+        sources["mllp"] = "kafka.routes.mllp"
+    for at, (source, _) in enumerate(places):
+        if source in sources:
+            raise ValueError(f"routes.{at}.from: {source} is the source of {sources[source]} too; it has one route")
+        sources[source] = f"routes.{at}"
+    for at, (_, target) in enumerate(places):
+        if target.startswith(KAFKA) and target in sources:
+            raise ValueError(f"routes.{at}.to: {target} is the source of {sources[target]}: it would loop forever")

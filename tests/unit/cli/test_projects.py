@@ -1,0 +1,260 @@
+"""``run``, ``check`` and ``audit`` with projects: the names in the audit, and refused starts."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.keys import KEY, OTHER_KEY
+
+from deid_agent.agent import AuditEntry, Coordinates, Outcome
+from deid_agent.audit import AuditTrail, Signer, audit_event, entry_build, read_entries, read_target_keys
+from deid_agent.cli import main
+from deid_agent.cli.audit_reconcile import _marks as reconcile_marks
+from deid_agent.cli.check import _projects as check_projects
+from deid_agent.cli.projects import check_rekey, dead_letter_builds, describe_projects, output_marks
+from deid_agent.cli.service import describe_build, make_worker_factory
+from deid_agent.config import SecretKey, derive_key, load_settings
+from deid_agent.model import ConfigurationError
+from deid_agent.telemetry import BatchCommitted, ProjectOpened, Telemetry
+
+SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
+GOOD = (SAMPLES / "01-adt-a01.hl7").read_bytes()
+ROUTES = 'routes = [{ from = "directory", project = "registry" }]\n'
+REGISTRY = '[projects.registry]\npolicy = "safe-harbor"\n'
+
+
+@pytest.fixture(autouse=True)
+def _logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("DEID_KEY", raising=False)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Site:
+    """A folder with messages, a key and an audit that stays over changes of the settings."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.key, self.file = root, root / "key", root / "agent.toml"
+        (root / "in").mkdir()
+        self.key.write_bytes(KEY)
+        self.key.chmod(0o600)
+        self.configure("", "")
+
+    def configure(self, routes: str = ROUTES, projects: str = REGISTRY, output: str = "out") -> None:
+        at = {name: json.dumps(str(self.root / name)) for name in ("in", output, "dead", "state", "audit", "key")}
+        self.file.write_text(
+            f'transport = "directory"\nsystem = "none"\nkey_file = {at["key"]}\n{routes}[http]\nenabled = false\n'
+            f"[agent]\nworkers = 0\n[directory]\ninput = {at['in']}\noutput = {at[output]}\n"
+            f"dead_letters = {at['dead']}\nstate = {at['state']}\n[audit]\npath = {at['audit']}\n"
+            f"[dead_letters]\nplain = true\n{projects}"
+        )
+
+    def call(self, *words: str) -> Result:
+        return CliRunner().invoke(main, list(words))
+
+    def run(self, name: str, data: bytes = GOOD) -> Result:
+        """Run over one more message."""
+        (self.root / "in" / name).write_bytes(data)
+        return self.call("run", "--config", str(self.file))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_project_is_named_in_the_audit_and_filters_it(site: Site) -> None:
+    assert site.run("a.hl7").exit_code == 0  # before there were projects
+    site.configure(output="registry")
+    refused = site.run("b.hl7")
+    assert refused.exit_code == 2
+    assert "the audit shows records of files under the key" in refused.stderr
+    site.configure(projects=f"{REGISTRY}allow_rekey = true\n", output="registry")
+    done = site.run("bad.hl7", b"PID|no header")
+    assert done.exit_code == 1, done.stderr
+    audit = site.root / "audit"
+    old, *new = read_entries(audit)
+    assert "project" not in old
+    assert [(one["project"], one["outcome"]) for one in new] == [
+        ("registry", "published"),
+        ("registry", "dead_lettered"),
+    ]
+    key = derive_key(SecretKey(KEY), "registry", 1).id
+    build = new[0]["build"]
+    assert isinstance(build, dict)
+    assert build["projects"]["registry"]["key"] == key
+    assert build["projects"]["registry"]["routes"] == {"files": f"directory:{site.root / 'registry'}"}
+    default = {"key": SecretKey(KEY).id, "generation": 0, "routes": {}}
+    assert {**build["projects"]["default"], **default} == build["projects"]["default"]
+    assert entry_build(new[0])["key"] == key
+    assert str(entry_build(new[0])["policy"]).startswith("safe-harbor:")
+    assert "safe-harbor" in json.dumps(audit_event(new[0]))
+    shown = [site.call("audit", "show", str(audit), "--project", name).stdout for name in ("default", "registry", "x")]
+    assert [len(text.splitlines()) for text in shown] == [1, 2, 0]
+    exported = site.call("audit", "export", str(audit), "--project", "default", "--form", "fhir").stdout
+    assert exported.count("\n") == 1
+    done = site.call("audit", "verify", str(audit), "--key-file", str(site.key))
+    assert done.exit_code == 0, done.stdout
+    # The dead letter names policy and key of its project.
+    texts = [path.read_text() for path in (site.root / "dead").rglob("*") if path.is_file()]
+    assert any(key in text and "safe-harbor" in text for text in texts)
+
+
+def test_the_key_of_a_project_is_the_derived_one(site: Site) -> None:
+    site.configure()
+    settings = load_settings(site.file)
+    parts = make_worker_factory(settings, SecretKey(KEY))
+    (own,) = parts.projects
+    assert own.key == derive_key(SecretKey(KEY), "registry", 1)
+    assert (own.policy.name, own.generation, parts.key) == ("safe-harbor", 1, SecretKey(KEY))
+    default, others = output_marks(settings, parts)
+    assert others["files"].secret == own.key.secret
+    assert (default.project, others["files"].project) == ("default", "registry")
+    assert dict(dead_letter_builds(settings, parts)["files"])["key"] == own.key.id != parts.key.id
+
+
+def test_reconcile_expects_the_ids_of_each_project(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEID_KEY_FILE", str(site.key))
+    site.configure()
+    marks = reconcile_marks(load_settings(site.file))
+    assert marks["files"].secret == derive_key(SecretKey(KEY), "registry", 1).secret
+    assert marks["adt by a pattern"].secret == KEY
+    site.configure("", "")
+    assert reconcile_marks(load_settings(site.file))["files"].secret == KEY
+
+
+async def leave_trail(site: Site, key: bytes = KEY) -> None:
+    """An entry in the audit under the settings of the site."""
+    settings, secret = load_settings(site.file), SecretKey(key)
+    parts = make_worker_factory(settings, secret)
+    build = {**describe_build(settings, parts), **describe_projects(settings, parts)}
+    trail = AuditTrail(settings.audit.path, build, Signer(secret.audit_seed), Telemetry())
+    await trail.append([AuditEntry(Coordinates("files", 0, 1), Outcome.PUBLISHED, project="registry")])
+    await trail.close()
+
+
+def refusal(site: Site, key: bytes = KEY) -> str:
+    """Why a start is refused; empty if it is not."""
+    settings = load_settings(site.file)
+    try:
+        check_rekey(settings, make_worker_factory(settings, SecretKey(key)))
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+async def test_the_next_generation_needs_another_output_or_leave(site: Site) -> None:
+    site.configure()
+    assert refusal(site) == ""
+    await leave_trail(site)
+    assert refusal(site) == ""
+    before, after = (derive_key(SecretKey(KEY), "registry", number).id for number in (1, 2))
+    second = f"{REGISTRY}generation = 2\n"
+    site.configure(projects=second)
+    assert f"under the key {before}, and its key is now {after}" in refusal(site)
+    assert "set projects.registry.allow_rekey = true" in refusal(site)
+    site.configure(projects=second, output="out-2")
+    assert refusal(site) == ""
+    site.configure(projects=f"{second}allow_rekey = true\n")
+    assert refusal(site) == ""
+    await leave_trail(site)
+    site.configure(projects=second)
+    assert refusal(site) == ""  # its last key
+    site.configure()
+    assert f"under the key {after}, and its key is now {before}" in refusal(site)
+
+
+async def test_another_key_file_is_another_key_of_every_project(site: Site) -> None:
+    default = 'routes = [{ from = "directory" }]\n'
+    site.configure(default)
+    await leave_trail(site)
+    assert "project default" in refusal(site, OTHER_KEY)
+    assert "or set allow_rekey = true" in refusal(site, OTHER_KEY)
+    site.configure(f"allow_rekey = true\n{default}")
+    assert refusal(site, OTHER_KEY) == ""
+
+
+async def test_without_projects_another_key_starts_as_before(site: Site) -> None:
+    await leave_trail(site)
+    assert refusal(site, OTHER_KEY) == ""
+    (entry,) = read_entries(site.root / "audit")
+    assert isinstance(entry["build"], dict)
+    assert "projects" not in entry["build"]
+
+
+def test_the_trail_from_before_projects_counts_by_source(tmp_path: Path) -> None:
+    assert read_target_keys(tmp_path / "none", ["files"]).targets == {}
+    audit = tmp_path / "audit"
+    audit.mkdir()
+    old, new = {"key": "aaaa"}, {"key": "bbbb", "projects": {"r": {"key": "cccc", "routes": {"adt": "kafka:x"}}}}
+    lines = [
+        {"kind": "segment", "build": old},
+        {"kind": "entry", "topic": "adt"},
+        {"kind": "entry", "topic": "oru"},
+    ]
+    text = [json.dumps(line, separators=(",", ":")) for line in lines]
+    (audit / "00000001.jsonl").write_text("\n".join(text) + "\n")
+    assert read_target_keys(audit, ["adt", "siu"]).sources == {"adt": "aaaa"}
+    (audit / "00000002.jsonl").write_text(json.dumps({"kind": "segment", "build": new}) + "\n")
+    found = read_target_keys(audit, ["adt", "oru"])
+    assert (found.targets, found.sources) == ({"kafka:x": "cccc"}, {"oru": "aaaa"})
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"\xff\n", b"[]\n", b'{"build":[]}\n', b'{"build":{"projects":{"r":{"routes":[]},"q":3}}}\n', b'{"']
+)
+def test_a_damaged_segment_hides_no_other(line: bytes, tmp_path: Path) -> None:
+    build = {"projects": {"r": {"key": "cccc", "routes": {"adt": "kafka:x"}}}}
+    (tmp_path / "00000001.jsonl").write_text(json.dumps({"kind": "segment", "build": build}) + "\n")
+    (tmp_path / "00000002.jsonl").write_bytes(line + b'{"kind":"entry","topic":"\xff\n')
+    assert read_target_keys(tmp_path, ["adt", "oru"]).targets == {"kafka:x": "cccc"}
+
+
+def test_check_shows_policy_key_and_routes_of_each_project(site: Site) -> None:
+    site.configure(projects=f'{REGISTRY}[projects.idle]\nprofile = "precision"\n')
+    found = list(check_projects(load_settings(site.file)))
+    assert not any(each.problem for each in found)
+    lines = [each.shown for each in found]
+    key = derive_key(SecretKey(KEY), "registry", 1).id
+    assert lines[0].startswith("default: policy pseudonymised, digest")
+    assert lines[0].endswith("no route")
+    assert f"key id {key} of generation 1; files to directory:" in lines[1]
+    assert "idle: policy pseudonymised" in lines[2]
+    assert lines[3] == "system none, profile precision"
+
+
+def test_a_key_that_cannot_be_loaded_stops_check_and_run(site: Site) -> None:
+    site.configure(projects='[projects.registry]\nkey = "k"\n[keys.k]\nsource = "env"\nvariable = "NO_SUCH_KEY"\n')
+    expected = "keys.k (env): the variable NO_SUCH_KEY is not set"
+    (finding,) = check_projects(load_settings(site.file))
+    assert finding.problem.startswith(expected)
+    refused = site.run("a.hl7")
+    assert refused.exit_code == 2
+    assert expected in refused.stderr
+
+
+def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one(site: Site) -> None:
+    settings = load_settings(site.file)
+    unset = {"routes", "keys", "projects", "allow_rekey"}
+    assert unset < settings.model_dump().keys()
+    former = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
+    built = describe_build(settings, make_worker_factory(settings, SecretKey(KEY)))
+    assert built["configuration"] == former[:16]
+
+
+def test_only_an_agent_with_projects_has_their_metrics() -> None:
+    telemetry = Telemetry()
+    telemetry.emit(BatchCommitted("adt", 0, 5, 3, 0, 1, 0.1))
+    assert b"deid_project_messages_total{" not in telemetry.registry.exposition()
+    telemetry.emit(BatchCommitted("adt", 0, 5, 3, 0, 1, 0.1, "registry"))
+    telemetry.emit(ProjectOpened("registry", "safe-harbor:ab", "0badc0de", 2))
+    text = telemetry.registry.exposition().decode()
+    assert 'deid_project_messages_total{outcome="published",project="registry"} 3.0' in text
+    assert 'deid_project_info{generation="2",key="0badc0de",policy="safe-harbor:ab",project="registry"} 1.0' in text
