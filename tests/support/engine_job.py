@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 from support.keys import KEY
 from support.killer_rows import KILLER, DyingFactory
+from support.scope_tables import build
 
 from deid_agent.agent import Factory
 from deid_agent.app import WorkerFactory
@@ -60,7 +61,7 @@ def _make_dying(starts: Path, *parts: Any) -> DyingFactory:
 
 
 def write_inputs(folder: Path) -> None:
-    """Notes of a patient in files that bear the name of the patient, known persons, and a key."""
+    """Notes of a patient in files that bear the name of the patient, known persons, a scope table, and a key."""
     (folder / "in").mkdir()
     (folder / "plain").mkdir()
     for number in range(FILES):
@@ -83,13 +84,15 @@ def write_inputs(folder: Path) -> None:
     (folder / "persons.csv").write_text(
         "person_id,mrn,given,family,birth_date\n1001,4471902,Zyblorq,Quixwell,1957-04-22\n1002,,,,Quixwell\n"
     )
+    build(folder / "scopes", [{"person_id": 1001, "mrn": "4471902"}], Table.load("omop/note"))
     (folder / "key").write_bytes(KEY)
     (folder / "key").chmod(0o600)
 
 
 def run_units(folder: Path, out: str, *more: str, mounted: bool = True) -> dict[str, Any]:
     """``batch run`` in this process, with the key of a file or of the environment."""
-    places = [str(folder / "in"), str(folder / out), "--identities", str(folder / "persons.csv")]
+    known = ["--identities", str(folder / "persons.csv"), "--scope-table", str(folder / "scopes")]
+    places = [str(folder / "in"), str(folder / out), *known]
     key = ["--key-file", str(folder / "key")] if mounted else []
     done = CliRunner().invoke(main, ["batch", "run", *places, *key, *OPTIONS, *more])
     return {"code": done.exit_code, "output": done.output}
@@ -97,7 +100,8 @@ def run_units(folder: Path, out: str, *more: str, mounted: bool = True) -> dict[
 
 def deidentifier_arguments(folder: Path) -> dict[str, Any]:
     """The arguments of ``BatchDeidentifier``."""
-    files = {"key_file": str(folder / "key"), "identities": str(folder / "persons.csv")}
+    names = {"key_file": "key", "identities": "persons.csv", "scope_table": "scopes"}
+    files = {argument: str(folder / name) for argument, name in names.items()}
     return {"table": Table.load("omop/note"), "system": "rules", **files}
 
 
