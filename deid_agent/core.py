@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """The number of the interface that this package uses. A core with another number is not used."""
 WITHOUT_CORE: Final = "python"
 """The name of the implementation without the core."""
@@ -27,6 +27,9 @@ class Core(Protocol):
     TemplateWeights: Callable[..., Any]
     RuleScanner: Callable[..., Any]
     WordRows: Callable[..., Any]
+    TextView: Callable[..., Any]
+    FeatureReader: Callable[..., Any]
+    WordReader: Callable[..., Any]
     marginals: Callable[..., None]
     best_labels: Callable[..., list[int]]
     decode: Callable[..., list[int]]

@@ -6,6 +6,7 @@
 #[cfg(feature = "python")]
 mod arguments;
 pub mod chain;
+pub mod context;
 pub mod curves;
 pub mod decoder;
 pub mod halves;
@@ -17,9 +18,12 @@ pub mod portable;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
+mod python_features;
+#[cfg(feature = "python")]
 mod python_rules;
 pub mod recurrent;
 pub mod scan;
 pub mod schedule;
 pub mod templates;
+pub mod view;
 pub mod words;

@@ -13,7 +13,7 @@ use crate::templates::{self, Rows, Table, Template};
 use crate::{halves, lanes};
 
 /// The functions and classes below as one number. The package uses a core only with the number that it expects.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// The greatest transition. The power of e to it is a float.
 const MOST_WEIGHT: f32 = 80.0;
@@ -76,19 +76,20 @@ impl TemplateWeights {
         Ok(Self(templates::TemplateWeights { templates, tables: read, rows, bias }))
     }
 
-    /// Writes the score of each label for each unit to `out` `[unit, label]`. `values` has for each column the value of
+    /// Writes the score of each label for each unit to `out` `[unit, label]`. `values` `[column, unit]` has the value of
     /// each unit; `sizes` are the units of each document.
-    fn emissions(&self, py: Python, values: Vec<PyBuffer<i64>>, sizes: Vec<usize>, out: PyBuffer<f32>) -> PyResult<()> {
-        let units = values.first().map_or(0, |column| column.item_count());
+    fn emissions(&self, py: Python, values: PyBuffer<i32>, sizes: Vec<usize>, out: PyBuffer<f32>) -> PyResult<()> {
+        let values = Array::read(py, &values, 2, "values")?;
+        let units = values.shape[1];
         let used = self.0.templates.iter().flat_map(|template| &template.parts).map(|(column, _)| *column);
-        require(used.max().is_some_and(|column| column < values.len()), "values")?;
+        require(used.max().is_some_and(|column| column < values.shape[0]), "values")?;
         check_sizes(&sizes, units, "sizes")?;
         require(out.shape() == [units, self.0.bias.len()], "out")?;
-        let mut columns = Vec::with_capacity(values.len());
-        for column in values {
-            let column = Array::exactly(py, &column, &[units], "values")?;
-            columns.push(indices(&column, 1 << templates::BITS, "values")?);
-        }
+        let below = |value: &i32| (0..1 << templates::BITS).contains(value);
+        require(values.values.iter().all(below), "values")?;
+        let column =
+            |at: usize| values.values[at * units..][..units].iter().map(|value| value.unsigned_abs()).collect();
+        let columns: Vec<Vec<u32>> = (0..values.shape[0]).map(column).collect();
         let found = guarded(py, || self.0.emissions(&columns, &sizes))?;
         out.copy_from_slice(py, &found)
     }
@@ -295,6 +296,8 @@ fn use_at_most(name: &str) -> PyResult<()> {
 mod deid_agent_core {
     #[pymodule_export]
     use super::{NetworkLayers, TemplateWeights, best_labels, decode, instructions, marginals, use_at_most};
+    #[pymodule_export]
+    use crate::python_features::{FeatureReader, TextView, WordReader};
     #[pymodule_export]
     use crate::python_rules::{RuleScanner, WordRows};
     use pyo3::prelude::*;

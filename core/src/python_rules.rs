@@ -56,12 +56,11 @@ impl RuleScanner {
                 edges: *edges,
                 conditions: [before.as_deref(), not_before.as_deref(), after.as_deref(), not_after.as_deref()],
                 needs,
-                asks: if stop.is_some() {
-                    Asks::Stops
-                } else if *asks {
-                    Asks::Accepts
-                } else {
-                    Asks::No
+                asks: match (stop.is_some(), *asks) {
+                    (false, false) => Asks::No,
+                    (false, true) => Asks::Accepts,
+                    (true, false) => Asks::Stops,
+                    (true, true) => Asks::StopsAndAccepts,
                 },
             })
             .collect();

@@ -13,14 +13,14 @@ use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 use std::ops::Range;
 
+use crate::view::is_space;
+
 /// Bytes of context that a condition reads on its side of the span.
 const WINDOW: usize = 96;
 /// The bytes from a position on that decide whether a rule may match there.
 const HEAD: usize = 6;
-/// The symbol after the last byte of a text.
+/// The symbol after the last byte of a text. The others are its bytes.
 const END: usize = 256;
-/// Symbols: the bytes and the end.
-const SYMBOLS: usize = 257;
 /// Positions that are looked at together. It bounds the memory of candidates.
 const BLOCK: usize = 4096;
 /// The memory of one automaton in bytes. It is cleared when it is full.
@@ -39,8 +39,10 @@ pub enum Asks {
     No,
     /// Whether the rule accepts it. Its range is that of the match.
     Accepts,
-    /// Also which words end it. If the first one does, nothing is left of it.
+    /// Which words end it.
     Stops,
+    /// Both.
+    StopsAndAccepts,
 }
 
 /// The caller of a scan.
@@ -242,102 +244,185 @@ impl Rule {
     }
 }
 
-/// The first word of a span in ASCII, in the form of the word lists. None if the span begins with another character, or
-/// with a letter and a full stop, which may be an initial.
-fn first_word(span: &[u8]) -> Option<String> {
-    let ends =
-        |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x0b | 0x1c..=0x1f | b',' | b';' | b'/' | b'(' | b')');
-    let word = span.split(ends).next().filter(|word| !word.is_empty())?;
-    if word.len() > 1 && word[0].is_ascii_uppercase() && word[1] == b'.' {
-        return None;
+/// The end of a span in ASCII before its first stop word, without the blanks and commas before it. A capital letter with
+/// a full stop is an initial if the next word is no stop word.
+fn end_before_stop_word<E>(
+    text: &[u8],
+    begin: usize,
+    last: usize,
+    mut stops: impl FnMut(&str) -> Result<bool, E>,
+) -> Result<usize, E> {
+    let ends = |byte: u8| is_space(byte) || matches!(byte, b',' | b';' | b'/' | b'(' | b')');
+    let mut word_from = |from: usize| -> Result<Option<(usize, usize, bool)>, E> {
+        let Some(start) = (from..last).find(|at| !ends(text[*at])) else { return Ok(None) };
+        let end = (start..last).find(|at| ends(text[*at])).unwrap_or(last);
+        let word = String::from_utf8_lossy(&text[start..end]).to_ascii_lowercase();
+        Ok(Some((start, end, stops(word.trim_matches(['.', '\'', ':', '&']))?)))
+    };
+    let mut found = word_from(begin)?;
+    while let Some((start, end, is_stop)) = found {
+        let next = word_from(end)?;
+        if is_stop {
+            let named = next.is_some_and(|(_, _, is_stop)| !is_stop);
+            let initial = text[start].is_ascii_uppercase()
+                && text.get(start + 1) == Some(&b'.')
+                && text.get(start + 2).is_some_and(|byte| is_space(*byte) || *byte == b'-');
+            if !(named && initial) {
+                let is_gap = |byte: &u8| b" ,;/(\t\r\n-".contains(byte);
+                return Ok(start - text[begin..start].iter().rev().take_while(|byte| is_gap(byte)).count());
+            }
+        }
+        found = next;
     }
-    let word = std::str::from_utf8(word).ok()?.trim_matches(['.', '\'', ':', '&']);
-    Some(word.to_ascii_lowercase())
+    Ok(last)
 }
 
-/// Sets of rules by position and symbol: the rules for which the symbol may be at that position of a match.
-struct Heads {
+/// Sets of rules by position and pair of symbols: the rules for which a match may have them there. A rule that lists many
+/// words has all their letters at each position, but few pairs of them.
+struct Pairs {
     words: usize,
     sets: Vec<u64>,
 }
 
-impl Heads {
-    fn new(rules: &[Option<Rule>], first: bool) -> Self {
+impl Pairs {
+    fn new(rules: &[Option<Rule>]) -> Self {
         let words = rules.len().div_ceil(64).max(1);
-        let mut heads = Self { words, sets: vec![0; HEAD * SYMBOLS * words] };
+        let mut pairs = Self { words, sets: vec![0; (HEAD - 1) * KINDS * KINDS * words] };
         for (number, rule) in rules.iter().enumerate() {
             let Some(rule) = rule else { continue };
             let (word, bit) = (number / 64, 1u64 << (number % 64));
-            for (place, symbols) in head_symbols(rule.groups.get_nfa(), first).iter().enumerate() {
-                for (symbol, possible) in symbols.iter().enumerate() {
-                    if *possible {
-                        heads.sets[(place * SYMBOLS + symbol) * words + word] |= bit;
+            for (place, after) in head_pairs(rule.groups.get_nfa()).iter().enumerate() {
+                for (symbol, follows) in after.iter().enumerate() {
+                    for (kind, _) in follows.iter().enumerate().filter(|(_, possible)| **possible) {
+                        pairs.sets[((symbol * KINDS + kind) * (HEAD - 1) + place) * words + word] |= bit;
                     }
                 }
             }
         }
-        heads
+        pairs
     }
 
-    /// The rules that may match at `at`, 64 of them: those of `word`.
-    fn possible(&self, text: &[u8], at: usize, word: usize) -> u64 {
-        let mut found = !0;
-        for place in 0..HEAD {
-            let symbol = text.get(at + place).map_or(END, |byte| usize::from(*byte));
-            found &= self.sets[(place * SYMBOLS + symbol) * self.words + word];
-            if found == 0 {
-                break;
+    /// Writes the rules that may match from the first of `kinds` on.
+    fn possible(&self, kinds: &[u8; HEAD], found: &mut [u64]) {
+        found.fill(!0);
+        for (place, pair) in kinds.windows(2).enumerate() {
+            let at = (usize::from(pair[0]) * KINDS + usize::from(pair[1])) * (HEAD - 1) + place;
+            let mut any = 0;
+            for (found, set) in found.iter_mut().zip(&self.sets[at * self.words..][..self.words]) {
+                *found &= set;
+                any |= *found;
+            }
+            if any == 0 {
+                return;
             }
         }
-        found
     }
 }
 
-/// For each of the first positions of a match the symbols that may be there.
-fn head_symbols(nfa: &NFA, first: bool) -> Vec<[bool; SYMBOLS]> {
-    let mut found = vec![[false; SYMBOLS]; HEAD];
+/// The kind of a symbol: the bytes of ASCII, other bytes, the end.
+fn kind(symbol: usize) -> u8 {
+    match symbol {
+        END => 129,
+        0..128 => symbol as u8,
+        _ => 128,
+    }
+}
+
+/// Kinds of symbols.
+const KINDS: usize = 130;
+
+type Follows = [bool; KINDS];
+
+/// For each of the first positions of a match but the last the kinds that may follow each kind.
+fn head_pairs(nfa: &NFA) -> Vec<Vec<Follows>> {
+    let mut found = vec![vec![[false; KINDS]; KINDS]; HEAD - 1];
+    let mut known: Vec<Option<Box<Follows>>> = vec![None; nfa.states().len()];
     let mut states = vec![nfa.start_anchored()];
-    for place in 0..HEAD {
-        let mut next: Vec<StateID> = Vec::new();
-        let symbols = &mut found[place];
-        let mut accept = |low: u8, high: u8, to: StateID| {
-            symbols[usize::from(low)..=usize::from(high)].fill(true);
-            next.push(to);
-        };
-        let mut seen = vec![false; nfa.states().len()];
-        let mut ends = false;
-        while let Some(state) = states.pop() {
-            if std::mem::replace(&mut seen[state.as_usize()], true) {
-                continue;
-            }
-            match nfa.state(state) {
-                State::ByteRange { trans } => accept(trans.start, trans.end, trans.next),
-                State::Sparse(sparse) => sparse.transitions.iter().for_each(|t| accept(t.start, t.end, t.next)),
-                State::Dense(dense) => {
-                    for byte in 0..=255u8 {
-                        let to = dense.transitions[usize::from(byte)];
-                        if to != StateID::ZERO {
-                            accept(byte, byte, to);
-                        }
-                    }
-                }
-                State::Look { look: Look::Start, .. } if !first || place > 0 => {}
-                State::Look { next, .. } | State::Capture { next, .. } => states.push(*next),
-                State::Union { alternates } => states.extend_from_slice(alternates),
-                State::BinaryUnion { alt1, alt2 } => states.extend([*alt1, *alt2]),
-                State::Fail => {}
-                State::Match { .. } => ends = true,
-            }
-        }
+    for place in 0..HEAD - 1 {
+        let (steps, ends) = steps(nfa, &states, false);
         if ends {
-            found[place..].fill([true; SYMBOLS]);
+            found[place..].iter_mut().flatten().for_each(|follows| follows.fill(true));
             break;
+        }
+        let mut next = Vec::with_capacity(steps.len());
+        for (low, high, to) in steps {
+            let follows = known[to.as_usize()].get_or_insert_with(|| {
+                let mut follows = Box::new([false; KINDS]);
+                let (steps, ends) = self::steps(nfa, &[to], false);
+                for (low, high, _) in steps {
+                    follows[usize::from(kind(usize::from(low)))..=usize::from(kind(usize::from(high)))].fill(true);
+                }
+                if ends {
+                    follows.fill(true);
+                }
+                follows
+            });
+            for own in &mut found[place][usize::from(kind(usize::from(low)))..=usize::from(kind(usize::from(high)))] {
+                own.iter_mut().zip(follows.iter()).for_each(|(own, other)| *own |= other);
+            }
+            next.push(to);
         }
         next.sort_unstable();
         next.dedup();
         states = next;
     }
     found
+}
+
+/// The ranges of bytes by which the states go on, with the states after them, and whether a match may end there. At the
+/// start of a text `first` is true.
+fn steps(nfa: &NFA, states: &[StateID], first: bool) -> (Vec<(u8, u8, StateID)>, bool) {
+    let mut found = Vec::new();
+    let mut ends = false;
+    let mut seen = std::collections::HashSet::new();
+    let mut open = states.to_vec();
+    while let Some(state) = open.pop() {
+        if !seen.insert(state) {
+            continue;
+        }
+        match nfa.state(state) {
+            State::ByteRange { trans } => found.push((trans.start, trans.end, trans.next)),
+            State::Sparse(sparse) => found.extend(sparse.transitions.iter().map(|t| (t.start, t.end, t.next))),
+            State::Dense(dense) => found.extend(
+                (0..=255u8)
+                    .map(|byte| (byte, byte, dense.transitions[usize::from(byte)]))
+                    .filter(|step| step.2 != StateID::ZERO),
+            ),
+            State::Look { look: Look::Start, .. } if !first => {}
+            State::Look { next, .. } | State::Capture { next, .. } => open.push(*next),
+            State::Union { alternates } => open.extend_from_slice(alternates),
+            State::BinaryUnion { alt1, alt2 } => open.extend([*alt1, *alt2]),
+            State::Fail => {}
+            State::Match { .. } => ends = true,
+        }
+    }
+    (found, ends)
+}
+
+/// The rules that may match at the start of a text, by its first symbol.
+struct Starts {
+    words: usize,
+    sets: Vec<u64>,
+}
+
+impl Starts {
+    fn new(rules: &[Option<Rule>]) -> Self {
+        let words = rules.len().div_ceil(64).max(1);
+        let mut starts = Self { words, sets: vec![0; KINDS * words] };
+        for (number, rule) in rules.iter().enumerate() {
+            let Some(rule) = rule else { continue };
+            let nfa = rule.groups.get_nfa();
+            let (steps, ends) = steps(nfa, &[nfa.start_anchored()], true);
+            let mut add = |kind: usize| starts.sets[kind * words + number / 64] |= 1u64 << (number % 64);
+            for (low, high, _) in steps {
+                (kind(usize::from(low))..=kind(usize::from(high))).for_each(|kind| add(usize::from(kind)));
+            }
+            if ends {
+                (0..KINDS).for_each(add);
+            }
+        }
+        starts
+    }
 }
 
 /// The memory of a scan.
@@ -363,15 +448,15 @@ pub struct Found {
 /// Compiled rules. A rule that does not compile is left to the reference.
 pub struct Scanner {
     rules: Vec<Option<Rule>>,
-    heads: Heads,
-    first: Heads,
+    pairs: Pairs,
+    starts: Starts,
 }
 
 impl Scanner {
     /// The scanner of these rules.
     pub fn new(written: &[Written]) -> Self {
         let rules: Vec<_> = written.iter().map(Rule::compile).collect();
-        Self { heads: Heads::new(&rules, false), first: Heads::new(&rules, true), rules }
+        Self { pairs: Pairs::new(&rules), starts: Starts::new(&rules), rules }
     }
 
     /// The rules that do not compile.
@@ -436,15 +521,25 @@ impl Scanner {
     /// Writes the positions of `part` from which each rule may match.
     fn collect(&self, memory: &mut Memory, text: &[u8], part: Range<usize>) {
         memory.candidates.iter_mut().for_each(Vec::clear);
+        let mut found = vec![0; self.pairs.words];
+        let kind_at = |at: usize| kind(text.get(at).map_or(END, |byte| usize::from(*byte)));
+        let mut kinds: [u8; HEAD] = std::array::from_fn(|place| kind_at(part.start + place));
         for at in part {
-            let heads = if at == 0 { &self.first } else { &self.heads };
-            for word in 0..heads.words {
-                let mut possible = heads.possible(text, at, word);
+            if at == 0 {
+                let first = usize::from(kinds[0]) * self.starts.words;
+                found.copy_from_slice(&self.starts.sets[first..][..self.starts.words]);
+            } else {
+                self.pairs.possible(&kinds, &mut found);
+            }
+            for (word, set) in found.iter().enumerate() {
+                let mut possible = *set;
                 while possible != 0 {
                     memory.candidates[word * 64 + possible.trailing_zeros() as usize].push(at);
                     possible &= possible - 1;
                 }
             }
+            kinds.copy_within(1.., 0);
+            kinds[HEAD - 1] = kind_at(at + HEAD);
         }
     }
 
@@ -474,20 +569,30 @@ impl Scanner {
             };
             let touched = (rule.edges.0 && begin > 0 && text[begin - 1] >= 0x80)
                 || (rule.edges.1 && text.get(last).is_some_and(|byte| *byte >= 0x80));
-            let certain = if rule.asks == Asks::Stops { 0..2 } else { 0..4 };
-            match rule.holds(&mut memory.caches[number], certain, text, begin, last) {
+            let has_stops = matches!(rule.asks, Asks::Stops | Asks::StopsAndAccepts);
+            match rule.holds(&mut memory.caches[number], 0..if has_stops { 2 } else { 4 }, text, begin, last) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(unable) => return Ok(Err(unable)),
             }
-            if rule.asks == Asks::Stops
-                && wide.0.is_empty()
-                && let Some(word) = first_word(&text[begin..last])
-                && caller.stops(number, &word)?
-            {
-                continue;
+            let mut last = last;
+            let stops_here = has_stops && wide.0.is_empty();
+            if stops_here {
+                let end = end_before_stop_word(text, begin, last, |word| caller.stops(number, word))?;
+                if end <= begin {
+                    continue;
+                }
+                if rule.asks == Asks::Stops {
+                    last = end;
+                    match rule.holds(&mut memory.caches[number], 2..4, text, begin, last) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(unable) => return Ok(Err(unable)),
+                    }
+                }
             }
-            let answer = if rule.asks != Asks::No || touched {
+            let decides = rule.asks == Asks::No || (rule.asks == Asks::Stops && stops_here);
+            let answer = if !decides || touched {
                 caller.ask(number, begin, last)?
             } else {
                 Some((wide.char(begin), wide.char(last), last))
@@ -515,5 +620,41 @@ impl Wide {
     /// The character that begins at `byte`.
     fn char(&self, byte: usize) -> usize {
         byte - self.0.partition_point(|at| *at < byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(text: &str) -> usize {
+        let stops = |word: &str| Ok::<_, ()>(matches!(word, "i" | "seen" | "and"));
+        end_before_stop_word(text.as_bytes(), 0, text.len(), stops).unwrap_or(usize::MAX)
+    }
+
+    #[test]
+    fn a_span_ends_before_its_first_stop_word() {
+        for (text, expected) in [
+            ("Ada Okafor", 10),
+            ("Ada, Seen", 3),
+            ("Ada\x1cOkafor/and", 10),
+            ("seen Ada", 0),
+            ("I. Vane", 7),
+            ("I. and", 0),
+            ("Ada I.", 3),
+            (" ,", 2),
+            ("", 0),
+        ] {
+            assert_eq!(end(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn pairs_of_symbols_come_from_words_of_a_list() {
+        let nfa = compile("(?:ab|cd)e|f$", false, WhichCaptures::None).map(|nfa| head_pairs(&nfa));
+        let found = nfa.unwrap_or_default();
+        let may = |place: usize, pair: &[u8; 2]| found[place][usize::from(pair[0])][usize::from(pair[1])];
+        assert!(may(0, b"ab") && may(0, b"cd") && may(0, b"fx") && !may(0, b"ad") && !may(0, b"cb"));
+        assert!(may(1, b"xe"), "a match may have ended");
     }
 }

@@ -41,6 +41,11 @@ impl Feature {
     }
 }
 
+/// Whether there is a feature of words with this name.
+pub fn is_feature(name: &str) -> bool {
+    Feature::named(name).is_some()
+}
+
 type Numbers = HashMap<Box<[u8]>, i32>;
 
 /// The numbers of features of words.
@@ -58,15 +63,17 @@ impl WordRows {
 
     /// The number of each feature of `word`, 0 for an unknown value. None if the word is not ASCII.
     pub fn row(&self, word: &str) -> Option<Vec<i32>> {
-        if !word.is_ascii() {
-            return None;
-        }
-        let lower = word.to_ascii_lowercase().into_bytes();
+        word.is_ascii().then(|| self.row_of(word.as_bytes()))
+    }
+
+    /// The same for a word in ASCII.
+    pub fn row_of(&self, word: &[u8]) -> Vec<i32> {
+        let lower = word.to_ascii_lowercase();
         let masked: Vec<u8> = match lower.len() {
             0..=2 => lower.clone(),
             _ => lower.iter().map(|byte| if byte.is_ascii_digit() { b'0' } else { *byte }).collect(),
         };
-        let shape: Vec<u8> = word.bytes().map(shape_of).collect();
+        let shape: Vec<u8> = word.iter().copied().map(shape_of).collect();
         let short = shorten(&shape);
         let length = lower.len().min(12).to_string();
         let value = |feature: Feature| match feature {
@@ -78,7 +85,7 @@ impl WordRows {
             Feature::Suffix(size) => &lower[lower.len().saturating_sub(size)..],
             Feature::Length => length.as_bytes(),
         };
-        Some(self.0.iter().map(|(feature, numbers)| numbers.get(value(*feature)).copied().unwrap_or(0)).collect())
+        self.0.iter().map(|(feature, numbers)| numbers.get(value(*feature)).copied().unwrap_or(0)).collect()
     }
 }
 

@@ -120,6 +120,9 @@ class Span:
         if not 0 <= self.start < self.end:
             raise ValueError(f"span [{self.start}, {self.end}) is empty or negative")
 
+    def __hash__(self) -> int:
+        return hash((self.start, self.end, self.type))  # without the source: its hash is a function in Python
+
     def __len__(self) -> int:
         return self.end - self.start
 
@@ -139,7 +142,7 @@ class Replacement:
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
     """``spans`` sorted by start, longest first, then by type and source: the order of all results."""
-    return sorted(spans, key=lambda s: (s.start, -s.end, s.type, str(s.source)))
+    return sorted(spans, key=lambda s: (s.start, -s.end, s.type, s.source._written))
 
 
 def is_disjoint(spans: Sequence[Span]) -> bool:

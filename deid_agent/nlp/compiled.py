@@ -37,7 +37,7 @@ class Layers(Protocol):
 class Templates(Protocol):
     """The templates of a CRF in the core."""
 
-    def emissions(self, values: Sequence[Ints], sizes: Sequence[int], out: Floats) -> None: ...
+    def emissions(self, values: NDArray[np.int32], sizes: Sequence[int], out: Floats) -> None: ...
 
 
 class _Chain(Protocol):
@@ -98,7 +98,7 @@ class _TemplateCrf(Protocol):
 class _Extractor(Protocol):
     @property
     def templates(self) -> Sequence[str]: ...
-    def encode_features(self, document: Any) -> Mapping[str, Ints]: ...
+    def encode_rows(self, document: Any) -> NDArray[np.int32]: ...
 
 
 class _TemplateModel(Protocol):
@@ -112,17 +112,15 @@ class _TemplateModel(Protocol):
 
 def template_emissions(model: _TemplateModel, documents: Sequence[Any]) -> Floats:
     """See ``CrfModel.emissions``."""
-    templates, names = model.prepared.get(lambda: _build_templates(model))
-    values = [model.extractor.encode_features(document) for document in documents]
-    columns = [np.concatenate([one[name] for one in values]) if len(values) > 1 else values[0][name] for name in names]
-    sizes = [len(one[names[0]]) for one in values]
+    templates = model.prepared.get(lambda: _build_templates(model))
+    values = [model.extractor.encode_rows(document) for document in documents]
+    sizes = [one.shape[1] for one in values]
     out = np.empty((sum(sizes), len(model.crf.bias)), np.float32)
-    templates.emissions(columns, sizes, out)
+    templates.emissions(np.concatenate(values, axis=1) if len(values) > 1 else values[0], sizes, out)
     return out
 
 
-def _build_templates(model: _TemplateModel) -> tuple[Templates, list[str]]:
-    """The templates, and the features in the order of their columns."""
+def _build_templates(model: _TemplateModel) -> Templates:
     crf = model.crf
     parts = [parse_template(template) for template in model.extractor.templates]
     names = sorted({name for own in parts for name, _ in own})
@@ -139,7 +137,8 @@ def _build_templates(model: _TemplateModel) -> tuple[Templates, list[str]]:
     exact = np.array_equal(halves.astype(np.float32), crf.weights)
     weights = halves.view(np.uint16) if exact else crf.weights
     numbers = [(table.numbers, table.first) for table in tables.values()]
-    return current().TemplateWeights(templates, numbers, weights, crf.bias), names
+    built: Templates = current().TemplateWeights(templates, numbers, weights, crf.bias)
+    return built
 
 
 # The network

@@ -161,7 +161,9 @@ class TokenCrf:
     ) -> Iterator[TokenPrediction]:
         crf = self.model.crf
         emissions = self.model.emissions(documents)
-        sizes = [size for tokens in documents for size in split_sequence(len(tokens.words), tokens.paragraph_starts())]
+        sizes = [
+            size for tokens in documents for size in split_sequence(len(tokens.doc.tokens), tokens.paragraph_starts())
+        ]
         if not self.ensemble and self.lean == 1 and not probabilities:
             return divide_prediction(documents, crf.decode_sequences(emissions, sizes))
         marginals = crf.marginals_of_sequences(emissions, sizes)
@@ -186,7 +188,7 @@ def divide_prediction(
     names = [at for at, label in enumerate(labels) if label.partition("-")[2] in _NAME_TYPES]
     start = 0
     for tokens in documents:
-        own = slice(start, start := start + len(tokens.words))
+        own = slice(start, start := start + len(tokens.doc.tokens))
         if marginals is None:
             yield TokenPrediction(best[own])
         else:

@@ -7,12 +7,14 @@ hold words of documents: they are never written or shown.
 
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deid_agent import core
-from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures
+from deid_agent.nlp.token_features import FeatureValues, IndexedFeature, Ints, TokenFeatures, cue_kinds
 from deid_agent.nlp.word_features import (
     PREVIOUS_TAGS_FEATURES,
     PREVIOUS_WORD_FEATURES,
@@ -20,6 +22,7 @@ from deid_agent.nlp.word_features import (
     TAG_FEATURES,
     WORD_FEATURES,
 )
+from deid_agent.rules import Tags
 
 MOST_ROWS = 32_768
 """A table with more rows is emptied before the next document."""
@@ -72,6 +75,8 @@ class FeatureNumbers:
         tables = (self._words, self._words_before, self._tags, self._tags_before, self._senses)
         tabled = {name for table in tables for name in table.names}
         self._others = tuple(name for name in vocabulary if name not in tabled)
+        self._is_compiled = bool(vocabulary) and _IN_CORE.issuperset(self._others)
+        self._reader = core.Prepared()
 
     def encode(self, tokens: TokenFeatures) -> dict[str, Ints]:
         """For each feature of the vocabulary the number of its value, ``[token]``."""
@@ -85,6 +90,49 @@ class FeatureNumbers:
             **self._senses.encode(tokens.distinct_senses, word_index),
             **{name: number_values(self._vocabulary[name], tokens.indexed_feature(name)) for name in self._others},
         }
+
+    def encode_rows(self, tokens: TokenFeatures, *, by_token: bool = False) -> NDArray[np.int32]:
+        """The same numbers in the order of the vocabulary, ``[feature, token]`` or ``[token, feature]``."""
+        view = tokens.in_core() if self._is_compiled else None
+        size, count = len(tokens.doc.tokens), len(self._vocabulary)
+        if view is None or not size:
+            found = self.encode(tokens)
+            rows = np.array([found[name] for name in self._vocabulary], np.int32).reshape(count, size)
+            return rows.T if by_token else rows
+        data = self._reader.get(self._build_reader).encode(view, tokens.dictionaries.senses, by_token)
+        return np.frombuffer(data, np.int32).reshape((size, count) if by_token else (count, size))
+
+    def _build_reader(self) -> Any:
+        features = [(name, *_find_group(name), dict(numbers)) for name, numbers in self._vocabulary.items()]
+        of_tags = {**TAG_FEATURES, **PREVIOUS_TAGS_FEATURES}
+        columns = [(of_tags[name], own) for name, own in self._vocabulary.items() if name in of_tags]
+        return core.current().FeatureReader(features, partial(_read_tags, columns))
+
+
+_IN_CORE = frozenset(
+    {
+        *("gap", "rule", "source", "elsewhere", "writing", "cue_left", "cue_right", "label", "section", "case", "zone"),
+        *("line_place", "size", "speaker", "measure", "measure_edge"),
+    }
+)
+"""The features of the context that the core computes. A model with another one reads all from the reference."""
+_GROUPS: Sequence[tuple[str, Sequence[str]]] = (
+    ("word", tuple(WORD_FEATURES)),
+    ("word before", tuple(PREVIOUS_WORD_FEATURES)),
+    ("sense", tuple(SENSE_FEATURES)),
+    ("tags", tuple(TAG_FEATURES)),
+    ("tags before", tuple(PREVIOUS_TAGS_FEATURES)),
+)
+
+
+def _find_group(name: str) -> tuple[str, int]:
+    """What a feature depends on, and its place among the features of that group."""
+    return next(((group, own.index(name)) for group, own in _GROUPS if name in own), ("context", 0))
+
+
+def _read_tags(columns: Sequence[tuple[Callable[[Tags], str], Mapping[str, int]]], tags: Tags) -> tuple[list[int], str]:
+    """The numbers of the features of ``tags``, and the kinds of context that they are a cue for."""
+    return [numbers.get(value(tags), 0) for value, numbers in columns], cue_kinds(tags)
 
 
 class _FeatureTable(Generic[U]):

@@ -81,6 +81,8 @@ def decode_labels(labels: Sequence[str], units: Sequence[Range], source: Source)
     kind = ""
     is_open = False
     for (first, last), label in zip(units, labels, strict=True):
+        if label == OUTSIDE and not is_open:
+            continue
         prefix, _, type_ = label.partition("-")
         if is_open and (label == OUTSIDE or type_ != kind or prefix in {"B", "S"}):
             yield Span(start, end, PhiType(kind), source)

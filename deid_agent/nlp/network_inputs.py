@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deid_agent import core
 from deid_agent.nlp.feature_numbers import FeatureNumbers, RowTable
 from deid_agent.nlp.model_files import (
     REINSTALL,
@@ -143,6 +145,7 @@ class InputEncoder:
     vectors: WordVectors | None = field(default=None, repr=False)
     _words: RowTable[str] = field(init=False, repr=False)
     _numbers: FeatureNumbers = field(init=False, repr=False)
+    _reader: core.Prepared = field(default_factory=core.Prepared, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_words", RowTable[str](2 + MAX_WORD_CHARACTERS, self._encode_word))
@@ -185,14 +188,36 @@ class InputEncoder:
 
     def encode(self, documents: Sequence[TokenFeatures]) -> EncodedTokens:
         """The tokens of all documents, one after another."""
+        features = [self._numbers.encode_rows(tokens, by_token=True) for tokens in documents]
+        rows, word_index = self._encode_words(documents)
+        longest = int(np.count_nonzero(rows[2:].any(axis=1)))
+        return EncodedTokens(rows[2 : 2 + longest].T, rows[0], rows[1], word_index, np.concatenate(features))
+
+    def _encode_words(self, documents: Sequence[TokenFeatures]) -> tuple[Ints, Ints]:
+        """The numbers ``[number, word]`` of the words (``_encode_word``), and the word of each token.
+
+        The core encodes the texts in ASCII. A word that other texts have too is then encoded twice.
+        """
+        views = [tokens.in_core() if tokens.doc.tokens else None for tokens in documents]
+        others = [tokens for tokens, view in zip(documents, views, strict=True) if view is None]
         positions: dict[str, int] = {}
-        word_index = [self._index_words(tokens, positions) for tokens in documents]
-        words = list(positions)
-        rows = self._words.columns(words)[:, : len(words)]
-        longest = min(MAX_WORD_CHARACTERS, max(map(len, words), default=0))
-        characters = np.ascontiguousarray(rows[2 : 2 + longest].T)
-        features = [self._encode_features(tokens) for tokens in documents]
-        return EncodedTokens(characters, rows[0], rows[1], np.concatenate(word_index), np.concatenate(features))
+        indices = [self._index_words(tokens, positions) for tokens in others]
+        rows = self._words.columns(list(positions))[:, : len(positions)]
+        if len(others) == len(documents):
+            return rows, np.concatenate(indices)
+        data, index = self._reader.get(self._build_reader).encode([view for view in views if view is not None])
+        index_in_core = np.frombuffer(index, np.int64)
+        rows_in_core = np.frombuffer(data, np.int64).reshape(2 + MAX_WORD_CHARACTERS, -1)
+        if not others:
+            return rows_in_core, index_in_core
+        found, at, rest = [], 0, iter(indices)
+        for tokens, view in zip(documents, views, strict=True):
+            if view is None:
+                found.append(next(rest) + rows_in_core.shape[1])
+            else:
+                found.append(index_in_core[at : at + len(tokens.doc.tokens)])
+                at += len(tokens.doc.tokens)
+        return np.concatenate([rows_in_core, rows], axis=1), np.concatenate(found)
 
     def require_valid(self) -> "InputEncoder":
         """This encoder. Raises ``ValueError`` if a feature is unknown or the rows of the values are not consecutive."""
@@ -217,14 +242,15 @@ class InputEncoder:
             *[_ABSENT] * (MAX_WORD_CHARACTERS - len(short)),
         ]
 
-    def _encode_features(self, tokens: TokenFeatures) -> NDArray[np.int32]:
-        """The numbers of the features of each token, ``[token, feature]``."""
-        found = self._numbers.encode(tokens)
-        return np.array([found[name] for name in self.features], np.int32).reshape(-1, len(tokens.words)).T
+    def _build_reader(self) -> Any:
+        published = None if self.vectors is None else self.vectors.rows
+        return core.current().WordReader(dict(self.words), published, dict(self.characters), MAX_WORD_CHARACTERS)
 
 
 def split_paragraphs(tokens: TokenFeatures) -> list[int]:
     """The sizes of the sequences of a text, in tokens: its paragraphs, long ones divided."""
+    if (view := tokens.in_core()) is not None:
+        return view.split(MAX_SEQUENCE_TOKENS)
     size, found = len(tokens.words), []
     edges = [0, *(at for at in tokens.paragraph_starts() if 0 < at < size), size]
     for start, end in pairwise(edges):

@@ -11,11 +11,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.measure import Veto
 from deid_agent.nlp import compiled
 from deid_agent.nlp.crf import Crf, Floats
 from deid_agent.nlp.labels import OUTSIDE
-from deid_agent.nlp.token_features import TokenFeatures
+from deid_agent.nlp.token_features import IN_HARD_MARK, IN_SOFT_MARK, TokenFeatures
 from deid_agent.rules import Tags, list_of_tag
 
 Bools = NDArray[np.bool_]
@@ -52,12 +51,13 @@ class SequenceDecoder:
         lean = np.full(len(marginals), -np.log(self.lean), np.float32)
         at = 0
         for tokens in documents:
-            tags, index = tokens.distinct_tags
-            lean[at : at + len(index)][np.array([_is_clinical_term(each) for each in tags], bool)[index]] = 0.0
-            for place, mark in enumerate(tokens.marks(), at):
-                if mark is not None:
-                    lean[place] = _CERTAIN if mark.veto is Veto.HARD else 0.0
-            at += len(tokens.words)
+            size = len(tokens.doc.tokens)
+            own = lean[at : at + size]
+            own[np.fromiter(map(_is_clinical_term, tokens.tags), bool, size)] = 0.0
+            marked = tokens.marked()
+            own[marked == IN_SOFT_MARK] = 0.0
+            own[marked == IN_HARD_MARK] = _CERTAIN
+            at += size
         return self._find_best(marginals, lean, sizes, outside)
 
     @compiled.compiled_by(compiled.decode)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from deid_agent.model import ConfigurationError
 from deid_agent.nlp.feature_numbers import FeatureNumbers, number_values
@@ -260,6 +261,13 @@ class FeatureExtractor:
             return self._numbers.encode(document)
         names = _feature_names(self.templates)
         return {name: self.encode_values(name, document.indexed_feature(name)) for name in names}
+
+    def encode_rows(self, document: FeatureSource) -> NDArray[np.int32]:
+        """The same numbers in 32 bits, ``[feature, unit]``; the features are in the order of their names."""
+        if isinstance(document, TokenFeatures):
+            return self._numbers.encode_rows(document)
+        found = self.encode_features(document)
+        return np.array([found[name] for name in _feature_names(self.templates)], np.int32)
 
     def encode_values(self, name: str, values: FeatureValues | IndexedFeature) -> Ints:
         """The numbers of ``values`` of the feature ``name``, ``[unit]``; 0 for an unknown value."""

@@ -10,14 +10,15 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Mark, find_covering
+from deid_agent import core
+from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Mark, Veto, find_covering
 from deid_agent.model import ConfigurationError, Document, Span
 from deid_agent.nlp.labels import Schema, encode_labels, find_sources
 from deid_agent.nlp.line_features import (
@@ -43,6 +44,7 @@ from deid_agent.rules import NO_SENSE, Dictionaries, Sense, Tags, list_of_tag
 FeatureValues = Sequence[str]
 """The value of one feature for each unit, in order."""
 Ints = NDArray[np.int64]
+IN_SOFT_MARK, IN_HARD_MARK = 1, 2
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
@@ -62,13 +64,20 @@ class IndexedFeature:
         return [self.values[at] for at in self.index.tolist()]
 
 
-@dataclass(slots=True)
+class TextView(Protocol):
+    """A text in the core, with its tokens and what the first pass found."""
+
+    def paragraph_starts(self) -> list[int]: ...
+    def split(self, most: int) -> list[int]: ...
+    def marked(self) -> bytes: ...
+
+
+@dataclass
 class TokenFeatures:
     """The tokens of one document and the features that models read; intermediate results are computed once.
 
     With a ``cache`` computed features are kept, so that a second model can read them. Training holds many documents and
-    goes without a cache. ``lines`` has the line number of each token; ``distinct_words`` and ``distinct_tags`` are the
-    distinct values and the index of each token's value.
+    goes without a cache.
     """
 
     doc: Document
@@ -76,29 +85,82 @@ class TokenFeatures:
     dictionaries: Dictionaries
     cache: dict[str, FeatureValues] | None = field(default=None, repr=False)
     grammar: Grammar = EMPTY_GRAMMAR
-    words: list[str] = field(init=False, repr=False)
-    lower: list[str] = field(init=False, repr=False)
-    lines: list[int] = field(init=False, repr=False)
-    labels: list[str] = field(init=False, repr=False)
-    tags: Sequence[Tags] = field(init=False, repr=False)
-    distinct_words: tuple[Sequence[str], Ints] = field(init=False, repr=False)
-    distinct_tags: tuple[Sequence[Tags], Ints] = field(init=False, repr=False)
-    _line_index: Ints = field(init=False, repr=False)
     _indexed: dict[str, IndexedFeature] = field(default_factory=dict, init=False, repr=False)
-    _previous: Ints | None = field(default=None, init=False, repr=False)
-    _senses: list[Sense] | None = field(default=None, init=False, repr=False)
-    _marks: list[Mark | None] | None = field(default=None, init=False, repr=False)
+    _in_core: core.Prepared = field(default_factory=core.Prepared, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        text, tokens = self.doc.text, self.doc.tokens
-        self.words = [text[a:b] for a, b in tokens]
-        self.lower = [word.lower() for word in self.words]
-        firsts = [a for a, _ in tokens]
-        self._line_index = np.searchsorted([a for a, _ in self.doc.lines], firsts, side="right") - 1
-        self.lines = self._line_index.tolist()
-        self.labels = encode_labels(self.first_pass, tokens, Schema.BIO)
-        self.tags = self.dictionaries.tag_tokens(self.doc)
-        self.distinct_words, self.distinct_tags = _index(self.words), _index(self.tags)
+    @cached_property
+    def words(self) -> list[str]:
+        """The text of each token."""
+        return list(self.doc.pieces(self.doc.tokens))
+
+    @cached_property
+    def lower(self) -> list[str]:
+        """The text of each token in lower case."""
+        return [word.lower() for word in self.words]
+
+    @cached_property
+    def lines(self) -> list[int]:
+        """The number of the line of each token."""
+        return cast(list[int], self._line_index.tolist())
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The label that the first pass gives to each token."""
+        return encode_labels(self.first_pass, self.doc.tokens, Schema.BIO)
+
+    @cached_property
+    def tags(self) -> tuple[Tags, ...]:
+        """The lists of each token."""
+        return self.dictionaries.tag_tokens(self.doc)
+
+    @cached_property
+    def distinct_words(self) -> tuple[Sequence[str], Ints]:
+        """The distinct words, and the index of the word of each token."""
+        return _index(self.words)
+
+    @cached_property
+    def distinct_tags(self) -> tuple[Sequence[Tags], Ints]:
+        """The distinct sets of lists, and the index of the set of each token."""
+        return _index(self.tags)
+
+    @cached_property
+    def distinct_senses(self) -> list[Sense]:
+        """The sense of each distinct word."""
+        known = self.dictionaries.senses.get
+        return [known(word.lower(), NO_SENSE) for word in self.distinct_words[0]]
+
+    @cached_property
+    def marks(self) -> list[Mark | None]:
+        """For each token the mark of the grammar that covers it."""
+        return list(find_covering(self.grammar.find(self.doc), self.doc.tokens))
+
+    def marked(self) -> NDArray[np.uint8]:
+        """For each token ``IN_HARD_MARK``, ``IN_SOFT_MARK``, or 0 if no mark covers it, ``[token]``."""
+        if self.doc.tokens and (view := self.in_core()) is not None:
+            return np.frombuffer(view.marked(), np.uint8)
+        codes = (0 if m is None else IN_HARD_MARK if m.veto is Veto.HARD else IN_SOFT_MARK for m in self.marks)
+        return np.fromiter(codes, np.uint8, len(self.marks))
+
+    @cached_property
+    def _line_index(self) -> Ints:
+        starts, firsts = [a for a, _ in self.doc.lines], [a for a, _ in self.doc.tokens]
+        return np.searchsorted(starts, firsts, side="right") - 1
+
+    @cached_property
+    def _previous(self) -> Ints:
+        return find_previous_words(self.words, self.lines)
+
+    def in_core(self) -> TextView | None:
+        """The text in the core; None if the core is not in use or the text is not ASCII."""
+        if not core.is_used() or not self.doc.text.isascii():
+            return None
+        return self._in_core.get(self._build_view)
+
+    def _build_view(self) -> TextView:
+        spans = [(s.start, s.end, s.type.value, str(s.source)) for s in self.first_pass]
+        marks = [(m.start, m.end, m.kind.value, m.veto is Veto.HARD) for m in self.grammar.find(self.doc)]
+        found: TextView = core.current().TextView(self.doc.text, spans, marks, _find_speakers(self.doc), self.tags)
+        return found
 
     def feature(self, name: str) -> FeatureValues:
         """The values of the feature ``name``. Raises ``ConfigurationError`` if there is no such feature."""
@@ -138,29 +200,14 @@ class TokenFeatures:
             self._indexed[name] = found
         return found
 
-    @property
-    def distinct_senses(self) -> list[Sense]:
-        """The sense of each distinct word."""
-        if self._senses is None:
-            known = self.dictionaries.senses.get
-            self._senses = [known(word.lower(), NO_SENSE) for word in self.distinct_words[0]]
-        return self._senses
-
     def index_before(self, index: Ints) -> Ints:
         """``index`` of the last word before each token in its line, without punctuation; -1 if there is none."""
-        if self._previous is None:
-            self._previous = find_previous_words(self.words, self.lines)
         return np.where(self._previous < 0, -1, index[self._previous]) if len(index) else index
-
-    def marks(self) -> list[Mark | None]:
-        """For each token the mark of the grammar that covers it."""
-        if self._marks is None:
-            self._marks = list(find_covering(self.grammar.find(self.doc), self.doc.tokens))
-        return self._marks
 
     def paragraph_starts(self) -> list[int]:
         """The indices of tokens that follow an empty line. No annotation crosses one, so chains may be cut there."""
-        return find_paragraph_starts(self.doc)
+        view = self.in_core()
+        return find_paragraph_starts(self.doc) if view is None else view.paragraph_starts()
 
 
 def _index(units: Sequence[H]) -> tuple[Sequence[H], Ints]:
@@ -219,7 +266,7 @@ def _spellings(tokens: TokenFeatures) -> FeatureValues:
 
 
 @lru_cache(maxsize=4_096)
-def _cue_kinds(tags: Tags) -> str:
+def cue_kinds(tags: Tags) -> str:
     """The kinds of context that a word is a cue for: kin, staff, site, work, home, patient."""
     return "+".join(sorted({list_of_tag(tag)[len(_CUE) :] for tag in tags if tag.startswith(_CUE)}))
 
@@ -229,22 +276,28 @@ _SPEAKER = re.compile(
 )
 
 
+def _find_speakers(doc: Document) -> tuple[list[int], set[str]] | None:
+    """Where words begin lines before a colon, and the words in lower case; None unless a word begins two lines."""
+    found = [(one.start(1), one[1].lower()) for one in _SPEAKER.finditer(doc.text)]
+    again = {word for word, times in Counter(word for _, word in found).items() if times > 1}
+    return ([start for start, word in found if word in again], again) if again else None
+
+
 def _speakers(tokens: TokenFeatures) -> FeatureValues:
     """Words that begin two lines before a colon, as speakers of a chat do: ``turn`` there, ``name`` elsewhere."""
-    found = list(_SPEAKER.finditer(tokens.doc.text))
-    times = Counter(one[1].lower() for one in found)
-    if not any(count > 1 for count in times.values()):
+    speakers = _find_speakers(tokens.doc)
+    if speakers is None:
         return [""] * len(tokens.words)
-    turns = {one.start(1) for one in found if times[one[1].lower()] > 1}
+    turns = frozenset(speakers[0])
     return [
-        "turn" if start in turns else "name" if times[word] > 1 else ""
+        "turn" if start in turns else "name" if word in speakers[1] else ""
         for (start, _), word in zip(tokens.doc.tokens, tokens.lower, strict=True)
     ]
 
 
 def _nearest_cues(tokens: TokenFeatures, step: int) -> FeatureValues:
     """The nearest cue in the line with its distance class; ``step`` is 1 for cues to the left, -1 to the right."""
-    cues, size = _map_distinct(tokens.distinct_tags, _cue_kinds), len(tokens.words)
+    cues, size = _map_distinct(tokens.distinct_tags, cue_kinds), len(tokens.words)
     found = [""] * size
     for at in [at for at, cue in enumerate(cues) if cue]:
         cue, line = cues[at], tokens.lines[at]
@@ -260,13 +313,13 @@ def _nearest_cues(tokens: TokenFeatures, step: int) -> FeatureValues:
 
 def _measures(tokens: TokenFeatures) -> FeatureValues:
     """The kind of the mark that covers a token."""
-    return ["" if mark is None else mark.kind.value for mark in tokens.marks()]
+    return ["" if mark is None else mark.kind.value for mark in tokens.marks]
 
 
 def _measure_edges(tokens: TokenFeatures) -> FeatureValues:
     """The position of a token in its mark: B, I, E or S."""
     found = []
-    for (start, end), mark in zip(tokens.doc.tokens, tokens.marks(), strict=True):
+    for (start, end), mark in zip(tokens.doc.tokens, tokens.marks, strict=True):
         if mark is None:
             found.append("")
         else:

@@ -83,8 +83,10 @@ _SAINTS = frozenset({PhiType.HOSPITAL, PhiType.ORGANIZATION, PhiType.LOCATION_OT
 
 def repair_boundaries(span: Span, text: str) -> Iterator[Span]:
     """The spans that replace ``span``: its parts, extended to complete values and without surrounding text."""
-    for part in _split_span(span, text):
-        trimmed = trim_span(_extend_span(part, text), text)
+    # A single word without signs has no parts, and nothing to trim. Most spans are such words.
+    for part in (span,) if text[span.start : span.end].isalnum() else _split_span(span, text):
+        extended = _extend_span(part, text)
+        trimmed = extended if text[extended.start : extended.end].isalnum() else trim_span(extended, text)
         if trimmed is not None:
             yield _number_by_its_form(_without_heading(trimmed, text), text)
 

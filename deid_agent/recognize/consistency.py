@@ -332,7 +332,7 @@ def _is_same_form(found: str, form: str) -> bool:
 
 def _add_term(term: str, form: str, kind: PhiType, root: _Node) -> None:
     node = root
-    pieces = [fold_accents(piece) for piece in Document(term).pieces(Document(term).tokens)]
+    pieces = [term.lower()] if term.isascii() and term.isalpha() else Document(term).folded_tokens
     if len(pieces) > _LONGEST:
         return
     for piece in pieces:

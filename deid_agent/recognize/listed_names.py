@@ -7,12 +7,12 @@ ending, or both a place before and one after.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from deid_agent.model import BesideModels, Document, PhiType, Source, SourceKind, SourceTraits, Span, fold_accents
 from deid_agent.recognize.boundaries import UPPER
-from deid_agent.rules import Context, Dictionaries, Lexicon, Ruleset, list_of_tag, select_contexts
+from deid_agent.rules import Context, Dictionaries, Lexicon, Ruleset, lists_of_tags, select_contexts
 
 _SOURCE = Source(SourceKind.DICTIONARY, "listed-name")
 _WORD = re.compile(rf"(?<![\w'’./-])[{UPPER}](?:[^\W\d_A-Z]{{3,20}}|[{UPPER}]{{4,20}})(?![\w/]|['’][a-rt-z]|-[a-z])")
@@ -45,7 +45,7 @@ class ListContexts:
         """The contexts of a rule set. Raises ``ConfigurationError`` if it lacks one."""
         return select_contexts(rules.contexts, "listed-names", ListContexts)
 
-    def counts(self, lists: set[str], found: re.Match[str], text: str) -> bool:
+    def counts(self, lists: Set[str], found: re.Match[str], text: str) -> bool:
         """Return true for a given name, the ending of a family name, or the place of a patient in a list of a ward."""
         if "family" not in lists and not lists.isdisjoint(_GIVEN):
             return True
@@ -74,7 +74,7 @@ class ListedNameRecognizer:
     def recognize(self, doc: Document) -> Iterator[Span]:
         """The names in ``doc``. Time is linear in the text."""
         for found in _WORD.finditer(doc.text):
-            lists = {list_of_tag(name) for name in self.lists.lists_of(found[0])}
+            lists = lists_of_tags(self.lists.lists_of(found[0]))
             if self._is_in_list_of_ward(found, lists, doc.text):
                 yield Span(found.start(), found.end(), PhiType.PATIENT, _SOURCE)
                 continue
@@ -84,7 +84,7 @@ class ListedNameRecognizer:
             if self.contexts.counts(lists, found, doc.text):
                 yield Span(found.start(), found.end(), PhiType.PATIENT, _SOURCE)
 
-    def _is_in_list_of_ward(self, found: re.Match[str], lists: set[str], text: str) -> bool:
+    def _is_in_list_of_ward(self, found: re.Match[str], lists: Set[str], text: str) -> bool:
         """Return true for a possible name at the beginning of a line of a list of patients."""
         if (lists and lists.isdisjoint(_NAMES)) or not lists.isdisjoint(_NEVER) or found[0].lower() in self.common:
             return False
@@ -112,6 +112,6 @@ def is_clinical_term(text: str, lists: Dictionaries) -> bool:
 
     ``STENT, DES`` is a term in the form of a name; ``STENT, JOHANNA`` is a name.
     """
-    held = [frozenset(map(list_of_tag, lists.lists_of(word))) for word in _LETTERS.findall(text)]
+    held = [lists_of_tags(lists.lists_of(word)) for word in _LETTERS.findall(text)]
     only_name = any(each & _FREQUENT and not each & _OTHER_MEANINGS for each in held)
     return not only_name and any(each & _TERMS and not each & _FREQUENT for each in held)

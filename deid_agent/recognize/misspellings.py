@@ -12,11 +12,11 @@ that is one edit from a name of at least six letters, or two edits from one of a
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from deid_agent.model import Document, PhiType, Source, Span, fold_accents
 from deid_agent.recognize.known_people import NameLexicons
-from deid_agent.rules import Dictionaries, list_of_tag
+from deid_agent.rules import Dictionaries, lists_of_tags
 
 _SHORTEST_MISSPELT, _EASILY_MISSPELT = 5, 6
 _SHORTEST_ALIKE = 4
@@ -153,7 +153,7 @@ def find_misspelt(doc: Document, spans: Sequence[Span], lists: Dictionaries, low
         if span.type in _NAMES and span.source not in low:
             for word in _WORD.findall(doc.text[span.start : span.end]):
                 name = fold_accents(word)
-                if len(name) >= _SHORTEST and _OTHER_MEANINGS.isdisjoint(map(list_of_tag, lists.lists_of(name))):
+                if len(name) >= _SHORTEST and _OTHER_MEANINGS.isdisjoint(lists_of_tags(lists.lists_of(name))):
                     names.setdefault(name, span)
     if not 0 < len(names) <= _MOST_NAMES:
         return
@@ -162,19 +162,19 @@ def find_misspelt(doc: Document, spans: Sequence[Span], lists: Dictionaries, low
         for key in without_each_letter(name):
             near.setdefault(key, []).append(name)
     ends = _ends_of(names)
-    meant: dict[str, str] = {}
+    meaning = cache(partial(_meaning, near=near, names=names, lists=lists))
     at = 0
+    fold = str.lower if doc.text.isascii() else fold_accents
     for found in _WORD.finditer(doc.text):
+        word = fold(found[0])
+        if ends.isdisjoint((word[:2], word[-2:], word[:1])):
+            continue
         while at < len(spans) and spans[at].end <= found.start():
             at += 1
         if at < len(spans) and spans[at].start < found.end():
             continue
-        word = fold_accents(found[0])
-        if word not in meant:
-            may_mean = word[:2] in ends or word[-2:] in ends or word[:1] in ends
-            meant[word] = _meaning(word, near, names, lists) if may_mean else ""
-        if meant[word]:
-            yield Span(found.start(), found.end(), names[meant[word]].type, names[meant[word]].source)
+        if name := meaning(word):
+            yield Span(found.start(), found.end(), names[name].type, names[name].source)
 
 
 def _ends_of(names: Iterable[str]) -> set[str]:
@@ -204,4 +204,4 @@ def _meaning(word: str, near: dict[str, list[str]], names: dict[str, Span], list
 
 
 def _is_only_a_name(word: str, lists: Dictionaries) -> bool:
-    return {list_of_tag(name) for name in lists.lists_of(word)} <= _NAME_LISTS
+    return lists_of_tags(lists.lists_of(word)) <= _NAME_LISTS

@@ -107,6 +107,8 @@ class Resolver:
 
     def _resolve_cluster(self, cluster: list[Span], low: frozenset[Source], text: str) -> list[Span]:
         """Disjoint spans of one cluster, in order. Each proposal is compared with its neighbours only."""
+        if len(cluster) == 1:
+            return cluster
         winners: list[Span] = []
         for span in sorted(cluster, key=lambda s: _rank(s, low)):
             first = bisect_right(winners, span.start, key=lambda w: w.end)
@@ -195,9 +197,12 @@ def _drop_duplicates(spans: set[Span], low: frozenset[Source]) -> set[Span]:
         return own[0], span.source.kind is SourceKind.TOKEN_MODEL, own
 
     unique: dict[tuple[int, int, PhiType], Span] = {}
-    for span in sorted(spans, key=rank):
-        unique.setdefault((span.start, span.end, span.type), span)
-    return set(unique.values())
+    for span in spans:
+        key = span.start, span.end, span.type
+        other = unique.get(key)
+        if other is None or rank(span) < rank(other):
+            unique[key] = span
+    return spans if len(unique) == len(spans) else set(unique.values())
 
 
 def _repair(span: Span, text: str) -> Iterable[Span]:

@@ -90,6 +90,12 @@ def list_of_tag(tag: str) -> str:
     return tag.partition(":")[0].removesuffix(AMBIGUOUS)
 
 
+@lru_cache(maxsize=4_096)
+def lists_of_tags(tags: Tags) -> frozenset[str]:
+    """The names of the lists in tags or marked lists."""
+    return frozenset(map(list_of_tag, tags))
+
+
 @dataclass(frozen=True, slots=True)
 class Dictionaries:
     """All lists, indexed for search."""
@@ -187,11 +193,12 @@ class Dictionaries:
 
     def _phrases(self, doc: Document, words: Sequence[str]) -> Iterator[DictionaryEntry]:
         """Terms of several words: for each first token the longest term of each list."""
-        starts = self.phrases
-        for first, word in enumerate(words):
-            root = starts.get(word)
+        followed = words[1:]  # a term of several words has a word after its first one
+        for first, root in enumerate(map(self.phrases.get, words[:-1])):
             if root is not None:
-                yield from _find_longest(root.expand() if root.terms else root, first, words, doc)
+                node = root.expand() if root.terms else root
+                if followed[first] in node or followed[first] in _SKIPPED:
+                    yield from _find_longest(node, first, words, doc)
 
 
 def _find_longest(root: _Node, first: int, words: Sequence[str], doc: Document) -> Iterator[DictionaryEntry]:

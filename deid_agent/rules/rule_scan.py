@@ -71,7 +71,7 @@ def _describe(rule: Rule) -> tuple[object, ...]:
         (rule.edges in _LEFT_TOUCHES, rule.edges in _RIGHT_TOUCHES),
         tuple(None if each is None else _translate_regexp(each) for each in patterns),
         list(rule.needs),
-        rule.check is not None or bool(rule.stop or rule.beyond or rule.within),
+        rule.check is not None or bool(rule.beyond or rule.within),
         frozenset(rule.stop) if rule.stop else None,
     )
 

@@ -209,14 +209,14 @@ def test_templates_that_name_no_row_or_column_are_refused() -> None:
         with pytest.raises(ValueError, match=rf"^{name}: wrong shape or value$"):
             build(templates, tables, rows, own_bias)
     built = build(one, [(numbers, 1)], weights, bias)
-    values, out = np.array([2, 0, 5], np.int64), np.empty((3, 2), np.float32)
+    values, out = np.array([[2, 0, 5]], np.int32), np.empty((3, 2), np.float32)
     for columns, sizes, place, name in (
-        ([], [], out[:0], "values"),
-        ([values, values[:2]], [3], out, "values"),
-        ([-values], [3], out, "values"),
-        ([values << 40], [3], out, "values"),
-        ([values], [2], out, "sizes"),
-        ([values], [3], out[:2], "out"),
+        (values[:0], [3], out, "values"),
+        (values[0], [3], out, "values"),
+        (-values, [3], out, "values"),
+        (values << 20, [3], out, "values"),
+        (values, [2], out, "sizes"),
+        (values, [3], out[:2], "out"),
     ):
         with pytest.raises(ValueError, match=rf"^{name}: "):
             built.emissions(columns, sizes, place)
