@@ -37,6 +37,7 @@ class UnitEntry:
     """A finished unit. ``source`` and ``identities`` are keyed digests of contents, ``digest`` is plain SHA-256.
 
     ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
+    Of a FHIR export, ``types`` counts the resources and ``refusals`` is the SHA-256 of the file of refused lines.
     """
 
     unit: str
@@ -49,6 +50,8 @@ class UnitEntry:
     identities: str = ""
     unlisted: int = 0
     conflicting: int = 0
+    types: Mapping[str, int] = field(default_factory=dict)
+    refusals: str = ""
 
     def is_in(self, folder: Path) -> bool:
         """True if the output is in the folder. One that ``--again`` removed has no name."""

@@ -95,9 +95,13 @@ class Digests:
         digest = hashlib.blake2b(name, key=self._secret(b"deid-batch-name"), digest_size=8).hexdigest()
         return f"{digest}-{unit.first:05d}"
 
+    def start(self) -> "hashlib.blake2b":
+        """The empty digest of a content."""
+        return hashlib.blake2b(key=self._secret(b"deid-batch-file"), digest_size=16)
+
     def digest_file(self, path: Path) -> str:
         """The digest of a file. Raises ``UnreadableError``, since an ``OSError`` has the name of the file."""
-        digest = hashlib.blake2b(key=self._secret(b"deid-batch-file"), digest_size=16)
+        digest = self.start()
         with name_faults(), path.open("rb") as file:
             while data := file.read(1 << 20):
                 digest.update(data)

@@ -94,6 +94,19 @@ def make_output_schema(table: Table, schema: "pa.Schema") -> "pa.Schema":
     return pa.schema([*kept, pa.field(OUTCOME, pa.struct(outcome))])
 
 
+def check_bulk_policy(policy: Policy) -> None:
+    """Raises ``ConfigurationError`` if the lines of a FHIR bulk export would not join under the policy."""
+    check_policy(Table("fhir", "", {}, patient="patient"), policy)
+    paths = ("Patient.id", "Observation.subject.reference")
+    odd = sorted(path for path, method in policy.paths.items() if method is Method.LINK)
+    odd += [path for path in paths if policy.method(PhiType.IDNUM, path) is not Method.SURROGATE]
+    if odd:
+        raise ConfigurationError(
+            f"policy {policy.name}: {odd[0]} is not replaced by surrogates, so the lines of an export would not join "
+            "(codes of link are those of one line): use research"
+        )
+
+
 def check_policy(table: Table, policy: Policy) -> None:
     """Raises ``ConfigurationError`` if the rows of a table would not join under the policy."""
     name = f"policy {policy.name}"

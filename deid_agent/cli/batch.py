@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import click
 
@@ -43,6 +43,7 @@ from deid_agent.batch import (
     read_manifest,
     read_schema,
 )
+from deid_agent.cli.batch_fhir import FHIR, BulkOptions, check_options, plan_export, run_export
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
@@ -103,7 +104,9 @@ def _run_options(command: Callable[P, None]) -> Callable[P, None]:
             "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
         ),
         scope_table_option,
-        click.option("--table", "table_name", metavar="NAME", required=True, help="A shipped table, or a table file."),
+        click.option(
+            "--table", "table_name", metavar="NAME", required=True, help="A shipped table, a table file, or fhir."
+        ),
     ):
         command = option(command)
     return command
@@ -177,7 +180,18 @@ def _make_plan(
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
 
 
-def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int) -> Head:
+def _read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions | None:
+    """The options of a FHIR bulk export; None for a table."""
+    if options["table_name"] != FHIR:
+        return None
+    names = ("policy_name", "profile", "system", "key_file", "demo_key", "rules", "scope_table")
+    parts = worker_factory(**{name: options[name] for name in names})
+    check_options(paths, options["identities"], options["output_format"], parts)
+    head = _make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
+    return BulkOptions(paths[0], parts, head, options["unit_mib"] * _MIB)
+
+
+def _make_head(table: Table, parts: WorkerFactory, format_: str, unit_mib: int) -> Head:
     """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
     content = {
         "version": __version__,
@@ -200,9 +214,11 @@ def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_m
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @_run_options
 @handle_errors
-def plan(paths: tuple[Path, ...], **options: object) -> Exit:
+def plan(paths: tuple[Path, ...], **options: Any) -> Exit:
     """Show the columns with their kinds, the units, and the problems of a run."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+    if (bulk := _read_bulk(paths, options)) is not None:
+        return plan_export(bulk)
+    made = _make_plan(paths, **options)
     head = made.head
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key})")
     rows = [count_rows(source) for source in made.sources if source.number in {u.source.number for u in made.units}]
@@ -263,9 +279,12 @@ def _echo_scopes(made: _Plan) -> None:
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
 @handle_errors
-def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: object) -> Exit:
+def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: Any) -> Exit:
     """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+    if (bulk := _read_bulk(paths, options)) is not None:
+        _check_folder(paths, out)
+        return run_export(bulk, out, workers, again=again)
+    made = _make_plan(paths, **options)
     _check_folder(paths, out)
     work = BatchRun(
         table=made.table,
@@ -336,6 +355,11 @@ def status(out: Path) -> Exit:
     click.echo(f"units      {len(units)}")
     click.echo(f"rows       {sum(entry.rows for entry in units)}")
     click.echo(f"refused    {describe_refusals(refused)}")
+    types: Counter[str] = Counter()
+    for entry in units:
+        types.update(entry.types)
+    if types:
+        click.echo(f"resources  {', '.join(f'{count} {name}' for name, count in sorted(types.items()))}")
     click.echo(f"no patient {sum(entry.no_patient for entry in units)}")
     for name in ("unlisted", "conflicting"):
         if count := sum(getattr(entry, name) for entry in units):
