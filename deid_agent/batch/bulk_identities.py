@@ -227,7 +227,8 @@ def _list_aliases(tree: Mapping[str, Any]) -> Iterator[str]:
 def list_references(tree: object) -> Iterator[tuple[str, str]]:
     """The type and the key of each reference to a person or a Binary, in the order of the message.
 
-    The key of a search (``Patient?identifier=system|value``) is ``?system|value``. A URN may be a person of any type.
+    The key of a search (``Patient?identifier=system|value``) and of a reference by identifier is ``?system|value``. A
+    URN, and an identifier without a type, may be those of a person of any type.
     """
     stack = [tree]
     while stack:
@@ -238,6 +239,9 @@ def list_references(tree: object) -> Iterator[tuple[str, str]]:
             for name in ("reference", "url"):
                 if isinstance(address := node.get(name), str):
                     yield from _read_reference(address)
+            if "reference" not in node and isinstance(given := node.get("identifier"), dict):
+                types = [node["type"]] if node.get("type") in _PERSONS else _TARGETS
+                yield from ((type_, f"?{given.get('system') or ''}|{given.get('value')}") for type_ in types)
             stack += [each for each in reversed(node.values()) if isinstance(each, (dict, list))]
 
 

@@ -46,14 +46,16 @@ def note(text: str, media: str = "text/plain") -> Resource:
     return {"contentType": media, "data": base64.b64encode(text.encode()).decode()}
 
 
-def document(key: str, subject: str, attachment: Resource, author: str = "Practitioner/d7", **more: object) -> Resource:
+def document(
+    key: str, subject: str, attachment: Resource, author: str | Resource = "Practitioner/d7", **more: object
+) -> Resource:
     return {
         "resourceType": "DocumentReference",
         "id": key,
         "status": "current",
         "subject": {"reference": subject},
         "date": "2019-03-09T10:00:00Z",
-        "author": [{"reference": author}],
+        "author": [{"reference": author} if isinstance(author, str) else author],
         "content": [{"attachment": attachment}],
         **more,
     }

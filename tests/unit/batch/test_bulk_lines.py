@@ -91,10 +91,15 @@ def test_a_reference_of_any_form_finds_the_patient(reference: str, tmp_path: Pat
 def test_escaped_slashes_and_the_search_of_a_practitioner_find_the_person(tmp_path: Path) -> None:
     export = write_export(tmp_path / "in")
     searched = document("n1", "Patient/p100", note(TEXT), f"Practitioner?identifier={NPI}|9999900498")
+    by_number = document(
+        "n1", "Patient/p100", note(TEXT), author={"identifier": {"system": NPI, "value": "9999900498"}}
+    )
     escaped = line(DOCUMENTS[0]).replace(b"Patient/", rb"Patient\/")
     with worker(export) as made:
-        plain, *others = [read(result) for result in made.process([line(DOCUMENTS[0]), line(searched), escaped])]
-    assert [text_of(each) for each in others] == [text_of(plain)] * 2
+        plain, *others = [
+            read(result) for result in made.process([line(DOCUMENTS[0]), line(searched), line(by_number), escaped])
+        ]
+    assert [text_of(each) for each in others] == [text_of(plain)] * 3
 
 
 def test_a_uuid_finds_the_person_of_any_type() -> None:
