@@ -15,9 +15,10 @@ RULES = data_folder("rules")
 BUILD = "0123456789abcdef"
 
 
-def parts() -> WorkerFactory:
+def parts(key: SecretKey | None = None) -> WorkerFactory:
     """The policy for tables, and the rules without the models."""
-    return WorkerFactory(rules=RULES, key=SecretKey(KEY), policy=load_policy("research", RULES), system="rules")
+    policy = load_policy("research", RULES)
+    return WorkerFactory(rules=RULES, key=key or SecretKey(KEY), policy=policy, system="rules")
 
 
 @lru_cache
