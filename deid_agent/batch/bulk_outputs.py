@@ -98,7 +98,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputFile:
+class BulkOutput:
     """A finished file for the new manifest."""
 
     name: str
@@ -109,7 +109,7 @@ class OutputFile:
     following: str = ""
 
 
-def make_manifest(export: BulkExport, files: Sequence[OutputFile], build: str, time: RecordTime) -> bytes:
+def make_manifest(export: BulkExport, files: Sequence[BulkOutput], build: str, time: RecordTime) -> bytes:
     """The manifest of the outputs. Its time is that of the export, as coarse as the policy makes times of records."""
     lists: dict[FileRole, list[dict[str, object]]] = {role: [] for role in FileRole}
     for file in files:

@@ -32,7 +32,7 @@ from deid_agent.batch.bulk_export import (
     read_lines,
 )
 from deid_agent.batch.bulk_lines import LineResult, decode_results, encode_lines
-from deid_agent.batch.bulk_outputs import LineCounts, LineFile, OutputFile, make_manifest, name_refusals, write_whole
+from deid_agent.batch.bulk_outputs import BulkOutput, LineCounts, LineFile, make_manifest, name_refusals, write_whole
 from deid_agent.batch.manifest import OpenManifest, UnitEntry
 from deid_agent.batch.outputs import remove_unfinished
 from deid_agent.batch.running import Digests, UnitReport
@@ -193,7 +193,7 @@ class BulkRun:
                 last = part is file.parts[-1]
                 following = units.get(first.get(self.export.continues.get(file.source.name, ""), "")) if last else None
                 listed.append(
-                    OutputFile(
+                    BulkOutput(
                         entry.file,
                         self.export.role(file.source),
                         entry.types,

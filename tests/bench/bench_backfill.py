@@ -2,8 +2,8 @@
 
     python tests/bench/bench_backfill.py EXPORT [--lines 500] [--notes 100000000] [--cores 128] [--usd 0.05]
 
-Three runs of ``deid-agent batch run`` with one worker: the persons alone, with the first lines of DocumentReference, and
-with the first lines of every other type. EXPORT is the export of docs/tutorial-backfill.md, or one of yours: its files are read.
+Three runs of ``deid-agent batch run`` with one worker: the persons alone, with the first lines of DocumentReference,
+and with the first lines of every other type. EXPORT is that of docs/tutorial-backfill.md or one of yours.
 """
 
 import argparse
