@@ -61,7 +61,7 @@ def document(
     }
 
 
-PATIENTS = [
+PATIENTS: list[Resource] = [
     patient(
         "p100", "Zyblorq", "Quixwell", "4471902", "1957-04-22", telecom=[{"system": "phone", "value": "740-555-0183"}]
     ),
@@ -75,13 +75,13 @@ DOCTOR: Resource = {
     "name": [{"family": "Okoribe", "given": ["Adaeze"]}],
 }
 TEXT = "Quixwell slept well, seen 3/4/2019 and 3/9 by okoribe. Zyblorq, MRN 4471902, lives at 17 Wexcombe Lane."
-DOCUMENTS = [
+DOCUMENTS: list[Resource] = [
     document("n1", "Patient/p100", note(TEXT)),
     document("n2", "https://fhir.example/r4/Patient/p101/_history/2", note("vrondel came 2019-03-04.")),
     document("n3", "Patient/p100", {"contentType": "text/plain", "url": "Binary/b1"}),
 ]
 BINARY: Resource = {"resourceType": "Binary", "id": "b1", **note("Thank you for sending quixwell, seen 3/4.")}
-ENCOUNTERS = [
+ENCOUNTERS: list[Resource] = [
     {
         "resourceType": "Encounter",
         "id": f"e{n}",

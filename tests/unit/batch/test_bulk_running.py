@@ -59,8 +59,9 @@ def run(
         files = list(survey_export(export.files, unit_bytes, digests, identities))
         store = identities.finish()
         work = BulkRun(export, BUILD, out, digests, identities.digest(digests), RecordTime.DAY, again)
-        factory: Factory = LineWorkerFactory(PARTS, store)
-        work.run(files, manifest, KilledFactory(factory) if killed else factory, 1, reports.append, FAST)
+        plain = LineWorkerFactory(PARTS, store)
+        factory: Factory = KilledFactory(plain) if killed else plain
+        work.run(files, manifest, factory, 1, reports.append, FAST)
     return reports
 
 
