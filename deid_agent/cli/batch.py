@@ -1,6 +1,5 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import Any, ParamSpec
 
 import click
 
-from deid_agent import __version__
 from deid_agent.app import WorkerFactory
 from deid_agent.batch import (
     MANIFEST,
@@ -43,11 +41,10 @@ from deid_agent.batch import (
     read_manifest,
     read_schema,
 )
-from deid_agent.cli.batch_fhir import FHIR, BulkOptions, check_options, plan_export, run_export
+from deid_agent.cli.batch_fhir import make_head, plan_export, read_bulk, run_export
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
-from deid_agent.rules import data_folder, digest_folder
 
 P = ParamSpec("P")
 _MIB = 1 << 20
@@ -176,38 +173,8 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = _make_head(table, parts, format_, unit_mib)
+    head = make_head(table, parts, format_, unit_mib)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
-
-
-def _read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions | None:
-    """The options of a FHIR bulk export; None for a table."""
-    if options["table_name"] != FHIR:
-        return None
-    names = ("policy_name", "profile", "system", "key_file", "demo_key", "rules", "scope_table")
-    parts = worker_factory(**{name: options[name] for name in names})
-    check_options(paths, options["identities"], options["output_format"], parts)
-    head = _make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
-    return BulkOptions(paths[0], parts, head, options["unit_mib"] * _MIB)
-
-
-def _make_head(table: Table, parts: WorkerFactory, format_: str, unit_mib: int) -> Head:
-    """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
-    content = {
-        "version": __version__,
-        "rules": digest_folder(parts.rules),
-        "models": digest_folder(parts.models or data_folder("models")),
-        "policy": parts.policy.digest,
-        "key": parts.key.id,
-        "system": parts.system,
-        "profile": parts.profile,
-        "table": table.digest,
-        "format": format_,
-        "unit": unit_mib,
-        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
-    }
-    build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
 
 
 @batch.command()
@@ -216,7 +183,7 @@ def _make_head(table: Table, parts: WorkerFactory, format_: str, unit_mib: int) 
 @handle_errors
 def plan(paths: tuple[Path, ...], **options: Any) -> Exit:
     """Show the columns with their kinds, the units, and the problems of a run."""
-    if (bulk := _read_bulk(paths, options)) is not None:
+    if (bulk := read_bulk(paths, options)) is not None:
         return plan_export(bulk)
     made = _make_plan(paths, **options)
     head = made.head
@@ -281,7 +248,7 @@ def _echo_scopes(made: _Plan) -> None:
 @handle_errors
 def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: Any) -> Exit:
     """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    if (bulk := _read_bulk(paths, options)) is not None:
+    if (bulk := read_bulk(paths, options)) is not None:
         _check_folder(paths, out)
         return run_export(bulk, out, workers, again=again)
     made = _make_plan(paths, **options)

@@ -1,12 +1,16 @@
 """``deid-agent batch`` for ``--table fhir``: a FHIR bulk export in, a sanitized one out."""
 
+import hashlib
+import json
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
+from deid_agent import __version__
 from deid_agent.app import WorkerFactory
 from deid_agent.batch import (
     BulkExport,
@@ -17,14 +21,16 @@ from deid_agent.batch import (
     LineWorkerFactory,
     OpenManifest,
     SurveyedFile,
+    Table,
     UnitReport,
     check_bulk_policy,
     describe_refusals,
     list_export,
     survey_export,
 )
-from deid_agent.cli.common import Exit, echo_error
+from deid_agent.cli.common import Exit, echo_error, worker_factory
 from deid_agent.model import ConfigurationError, counted
+from deid_agent.rules import data_folder, digest_folder
 
 FHIR = "fhir"
 """The name of the table that is no table."""
@@ -40,7 +46,37 @@ class BulkOptions:
     unit_bytes: int
 
 
-def check_options(paths: tuple[Path, ...], identities: Path | None, output_format: str, parts: WorkerFactory) -> None:
+def read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions | None:
+    """The options of a FHIR bulk export; None for a table."""
+    if options["table_name"] != FHIR:
+        return None
+    names = ("policy_name", "profile", "system", "key_file", "demo_key", "rules", "scope_table")
+    parts = worker_factory(**{name: options[name] for name in names})
+    _check_options(paths, options["identities"], options["output_format"], parts)
+    head = make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
+    return BulkOptions(paths[0], parts, head, options["unit_mib"] * (1 << 20))
+
+
+def make_head(table: Table, parts: WorkerFactory, format_: str, unit_mib: int) -> Head:
+    """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
+    content = {
+        "version": __version__,
+        "rules": digest_folder(parts.rules),
+        "models": digest_folder(parts.models or data_folder("models")),
+        "policy": parts.policy.digest,
+        "key": parts.key.id,
+        "system": parts.system,
+        "profile": parts.profile,
+        "table": table.digest,
+        "format": format_,
+        "unit": unit_mib,
+        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
+    }
+    build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
+
+
+def _check_options(paths: tuple[Path, ...], identities: Path | None, output_format: str, parts: WorkerFactory) -> None:
     """Raises ``ConfigurationError`` for what an export does not have."""
     check_bulk_policy(parts.policy)
     if len(paths) != 1:

@@ -18,9 +18,10 @@ from deid_agent.model import (
     filter_headers,
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import DeidentifiedText, NoteDeidentifier, RefusedText, TextRequest, group_requests
-from deid_agent.pipeline.planning import Planner, make_scope
+from deid_agent.pipeline.planning import Planner
 from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import NamingReader, Recognition, recognize_texts

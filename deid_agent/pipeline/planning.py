@@ -8,7 +8,6 @@ limit, an attachment that the policy refuses.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 from deid_agent.codec import (
     Codec,
@@ -33,11 +32,10 @@ from deid_agent.model import (
     PhiType,
     Reason,
     Timings,
-    ValueKind,
 )
 from deid_agent.pipeline.attachments import decode_text, is_readable_text, prefix_error
 from deid_agent.pipeline.budget import TextBudget
-from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
+from deid_agent.pipeline.facts import collect_facts, collect_known, find_message_date, find_written_date, make_scope
 from deid_agent.pipeline.plans import (
     AttachmentPlan,
     FindKnown,
@@ -49,7 +47,6 @@ from deid_agent.pipeline.plans import (
 )
 from deid_agent.pipeline.policy import Method, Pdf, Policy, Unreadable
 from deid_agent.pipeline.recognition import PlannedText
-from deid_agent.surrogate import NamedPerson, Scope
 
 MAX_NESTING = 4
 """Levels of attachments in attachments."""
@@ -331,40 +328,3 @@ def check_decoded(path: str, text: str) -> None:
     found = text.count("\0", 0, length)
     if found > _FEW_NULS and found * _NUL_SHARE >= length:
         raise MessageError(Reason.UNSUPPORTED, path, "many NUL characters: UTF-16 that was decoded in another encoding")
-
-
-def collect_known(messages: Iterable[Message]) -> tuple[Fact, ...]:
-    """The facts of messages that are known beside another one; their persons stay apart."""
-    return tuple(fact for n, each in enumerate(messages) for fact in collect_facts(each.sites, f"known{n}"))
-
-
-def make_scope(
-    document: str,
-    patient: str | None,
-    facts: tuple[Fact, ...],
-    reference: date | None = None,
-    today: date | None = None,
-) -> Scope:
-    """The scope of a document's surrogates, with the days and the people that ``facts`` name."""
-    return Scope(
-        document=document,
-        patient=patient,
-        reference=reference,
-        people=_find_people(facts),
-        known=find_days(facts) + ((reference,) if reference else ()),
-        births=find_births(facts),
-        today=today,
-    )
-
-
-def _find_people(facts: Iterable[Fact]) -> tuple[NamedPerson, ...]:
-    """Each person in the facts, so that all forms of a name have one surrogate."""
-    parts: dict[tuple[str, bool, str], dict[ValueKind, list[str]]] = {}
-    for fact in facts:
-        if fact.kind in {ValueKind.GIVEN, ValueKind.FAMILY}:
-            kinds = parts.setdefault((fact.group, fact.type is PhiType.DOCTOR, fact.sex), {})
-            kinds.setdefault(fact.kind, []).append(fact.value)
-    return tuple(
-        NamedPerson(" ".join(kinds.get(ValueKind.GIVEN, ())), " ".join(kinds.get(ValueKind.FAMILY, ())), sex, staff)
-        for (_, staff, sex), kinds in parts.items()
-    )

@@ -9,9 +9,10 @@ from datetime import date
 
 from deid_agent.model import Fact, FoundPatient, PhiType, Site, Timings, ValueKind
 from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import find_patient
-from deid_agent.pipeline.planning import check_length, make_scope
+from deid_agent.pipeline.planning import check_length
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer
