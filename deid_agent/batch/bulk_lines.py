@@ -13,7 +13,7 @@ from deid_agent.agent import Job, Process, Processed, Result
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.bulk_identities import IdentityStore, StoreKey
 from deid_agent.codec.fhir import FhirCodec
-from deid_agent.model import MessageError, Reason
+from deid_agent.model import Listing, MessageError, Reason
 from deid_agent.pipeline import Deidentifier, MessagePlan, Recognition
 
 
@@ -21,13 +21,15 @@ from deid_agent.pipeline import Deidentifier, MessagePlan, Recognition
 class LineResult:
     """A sanitized line with its resource type, or the reason why it has none.
 
-    ``unknown_patient`` is true if it refers to a Patient that the export does not have.
+    ``unknown_patient`` is true if it refers to a Patient that the export does not have. ``listing`` is what the scope
+    table has of its patient, if there is one.
     """
 
     content: bytes = field(default=b"", repr=False)
     type: str = ""
     reason: str = ""
     unknown_patient: bool = False
+    listing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ class LineWorker:
         except Exception as error:  # noqa: BLE001 - as above
             return _refuse(error)
         # A JSON text may have line feeds between its members, but one line has none.
-        return LineResult(payload, found if found in self.types else "", unknown_patient=unknown)
+        named = [listing for listing, _ in plan.listings]
+        listing = next((each for each in (Listing.CONFLICTING, Listing.UNLISTED) if each in named), "")
+        return LineResult(payload, found if found in self.types else "", "", unknown, listing)
 
 
 def _refuse(error: Exception) -> LineResult:
@@ -114,7 +118,7 @@ def decode_lines(payload: bytes) -> list[bytes]:
 
 def encode_results(results: Sequence[LineResult]) -> bytes:
     """Results as the payload of an answer."""
-    head = [[len(each.content), each.type, each.reason, each.unknown_patient] for each in results]
+    head = [[len(each.content), each.type, each.reason, each.unknown_patient, each.listing] for each in results]
     return _join(head, [each.content for each in results])
 
 
@@ -122,8 +126,8 @@ def decode_results(payload: bytes) -> list[LineResult]:
     """The results of ``encode_results``."""
     head, content = _split(payload)
     found, at = [], 0
-    for size, type_, reason, unknown in head:
-        found.append(LineResult(content[at : at + size], type_, reason, unknown))
+    for size, *more in head:
+        found.append(LineResult(content[at : at + size], *more))
         at += size
     return found
 

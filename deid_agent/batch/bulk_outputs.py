@@ -62,6 +62,7 @@ class LineCounts:
     types: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     no_patient: int = 0
+    listings: Counter[str] = field(default_factory=Counter)
 
     def write(self, lines: Sequence[Line], results: Sequence[LineResult], output: LineFile, refusals: LineFile) -> None:
         """Write and count the result of each line."""
@@ -72,6 +73,7 @@ class LineCounts:
             else:
                 self.types[result.type or "Basic"] += 1
                 self.no_patient += result.unknown_patient
+                self.listings[result.listing] += 1
                 output.write(result.content)
 
 

@@ -38,7 +38,7 @@ from deid_agent.batch.outputs import remove_unfinished
 from deid_agent.batch.running import Digests, UnitReport
 from deid_agent.batch.sources import Unit
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import ConfigurationError, Reason, RecordTime, UnsafeError
+from deid_agent.model import ConfigurationError, Listing, Reason, RecordTime, UnsafeError
 from deid_agent.telemetry import Telemetry
 
 _JOB_LINES = 64
@@ -178,6 +178,8 @@ class BulkRun:
             identities=self.identities,
             types=dict(sorted(counts.types.items())),
             refusals=refused,
+            unlisted=counts.listings[Listing.UNLISTED],
+            conflicting=counts.listings[Listing.CONFLICTING],
         )
 
     def _write_manifest(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:

@@ -1,6 +1,7 @@
 """The lines of a FHIR bulk export: the persons of all files, one refusal for one line, joins."""
 
 import stat
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from support.bulk_exports import (
     worker,
     write_export,
 )
+from support.scope_tables import build, person
+from support.tables import parts
 
 from deid_agent.batch.bulk_identities import IdentityWriter, list_references
 from deid_agent.batch.bulk_lines import LineResult, decode_lines, decode_results, encode_lines, encode_results
@@ -189,6 +192,15 @@ def test_thousands_of_versions_of_a_person_refuse_its_lines(tmp_path: Path) -> N
     assert result.reason == Reason.RESOURCE
 
 
+def test_a_line_is_counted_by_what_the_scope_table_has_of_its_patient(tmp_path: Path) -> None:
+    scopes = build(tmp_path / "scopes", [person(1, "4471902", fhir_id="p100")])
+    listed = replace(parts(), scopes=scopes).deidentifier()
+    with worker(write_export(tmp_path / "in")) as made:
+        plain = made.process([line(DOCUMENTS[0])])
+        results = replace(made, deidentifier=listed).process([line(DOCUMENTS[0]), line(DOCUMENTS[1]), line(DOCTOR)])
+    assert [each.listing for each in (*plain, *results)] == ["", "", "unlisted", ""]
+
+
 def test_the_order_of_files_and_lines_does_not_matter(tmp_path: Path) -> None:
     one = process(write_export(tmp_path / "in"), *PATIENTS, *DOCUMENTS, BINARY)
     turned = {f"{9 - n}.ndjson": list(reversed(each)) for n, each in enumerate(FILES.values())}
@@ -213,5 +225,5 @@ def test_the_file_of_identities_is_sealed_and_removed(tmp_path: Path) -> None:
 def test_jobs_and_answers_are_read_back() -> None:
     given = [b"{}", b"", "ü\0".encode()]
     assert decode_lines(encode_lines(given)) == given
-    results = [LineResult(b"{}", "Patient"), LineResult(reason="POISON"), LineResult(b"x", unknown_patient=True)]
+    results = [LineResult(b"{}", "Patient"), LineResult(reason="POISON"), LineResult(b"x", "", "", True, "unlisted")]
     assert decode_results(encode_results(results)) == results
