@@ -187,7 +187,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedFile:
-    """A file after the first pass: its parts, its keyed digest and the signature of what was read; or its fault."""
+    """A file after the first pass: its parts, its keyed digest and the signature of its content; or its fault."""
 
     source: InputFile
     parts: tuple[FilePart, ...] = ()

@@ -2,7 +2,7 @@
 
 A document of an export knows only ``Patient/p100``; the names are in another file. A first pass keeps the lines of
 persons in a SQLite file, so that memory does not grow with their number. Keys are keyed digests and lines are sealed
-under a key that is in memory only: what a killed process leaves of the file cannot be read. Lines that refer to a
+under a key that is in memory only: the file of a killed process cannot be read. Lines that refer to a
 Binary are kept too, since a Binary does not name its patient.
 """
 
@@ -119,7 +119,7 @@ class IdentityWriter:
 
 
 class IdentityStore:
-    """Finds what other lines of the export state about a message; the ``FindKnown`` of a worker."""
+    """Finds the lines of other files about a message; the ``FindKnown`` of a worker."""
 
     def __init__(self, key: StoreKey, codec: FhirCodec) -> None:
         self._key = key

@@ -78,7 +78,7 @@ class LineCounts:
 
 
 def _describe(number: int, reason: str) -> bytes:
-    """A refused line as an OperationOutcome, which is what FHIR expects in the list of errors. It has no content."""
+    """A refused line as an OperationOutcome, as FHIR requires in the list of errors. It has no content."""
     issue = {
         "severity": "error",
         "code": "processing",

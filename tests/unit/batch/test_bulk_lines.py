@@ -192,7 +192,7 @@ def test_thousands_of_versions_of_a_person_refuse_its_lines(tmp_path: Path) -> N
     assert result.reason == Reason.RESOURCE
 
 
-def test_a_line_is_counted_by_what_the_scope_table_has_of_its_patient(tmp_path: Path) -> None:
+def test_a_line_of_a_patient_that_the_scope_table_lacks_is_counted(tmp_path: Path) -> None:
     scopes = build(tmp_path / "scopes", [person(1, "4471902", fhir_id="p100")])
     listed = replace(parts(), scopes=scopes).deidentifier()
     with worker(write_export(tmp_path / "in")) as made:
