@@ -21,8 +21,8 @@ from deid_agent.pipeline import Deidentifier, MessagePlan, Recognition
 class LineResult:
     """A sanitized line with its resource type, or the reason why it has none.
 
-    ``unknown_patient`` is true if it refers to a Patient that the export does not have. ``listing`` is the state in the scope
-    table of its patient, if there is one.
+    ``unknown_patient`` is true if it refers to a Patient that the export does not have. ``listing`` is the entry of its
+    patient in the scope table, if there is one.
     """
 
     content: bytes = field(default=b"", repr=False)
