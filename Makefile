@@ -4,6 +4,7 @@
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
 # make core      build the compiled core and install it: needs cargo. make demo and make test do so if cargo is there
 # make bench-compare  cost of recognition and of the agent against the last committed run: minutes
+# make engines   install Spark and Ray for the tests of batch on them: 500 MB; Spark needs Java 17
 # make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 
 PYTEST := python -m pytest -n 2 --no-loadscope-reorder
 
-.PHONY: demo test test-all test-pythons check format core check-core models lock bench bench-compare release clean
+.PHONY: demo test test-all test-pythons check format core check-core engines models lock lock-engines bench bench-compare release clean
 
 demo: $(VENV)/.core
 	@$(BIN)/deid-agent demo --out demo-out
@@ -72,6 +73,14 @@ $(VENV)/.core: $(CORE) $(VENV)/.ready
 	  elif ! $(MAKE) --no-print-directory core; then echo "the compiled core was not built: the models run in Python"; fi
 	@touch $@
 
+# pyspark has no wheel. It is built by the setuptools of the lock file, so that nothing unpinned is fetched.
+PIP_LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
+
+engines: $(VENV)/.ready
+	awk '/^[^ ]/ {wanted = /^setuptools==/} wanted' requirements-engines.lock > $(VENV)/engines-build.txt
+	$(PIP_LOCKED) -r $(VENV)/engines-build.txt
+	$(PIP_LOCKED) --no-binary pyspark --no-build-isolation -r requirements-engines.lock
+
 models: $(VENV)/.ready
 	$(BIN)/deid-agent train all --corpus corpus --out models
 	$(BIN)/python .ci/pin_models.py
@@ -99,6 +108,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" --extra aws --extra batch --extra train --extra train-neural --extra vault --group dev pyproject.toml -o requirements.lock
+
+# The versions that both files have are those of requirements.lock.
+lock-engines:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock-engines" --constraint requirements.lock \
+	  --extra batch-spark --extra batch-ray --group engines pyproject.toml -o requirements-engines.lock
 
 clean:
 	rm -rf $(VENV) demo-out dist build

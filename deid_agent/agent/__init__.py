@@ -51,6 +51,7 @@ from deid_agent.agent.ports import (
 if TYPE_CHECKING:
     from deid_agent.agent.dead_letter_keys import (
         PrivateKey,
+        PublicKey,
         generate_keys,
         load_private_key,
         load_public_key,
@@ -118,6 +119,7 @@ __all__ = [
     "PrivateKey",
     "Process",
     "Processed",
+    "PublicKey",
     "Record",
     "RecordForm",
     "Refused",
@@ -150,6 +152,7 @@ __all__ = [
 _LAZY = {
     "dead_letter_keys": (
         "PrivateKey",
+        "PublicKey",
         "generate_keys",
         "load_private_key",
         "load_public_key",

@@ -108,15 +108,14 @@ def generate_keys(private: Path) -> PublicKey:
     return key.public
 
 
-def load_public_key(path: Path) -> PublicKey:
-    """Read a ``.pub`` file. Raises ``ConfigurationError``, also if the file holds a private key."""
+def load_public_key(path: Path, setting: str = "dead_letters.public_key") -> PublicKey:
+    """Read a ``.pub`` file. Raises ``ConfigurationError`` with ``setting``, also if the file holds a private key."""
     text = _read_key_file(path, private=False)
     if text.startswith(_PRIVATE):
         raise ConfigurationError(
-            f"dead_letters.public_key: {path} holds a private key; name its .pub file, "
-            "and keep the private key off this host"
+            f"{setting}: {path} holds a private key; name its .pub file, and keep the private key off this host"
         )
-    return _decode_key(PublicKey, text, _PUBLIC, f"dead_letters.public_key: {path}")
+    return _decode_key(PublicKey, text, _PUBLIC, f"{setting}: {path}")
 
 
 def load_private_key(path: Path) -> PrivateKey:

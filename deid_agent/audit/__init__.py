@@ -2,6 +2,7 @@
 
 from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.faults import TrailFault
+from deid_agent.audit.merkle import Frontier, leaf_hash
 from deid_agent.audit.proofs import CheckedProof, ProofError, check_proof, prove_entry, prove_growth, read_proof
 from deid_agent.audit.reading import (
     EntryFilter,
@@ -36,6 +37,7 @@ __all__ = [
     "CheckedProof",
     "EntryFilter",
     "FoundResults",
+    "Frontier",
     "InputRecords",
     "LineKind",
     "PartitionBalance",
@@ -58,6 +60,7 @@ __all__ = [
     "examine_trail",
     "first_public_key",
     "is_public_key",
+    "leaf_hash",
     "line_prefix",
     "prove_entry",
     "prove_growth",

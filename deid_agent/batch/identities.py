@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import orjson
 
-from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.arrow import decode_type, load_arrow
+from deid_agent.batch.cells import read_cells
 from deid_agent.batch.sources import FileFormat, InputFile, name_faults
-from deid_agent.batch.tables import PersonSection
+from deid_agent.batch.table_file import PersonSection
+from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError, MessageError
 from deid_agent.pipeline import facts_from_context
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SCALARS = ("sex", "birth_date", "ssn", "account", "phone", "facility")
 _SHOWN = 10
@@ -27,6 +33,15 @@ class Identities:
         """The context of a patient; None if nothing is known of the patient."""
         context = None if patient is None else self.contexts.get(str(patient))
         return None if context is None else orjson.Fragment(context)
+
+
+def list_patients(table: Table, batch: "pa.RecordBatch") -> list[object]:
+    """The patient of each row; None for an unknown one."""
+    for column, array in zip(batch.schema, batch.columns, strict=True):
+        if column.name.lower() == table.patient:
+            values = read_cells(array, decode_type(column.type), column.name, [None] * len(array))
+            return [None if value == "" else value for value in values]
+    return [None] * batch.num_rows
 
 
 def read_identities(source: InputFile, person: PersonSection) -> Identities:

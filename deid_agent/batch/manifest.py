@@ -7,18 +7,47 @@ no names of inputs and no values in it: a unit is named by a keyed digest.
 import fcntl
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import orjson
+from pydantic import TypeAdapter
 
 from deid_agent.agent import cut_torn_line
 from deid_agent.model import ConfigurationError
 
 MANIFEST = "_manifest.jsonl"
-_LOCK = "_lock"
+AUDIT = "_audit"
+"""The folder of the audit, in the folder of the outputs."""
+LOCK = "_lock"
+EXPORT = "manifest.json"
+"""The manifest of a FHIR bulk export, as its standard names it: of an input, and of the outputs."""
 _FIRST = "0" * 64
+
+
+def name_refusals(file: str) -> str:
+    """The name of the file of the refused lines of an output of a FHIR export."""
+    return f"{file.removesuffix('.ndjson')}.refused.ndjson"
+
+
+class SignsLines(Protocol):
+    """Signs the lines of a manifest."""
+
+    @property
+    def last(self) -> tuple[int, str]:
+        """The number of the last line that is signed, and its SHA-256; 0 if there is none."""
+
+    def sign(self, line: int, digest: str) -> None:
+        """Sign a line, and with it all before it, durably."""
+
+    def close(self) -> None:
+        """Give up the folder."""
+
+
+OpensTrail = Callable[[Path, "Head"], SignsLines]
+"""Opens the trail in the folder of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +65,10 @@ class Head:
 class UnitEntry:
     """A finished unit. ``source`` and ``identities`` are keyed digests of contents, ``digest`` is plain SHA-256.
 
+    ``audit`` is the file of the audit of its rows with the SHA-256 and the root of the tree over the rows, ``counts``
+    are the replacements by column, type, method and rule, and ``sample`` is the SHA-256 of the sample so far.
     ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
+    Of a FHIR export, ``types`` counts the resources and ``refusals`` is the SHA-256 of the file of refused lines.
     """
 
     unit: str
@@ -49,109 +81,205 @@ class UnitEntry:
     identities: str = ""
     unlisted: int = 0
     conflicting: int = 0
+    audit: str = ""
+    audit_digest: str = ""
+    root: str = ""
+    words: int = 0
+    in_texts: int = 0
+    counts: tuple[tuple[str, str, str, str, int], ...] = ()
+    sample: str = ""
+    types: Mapping[str, int] = field(default_factory=dict)
+    refusals: str = ""
+
+    def __post_init__(self) -> None:
+        if any("/" in name or name.startswith(".") for name in (self.file, self.audit)):
+            raise ValueError("a name of a file, not a path")
+
+    @property
+    def named_files(self) -> dict[str, str]:
+        """The files that the line names, as paths in the folder, with the SHA-256 of each."""
+        found = {self.file: self.digest, f"{AUDIT}/{self.audit}": self.audit_digest}
+        if self.refusals:
+            found[name_refusals(self.file)] = self.refusals
+        return {path: digest for path, digest in found.items() if path not in {"", f"{AUDIT}/"}}
 
     def is_in(self, folder: Path) -> bool:
-        """True if the output is in the folder. One that ``--again`` removed has no name."""
-        return bool(self.file) and (folder / self.file).is_file()
+        """True if the output and the files beside it are there. An output that ``--again`` removed has no name."""
+        return bool(self.file) and all((folder / path).is_file() for path in self.named_files)
+
+    def removed(self, sample: str) -> "UnitEntry":
+        """The entry of the unit after its output is removed."""
+        return UnitEntry(self.unit, self.source, "", "", 0, {}, identities=self.identities, sample=sample)
+
+
+_READERS: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Head, UnitEntry)}
 
 
 @dataclass(slots=True)
 class Manifest:
-    """The manifest of a folder; see ``read_manifest`` and ``OpenManifest``."""
+    """The manifest of a folder; see ``read_manifest``.
+
+    ``lines`` are the SHA-256 of its lines, each of which is in the next line, and ``latest`` is the last unit.
+    """
 
     head: Head
     units: dict[str, UnitEntry] = field(default_factory=dict)
-    last: str = _FIRST
+    lines: list[str] = field(default_factory=list)
+    latest: UnitEntry | None = None
+
+    def put(self, entry: UnitEntry) -> None:
+        """Add the line of a unit, in place of a former one."""
+        self.units[entry.unit] = self.latest = entry
+
+    @property
+    def last(self) -> str:
+        """The digest that the next line has."""
+        return self.lines[-1] if self.lines else _FIRST
+
+    @property
+    def finished(self) -> list[UnitEntry]:
+        """The units with an output."""
+        return [entry for entry in self.units.values() if entry.file]
+
+
+class ManifestError(ConfigurationError):
+    """A line of a manifest cannot be read or does not follow. ``rest`` has those of all lines that can be read."""
+
+    def __init__(self, line: int, why: str, rest: Manifest) -> None:
+        super().__init__(f"{MANIFEST}: line {line} {why}")
+        self.line = line
+        self.rest = rest
 
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder; None if it has none. A line that is not complete is left out.
 
-    Raises ``ConfigurationError`` with the number of a line that was changed or cannot be read.
+    Raises ``ManifestError`` with the number of the first line that was changed or cannot be read.
     """
-    path = folder / MANIFEST
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    if not (folder / MANIFEST).is_file():  # a pipe would be waited for
         return None
-    manifest: Manifest | None = None
-    last = _FIRST
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+    lines = (folder / MANIFEST).read_bytes().split(b"\n")[:-1]
+    manifest = Manifest(Head("", "", "", "", ""))
+    fault: tuple[int, str] | None = None
+    for number, line in enumerate(lines, 1):
         try:
-            found = orjson.loads(line)
-            previous = found.pop("previous")
-            entry = Head(**found) if manifest is None else UnitEntry(**found)
+            entry, previous = _read_line(line, Head if number == 1 else UnitEntry)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise ConfigurationError(f"{MANIFEST}: line {number} cannot be read: use another folder") from None
-        if previous != last:
-            raise ConfigurationError(f"{MANIFEST}: line {number} does not follow the one before: it was changed")
-        last = hashlib.sha256(line).hexdigest()
-        if isinstance(entry, Head):
-            manifest = Manifest(entry)
-        elif manifest is not None:
-            manifest.units[entry.unit] = entry
-    if manifest is not None:
-        manifest.last = last
-    return manifest
+            fault = fault or (number, "cannot be read: use another folder")
+        else:
+            if previous != manifest.last:
+                fault = fault or (number, "does not follow the one before: it was changed")
+            if isinstance(entry, Head):
+                manifest.head = entry
+            else:
+                manifest.put(entry)
+        manifest.lines.append(hashlib.sha256(line).hexdigest())
+    if fault is not None:
+        raise ManifestError(*fault, manifest)
+    return manifest if lines else None
+
+
+def _read_line(line: bytes, kind: type[Head] | type[UnitEntry]) -> tuple[Head | UnitEntry, object]:
+    """The content of a line, and the digest of the line before. Raises one of the errors of a malformed line."""
+    found = orjson.loads(line)
+    previous = found.pop("previous")
+    kind(**found)  # refuses other members
+    entry: Head | UnitEntry = _READERS[kind].validate_json(orjson.dumps(found), strict=True)
+    return entry, previous
 
 
 class OpenManifest:
     """The manifest of a folder that this process alone may write. Use it as a context manager.
 
-    Raises ``ConfigurationError`` if another process has it, or if the folder has outputs of another build.
+    With a ``trail`` each line gets a signed entry there once it is written. A last line without one is removed at the
+    start, since a crash came before it was signed: nobody could show that it was not changed since, and its unit gets
+    the same output again.
+
+    Raises ``ConfigurationError`` if another process has it, if the folder has outputs of another build, or if its
+    lines are not those that the trail signs.
     """
 
-    def __init__(self, folder: Path, head: Head) -> None:
+    def __init__(self, folder: Path, head: Head, trail: OpensTrail | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._trail: SignsLines | None = None
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._file = self._open(head)
+            self._open(head, trail)
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _open(self, head: Head) -> int:
+    def _open(self, head: Head, trail: OpensTrail | None) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigurationError("the output folder is in use by another process: wait for its end") from None
-        file = os.open(self._folder / MANIFEST, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._folder / MANIFEST, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            cut_torn_line(file)
+            cut_torn_line(self._file)
             found = read_manifest(self._folder)
             if found is not None and found.head.build != head.build:
                 raise ConfigurationError(
                     f"the output folder has outputs of build {found.head.build}, and this is build {head.build} "
                     "(version, rules, models, policy, key, table file, scope table or format): use another folder"
                 )
+            if trail is not None:
+                self._trail = trail(self._folder, head)
+                found = self._cut_unsigned(found, self._trail)
             self.manifest = found or Manifest(head)
             if found is None:
-                self._file = file
                 self._append(asdict(head))
         except BaseException:
-            os.close(file)
+            self._close()
             raise
-        return file
+
+    def _cut_unsigned(self, found: Manifest | None, trail: "SignsLines") -> Manifest | None:
+        """Compare the lines with the trail, and remove the last one if it is not signed."""
+        lines = found.lines if found is not None else []
+        signed, digest = trail.last
+        if signed > len(lines) or (signed and lines[signed - 1] != digest):
+            raise ConfigurationError(
+                f"{MANIFEST}: its lines are not those that the audit signs: they were changed or cut off; see "
+                "`deid-agent batch verify`, and use another folder"
+            )
+        if len(lines) > signed + 1:
+            raise ConfigurationError(
+                f"{MANIFEST}: {len(lines)} lines, of which the audit signs {signed}: restore {AUDIT}, or use another "
+                "folder"
+            )
+        if len(lines) == signed:
+            return found
+        data = (self._folder / MANIFEST).read_bytes().splitlines(keepends=True)
+        os.ftruncate(self._file, sum(map(len, data[:signed])))
+        os.fsync(self._file)
+        return read_manifest(self._folder)
 
     def __enter__(self) -> "OpenManifest":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+        self._close()
         os.close(self._lock)
 
+    def _close(self) -> None:
+        os.close(self._file)
+        if self._trail is not None:
+            self._trail.close()
+
     def add(self, entry: UnitEntry) -> None:
-        """Write the line of a unit whose output has its name. It is durable when this returns."""
+        """Write the line of a unit whose files have their names. It is durable, and signed, when this returns."""
         self._append(asdict(entry))
-        self.manifest.units[entry.unit] = entry
+        self.manifest.put(entry)
 
     def _append(self, found: Mapping[str, object]) -> None:
         line = orjson.dumps({**found, "previous": self.manifest.last})
         os.write(self._file, line + b"\n")
         os.fsync(self._file)
         sync_folder(self._folder)
-        self.manifest.last = hashlib.sha256(line).hexdigest()
+        self.manifest.lines.append(hashlib.sha256(line).hexdigest())
+        if self._trail is not None:
+            self._trail.sign(len(self.manifest.lines), self.manifest.last)
 
 
 def sync_folder(folder: Path) -> None:

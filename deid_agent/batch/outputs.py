@@ -94,13 +94,15 @@ class UnitFile:
     schema: "pa.Schema"
     format: OutputFormat
     codec: str = "zstd"
+    token: str = field(default_factory=lambda: os.urandom(4).hex())
+    """Another for each attempt: an engine may run one unit twice at the same time."""
     _waiting: list["pa.RecordBatch"] = field(default_factory=list, repr=False)
     _rows: int = 0
     _open: _Writer | None = None
 
     @property
     def _path(self) -> Path:
-        return self.folder / f".{self.name}{_UNFINISHED}"
+        return self.folder / f".{self.name}.{self.token}{_UNFINISHED}"
 
     def __enter__(self) -> "UnitFile":
         if self.format is OutputFormat.CSV:

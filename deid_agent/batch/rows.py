@@ -5,7 +5,6 @@ its patient, are the facts for which its texts and kept values are searched. A r
 it stays in the output, without texts and without the value at fault. No exception leaves ``RowDeidentifier.process``.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING
 from deid_agent.batch.arrow import decode_type, highest_number, is_text, load_arrow, units_of_a_day
 from deid_agent.batch.cells import Cell, as_text, day_of, digest_cells, fit_number, make_array, read_cells, read_day
 from deid_agent.batch.ids import IdMap, Template, map_template
+from deid_agent.batch.row_state import RowCounts, RowState, reason_of
 from deid_agent.batch.schema import OUTCOME, make_output_schema
-from deid_agent.batch.tables import Column, ColumnKind, DateParts, Table
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import Column, DateParts, Table
 from deid_agent.model import (
     DateKind,
     Fact,
-    Listing,
     MessageError,
     PhiType,
     Reason,
@@ -32,41 +32,15 @@ from deid_agent.pipeline import (
     DeidentifiedText,
     Deidentifier,
     RefusedText,
-    TextRequest,
     collect_facts,
     facts_from_context,
 )
-from deid_agent.surrogate import Scope
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DONE, REFUSED = "done", "refused"
 _NAMES = {ColumnKind.NAME: ValueKind.NAME, ColumnKind.FAMILY: ValueKind.FAMILY, ColumnKind.GIVEN: ValueKind.GIVEN}
 _READ = frozenset({ColumnKind.TEXT, ColumnKind.KEEP_GUARDED})
-
-
-@dataclass(slots=True)
-class _Row:
-    """A row while it is treated. The first fault counts. Of a ``broken`` row no cell is published that is not kept."""
-
-    cells: Mapping[str, Cell] = field(repr=False)
-    document: str = field(repr=False)
-    patient: str | None = field(repr=False)
-    facts: tuple[Fact, ...] = field(default=(), repr=False)
-    scope: Scope = field(default_factory=lambda: Scope(""), repr=False)
-    reason: Reason | None = None
-    where: str = ""
-    broken: bool = False
-    listing: Listing | None = None
-
-    def refuse(self, reason: Reason, where: str) -> None:
-        if self.reason is None:
-            self.reason, self.where = reason, where
-
-    def make_request(self, name: str, key: str) -> TextRequest:
-        """The text of a column to read. The patient is one of the column ``key`` of the identities."""
-        return TextRequest(self.cells[name], self.document, self.patient, self.facts, None, self.scope.reference, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +66,12 @@ class RowDeidentifier:
         """The de-identifier with an empty map of identifiers."""
         return cls(table, deidentifier, build, IdMap(deidentifier.values.replace_id))
 
-    def process(self, rows: Rows, listings: Counter[str] | None = None) -> "pa.RecordBatch":
-        """The sanitized rows with their outcomes. The schema of ``rows.batch`` has passed ``check_schema``.
+    def process(self, rows: Rows) -> "pa.RecordBatch":
+        """The sanitized rows with their outcomes. The schema of ``rows.batch`` has passed ``check_schema``."""
+        return self.process_counted(rows)[0]
 
-        With a scope table the rows of patients are added to ``listings`` by what it has of them.
-        """
+    def process_counted(self, rows: Rows) -> tuple["pa.RecordBatch", list[RowCounts]]:
+        """The same, and the replacements in each row."""
         pa = load_arrow()
         batch = rows.batch
         types = {column.name.lower(): decode_type(column.type) for column in batch.schema}
@@ -116,20 +91,22 @@ class RowDeidentifier:
                 arrays[name] = pa.array(values, types[name])  # without the cells that are not UTF-8
         contexts = list(rows.contexts) or [None] * batch.num_rows
         made = [self._open_row(cells, n, contexts[n], faults[n], types) for n in range(batch.num_rows)]
-        if listings is not None:
-            listings.update(row.listing for row in made if row.listing not in {None, Listing.NOBODY})
-        done = _Columns(self, types, made).replace_all(cells, kinds)
+        columns = _Columns(self, types, made)
+        done = columns.replace_all(cells, kinds)
+        late = False
+        for name, values in done.items():
+            arrays[name], failed = make_array(values, types[name])
+            late = late or bool(failed)
+            for n in failed:
+                made[n].refuse(Reason.INTERNAL, name)
+        if late:
+            columns.hide_texts(done, kinds)
+            arrays |= {name: make_array(values, types[name])[0] for name, values in done.items()}
         schema = make_output_schema(self.table, batch.schema)
-        out = []
-        for name in (name for name in types if kinds[name] is not ColumnKind.DROP):
-            if name in done:
-                arrays[name], failed = make_array(done[name], types[name])
-                for n in failed:
-                    made[n].refuse(Reason.INTERNAL, name)
-            out.append(arrays[name])
-        outcomes = [_describe(row, self.build) for row in made]
+        out = [arrays[name] for name in types if kinds[name] is not ColumnKind.DROP]
+        outcomes = [row.describe(self.build) for row in made]
         out.append(pa.array(outcomes, type=schema.field(OUTCOME).type))
-        return pa.RecordBatch.from_arrays(out, schema=schema)
+        return pa.RecordBatch.from_arrays(out, schema=schema), [RowCounts.of(row) for row in made]
 
     def _reads(self, name: str, type_: "pa.DataType") -> bool:
         """True for a column whose cells are read: those that are replaced, place a row or decide about a column."""
@@ -146,10 +123,10 @@ class RowDeidentifier:
         context: Mapping[str, object] | None,
         fault: str | None,
         types: Mapping[str, "pa.DataType"],
-    ) -> _Row:
+    ) -> RowState:
         cells = {name: values[number] for name, values in columns.items()}
         document = as_text(cells.get(self.table.document or ""))
-        row = _Row(cells, document or digest_cells(cells), as_text(cells.get(self.table.patient or "")) or None)
+        row = RowState(cells, document or digest_cells(cells), as_text(cells.get(self.table.patient or "")) or None)
         if fault is not None:
             row.refuse(Reason.MALFORMED, fault)
             # Without its patient the dates of a row would move by other days.
@@ -172,10 +149,10 @@ class RowDeidentifier:
             row.scope = values.make_scope(row.document, found, row.facts, reference)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault in one row must not affect the others
             row.broken = True
-            row.refuse(*_reason_of(error, "row"))
+            row.refuse(*reason_of(error, "row"))
         return row
 
-    def _list_sites(self, row: _Row, types: Mapping[str, "pa.DataType"]) -> Iterator[Site]:
+    def _list_sites(self, row: RowState, types: Mapping[str, "pa.DataType"]) -> Iterator[Site]:
         """The values of a row that its texts are searched for."""
         for name, value in row.cells.items():
             column = self.table.columns[name]
@@ -199,7 +176,7 @@ class _Columns:
 
     maker: RowDeidentifier
     types: Mapping[str, "pa.DataType"]
-    rows: Sequence[_Row]
+    rows: Sequence[RowState]
 
     def replace_all(self, cells: Mapping[str, list[Cell]], kinds: Mapping[str, ColumnKind]) -> dict[str, list[Cell]]:
         """The new cells of each column; a column that is kept unread is left out."""
@@ -223,15 +200,25 @@ class _Columns:
                 if column.kind is ColumnKind.TEXT:
                     texts.append((name, n))
                 else:
-                    new[n] = _guard(row, name, partial(self._replace, column, name, values[n], row))
+                    new[n] = self._replace_counted(column, name, values[n], row)
         self._replace_texts(texts, done)
-        for name in done:
-            for n, row in enumerate(self.rows):
-                if row.reason is not None and (kinds[name] in _READ or name in table.when):
-                    done[name][n] = None
+        self.hide_texts(done, kinds)
         return done
 
-    def _replace(self, column: Column, name: str, value: Cell, row: _Row) -> Cell:
+    def hide_texts(self, done: Mapping[str, list[Cell]], kinds: Mapping[str, ColumnKind]) -> None:
+        """Remove the texts of refused rows."""
+        for name in done:
+            for n, row in enumerate(self.rows):
+                if row.reason is not None and (kinds[name] in _READ or name in self.maker.table.when):
+                    done[name][n] = None
+
+    def _replace_counted(self, column: Column, name: str, value: Cell, row: RowState) -> Cell:
+        new = row.guard(name, partial(self._replace, column, name, value, row))
+        if column.kind is not ColumnKind.KEEP_GUARDED and new != value:
+            self._count(row, name, column.type, column.kind)
+        return new
+
+    def _replace(self, column: Column, name: str, value: Cell, row: RowState) -> Cell:
         values, type_ = self.maker.deidentifier.values, self.types[name]
         new: Cell
         match column.kind:
@@ -244,7 +231,9 @@ class _Columns:
                 template = Template(column.parts, column.separators)
                 new = map_template(template, value, {part: self._map_part(part) for part in ids})
             case ColumnKind.KEEP_GUARDED:
-                new = values.scrub(value, name, row.facts, row.scope)
+                new, remarks = values.scrub_counted(value, name, row.facts, row.scope)
+                for remark in remarks:
+                    row.changes[name, remark.type, remark.method, remark.source] += remark.count
             case ColumnKind.DATE if not is_text(type_):
                 new = self._shift_typed(value, type_, column.date_kind, row)
             case ColumnKind.DATE:
@@ -255,12 +244,17 @@ class _Columns:
                 new = text if is_text(type_) or text is None else fit_number(text, type_)
         return new
 
+    def _count(self, row: RowState, name: str, type_: PhiType, kind: ColumnKind) -> None:
+        """Count a cell that its column's kind has changed."""
+        method = self.maker.deidentifier.values.policy.method(type_, name)
+        row.changes[name, type_.value, method.value, f"table:{kind}"] += 1
+
     def _replace_site(
         self,
         path: str,
         type_: PhiType,
         value: str,
-        row: _Row,
+        row: RowState,
         kind: ValueKind = ValueKind.VALUE,
         subject: Subject = Subject.OTHER,
         date_kind: DateKind = DateKind.EVENT,
@@ -285,7 +279,7 @@ class _Columns:
 
         return map_part
 
-    def _shift_typed(self, value: int, type_: "pa.DataType", kind: DateKind, row: _Row) -> int:
+    def _shift_typed(self, value: int, type_: "pa.DataType", kind: DateKind, row: RowState) -> int:
         per_day = units_of_a_day(type_)
         old = day_of(value, per_day)
         new = date.fromisoformat(self._replace_site("date", PhiType.DATE, old.isoformat(), row, date_kind=kind))
@@ -295,12 +289,14 @@ class _Columns:
         names = [name for name in parts.columns if name is not None and name in cells]
         done: dict[str, list[Cell]] = {name: [None] * len(self.rows) for name in names}
         for n, row in enumerate(self.rows):
-            new = None if row.broken else _guard(row, names[0], partial(self._shift_parts, parts, names, row))
+            new = None if row.broken else row.guard(names[0], partial(self._shift_parts, parts, names, row))
             for name, value in (new or {}).items():
                 done[name][n] = value
+                if value != row.cells[name]:
+                    self._count(row, name, PhiType.DATE, ColumnKind.DATE_PARTS)
         return done
 
-    def _shift_parts(self, parts: DateParts, names: Sequence[str], row: _Row) -> dict[str, Cell]:
+    def _shift_parts(self, parts: DateParts, names: Sequence[str], row: RowState) -> dict[str, Cell]:
         """The parts of the moved date. A month without a year, or a day without a month, is no date and is left out."""
         given: list[tuple[str, int]] = []
         for name, width in zip(names, (4, 2, 2), strict=False):
@@ -333,27 +329,6 @@ class _Columns:
         for (name, n), result in zip(at, results, strict=True):
             if isinstance(result, DeidentifiedText):
                 done[name][n] = result.text
+                self.rows[n].count_text(name, self.rows[n].cells[name], result.remarks)
             else:
                 self.rows[n].refuse(result.reason, name)
-
-
-def _describe(row: _Row, build: str) -> dict[str, str | None]:
-    if row.reason is None:
-        return {"outcome": DONE, "reason": None, "where": None, "build": build}
-    return {"outcome": REFUSED, "reason": row.reason.value, "where": row.where or None, "build": build}
-
-
-def _guard(row: _Row, where: str, work: Callable[[], Cell]) -> Cell:
-    """The result of ``work``; None if it fails, which refuses the row."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - the boundary: a fault in one cell must not affect the others
-        row.refuse(*_reason_of(error, where))
-        return None
-
-
-def _reason_of(error: Exception, where: str) -> tuple[Reason, str]:
-    if isinstance(error, MessageError):
-        return error.reason, where
-    malformed = isinstance(error, (ValueError, OverflowError))
-    return Reason.MALFORMED if malformed else Reason.INTERNAL, where

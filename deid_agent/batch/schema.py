@@ -1,11 +1,13 @@
 """Compares the columns of an input with a table file, and derives the columns of the output."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_date, is_text, load_arrow
-from deid_agent.batch.tables import ColumnKind, Table
-from deid_agent.model import ConfigurationError, PhiType
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import Table
+from deid_agent.model import ConfigurationError, PhiType, Reason
 from deid_agent.pipeline import Method, Policy
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 OUTCOME = "deid"
 """The column of the output with the outcome of each row."""
+DONE, REFUSED = "done", "refused"
 
 
 def _is_number(type_: "pa.DataType") -> bool:
@@ -89,9 +92,44 @@ def make_output_schema(table: Table, schema: "pa.Schema") -> "pa.Schema":
         for column in schema
         if table.find_kind(column.name) is not ColumnKind.DROP
     ]
-    text = pa.string()
-    outcome = [pa.field(name, text) for name in ("outcome", "reason", "where", "build")]
-    return pa.schema([*kept, pa.field(OUTCOME, pa.struct(outcome))])
+    return pa.schema([*kept, pa.field(OUTCOME, outcome_type())])
+
+
+def outcome_type() -> "pa.DataType":
+    """The type of the column ``OUTCOME``: a structure of strings."""
+    pa = load_arrow()
+    return pa.struct([pa.field(name, pa.string()) for name in ("outcome", "reason", "where", "build")])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRows:
+    """Makes the output of rows that could not be processed: nothing but the outcome."""
+
+    schema: "pa.Schema"
+    build: str
+
+    def make(self, reason: Reason, where: str, count: int = 1) -> "pa.RecordBatch":
+        """Rows of the schema in which everything else is null."""
+        pa = load_arrow()
+        outcome = {"outcome": REFUSED, "reason": reason.value, "where": where or None, "build": self.build}
+        arrays = [
+            pa.array([outcome] * count, column.type) if column.name == OUTCOME else pa.nulls(count, column.type)
+            for column in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def check_bulk_policy(policy: Policy) -> None:
+    """Raises ``ConfigurationError`` if the lines of a FHIR bulk export would not join under the policy."""
+    check_policy(Table("fhir", "", {}, patient="patient"), policy)
+    paths = ("Patient.id", "Observation.subject.reference")
+    odd = sorted(path for path, method in policy.paths.items() if method is Method.LINK)
+    odd += [path for path in paths if policy.method(PhiType.IDNUM, path) is not Method.SURROGATE]
+    if odd:
+        raise ConfigurationError(
+            f"policy {policy.name}: {odd[0]} is not replaced by surrogates, so the lines of an export would not join "
+            "(codes of link are those of one line): use research"
+        )
 
 
 def check_policy(table: Table, policy: Policy) -> None:

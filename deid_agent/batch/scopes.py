@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deid_agent.batch.tables import NumberSection, Table
+from deid_agent.batch.table_file import NumberSection
+from deid_agent.batch.tables import Table
 from deid_agent.model import (
     ConfigurationError,
     Listing,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.tables import CellType, ColumnKind, Table
+from deid_agent.batch.table_file import CellType, ColumnKind
+from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError
 
@@ -109,7 +110,7 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
                     f"path {place}: has partition folders (column=value), which are not read: write the column into "
                     "the files"
                 )
-            if (format_ := _find_format(path)) is None:
+            if (format_ := find_format(path)) is None:
                 others += 1
                 continue
             if name in found:
@@ -123,13 +124,14 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
 
 def make_source(path: Path) -> InputFile:
     """A single file. Raises ``ConfigurationError`` if it is missing or of another format."""
-    found = _find_format(path) if path.is_file() else None
+    found = find_format(path) if path.is_file() else None
     if found is None:
         raise ConfigurationError("identities: no such file, or not a Parquet, CSV or NDJSON file by its name")
     return InputFile(1, path.name, path, found)
 
 
-def _find_format(path: Path) -> FileFormat | None:
+def find_format(path: Path) -> FileFormat | None:
+    """The format of a file by its name; None for another one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
         suffixes.pop()

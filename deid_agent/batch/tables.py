@@ -1,174 +1,37 @@
 """Table files: what each column of a table holds. One TOML file a table; the shipped ones are in ``rules/tables``.
 
-``TableFile`` defines the keys. A column that the file does not declare stops the run: an unknown column may hold names.
-Names of columns are compared without case, because databases fold them differently.
+``TableFile`` (table_file.py) defines the keys. A column that the file does not declare stops the run: an unknown column
+may hold names. Names of columns are compared without case, because databases fold them differently.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, TypeAdapter
+from pydantic import TypeAdapter
 
+from deid_agent.batch.table_file import (
+    PART_OF_TEMPLATE,
+    CellType,
+    ColumnKind,
+    ColumnSection,
+    DatePartsSection,
+    NumberSection,
+    PersonSection,
+    TableFile,
+)
 from deid_agent.model import CATEGORY, ConfigurationError, DateKind, PhiCategory, PhiType, Subject
-from deid_agent.pipeline import Zeros
-from deid_agent.rules import read_toml
+from deid_agent.rules import data_folder, read_toml
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
-class ColumnKind(StrEnum):
-    """What a column holds. A PHI type (``PHONE``, ``STREET``) is a kind too."""
-
-    ID = "id"
-    TEMPLATE = "template"  # an identifier made of other columns
-    DATE = "date"
-    DATE_PARTS = "date-parts"  # the year, the month or the day of a date
-    NAME = "name"
-    FAMILY = "family"
-    GIVEN = "given"
-    TEXT = "text"
-    KEEP_GUARDED = "keep-guarded"  # kept, but searched for the identity of the row
-    KEEP = "keep"
-    DROP = "drop"
-    VALUE = "value"  # of the PHI type that a file gives as the kind
-
-
-class CellType(StrEnum):
-    """The type of a column of a file without types: CSV and NDJSON. Nothing is inferred."""
-
-    STRING = "string"
-    INT32 = "int32"
-    INT64 = "int64"
-
-
-_Kind = ColumnKind | PhiType
-_PART = re.compile(r"\{(\w+)\}")
 _SUBJECTS = {"patient": Subject.PATIENT, "provider": Subject.PROVIDER, "other": Subject.OTHER}
-
-
-def _fold(name: object) -> object:
-    return name.lower() if isinstance(name, str) else name
-
-
-_Column = Annotated[StrictStr, BeforeValidator(_fold), Field(min_length=1)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-def _read_column(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-def _require_template(text: str) -> str:
-    parts = _PART.findall(text)
-    if not parts or re.search(r"\}\{", text) or _PART.sub("", text).strip("-_./:| "):
-        raise ValueError('must join columns by punctuation, such as "{subject_id}-{note_seq}"')
-    return text.lower()
-
-
-class ColumnSection(_Section):
-    """A column: its kind alone, or a table with the kind and what belongs to it."""
-
-    kind: _Kind
-    birth: bool = False
-    """A date of birth: it moves as births do, which keeps ages right and hides the day."""
-    role: Literal["patient", "provider", "other"] = "patient"
-    """The person of a name, a number or an address."""
-    template: Annotated[StrictStr, AfterValidator(_require_template)] | None = None
-
-
-class WhenSection(_Section):
-    """A column whose kind depends on another column."""
-
-    kind: _Kind
-    column: _Column
-    values: Annotated[list[StrictStr], Field(alias="in", min_length=1)]
-
-
-class RowSection(_Section):
-    """The columns that place a row: its document, its patient, and the date that texts are read near."""
-
-    document: _Column | None = None
-    patient: _Column | None = None
-    reference: _Column | None = None
-    undeclared: Literal["refuse"] = "refuse"
-
-
-class DatePartsSection(_Section):
-    """The columns of one date in parts."""
-
-    year: _Column
-    month: _Column | None = None
-    day: _Column | None = None
-    birth: bool = False
-
-
-class AddressSection(_Section):
-    """The columns of an address in the identities."""
-
-    line: _Column | None = None
-    city: _Column | None = None
-    state: _Column | None = None
-    zip: _Column | None = None
-    country: _Column | None = None
-
-
-class PersonSection(_Section):
-    """The columns of the identities, one row a person. ``scope`` is the medical record number, as the stream has it."""
-
-    key: _Column
-    scope: _Column | None = None
-    given: _Column | None = None
-    family: _Column | None = None
-    sex: _Column | None = None
-    birth_date: _Column | None = None
-    ssn: _Column | None = None
-    account: _Column | None = None
-    phone: _Column | None = None
-    facility: _Column | None = None
-    address: AddressSection = Field(default_factory=AddressSection)
-
-
-class NumberSection(_Section):
-    """Columns of the identities with numbers of one assigner: aliases of the person in a scope table."""
-
-    columns: Annotated[list[_Column], Field(min_length=1)]
-    assigners: list[Annotated[StrictStr, Field(min_length=1)]] = []
-    """The names, OIDs and URIs of the assigner in messages; without any, the numbers of all other assigners count."""
-    type: StrictStr = "MR"
-    """The code of HL7 table 0203; it decides which number is the scope."""
-    zeros: Zeros = Zeros.UNDECLARED
-    separator: Annotated[StrictStr, Field(min_length=1)] | None = None
-    """Divides several numbers in one cell."""
-
-
-class IdentitiesSection(_Section):
-    """``[identities]``. ``references`` are columns with ids of FHIR Patients."""
-
-    person: PersonSection
-    number: list[NumberSection] = []
-    references: list[_Column] = []
-
-
-class TableFile(_Section):
-    """The keys of a table file."""
-
-    why: StrictStr = ""
-    """For its readers: the source of the layout, and what is special about it."""
-    row: RowSection = Field(default_factory=RowSection)
-    columns: Annotated[dict[_Column, Annotated[ColumnSection, BeforeValidator(_read_column)]], Field(min_length=1)]
-    when: dict[_Column, WhenSection] = {}
-    date_parts: Annotated[dict[StrictStr, DatePartsSection], Field(alias="date-parts")] = {}
-    types: dict[_Column, CellType] = {}
-    """Types of columns of CSV and NDJSON files; ``string`` if a column is not listed."""
-    identities: IdentitiesSection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +91,23 @@ class Table:
     def patient_key(self) -> str:
         """The column of the identities whose key the patient of a row is; else the column of the row."""
         return self.person.key if self.person is not None else self.patient or ""
+
+    @staticmethod
+    def load(name_or_file: str, rules: str | Path | None = None) -> "Table":
+        """The shipped table file of that name, else the table file at that path, as ``--table`` takes it.
+
+        It holds names, kinds and digests, no key and no model, and may be pickled. Raises ``ConfigurationError``.
+        """
+        return load_table(name_or_file, data_folder("rules", None if rules is None else str(rules)))
+
+    def spark_schema(self, columns: "StructType") -> "StructType":
+        """The columns of the output for ``mapInArrow``, from those of the data frame (``df.schema``).
+
+        Raises ``ConfigurationError`` if these do not fit the table file.
+        """
+        # By its name, since that module needs this one.
+        found: StructType = import_module("deid_agent.batch.spark_engine").make_spark_schema(self, columns)
+        return found
 
     def find_kind(self, name: str) -> ColumnKind | None:
         """The kind of a column in any case; None if it is not declared."""
@@ -322,8 +202,8 @@ def _compile(section: ColumnSection, refuse: Callable[[str], ConfigurationError]
     if kind is ColumnKind.VALUE:
         raise refuse("name a PHI type as the kind, such as PHONE")
     if section.template is not None:
-        parts = tuple(_PART.findall(section.template))
-        return Column(ColumnKind.TEMPLATE, parts=parts, separators=tuple(_PART.split(section.template)[::2]))
+        parts = tuple(PART_OF_TEMPLATE.findall(section.template))
+        return Column(ColumnKind.TEMPLATE, parts=parts, separators=tuple(PART_OF_TEMPLATE.split(section.template)[::2]))
     names = PhiType.DOCTOR if subject is Subject.PROVIDER else PhiType.PATIENT
     if isinstance(kind, PhiType):
         if CATEGORY[kind] is PhiCategory.DATE:

@@ -1,19 +1,18 @@
 """``deid-agent batch``: tables in, sanitized tables out."""
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any
 
 import click
 
-from deid_agent import __version__
+from deid_agent.agent import load_public_key
 from deid_agent.app import WorkerFactory
+from deid_agent.audit import first_public_key
 from deid_agent.batch import (
-    MANIFEST,
+    MOST_SAMPLED,
     BatchRun,
     ColumnKind,
     Digests,
@@ -21,34 +20,39 @@ from deid_agent.batch import (
     Identities,
     InputFile,
     OpenManifest,
+    OpenTrail,
     OutputFormat,
+    Pace,
     RowWorkerFactory,
+    Sampler,
     Table,
     Unit,
-    UnitReport,
     UnreadableError,
     check_format,
     check_policy,
     check_schema,
     count_rows,
     describe_malformed,
-    describe_refusals,
     find_listing,
     list_sources,
     list_units,
     load_table,
+    make_head,
     make_output_schema,
     make_source,
     read_identities,
-    read_manifest,
     read_schema,
+    run_on_engine,
+    trail_folder,
 )
+from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
+from deid_agent.cli.batch_fhir import plan_export, read_bulk, refuse_row_options, run_export
 from deid_agent.cli.batch_identities import identities as identities_commands
-from deid_agent.cli.common import Exit, echo_error, handle_errors, scope_table_option, worker_factory
+from deid_agent.cli.batch_options import run_options
+from deid_agent.cli.batch_results import RunOutput, report, status, verify
+from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
-from deid_agent.rules import data_folder, digest_folder
 
-P = ParamSpec("P")
 _MIB = 1 << 20
 
 
@@ -58,55 +62,6 @@ def batch() -> None:
 
 
 batch.add_command(identities_commands)
-
-
-def _run_options(command: Callable[P, None]) -> Callable[P, None]:
-    """The options that ``plan`` and ``run`` share."""
-    for option in (
-        click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
-        click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
-        click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
-        click.option("--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Recognizers."),
-        click.option(
-            "--profile",
-            type=click.Choice(["precision", "balanced", "recall"]),
-            default="recall",
-            show_default=True,
-            envvar="DEID_PROFILE",
-            help="Favours precision or recall.",
-        ),
-        click.option(
-            "--policy",
-            "policy_name",
-            default="research",
-            show_default=True,
-            envvar="DEID_POLICY",
-            help="Profile name or policy file.",
-        ),
-        click.option(
-            "--unit-mib",
-            metavar="MIB",
-            type=click.IntRange(1, 4096),
-            default=32,
-            show_default=True,
-            help="Row groups of Parquet up to this compressed size become one output file.",
-        ),
-        click.option(
-            "--format",
-            "output_format",
-            type=click.Choice([each.value for each in OutputFormat]),
-            default=OutputFormat.PARQUET.value,
-            show_default=True,
-            help="Format of the outputs.",
-        ),
-        click.option(
-            "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
-        ),
-        scope_table_option,
-        click.option("--table", "table_name", metavar="NAME", required=True, help="A shipped table, or a table file."),
-    ):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +94,7 @@ def _make_plan(
     key_file: Path | None,
     demo_key: bool,
     rules: str | None,
+    limit: int | None = None,
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
     parts = worker_factory(
@@ -173,36 +129,19 @@ def _make_plan(
         source = make_source(identities)
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
-    head = _make_head(table, parts, format_, unit_mib)
+    head = make_head(table, parts, format_, unit_mib, limit)
     return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
-
-
-def _make_head(table: Table, parts: WorkerFactory, format_: OutputFormat, unit_mib: int) -> Head:
-    """The build: the id of everything that decides the outputs, besides the inputs and the identities."""
-    content = {
-        "version": __version__,
-        "rules": digest_folder(parts.rules),
-        "models": digest_folder(parts.models or data_folder("models")),
-        "policy": parts.policy.digest,
-        "key": parts.key.id,
-        "system": parts.system,
-        "profile": parts.profile,
-        "table": table.digest,
-        "format": format_,
-        "unit": unit_mib,
-        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
-    }
-    build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
 
 
 @batch.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
-@_run_options
+@run_options
 @handle_errors
-def plan(paths: tuple[Path, ...], **options: object) -> Exit:
+def plan(paths: tuple[Path, ...], **options: Any) -> Exit:
     """Show the columns with their kinds, the units, and the problems of a run."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+    if (bulk := read_bulk(paths, options)) is not None:
+        return plan_export(bulk)
+    made = _make_plan(paths, **options)
     head = made.head
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key})")
     rows = [count_rows(source) for source in made.sources if source.number in {u.source.number for u in made.units}]
@@ -259,43 +198,90 @@ def _echo_scopes(made: _Plan) -> None:
 @batch.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...", type=click.Path(path_type=Path))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
-@_run_options
-@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes.")
+@run_options
+@click.option("--workers", metavar="N", type=click.IntRange(1, 256), help="Processes; 1 if not given.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", *ENGINES]),
+    default="local",
+    show_default=True,
+    help="Who runs the units: this machine, or the tasks of a cluster.",
+)
 @click.option("--again", is_flag=True, help="Replace the outputs of inputs that have changed since.")
+@click.option("--limit", metavar="ROWS", type=click.IntRange(1), help="Only the first rows; a build of its own.")
+@click.option("--rate", metavar="ROWS/S", type=click.FloatRange(0, min_open=True), help="Rows a second at most.")
+@click.option("--sample", metavar="N", type=click.IntRange(1, MOST_SAMPLED), help="Seal N rows for readers.")
+@click.option("--seal-to", metavar="KEY.pub", type=click.Path(path_type=Path), help="The public key of the readers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per unit, for the progress, and at the end.")
 @handle_errors
-def run(paths: tuple[Path, ...], out: Path, workers: int, again: bool, **options: object) -> Exit:
-    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption."""
-    made = _make_plan(paths, **options)  # type: ignore[arg-type]
+def run(
+    paths: tuple[Path, ...],
+    out: Path,
+    workers: int | None,
+    engine: str,
+    again: bool,
+    limit: int | None,
+    rate: float | None,
+    sample: int | None,
+    seal_to: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> Exit:
+    """De-identify the inputs into the folder OUT. Run it again to go on after an interruption.
+
+    A file named pause in OUT pauses the run. `dead-letters keygen` makes the keys for --seal-to.
+    """
+    if engine != "local":
+        refuse_options(engine, workers=workers, limit=limit, rate=rate, sample=sample)
+    if (sample is None) != (seal_to is None):
+        raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
+    shown = RunOutput(as_json)
+    pace = Pace(out, rate, limit, shown.show_progress)
+    if (bulk := read_bulk(paths, options)) is not None:
+        refuse_row_options(engine=None if engine == "local" else engine, limit=limit, sample=sample)
+        _check_folder(paths, out)
+        return run_export(bulk, out, workers or 1, shown, pace, again=again)
+    readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
+    made = _make_plan(paths, limit=limit, **options)
     _check_folder(paths, out)
+    digests = Digests(made.parts.key)
     work = BatchRun(
         table=made.table,
         build=made.head.build,
         folder=out,
         format=made.format,
-        digests=Digests(made.parts.key),
+        digests=digests,
         identities=made.identities,
         identities_digest=made.identities_digest,
         again=again,
+        sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
+        pace=pace,
     )
+    chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
-    ends: list[UnitReport] = []
-
-    def report(end: UnitReport) -> None:
-        ends.append(end)
-        _echo_unit(end)
-
-    factory = RowWorkerFactory(made.parts, made.table, made.head.build)
-    with OpenManifest(out, made.head) as manifest:
+    with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
-        work.run(made.units, manifest, factory, workers, report)
-    older = sum(bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in ends)
+        if chosen is None:
+            factory = RowWorkerFactory(made.parts, made.table, made.head.build)
+            work.run(made.units, manifest, factory, workers or 1, shown.show_unit)
+        else:
+            try:
+                unit_work = make_unit_work(work, made.parts, made.head, options)
+                run_on_engine(work, made.units, manifest, chosen, unit_work, shown.show_unit)
+            finally:
+                chosen.close()
+        lines = len(manifest.manifest.lines)
+    shown.show_end(first_public_key(trail_folder(out)), lines)
+    older = sum(
+        bool(end.skipped and end.entry and end.entry.identities != made.identities_digest) for end in shown.ends
+    )
     if older:
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
-    refused = any(end.fault or (end.entry and end.entry.refused) for end in ends)
+    refused = any(end.fault or (end.entry and end.entry.refused) for end in shown.ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
 
 
@@ -308,39 +294,5 @@ def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
             raise ConfigurationError("OUT is an input, or one is inside the other: name another folder")
 
 
-def _echo_unit(end: UnitReport) -> None:
-    if end.entry is None:
-        echo_error(f"deid-agent: {end.unit.shown}: refused: {end.fault}")
-        return
-    entry = end.entry
-    state = "was done" if end.skipped else "done"
-    click.echo(
-        f"{state:<8}  {end.unit.shown}: {entry.file}: {entry.rows} rows, refused {describe_refusals(entry.refused)}"
-    )
-
-
-@batch.command()
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, file_okay=False))
-@handle_errors
-def status(out: Path) -> Exit:
-    """Show the finished units of an output folder."""
-    manifest = read_manifest(out)
-    if manifest is None:
-        raise ConfigurationError(f"no {MANIFEST} in the folder: name the OUT of a run")
-    head = manifest.head
-    units = [entry for entry in manifest.units.values() if entry.file]
-    refused: Counter[str] = Counter()
-    for entry in units:
-        refused.update(entry.refused)
-    click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key}, {head.version})")
-    click.echo(f"units      {len(units)}")
-    click.echo(f"rows       {sum(entry.rows for entry in units)}")
-    click.echo(f"refused    {describe_refusals(refused)}")
-    click.echo(f"no patient {sum(entry.no_patient for entry in units)}")
-    for name in ("unlisted", "conflicting"):
-        if count := sum(getattr(entry, name) for entry in units):
-            click.echo(f"{name:<10} {counted(count, 'row')}")
-    missing = [entry for entry in units if not entry.is_in(out)]
-    if missing:
-        click.echo(f"missing    {counted(len(missing), 'output file')}; run makes them again")
-    return Exit.REFUSED if missing else Exit.DONE
+for each in (status, verify, report):
+    batch.add_command(each)

@@ -8,7 +8,13 @@ settings file start without it.
 from typing import TYPE_CHECKING
 
 from deid_agent import lazy_names
-from deid_agent.config.environment import RENAMED, limit_blas_threads, refuse_unknown_variables, variable_name
+from deid_agent.config.environment import (
+    RENAMED,
+    limit_blas_threads,
+    limit_loaded_blas,
+    refuse_unknown_variables,
+    variable_name,
+)
 from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret_file
 
 if TYPE_CHECKING:
@@ -71,6 +77,7 @@ __all__ = [
     "derive_key",
     "is_client_name",
     "limit_blas_threads",
+    "limit_loaded_blas",
     "load_envelope",
     "load_key",
     "load_named_key",

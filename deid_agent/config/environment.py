@@ -4,7 +4,9 @@ An unknown variable is an error: a mistyped ``DEID_POLCY`` that silently runs th
 """
 
 import os
+import re
 from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from deid_agent.model import ConfigurationError
@@ -46,7 +48,9 @@ TOP_LEVEL: Final = frozenset(
 RENAMED: Final[Mapping[str, str]] = {"directory.settle_s": "directory.stable_s"}
 """Old dotted names of settings with their new ones; using an old one is an error that names the new one."""
 
-_OTHER_VARIABLES = frozenset({"DEID_KEY", "DEID_SHARED", "DEID_REQUIRE_BROKER", "DEID_REQUIRE_BROWSER"})
+_OTHER_VARIABLES = frozenset(
+    {"DEID_KEY", "DEID_SHARED", "DEID_REQUIRE_BROKER", "DEID_REQUIRE_BROWSER", "DEID_REQUIRE_ENGINES"}
+)
 
 
 def variable_name(setting: str) -> str:
@@ -104,3 +108,24 @@ def limit_blas_threads(environ: MutableMapping[str, str] = os.environ) -> None:
     """
     if not any(variable in environ for variable in _THREAD_VARIABLES):
         environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+
+
+_OPENBLAS = re.compile(r"(/\S*openblas\S*)$", re.MULTILINE)
+_SET_THREADS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+
+
+def limit_loaded_blas(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set OpenBLAS to one thread in a process of an engine, unless ``OPENBLAS_NUM_THREADS`` is set.
+
+    Engines import numpy before our code runs, and set ``OMP_NUM_THREADS`` to the number of cores.
+    """
+    if "OPENBLAS_NUM_THREADS" in environ:
+        return
+    environ["OPENBLAS_NUM_THREADS"] = "1"
+    import ctypes  # noqa: PLC0415 - commands start without it
+
+    for path in set(_OPENBLAS.findall(Path("/proc/self/maps").read_text("utf-8", "replace"))):
+        library = ctypes.CDLL(path)
+        for name in _SET_THREADS:
+            if hasattr(library, name):
+                getattr(library, name)(1)

@@ -74,6 +74,17 @@ class SecretKey:
     secret: bytes = field(repr=False)
     demo: bool = False
 
+    def __reduce__(self) -> tuple[type["SecretKey"], tuple[bytes, bool]]:
+        """For our own workers, which get it through a pipe while they start. Raises ``TypeError`` otherwise."""
+        from multiprocessing.context import get_spawning_popen  # noqa: PLC0415 - commands start without it
+
+        if get_spawning_popen() is None:
+            raise TypeError(
+                "the key is not pickled, since engines write what they send to disks and logs: load it in each "
+                "process from a mounted file, as deid_agent.batch.BatchDeidentifier(table, key_file=...) does"
+            )
+        return SecretKey, (self.secret, self.demo)
+
     @property
     def id(self) -> str:
         if self.demo and self.secret == _DEMO_SECRET:

@@ -26,7 +26,7 @@ from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_da
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, ScopeTableFile, Zeros, digest_rule
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
-from deid_agent.pipeline.plans import MessagePlan
+from deid_agent.pipeline.plans import FindKnown, KnownMessages, MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
 from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
@@ -56,7 +56,9 @@ __all__ = [
     "DeidentifiedText",
     "Deidentifier",
     "DocumentTrace",
+    "FindKnown",
     "KeyMode",
+    "KnownMessages",
     "LeakGuard",
     "ListedPatients",
     "MessagePlan",

@@ -88,7 +88,14 @@ class Applier:
         return replace(self, replacer=self.replacer.of_document(plan.message.raw))
 
     def _apply_document(self, plan: PartPlan) -> bytes:
-        return self._apply_part(plan, self._open_part(plan, (), "", "", self._find_people(plan)))
+        known = [
+            fact for n, each in enumerate(plan.known) for fact in collect_facts(self._list_changed(each), f"known{n}")
+        ]
+        return self._apply_part(plan, self._open_part(plan, known, "", "", self._find_people(plan)))
+
+    def _list_changed(self, message: Message) -> Iterable[Site]:
+        """The sites whose values the policy does not keep."""
+        return (site for site in message.sites if self.policy.method(site.type, site.path) is not Method.KEEP)
 
     def _find_people(self, plan: PartPlan) -> tuple[NamedPerson, ...]:
         """Everyone whom a message names, in fields, narratives and attachments."""
@@ -97,7 +104,7 @@ class Applier:
         with self.timings.measure("surrogate"):
             self.named.clear()
             read = self.replacer.surrogates.read_person
-            for message in plan.all_messages():
+            for message in (*plan.known, *plan.all_messages()):
                 self.named[id(message)] = collect_people(message, read)
             people = [person for named in self.named.values() for person in named.values()]
             for text in plan.all_texts():
@@ -108,10 +115,9 @@ class Applier:
         self, plan: PartPlan, outer: Sequence[Fact], prefix: str, trace_path: str, people: tuple[NamedPerson, ...]
     ) -> _Part:
         """Start to edit a message. ``outer`` are the guarded facts of the message that holds it."""
-        message, method = plan.message, self.policy.method
-        changed = (site for site in message.sites if method(site.type, site.path) is not Method.KEEP)
+        message = plan.message
         # The number of facts so far keeps persons of two messages apart.
-        own = collect_facts(changed, str(len(outer)) if prefix else "")
+        own = collect_facts(self._list_changed(message), str(len(outer)) if prefix else "")
         trace = self.tracer.open_document(trace_path, message.raw)
         named = self.named.get(id(message), {})
         guarded = [*outer, *own]

@@ -18,10 +18,11 @@ from deid_agent.model import (
     filter_headers,
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import DeidentifiedText, NoteDeidentifier, RefusedText, TextRequest, group_requests
-from deid_agent.pipeline.planning import Planner, make_scope
-from deid_agent.pipeline.plans import MessagePlan
+from deid_agent.pipeline.planning import Planner
+from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import NamingReader, Recognition, recognize_texts
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key
@@ -118,15 +119,17 @@ class Deidentifier:
         key: bytes | None = None,
         headers: Headers = (),
         envelope: Envelope | None = None,
+        find_known: FindKnown | None = None,
     ) -> MessagePlan:
         """Stage 1: parse a record's payload with its attachments and list the texts to read.
 
-        With an ``envelope`` the payload is a record around messages.
+        With an ``envelope`` the payload is a record around messages; else ``find_known`` gives what is known of
+        each message besides.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
         """
         planner = Planner(self._policy, self._codecs, self._attachment_codecs)
-        return planner.plan_message(payload, key, headers, envelope)
+        return planner.plan_message(payload, key, headers, envelope, find_known)
 
     def recognize(self, plans: Sequence[MessagePlan], memory: NameMemory | None = None) -> list[Recognition]:
         """Stage 2: read the texts of all plans in shared batches. An error is kept for the plan that causes it.

@@ -23,7 +23,7 @@ from deid_agent.model import (
     Subject,
     ValueKind,
 )
-from deid_agent.surrogate import NamedPerson
+from deid_agent.surrogate import NamedPerson, Scope
 
 _SCALARS: Mapping[str, PhiType] = {
     "birth_date": PhiType.DATE,
@@ -233,3 +233,40 @@ def _require_text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise MessageError(Reason.MALFORMED, where, "must be a string")
     return value
+
+
+def collect_known(messages: Iterable[Message]) -> tuple[Fact, ...]:
+    """The facts of messages that are known beside another one; their persons stay apart."""
+    return tuple(fact for n, each in enumerate(messages) for fact in collect_facts(each.sites, f"known{n}"))
+
+
+def make_scope(
+    document: str,
+    patient: str | None,
+    facts: tuple[Fact, ...],
+    reference: date | None = None,
+    today: date | None = None,
+) -> Scope:
+    """The scope of a document's surrogates, with the days and the people that ``facts`` name."""
+    return Scope(
+        document=document,
+        patient=patient,
+        reference=reference,
+        people=_find_people(facts),
+        known=find_days(facts) + ((reference,) if reference else ()),
+        births=find_births(facts),
+        today=today,
+    )
+
+
+def _find_people(facts: Iterable[Fact]) -> tuple[NamedPerson, ...]:
+    """Each person in the facts, so that all forms of a name have one surrogate."""
+    parts: dict[tuple[str, bool, str], dict[ValueKind, list[str]]] = {}
+    for fact in facts:
+        if fact.kind in {ValueKind.GIVEN, ValueKind.FAMILY}:
+            kinds = parts.setdefault((fact.group, fact.type is PhiType.DOCTOR, fact.sex), {})
+            kinds.setdefault(fact.kind, []).append(fact.value)
+    return tuple(
+        NamedPerson(" ".join(kinds.get(ValueKind.GIVEN, ())), " ".join(kinds.get(ValueKind.FAMILY, ())), sex, staff)
+        for (_, staff, sex), kinds in parts.items()
+    )

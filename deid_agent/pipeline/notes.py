@@ -24,8 +24,9 @@ from deid_agent.model import (
     Timings,
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.planning import check_decoded, check_length, make_scope
+from deid_agent.pipeline.planning import check_decoded, check_length
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import (
     MAX_BATCH_CHARACTERS,

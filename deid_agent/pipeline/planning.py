@@ -8,7 +8,6 @@ limit, an attachment that the policy refuses.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 from deid_agent.codec import (
     Codec,
@@ -33,15 +32,21 @@ from deid_agent.model import (
     PhiType,
     Reason,
     Timings,
-    ValueKind,
 )
 from deid_agent.pipeline.attachments import decode_text, is_readable_text, prefix_error
 from deid_agent.pipeline.budget import TextBudget
-from deid_agent.pipeline.facts import collect_facts, find_births, find_days, find_message_date, find_written_date
-from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
+from deid_agent.pipeline.facts import collect_facts, collect_known, find_message_date, find_written_date, make_scope
+from deid_agent.pipeline.plans import (
+    AttachmentPlan,
+    FindKnown,
+    KnownMessages,
+    MessagePlan,
+    NestedContent,
+    PartPlan,
+    TextContent,
+)
 from deid_agent.pipeline.policy import Method, Pdf, Policy, Unreadable
 from deid_agent.pipeline.recognition import PlannedText
-from deid_agent.surrogate import NamedPerson, Scope
 
 MAX_NESTING = 4
 """Levels of attachments in attachments."""
@@ -65,9 +70,16 @@ class Planner:
     _listings: Counter[str] = field(default_factory=Counter)
 
     def plan_message(
-        self, payload: bytes, key: bytes | None, headers: Headers, envelope: Envelope | None = None
+        self,
+        payload: bytes,
+        key: bytes | None,
+        headers: Headers,
+        envelope: Envelope | None = None,
+        find_known: FindKnown | None = None,
     ) -> MessagePlan:
         """Plan a payload: one message, a batch, or NDJSON; with an ``envelope`` a record around such payloads.
+
+        ``find_known`` gives what is known of each message besides; not with an envelope.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it, and ``TransientError`` if
         a schema registry does not answer.
@@ -81,7 +93,10 @@ class Planner:
             with self.timings.measure("parse"):
                 codec = self._detect_codec(payload)
                 messages = codec.parse(payload)
-            planned = tuple(self._plan_document(codec, each, str(number)) for number, each in enumerate(messages))
+            planned = tuple(
+                self._plan_document(codec, each, str(number), known=find_known and find_known(each))
+                for number, each in enumerate(messages)
+            )
         return self._make_plan(payload, key, headers, planned)
 
     def _make_plan(
@@ -102,13 +117,24 @@ class Planner:
             self._listings[found.listing] += 1
         return found.scope
 
-    def _plan_document(self, codec: Codec, message: Message, group: str, outer: Sequence[Fact] = ()) -> PartPlan:
+    def _plan_document(
+        self,
+        codec: Codec,
+        message: Message,
+        group: str,
+        outer: Sequence[Fact] = (),
+        known: KnownMessages | None = None,
+    ) -> PartPlan:
         """A message with a scope of its own. ``outer`` are facts of its envelope."""
-        facts = (*collect_facts(message.sites, group), *outer)
-        patient = self._find_patient(message.patients)
-        reference, today = find_message_date(message.sites), find_written_date(message.sites)
+        known = known or KnownMessages()
+        facts = (*collect_facts(message.sites, group), *outer, *collect_known(known.messages))
+        patient = self._find_patient(known.patients or message.patients)
+        # A document without a date, such as a Binary, has that of the message that refers to it, which is the last.
+        dated = [message.sites, *(each.sites for each in reversed(known.messages))]
+        reference = next(filter(None, map(find_message_date, dated)), None)
+        today = next(filter(None, map(find_written_date, dated)), None)
         scope = make_scope(message.identity, patient, facts, reference, today)
-        return self._plan_part(PartPlan(codec, message, facts, scope), nesting=0)
+        return self._plan_part(PartPlan(codec, message, facts, scope, known=known.messages), nesting=0)
 
     def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes, outer: Sequence[Fact] = ()) -> PartPlan:
         """A record around messages. A field has the scope of the nearest message, or of the record without one.
@@ -182,7 +208,7 @@ class Planner:
             for each in message.narratives
         ]
         kept = self._plan_professions(part, dropped)
-        return PartPlan(part.codec, message, part.facts, part.scope, tuple(attachments), tuple(texts), dropped, kept)
+        return replace(part, attachments=tuple(attachments), texts=tuple(texts), dropped=dropped, kept=kept)
 
     def _plan_professions(self, part: PartPlan, dropped: DroppedRanges) -> Mapping[int, PlannedText]:
         """The texts of the professions that the policy keeps. A profession is no evidence for itself."""
@@ -302,35 +328,3 @@ def check_decoded(path: str, text: str) -> None:
     found = text.count("\0", 0, length)
     if found > _FEW_NULS and found * _NUL_SHARE >= length:
         raise MessageError(Reason.UNSUPPORTED, path, "many NUL characters: UTF-16 that was decoded in another encoding")
-
-
-def make_scope(
-    document: str,
-    patient: str | None,
-    facts: tuple[Fact, ...],
-    reference: date | None = None,
-    today: date | None = None,
-) -> Scope:
-    """The scope of a document's surrogates, with the days and the people that ``facts`` name."""
-    return Scope(
-        document=document,
-        patient=patient,
-        reference=reference,
-        people=_find_people(facts),
-        known=find_days(facts) + ((reference,) if reference else ()),
-        births=find_births(facts),
-        today=today,
-    )
-
-
-def _find_people(facts: Iterable[Fact]) -> tuple[NamedPerson, ...]:
-    """Each person in the facts, so that all forms of a name have one surrogate."""
-    parts: dict[tuple[str, bool, str], dict[ValueKind, list[str]]] = {}
-    for fact in facts:
-        if fact.kind in {ValueKind.GIVEN, ValueKind.FAMILY}:
-            kinds = parts.setdefault((fact.group, fact.type is PhiType.DOCTOR, fact.sex), {})
-            kinds.setdefault(fact.kind, []).append(fact.value)
-    return tuple(
-        NamedPerson(" ".join(kinds.get(ValueKind.GIVEN, ())), " ".join(kinds.get(ValueKind.FAMILY, ())), sex, staff)
-        for (_, staff, sex), kinds in parts.items()
-    )

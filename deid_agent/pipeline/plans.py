@@ -1,6 +1,6 @@
 """The plan of a record: its messages, their attachments and the texts to read, between the stages plan and apply."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from deid_agent.codec import Codec, FramedRecord
@@ -10,11 +10,28 @@ from deid_agent.model import (
     Fact,
     Headers,
     Message,
+    PatientIdentifier,
     Timings,
 )
 from deid_agent.pipeline.attachments import DecodedText
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.surrogate import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMessages:
+    """Messages about the persons of another one, such as the Patient to whom a FHIR document of its own line refers.
+
+    Their facts and persons count as those of that message, as if all came in one Bundle. ``patients`` are the
+    identifiers of its patient; without them its own references decide.
+    """
+
+    messages: tuple[Message, ...] = field(default=(), repr=False)
+    patients: tuple[PatientIdentifier, ...] = field(default=(), repr=False)
+
+
+FindKnown = Callable[[Message], KnownMessages]
+"""Returns what is known of a parsed message. It may raise ``MessageError``, which refuses the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +58,7 @@ class PartPlan:
     ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
     ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
     ``scopes`` are those of single sites and narratives, by their first byte, where it is not ``scope``.
+    ``known`` are messages that are not part of it, whose persons are its persons.
     """
 
     codec: Codec
@@ -52,6 +70,7 @@ class PartPlan:
     dropped: DroppedRanges = field(default_factory=DroppedRanges)
     kept: Mapping[int, PlannedText] = field(default_factory=dict)
     scopes: Mapping[int, Scope] = field(default_factory=dict)
+    known: tuple[Message, ...] = field(default=(), repr=False)
 
     def scope_at(self, start: int, scope: Scope) -> Scope:
         """``scope`` with the dates and the patient of the site or narrative at a byte."""

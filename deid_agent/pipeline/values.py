@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from deid_agent.model import Fact, FoundPatient, PhiType, Site, Timings, ValueKind
-from deid_agent.pipeline.applying import Applier
+from deid_agent.model import Fact, FoundPatient, PhiType, Remark, Site, Timings, ValueKind
+from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import find_patient
-from deid_agent.pipeline.planning import check_length, make_scope
+from deid_agent.pipeline.planning import check_length
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer
@@ -50,7 +51,14 @@ class ValueDeidentifier:
 
         Raises ``MessageError``: RESOURCE for a text that is too long, LEAK if a fact remains.
         """
+        return self.scrub_counted(text, path, facts, scope)[0]
+
+    def scrub_counted(
+        self, text: str, path: str, facts: Sequence[Fact], scope: Scope
+    ) -> tuple[str, tuple[Remark, ...]]:
+        """The same, and the remarks about the facts that were replaced."""
         check_length(path, text)
         codes = LinkCodes(self.replacer.surrogates, text.encode("utf-8", "surrogatepass"))
         applier = Applier(self.policy, self.replacer, self.guard, [()], codes, Timings(), NO_TRACE)
-        return applier.apply_note(PlannedText(0, text, tuple(facts)), path, scope)
+        scrubbed = applier.apply_note(PlannedText(0, text, tuple(facts)), path, scope)
+        return scrubbed, summarize_changes(applier.counts)

@@ -174,9 +174,10 @@ class People:
         return known or word in self.given or word in self.family
 
     def _find_lone_names(self, people: Sequence[NamedPerson]) -> frozenset[str]:
-        """Family names of one word, and given names of one word that are also particles."""
+        """Family names of one word, and given names that are also particles: Del, or Von of the given names Von Ray."""
         families = {fold(person.family) for person in people if len(split_words(person.family)) == 1}
-        givens = {fold(person.given) for person in people if len(split_words(person.given)) == 1}
+        named = [(person, split_words(person.given)) for person in people]
+        givens = {fold(words[0].text) for person, words in named if len(words) == 1 or (words and person.certain)}
         return frozenset((families - self._lists.sets["baby"]) | (givens & self._lists.sets["particles"]))
 
     def _read_all(self, people: Sequence[NamedPerson]) -> list[tuple[NamedPerson, NameWords]]:

@@ -15,8 +15,7 @@ from deid_agent.model.patients import PatientIdentifier
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import Fact
 from deid_agent.model.spans import Replacement, Span, splice
-from deid_agent.pipeline.facts import facts_from_context
-from deid_agent.pipeline.planning import make_scope
+from deid_agent.pipeline.facts import facts_from_context, make_scope
 from deid_agent.pipeline.policy import Method, Policy, load_policy
 from deid_agent.pipeline.replacement import Replacer
 from deid_agent.surrogate import Scope, Surrogates

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deid_agent.agent import Job, Process, Result
-from deid_agent.batch.running import RowWorkerFactory
+from deid_agent.batch.jobs import RowWorkerFactory
 
 KILLER, HANGER = "row that kills", "row that hangs"
 

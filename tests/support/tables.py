@@ -6,7 +6,8 @@ from support.keys import KEY
 
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.rows import RowDeidentifier
-from deid_agent.batch.tables import Table, TableFile, compile_table, load_table
+from deid_agent.batch.table_file import TableFile
+from deid_agent.batch.tables import Table, compile_table, load_table
 from deid_agent.config import SecretKey
 from deid_agent.pipeline import Deidentifier, load_policy
 from deid_agent.rules import data_folder
@@ -15,9 +16,10 @@ RULES = data_folder("rules")
 BUILD = "0123456789abcdef"
 
 
-def parts() -> WorkerFactory:
+def parts(key: SecretKey | None = None) -> WorkerFactory:
     """The policy for tables, and the rules without the models."""
-    return WorkerFactory(rules=RULES, key=SecretKey(KEY), policy=load_policy("research", RULES), system="rules")
+    policy = load_policy("research", RULES)
+    return WorkerFactory(rules=RULES, key=key or SecretKey(KEY), policy=policy, system="rules")
 
 
 @lru_cache

@@ -346,3 +346,23 @@ def test_a_row_without_a_patient_has_the_scope_of_its_document() -> None:
     )
     assert len({row["at"] for row in rows}) == 3
     assert {refusal(row) for row in rows} == {(None, None)}
+
+
+def test_a_row_that_is_refused_at_its_end_has_no_text() -> None:
+    """A time at the bound of its type cannot be moved: found when the column is made, after the texts are read."""
+    people = list("abcdefgh")
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "n": people,
+            "who": people,
+            "day": pa.array([1 - 2**63, 0] * 4, pa.int64()).view(pa.timestamp("ns")),
+            "text": ["Seen well."] * len(people),
+        }
+    )
+    maker = rows_of(
+        columns={"n": "id", "who": "id", "day": "date", "text": "text"}, row={"document": "n", "patient": "who"}
+    )
+    out, counts = maker.process_counted(Rows(batch))
+    found = zip(out.column("deid").to_pylist(), out.column("text").to_pylist(), counts, strict=True)
+    texts = {(row["reason"], row["where"]): (text, bool(count.words)) for row, text, count in found}
+    assert texts == {(None, None): ("Seen well.", True), ("INTERNAL", "day"): (None, False)}

@@ -11,9 +11,11 @@ from support.tables import BUILD, RULES, table
 
 from deid_agent.agent import Factory, WorkerSettings
 from deid_agent.app import WorkerFactory
+from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import Head, OpenManifest, UnitEntry
-from deid_agent.batch.outputs import OutputFormat
-from deid_agent.batch.running import BatchRun, Digests, RowWorkerFactory, UnitReport
+from deid_agent.batch.outputs import OutputFormat, UnitFile
+from deid_agent.batch.running import BatchRun, UnitReport
 from deid_agent.batch.sources import list_sources, list_units
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError
@@ -118,3 +120,25 @@ def test_a_worker_that_cannot_start_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         run(tmp_path / "a.parquet", tmp_path / "out", broken)
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_two_attempts_of_a_unit_do_not_write_into_one_file(tmp_path: Path) -> None:
+    """An engine that speculates runs a unit twice at the same time."""
+    schema = pa.schema([("n", pa.int64())])
+    rows = [pa.record_batch({"n": list(range(first, first + 1000))}) for first in (0, 1000)]
+    whole = UnitFile(tmp_path, "part-whole.parquet", schema, OutputFormat.PARQUET)
+    with whole:
+        for each in rows:
+            whole.write(each, ends_group=True)
+        digest = whole.finish()
+    one, two = (UnitFile(tmp_path, "part-a.parquet", schema, OutputFormat.PARQUET) for _ in range(2))
+    with one:
+        one.write(rows[0], ends_group=True)
+        with two:
+            two.write(rows[0], ends_group=True)
+            one.write(rows[1], ends_group=True)
+            assert one.finish() == digest
+            assert (tmp_path / "part-a.parquet").read_bytes() == (tmp_path / "part-whole.parquet").read_bytes()
+            two.write(rows[1], ends_group=True)
+            assert two.finish() == digest
+    assert (tmp_path / "part-a.parquet").read_bytes() == (tmp_path / "part-whole.parquet").read_bytes()

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -17,6 +16,7 @@ from support.tables import BUILD, parts, table
 from deid_agent.agent import Job, Processed
 from deid_agent.agent.worker_process import decode_result, encode_result
 from deid_agent.app import AuditDigester, JobRunner
+from deid_agent.batch.jobs import count_listings
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.scopes import PersonColumns, ScopeBuilder
 from deid_agent.model import ConfigurationError
@@ -205,11 +205,11 @@ def read_days(made: Deidentifier) -> tuple[dict[str, int], set[str]]:
                        if name != "a former number")  # fmt: skip
     rows = RowDeidentifier.of(notes(), made, BUILD)
     columns = {"note_id": [1], "person_id": [310017], "note_date": [date(2019, 3, 4)], "note_text": [TEXT]}
-    counts: Counter[str] = Counter()
-    (row,) = rows.process(Rows(pa.RecordBatch.from_pydict(columns)), counts).to_pylist()
+    output, counts = rows.process_counted(Rows(pa.RecordBatch.from_pydict(columns)))
+    (row,) = output.to_pylist()
     days["a row of the person"] = (row["note_date"] - date(2019, 3, 4)).days
     numbers.update(re.findall(r"MRN (\d+)", row["note_text"]))
-    assert counts == ({} if made.values.policy.patient is POLICY.patient else {"listed": 1})
+    assert count_listings(counts) == ({} if made.values.policy.patient is POLICY.patient else {"listed": 1})
     return days, numbers
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from support.tables import RULES, table
 
-from deid_agent.batch.tables import ColumnKind, list_tables, load_table
+from deid_agent.batch.table_file import ColumnKind
+from deid_agent.batch.tables import list_tables, load_table
 from deid_agent.model import ConfigurationError
 from deid_agent.rules.files import READ_BY_MODELS
 

@@ -1,5 +1,6 @@
 """``deid-agent batch``: plan, run, status; kills; nothing of a row outside the outputs."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,12 +12,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from deid_agent.agent.dead_letter_keys import generate_keys
+from deid_agent.audit import first_public_key
+from deid_agent.batch.manifest_trail import trail_folder
+from deid_agent.batch.sampling import read_sample
 from deid_agent.cli import main
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 ROOT = Path(__file__).resolve().parents[3]
-CANARIES = ("Quixwell", "quixwell", "4471902", "0183", "Zyblorq")
+CANARIES = ("Quixwell", "quixwell", "4471902", "555-0183", "Zyblorq")
 OPTIONS = ("--table", "omop/note", "--demo-key", "--system", "rules")
 PERSONS = "person_id,mrn,given,family\n1001,4471902,Zyblorq,Quixwell\n"
 
@@ -103,23 +108,29 @@ def test_a_killed_run_writes_the_same_files_in_the_end_without_a_canary(tmp_path
     for n in range(3):  # several files, so that a kill meets units in every state
         (folder / f"Quixwell-{n}.csv").write_text("note_id,person_id,note_text\n7,1001,Quixwell came 3/4/2019.\n")
     (folder / "broken.csv").write_text('note_id,person_id,note_text\n1,2,"Quixwell\n')
-    whole = start(folder, tmp_path / "whole")
+    readers = tmp_path / "readers.key"
+    sampled = ("--sample", "20", "--seal-to", f"{generate_keys(readers) and readers}.pub")
+    whole = start(folder, tmp_path / "whole", *sampled)
     printed = "".join(whole.communicate(timeout=300))
     assert whole.returncode == 1
     assert "deid-agent: input 5: refused: row 2: a quote is not closed" in printed
     out = tmp_path / "out"
-    killed = start(folder, out)
+    killed = start(folder, out, *sampled)
     deadline = time.monotonic() + 60
     while not list(out.glob("part-*")) and time.monotonic() < deadline:
         time.sleep(0.005)
     os.killpg(killed.pid, signal.SIGKILL)
     printed += "".join(killed.communicate())
     assert len(read(out)) < len(read(tmp_path / "whole")), "the kill came too late"
-    resumed = start(folder, out)
+    resumed = start(folder, out, *sampled)
     printed += "".join(resumed.communicate(timeout=300))
     assert resumed.returncode == 1
     assert read(out) == read(tmp_path / "whole")
-    assert not list(out.glob(".*"))
+    assert read(out / "_audit") == read(tmp_path / "whole" / "_audit")
+    assert not list(out.rglob(".*"))
+    samples = [read_sample(each) for each in (out, tmp_path / "whole")]
+    assert len({tuple((row.unit, row.row) for row in each.rows) for each in samples if each}) == 1
+    check_the_audit(out, readers, tmp_path)
     status = batch("status", out)
     assert status.exit_code == 0
     assert "units      4" in status.stdout and "rows       483" in status.stdout
@@ -135,6 +146,40 @@ def test_a_killed_run_writes_the_same_files_in_the_end_without_a_canary(tmp_path
         assert not find_canaries(text)
     other = batch("run", folder, out, *OPTIONS, "--format", "csv")
     assert other.exit_code == 2 and "use another folder" in other.stderr
+
+
+def check_the_audit(out: Path, readers: Path, tmp_path: Path) -> None:
+    """The folder is sound, and nothing in it or about it has a canary but the page of the readers."""
+    verified = batch("verify", out, "--public-key", first_public_key(trail_folder(out)), "--lines", "5")
+    assert (verified.exit_code, verified.stdout[:29]) == (0, "sound: 4 units, 483 rows, 5 l"), verified.output
+    page, review = tmp_path / "report.html", tmp_path / "review.html"
+    reported = batch("report", out, "--html", page, "--review", review, "--reader-key", readers)
+    assert reported.exit_code == 0, reported.output
+    assert "20 rows without a miss: below 14 % of the rows at 95 %" in reported.stdout
+    assert find_canaries(review.read_text())
+    files = [path.read_bytes().decode("latin-1") for path in (page, *out.rglob("*")) if path.is_file()]
+    for part in (out / "_audit").glob("part-*"):
+        files += [str(pq.read_table(part).to_pylist())]
+    for text in (verified.output, reported.output, *files):
+        assert not find_canaries(text)
+
+
+def test_a_limit_is_a_build_of_its_own_and_json_shows_its_progress(tmp_path: Path) -> None:
+    folder, out = write(tmp_path / "in", 9), tmp_path / "out"
+    done = batch("run", folder, out, *OPTIONS, "--limit", "5", "--json")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["event"] for line in lines][-2:] == ["unit", "end"]
+    assert (lines[-2]["state"], lines[-2]["rows"], lines[-1]["rows"]) == ("done", 5, 5)
+    assert lines[-1]["first_key"] == first_public_key(trail_folder(out))
+    assert any(line["event"] == "progress" for line in lines)
+    figures = json.loads(batch("status", out, "--json").stdout)
+    assert (figures["units"], figures["rows"], figures["missing"], figures["lines"]) == (1, 5, 0, 2)
+    whole = batch("run", folder, out, *OPTIONS)
+    assert whole.exit_code == 2 and "use another folder" in whole.stderr
+    unsealed = batch("run", folder, tmp_path / "other", *OPTIONS, "--sample", "5")
+    assert unsealed.exit_code == 2 and "--sample and --seal-to come together" in unsealed.stderr
+    assert not find_canaries(done.output + whole.output)
 
 
 def test_csv_comes_out_as_csv(tmp_path: Path) -> None:
@@ -167,3 +212,19 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pip install 'deid-agent[batch]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "error"),
+    [("spark", "pyspark.sql", "deid-agent[batch-spark]"), ("ray", "ray", "deid-agent[batch-ray]")],
+)
+def test_a_missing_engine_and_a_number_of_its_workers_are_refused(
+    engine: str, module: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    folder = write(tmp_path / "in", 1)
+    missing = batch("run", folder, tmp_path / "out", *OPTIONS, "--engine", engine)
+    assert missing.exit_code == 2 and error in missing.stderr
+    counted = batch("run", folder, tmp_path / "out", *OPTIONS, "--engine", engine, "--workers", "2")
+    assert counted.exit_code == 2 and f"{engine} decides how many tasks run" in counted.stderr
+    assert not (tmp_path / "out").exists()

@@ -90,3 +90,17 @@ def test_every_source_of_a_list_is_in_notice() -> None:
     assert all(
         path.read_text("utf-8").startswith("# From Faker") for path in (ROOT / "rules/surrogate/names").iterdir()
     )
+
+
+def test_the_lock_file_of_engines_has_the_versions_of_the_other() -> None:
+    """Installed after the other, it would replace packages."""
+
+    def read(name: str) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for package, version in re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / name).read_text("utf-8"), re.MULTILINE):
+            found.setdefault(package, set()).add(version)
+        return found
+
+    engines, others = read("requirements-engines.lock"), read("requirements.lock")
+    assert {"pyspark", "ray", "pandas", "setuptools"} <= engines.keys()
+    assert not {name for name in engines.keys() & others.keys() if engines[name] != others[name]}, "make lock-engines"

@@ -115,6 +115,8 @@ def test_a_known_name_is_found_at_any_position() -> None:
         ("Miss", "Ann"),
         ("Md", "Rahman"),
         ("Nguyen", "Van"),
+        ("Nguyen", "Van Minh"),
+        ("Will", "Von Winfred"),
     ],
 )
 def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: str, given: str) -> None:

@@ -1,0 +1,256 @@
+"""The persons of a FHIR bulk export: which lines of all files say who a line is about, found by key.
+
+A document of an export knows only ``Patient/p100``; the names are in another file. A first pass keeps the lines of
+persons in a SQLite file, so that memory does not grow with their number. Keys are keyed digests and lines are sealed
+under a key that is in memory only: the remains of the file after a kill cannot be read. Lines that refer to a
+Binary are kept too, since a Binary does not name its patient.
+"""
+
+import hashlib
+import os
+import re
+import sqlite3
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from nacl.secret import SecretBox
+
+from deid_agent.batch.audit_parts import Digests
+from deid_agent.codec.fhir import FhirCodec
+from deid_agent.model import Message, MessageError, PatientField, PatientIdentifier, Reason
+from deid_agent.pipeline import KnownMessages
+
+PATIENT, PRACTITIONER, ROLE, RELATIVE, BINARY = "Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Binary"
+_PERSONS = frozenset({PATIENT, PRACTITIONER, ROLE, RELATIVE})
+_TARGETS = (PATIENT, PRACTITIONER, ROLE, RELATIVE)
+_MAY_MATTER = re.compile(rb'"(?:Patient|Practitioner|PractitionerRole|RelatedPerson)"|Binary|\\u00')
+_TORN_PATIENT = re.compile(rb'"resourceType"\s*:\s*"Patient"')
+_REFERENCE = re.compile(
+    r"(?:[^?#]*/)?(Patient|Practitioner|PractitionerRole|RelatedPerson|Binary)"
+    r"(?:/([A-Za-z0-9.\-]{1,64})(?:/_history/[^?#]*)?|\?(?:[^#]*&)?identifier=([^&#]+)[^#]*)"
+)
+_URN = re.compile(r"urn:uuid:([A-Za-z0-9.\-]{1,64})")
+_MOST_PERSONS = 64
+"""Persons whose facts count for one line: a Group of a study refers to thousands, and a document to a few."""
+_MOST_VERSIONS = 32
+_MOST_KEPT = 1_000
+_NAME = ".identities-{}.unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKey:
+    """Where the file is, and the key that opens it. ``torn`` is true if a line of a Patient could not be read."""
+
+    path: Path = field(repr=False)
+    secret: bytes = field(repr=False)
+    torn: bool = False
+
+
+class IdentityWriter:
+    """Writes the file. Use it as a context manager: the file is removed at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        for left in folder.glob(_NAME.format("*")):
+            left.unlink()
+        self._secret = os.urandom(SecretBox.KEY_SIZE)
+        self._path = folder / _NAME.format(os.getpid())
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._store = sqlite3.connect(self._path, isolation_level=None)
+        self._store.executescript(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; BEGIN;"
+            "CREATE TABLE line (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, sealed BLOB);"
+            "CREATE TABLE alias (alias BLOB, line INTEGER, PRIMARY KEY (alias, line)) WITHOUT ROWID"
+        )
+        self._torn = False
+        self.persons = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def __enter__(self) -> "IdentityWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+        self._path.unlink(missing_ok=True)
+
+    def add(self, line: bytes) -> None:
+        """Keep a line if it is a person or refers to a Binary."""
+        if _MAY_MATTER.search(line) is None:
+            return
+        try:
+            tree = orjson.loads(line)
+        except ValueError:
+            self._torn = self._torn or _TORN_PATIENT.search(line) is not None
+            return
+        if not isinstance(tree, dict):
+            return
+        keys = list(_list_aliases(tree))
+        if tree.get("resourceType") in _PERSONS:
+            self.persons += 1
+        elif tree.get("resourceType") != BINARY:
+            keys = [f"{BINARY}/{key}" for type_, key in list_references(tree) if type_ == BINARY]
+        if keys:
+            self._insert(line, keys)
+
+    def _insert(self, line: bytes, keys: Iterable[str]) -> None:
+        digest = _hash(self._secret, line)
+        self._digest.update(len(line).to_bytes(8, "big") + line)
+        sealed = SecretBox(self._secret).encrypt(zlib.compress(line, 1))
+        self._store.execute("INSERT OR IGNORE INTO line (digest, sealed) VALUES (?, ?)", (digest, bytes(sealed)))
+        ((number,),) = self._store.execute("SELECT id FROM line WHERE digest = ?", (digest,))
+        rows = [(_hash(self._secret, key.encode("utf-8", "surrogatepass")), number) for key in keys]
+        self._store.executemany("INSERT OR IGNORE INTO alias VALUES (?, ?)", rows)
+
+    def finish(self) -> StoreKey:
+        """Everything is in the file; workers may open it."""
+        self._store.execute("COMMIT")
+        return StoreKey(self._path, self._secret, self._torn)
+
+    def digest(self, digests: Digests) -> str:
+        """A keyed digest of all lines that were kept."""
+        keyed = digests.start()
+        keyed.update(self._digest.digest())
+        return keyed.hexdigest()
+
+
+class IdentityStore:
+    """Finds the other lines of the export about a message; the ``FindKnown`` of a worker."""
+
+    def __init__(self, key: StoreKey, codec: FhirCodec) -> None:
+        self._key = key
+        self._codec = codec
+        self._store = sqlite3.connect(f"{key.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._box = SecretBox(key.secret)
+        self._parsed: OrderedDict[int, tuple[Message, Mapping[str, Any]]] = OrderedDict()
+        self.unknown_patient = False
+        """True if the message that was last asked for refers to a Patient that the export does not have."""
+
+    def find_known(self, message: Message) -> KnownMessages:
+        """The persons of a message, patients first, then for a Binary the messages that refer to it.
+
+        Raises ``MessageError`` if one of them cannot be read, or if the patient is unknown and may be one that could
+        not be read.
+        """
+        tree = orjson.loads(message.raw.removeprefix(b"\xef\xbb\xbf"))
+        own = f"{tree.get('resourceType')}/{tree.get('id')}"
+        referring = self._find([own]) if tree.get("resourceType") == BINARY else {}
+        trees = [tree, *(each for _, each in referring.values())]
+        wanted = list(dict.fromkeys(f"{type_}/{key}" for each in trees for type_, key in list_references(each)))
+        wanted = [own, *wanted] if tree.get("resourceType") == PATIENT else wanted
+        persons = self._find(wanted[:_MOST_PERSONS])
+        further = [f"{t}/{k}" for _, each in persons.values() if _type(each) == ROLE for t, k in list_references(each)]
+        further += [f"of:{PATIENT}/{each.get('id')}" for _, each in persons.values() if _type(each) == PATIENT]
+        persons |= self._find(further[:_MOST_PERSONS])
+        patients = self._choose_patient(message, tree, persons, referring)
+        rank = {PATIENT: 0, RELATIVE: 1}
+        # The order is that of content, not of files, so that an export in another order gives the same output.
+        ordered = sorted(persons.values(), key=lambda each: (rank.get(_type(each[1]), 2), each[0].raw))
+        known = [*ordered, *sorted(referring.values(), key=lambda each: each[0].raw)]
+        messages = tuple(each for each, _ in known if each.raw != message.raw)
+        return KnownMessages(messages, patients)
+
+    def _choose_patient(
+        self,
+        message: Message,
+        tree: Mapping[str, Any],
+        persons: Mapping[int, tuple[Message, Mapping[str, Any]]],
+        referring: Mapping[int, tuple[Message, Mapping[str, Any]]],
+    ) -> tuple[PatientIdentifier, ...]:
+        """The identifiers of the patient, of all lines that have them; empty if the export has no such Patient."""
+        named = {each.value for each in message.patients if each.field is PatientField.LOGICAL}
+        for document, _ in referring.values() if not named else ():
+            named |= {each.value for each in document.patients if each.field is PatientField.LOGICAL}
+        patients = [(each, found) for each, found in persons.values() if _type(found) == PATIENT]
+        own = [each for each, found in patients if found.get("id") in named]
+        if not own and not named and len({found.get("id") for _, found in patients}) == 1:
+            own = [each for each, _ in patients]
+        self.unknown_patient = not own and bool(named) and _type(tree) != PATIENT
+        if self.unknown_patient and self._key.torn:
+            raise MessageError(Reason.MALFORMED, "identities", "the patient is unknown, and a Patient cannot be read")
+        found = {identifier: None for each in own for identifier in each.patients}
+        return tuple(sorted(found, key=lambda each: (each.field, each.value, each.type, each.assigners)))
+
+    def _find(self, keys: Iterable[str]) -> dict[int, tuple[Message, Mapping[str, Any]]]:
+        found: dict[int, tuple[Message, Mapping[str, Any]]] = {}
+        for key in keys:
+            digest = _hash(self._key.secret, key.encode("utf-8", "surrogatepass"))
+            rows = self._store.execute("SELECT line FROM alias WHERE alias = ? LIMIT ?", (digest, _MOST_VERSIONS + 1))
+            numbers = [number for (number,) in rows]
+            if len(numbers) > _MOST_VERSIONS:
+                raise MessageError(Reason.RESOURCE, "identities", f"more than {_MOST_VERSIONS} lines of one person")
+            found |= {number: self._read(number) for number in numbers if number not in found}
+        return found
+
+    def _read(self, number: int) -> tuple[Message, Mapping[str, Any]]:
+        known = self._parsed.get(number)
+        if known is None:
+            ((sealed,),) = self._store.execute("SELECT sealed FROM line WHERE id = ?", (number,))
+            line = zlib.decompress(self._box.decrypt(sealed))
+            try:
+                (message,) = self._codec.parse(line)
+            except MessageError as problem:
+                raise MessageError(problem.reason, "identities", "the line of a person cannot be read") from None
+            known = self._parsed[number] = message, orjson.loads(line)
+            if len(self._parsed) > _MOST_KEPT:
+                self._parsed.popitem(last=False)
+        else:
+            self._parsed.move_to_end(number)
+        return known
+
+
+def _hash(secret: bytes, data: bytes) -> bytes:
+    return hashlib.blake2b(data, key=secret, digest_size=16).digest()
+
+
+def _type(tree: Mapping[str, Any]) -> str:
+    return str(tree.get("resourceType"))
+
+
+def _list_aliases(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a person: its id, its identifiers, and for a relative the patient."""
+    type_ = _type(tree)
+    if isinstance(tree.get("id"), str):
+        yield f"{type_}/{tree['id']}"
+    identifiers = tree.get("identifier")
+    for each in identifiers if isinstance(identifiers, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("value"), str):
+            yield f"{type_}/?{each.get('system') or ''}|{each['value']}"
+    if type_ == RELATIVE:
+        yield from (f"of:{PATIENT}/{key}" for target, key in list_references(tree) if target == PATIENT)
+
+
+def list_references(tree: object) -> Iterator[tuple[str, str]]:
+    """The type and the key of each reference to a person or a Binary, in the order of the message.
+
+    The key of a search (``Patient?identifier=system|value``) and of a reference by identifier is ``?system|value``. A
+    URN, and an identifier without a type, may be those of a person of any type.
+    """
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += reversed(node)
+        elif isinstance(node, dict):
+            for name in ("reference", "url"):
+                if isinstance(address := node.get(name), str):
+                    yield from _read_reference(address)
+            if "reference" not in node and isinstance(given := node.get("identifier"), dict):
+                types = [node["type"]] if node.get("type") in _PERSONS else _TARGETS
+                yield from ((type_, f"?{given.get('system') or ''}|{given.get('value')}") for type_ in types)
+            stack += [each for each in reversed(node.values()) if isinstance(each, (dict, list))]
+
+
+def _read_reference(address: str) -> Iterator[tuple[str, str]]:
+    if found := _REFERENCE.fullmatch(address):
+        if found[3] is None:
+            yield found[1], found[2]
+        else:
+            system, _, value = unquote(found[3]).rpartition("|")
+            yield found[1], f"?{system}|{value}"
+    elif urn := _URN.fullmatch(address):
+        yield from ((type_, urn[1]) for type_ in _TARGETS)

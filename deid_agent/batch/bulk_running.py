@@ -1,0 +1,269 @@
+"""Runs the files of a FHIR bulk export in supervised worker processes, and writes NDJSON with a new manifest.
+
+A file is divided into parts at line feeds; each is a unit with an output of its own, as for tables (``running``). A
+line that loses two workers is refused as POISON. The outputs of a unit are its lines, and its
+refused lines as closed codes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deid_agent.agent import (
+    Completed,
+    Coordinates,
+    Factory,
+    Processed,
+    Record,
+    Refused,
+    Result,
+    WorkerPool,
+    WorkerSettings,
+)
+from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.bulk_export import (
+    BulkExport,
+    FilePart,
+    Line,
+    SurveyedFile,
+    open_lines,
+    read_lines,
+)
+from deid_agent.batch.bulk_lines import LineResult, decode_results, encode_lines
+from deid_agent.batch.bulk_outputs import BulkOutput, LineCounts, LineFile, make_manifest, write_whole
+from deid_agent.batch.manifest import EXPORT, OpenManifest, UnitEntry, name_refusals
+from deid_agent.batch.outputs import remove_unfinished
+from deid_agent.batch.pacing import Pace
+from deid_agent.batch.running import UnitReport
+from deid_agent.batch.sources import Unit
+from deid_agent.batch.text_files import UnreadableError
+from deid_agent.model import ConfigurationError, Listing, Reason, RecordTime, UnsafeError
+from deid_agent.telemetry import Telemetry
+
+_JOB_LINES = 64
+_JOB_BYTES = 1 << 20
+_IN_FLIGHT = 3
+_DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRun:
+    """The files of one run and everything that they share. ``again`` allows files that have changed since."""
+
+    export: BulkExport
+    build: str
+    folder: Path
+    digests: Digests
+    identities: str
+    time: RecordTime
+    again: bool = False
+    pace: Pace | None = None
+
+    def run(
+        self,
+        files: Sequence[SurveyedFile],
+        manifest: OpenManifest,
+        factory: Factory,
+        workers: int,
+        report: Callable[[UnitReport], None],
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        """Process the units that are not finished, report the end of each, and write the manifest of the export.
+
+        Raises ``ConfigurationError`` if a file has changed, before anything is written, or if no worker starts.
+        """
+        remove_unfinished(self.folder)
+        left = self._select(files, manifest, report)
+        if self.again:
+            self._retire(files, manifest)
+        if left:
+            chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
+            asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
+        self._write_manifest(files, manifest)
+
+    def _select(
+        self, files: Sequence[SurveyedFile], manifest: OpenManifest, report: Callable[[UnitReport], None]
+    ) -> list[tuple[SurveyedFile, FilePart]]:
+        left = []
+        for file in files:
+            if file.fault:
+                report(UnitReport(Unit(file.source), fault=file.fault))
+            for part in file.parts:
+                entry = manifest.manifest.units.get(self.digests.name_unit(part.unit))
+                if entry is not None and entry.source != file.digest and not self.again:
+                    raise ConfigurationError(
+                        f"{file.source.shown}: changed since its output was written; use --again to replace the "
+                        "output, or rename the input"
+                    )
+                if entry is not None and entry.source == file.digest and entry.is_in(self.folder):
+                    report(UnitReport(part.unit, entry, skipped=True))
+                else:
+                    left.append((file, part))
+        return left
+
+    def _retire(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:
+        """Remove the outputs of parts that a changed file no longer has."""
+        names = {self.digests.name_unit(part.unit) for file in files for part in file.parts}
+        sources = {name.partition("-")[0] for name in names}
+        for name, entry in list(manifest.manifest.units.items()):
+            if name not in names and name.partition("-")[0] in sources and entry.file:
+                manifest.add(entry.removed(""))
+                for path in entry.named_files:
+                    (self.folder / path).unlink(missing_ok=True)
+
+    async def _run(
+        self,
+        left: Sequence[tuple[SurveyedFile, FilePart]],
+        manifest: OpenManifest,
+        pool: WorkerPool,
+        report: Callable[[UnitReport], None],
+    ) -> None:
+        pace = self.pace or Pace(self.folder)
+        try:
+            await pool.start()
+            async with asyncio.TaskGroup() as group:
+                serving = group.create_task(pool.serve())
+                jobs = _LineJobs(pool)
+                pace.begin([part.unit for _, part in left], {part.unit: part.end - part.start for _, part in left})
+                for file, part in left:
+                    try:
+                        entry = await self._run_part(file, part, jobs, pace)
+                    except UnreadableError as problem:
+                        pace.end(part.unit)
+                        report(UnitReport(part.unit, fault=str(problem)))
+                        continue
+                    await asyncio.to_thread(manifest.add, entry)
+                    pace.end(part.unit)
+                    report(UnitReport(part.unit, entry))
+                serving.cancel()
+        except BaseExceptionGroup as group_error:
+            raise _first_error(group_error) from None
+        finally:
+            await pool.stop()
+
+    async def _run_part(self, file: SurveyedFile, part: FilePart, jobs: "_LineJobs", pace: Pace) -> UnitEntry:
+        name = self.digests.name_unit(part.unit)
+        file_name = f"part-{name}-{self.build[:8]}.ndjson"
+        counts = LineCounts()
+        with (
+            LineFile(self.folder, file_name) as output,
+            LineFile(self.folder, name_refusals(file_name)) as refusals,
+            open_lines(file.source.path) as lines,
+        ):
+            chunks = _divide(read_lines(lines, part.line, part.start, part.end))
+            waiting: deque[tuple[list[Line], asyncio.Future[list[LineResult]]]] = deque()
+            while True:
+                chunk = await asyncio.to_thread(next, chunks, None)
+                if chunk is not None:
+                    await pace.wait(len(chunk))
+                    waiting.append((chunk, asyncio.ensure_future(jobs.process([line.content for line in chunk]))))
+                while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
+                    done, future = waiting.popleft()
+                    results = await future
+                    await asyncio.to_thread(counts.write, done, results, output, refusals)
+                    size = sum(len(line.content or b"") for line in done)
+                    pace.add(part.unit, len(done), sum(bool(each.reason) for each in results), size)
+                if chunk is None:
+                    break
+            file.check_unchanged()
+            refused = await asyncio.to_thread(refusals.finish) if refusals.lines else ""
+            if not refused:
+                (self.folder / refusals.name).unlink(missing_ok=True)
+            digest = await asyncio.to_thread(output.finish)
+        return UnitEntry(
+            unit=name,
+            source=file.digest,
+            file=file_name,
+            digest=digest,
+            rows=output.lines + refusals.lines,
+            refused=dict(sorted(counts.reasons.items())),
+            no_patient=counts.no_patient,
+            identities=self.identities,
+            types=dict(sorted(counts.types.items())),
+            refusals=refused,
+            unlisted=counts.listings[Listing.UNLISTED],
+            conflicting=counts.listings[Listing.CONFLICTING],
+        )
+
+    def _write_manifest(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:
+        """Write the manifest of the export for all outputs that are complete."""
+        first = {file.source.name: self.digests.name_unit(file.parts[0].unit) for file in files if file.parts}
+        units = manifest.manifest.units
+        listed = []
+        for file in files:
+            for part in file.parts:
+                entry = units.get(self.digests.name_unit(part.unit))
+                if entry is None or not entry.is_in(self.folder):
+                    continue
+                last = part is file.parts[-1]
+                following = units.get(first.get(self.export.continues.get(file.source.name, ""), "")) if last else None
+                listed.append(
+                    BulkOutput(
+                        entry.file,
+                        self.export.role(file.source),
+                        entry.types,
+                        name_refusals(entry.file) if entry.refusals else "",
+                        sum(entry.refused.values()),
+                        following.file if following is not None else "",
+                    )
+                )
+        listed.sort(key=lambda each: each.name)
+        write_whole(self.folder / EXPORT, make_manifest(self.export, listed, self.build, self.time))
+
+
+def _divide(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines of each job."""
+    chunk: list[Line] = []
+    size = 0
+    for line in lines:
+        own = len(line.content or b"")
+        if chunk and (len(chunk) == _JOB_LINES or size + own > _JOB_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += own
+    if chunk:
+        yield chunk
+
+
+@dataclass(slots=True)
+class _LineJobs:
+    """Submits jobs to the pool."""
+
+    pool: WorkerPool
+    number: int = 0
+
+    async def process(self, lines: Sequence[bytes | None]) -> list[LineResult]:
+        """The result of each line; of None, a line that is too long, a refusal."""
+        given = [line for line in lines if line is not None]
+        done = iter(await self._process(given) if given else [])
+        return [LineResult(reason=Reason.RESOURCE.value) if line is None else next(done) for line in lines]
+
+    async def _process(self, lines: Sequence[bytes]) -> list[LineResult]:
+        result = await self._submit(encode_lines(lines))
+        if isinstance(result, Processed):
+            results = decode_results(result.payload)
+            if len(results) != len(lines) or any(b"\n" in each.content for each in results):
+                raise UnsafeError("a worker answered with other lines than it was given")
+            return results
+        if len(lines) == 1:
+            reason = result.reason if isinstance(result, Refused) else Reason.INTERNAL
+            return [LineResult(reason=reason.value)]
+        return [each for line in lines for each in await self._process([line])]
+
+    async def _submit(self, payload: bytes) -> Result:
+        done: asyncio.Future[Completed] = asyncio.get_running_loop().create_future()
+
+        def finish(_: Record, completed: Completed) -> None:
+            if not done.done():
+                done.set_result(completed)
+
+        self.number += 1
+        self.pool.submit(Record(Coordinates("lines", 0, self.number), payload), finish)
+        return (await done).result
+
+
+def _first_error(error: BaseException) -> BaseException:
+    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
