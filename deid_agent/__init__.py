@@ -37,23 +37,24 @@ def lazy_names(package: str, names: Mapping[str, Iterable[str]]) -> Callable[[st
 
 
 _pauses = 0
-_FIRST_PAUSES = 3
-"""Pauses of a process that starts: imports, and the first load. Nothing that they leave is garbage yet."""
+PAUSES_TO_A_COLLECTION = 8
+"""A process that loads again and again collects once in so many pauses: each collection walks all objects."""
 
 
 @contextmanager
 def pause_gc() -> Iterator[None]:
     """Without garbage collection: it would walk what is imported or loaded here again and again as it grows.
 
-    Afterwards the collector leaves these objects out, until the next use gives them back to it.
+    Afterwards the collector leaves these objects out, until the next use gives them back to it. Loads that are no
+    longer used are collected in one use of ``PAUSES_TO_A_COLLECTION``: it takes most of a second in a large process.
     """
     global _pauses  # noqa: PLW0603 - of the process, as the collector is
     enabled = gc.isenabled()
     gc.disable()
     gc.unfreeze()
     _pauses += 1
-    if _pauses > _FIRST_PAUSES:
-        gc.collect()  # what was loaded before and is no longer used would otherwise stay for ever
+    if _pauses % PAUSES_TO_A_COLLECTION == 0:
+        gc.collect()  # a load that is no longer used would otherwise stay for ever
     try:
         yield
         gc.freeze()

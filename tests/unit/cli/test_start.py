@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from deid_agent import pause_gc
+from deid_agent import PAUSES_TO_A_COLLECTION, pause_gc
 from deid_agent.cli import COMMANDS, RENAMED, main
 from deid_agent.model import counted
 
@@ -113,6 +113,24 @@ def test_an_unused_load_can_be_collected_after_the_next() -> None:
             pass
         gc.unfreeze()
         gc.collect()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
+
+
+def test_unused_loads_are_collected_after_some_more() -> None:
+    class Cycle:
+        pass
+
+    try:
+        with pause_gc():
+            one = Cycle()
+            one.__dict__["self"] = one
+            gone = weakref.ref(one)
+        del one
+        for _ in range(PAUSES_TO_A_COLLECTION):
+            with pause_gc():
+                pass
         assert gone() is None
     finally:
         gc.unfreeze()
