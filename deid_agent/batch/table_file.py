@@ -11,7 +11,7 @@ from deid_agent.pipeline import Zeros
 
 
 class ColumnKind(StrEnum):
-    """What a column holds. A PHI type (``PHONE``, ``STREET``) is a kind too."""
+    """The content of a column. A PHI type (``PHONE``, ``STREET``) is a kind too."""
 
     ID = "id"
     TEMPLATE = "template"  # an identifier made of other columns
@@ -149,7 +149,7 @@ class TableFile(_Section):
     """The keys of a table file."""
 
     why: StrictStr = ""
-    """For its readers: the source of the layout, and what is special about it."""
+    """For its readers: the source of the layout, and its special points."""
     row: RowSection = Field(default_factory=RowSection)
     columns: Annotated[dict[_Column, Annotated[ColumnSection, BeforeValidator(_read_column)]], Field(min_length=1)]
     when: dict[_Column, WhenSection] = {}
