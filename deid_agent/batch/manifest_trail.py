@@ -45,7 +45,7 @@ class ManifestTrail:
         build = {"version": head.version, "build": head.build, "policy": head.policy, "key": head.key}
         # The trail is for an event loop, and the caller may have one of its own.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="manifest-trail")
-        # Entries without a signature could be anyone's: they do not count, and what was signed is stated again.
+        # Entries without a signature could be anyone's: they do not count, and the signed state is stated again.
         state = examine_trail(path) if path.is_dir() else None
         unsigned = state.place.lines - state.signed if state is not None else 0
         self._last = read_last_entry(folder, unsigned) if state is not None else (0, "")
@@ -69,7 +69,7 @@ class ManifestTrail:
         self._last = line, digest
 
     def close(self) -> None:
-        """See ``SignsLines.close``. The present key is destroyed: a thief of the next cannot change what it signed."""
+        """See ``SignsLines.close``. The present key is destroyed: a thief of the next cannot change its signatures."""
         self._run(self._trail.close())
         self._thread.shutdown()
 

@@ -1,4 +1,4 @@
-"""A row while it is treated: its cells and facts, why it is refused, and the replacements in it."""
+"""A row while it is treated: its cells and facts, the reason of its refusal, and its replacements."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -45,7 +45,7 @@ _READ = frozenset({ColumnKind.TEXT, ColumnKind.KEEP_GUARDED})
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of an input. ``contexts`` are the identities of their patients; ``faults`` name what is broken."""
+    """Some rows of an input. ``contexts`` are the identities of their patients; ``faults`` name the broken columns."""
 
     batch: "pa.RecordBatch" = field(repr=False)
     contexts: Sequence[Mapping[str, object] | None] = field(default=(), repr=False)

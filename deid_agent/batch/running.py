@@ -109,7 +109,7 @@ class BatchRun:
     def select(
         self, units: Sequence[Unit], manifest: OpenManifest, report: Callable[[UnitReport], None]
     ) -> list[UnitTask]:
-        """The units that are not finished. Removes the remains of earlier runs; raises as ``run``."""
+        """The units that are not finished. Removes unfinished files of earlier runs; raises as ``run``."""
         for folder in (self.folder, self.folder / AUDIT):
             remove_unfinished(folder)
         if self.sampler is not None:

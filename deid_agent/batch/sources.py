@@ -76,7 +76,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """Some rows of a unit. ``faults`` name what is broken in a row. ``ends_group`` ends a row group of Parquet."""
+    """Some rows of a unit. ``faults`` name the broken part of a row. ``ends_group`` ends a row group of Parquet."""
 
     batch: "pa.RecordBatch" = field(repr=False)
     faults: Sequence[str | None]

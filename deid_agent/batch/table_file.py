@@ -62,7 +62,7 @@ def _require_template(text: str) -> str:
 
 
 class ColumnSection(_Section):
-    """A column: its kind alone, or a table with the kind and what belongs to it."""
+    """A column: its kind alone, or a table with the kind and its options."""
 
     kind: _Kind
     birth: bool = False
@@ -149,7 +149,7 @@ class TableFile(_Section):
     """The keys of a table file."""
 
     why: StrictStr = ""
-    """For its readers: the source of the layout, and its special points."""
+    """For its readers: the source of the layout, and its peculiarities."""
     row: RowSection = Field(default_factory=RowSection)
     columns: Annotated[dict[_Column, Annotated[ColumnSection, BeforeValidator(_read_column)]], Field(min_length=1)]
     when: dict[_Column, WhenSection] = {}

@@ -1,4 +1,4 @@
-"""Table files: what each column of a table holds. One TOML file a table; the shipped ones are in ``rules/tables``.
+"""Table files: the content of each column of a table. One TOML file a table; the shipped ones are in ``rules/tables``.
 
 ``TableFile`` (table_file.py) defines the keys. A column that the file does not declare stops the run: an unknown column
 may hold names. Names of columns are compared without case, because databases fold them differently.

@@ -38,7 +38,7 @@ FHIR = "fhir"
 
 @dataclass(frozen=True, slots=True)
 class BulkOptions:
-    """The input of ``plan`` and ``run``: a folder, the parts of the workers, the build, the size of a unit."""
+    """The needs of ``plan`` and ``run``: a folder, the parts of the workers, the build, the size of a unit."""
 
     folder: Path
     parts: WorkerFactory
@@ -64,7 +64,7 @@ def refuse_row_options(**given: object) -> None:
 
 
 def _check_options(paths: tuple[Path, ...], identities: Path | None, output_format: str, parts: WorkerFactory) -> None:
-    """Raises ``ConfigurationError`` for an option that exports do not have."""
+    """Raises ``ConfigurationError`` for options that an export does not have."""
     check_bulk_policy(parts.policy)
     if len(paths) != 1:
         raise ConfigurationError("a FHIR bulk export is one folder of NDJSON files: name the folder")

@@ -102,7 +102,7 @@ def build(
 @click.option("--demo-key", is_flag=True, help="Use the public demonstration key.")
 @handle_errors
 def check(file: Path, key_file: Path | None, demo_key: bool) -> Exit:
-    """Check every byte of a scope table, and show what it was made with."""
+    """Check every byte of a scope table, and show its sources."""
     key = worker_factory(
         policy_name="research", profile="recall", system="none", key_file=key_file, demo_key=demo_key, rules=None
     ).key
