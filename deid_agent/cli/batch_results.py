@@ -1,4 +1,4 @@
-"""What a run of ``deid-agent batch`` prints, and its results: ``status``, ``verify`` and ``report``."""
+"""The printed lines of a run of ``deid-agent batch``, and its results: ``status``, ``verify`` and ``report``."""
 
 import os
 import sys

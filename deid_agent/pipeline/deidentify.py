@@ -123,8 +123,8 @@ class Deidentifier:
     ) -> MessagePlan:
         """Stage 1: parse a record's payload with its attachments and list the texts to read.
 
-        With an ``envelope`` the payload is a record around messages; else ``find_known`` gives what is known of
-        each message besides.
+        With an ``envelope`` the payload is a record around messages; else ``find_known`` gives the known
+        messages about each.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it.
         """

@@ -79,7 +79,7 @@ class Planner:
     ) -> MessagePlan:
         """Plan a payload: one message, a batch, or NDJSON; with an ``envelope`` a record around such payloads.
 
-        ``find_known`` gives what is known of each message besides; not with an envelope.
+        ``find_known`` gives the known messages about each; not with an envelope.
 
         Raises ``MessageError`` if the payload cannot be understood or the policy refuses it, and ``TransientError`` if
         a schema registry does not answer.

@@ -31,7 +31,7 @@ class KnownMessages:
 
 
 FindKnown = Callable[[Message], KnownMessages]
-"""Returns what is known of a parsed message. It may raise ``MessageError``, which refuses the message."""
+"""Returns the known messages about a parsed one. It may raise ``MessageError``, which refuses the message."""
 
 
 @dataclass(frozen=True, slots=True)
