@@ -52,5 +52,5 @@ def test_git_ignores_everything_that_the_pages_create() -> None:
 
 
 def test_a_source_file_is_not_ignored() -> None:
-    assert not is_ignored("deid_agent/app.py")
+    assert not is_ignored("deid_agent/app/__init__.py")
     assert not is_ignored("docs/keys.md")

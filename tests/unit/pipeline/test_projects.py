@@ -133,7 +133,7 @@ def test_projects_with_one_system_and_profile_share_a_tagger(monkeypatch: pytest
         loads.append(given)
         return load_tagger(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("deid_agent.app.load_tagger", load)
+    monkeypatch.setattr("deid_agent.app.worker_factory.load_tagger", load)
     parts = factory(projects={name: (name, "pseudonymised") for name in "abcdef"})
     process = getattr(parts(), "__self__", None)
     assert len(loads) == 1

@@ -1,211 +1,44 @@
-"""The composition root: builds a de-identifier, or the job callable of a worker, from settings.
-
-``WorkerFactory`` is small and picklable. Each worker process receives it and calls it once, so rules and models load
-once for each worker.
-"""
+"""Runs the jobs of a worker through the stages of the de-identifier, with the key and the policy of their project."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from deid_agent import pause_gc
 from deid_agent.agent import (
     DEFAULT_PROJECT,
     Job,
     NoteOption,
-    Process,
     Processed,
     Refused,
     Result,
     Task,
     result_from_error,
 )
-from deid_agent.codec import Codec, Envelope
+from deid_agent.codec import Envelope
 from deid_agent.config import SecretKey
-from deid_agent.model import ConfigurationError, MessageError, Reason, Remark, Timings
+from deid_agent.model import MessageError, Reason, Remark, Timings
 from deid_agent.pipeline import (
     DROP,
     Deidentified,
     DeidentifiedText,
     Deidentifier,
-    LeakGuard,
     MessagePlan,
     NoteLine,
     OperationInput,
-    Policy,
     Recognition,
     RefusedText,
-    ScopeTableFile,
     Validator,
-    add_registry,
     check_payloads,
     read_note_line,
     read_operation,
     read_plain_note,
     write_note_line,
 )
-from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
-from deid_agent.rules import data_folder
-from deid_agent.surrogate import Surrogates
-
-if TYPE_CHECKING:
-    from deid_agent.schemas import RegistryOptions
-
-_SCHEMA_PATIENCE_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectParts:
-    """What a project does not share with the others. ``generation`` is that of its key, 0 for the key file itself."""
-
-    name: str
-    key: SecretKey = field(repr=False)
-    policy: Policy
-    system: str = "default"
-    profile: str = "recall"
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFactory:
-    """Everything that a worker needs to build its job callable.
-
-    Key, policy, system and profile are those of the project ``default``; ``projects`` are the others.
-    """
-
-    rules: Path
-    key: SecretKey = field(repr=False)
-    policy: Policy
-    system: str = "default"
-    profile: str = "recall"
-    max_bytes: int = 64 * 1024 * 1024
-    validate: bool = False
-    models: Path | None = None
-    unexamined: bool = False
-    remembered_patients: int = 0
-    envelopes: tuple[tuple[str, Envelope], ...] = ()
-    registry: "RegistryOptions | None" = None
-    scopes: ScopeTableFile | None = None
-    projects: tuple[ProjectParts, ...] = ()
-
-    @property
-    def default(self) -> ProjectParts:
-        """The parts of the project ``default``."""
-        return ProjectParts(DEFAULT_PROJECT, self.key, self.policy, self.system, self.profile)
-
-    def deidentifier(
-        self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
-    ) -> Deidentifier:
-        """Load rules, tables and models. ``wrap_tagger`` may put an observer around the tagger.
-
-        With ``notes_only`` the de-identifier takes texts but no messages, and loads faster. Raises
-        ``ConfigurationError`` if a file is missing or invalid.
-        """
-        (made,) = self._load((self.default,), wrap_tagger, notes_only=notes_only)
-        return made
-
-    def _load(
-        self,
-        projects: Sequence[ProjectParts],
-        wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger,
-        *,
-        notes_only: bool = False,
-    ) -> list[Deidentifier]:
-        """A de-identifier for each project. All share codecs and leak guard; equal systems and profiles the tagger."""
-        with pause_gc():
-            codecs = _MessageCodecs() if notes_only else _load_codecs(self.rules)
-            loaded = load_rules(self.rules)
-            models = self.models or data_folder("models")
-            known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
-            guard = LeakGuard(known.recognize, known.proves_absence)
-            taggers = {
-                (system, profile): wrap_tagger(load_tagger(loaded, models, system, _parse_profile(profile)))
-                for system, profile in dict.fromkeys((each.system, each.profile) for each in projects)
-            }
-            return [
-                Deidentifier(
-                    codecs=codecs.messages,
-                    attachment_codecs=codecs.attachments,
-                    tagger=taggers[each.system, each.profile],
-                    surrogates=Surrogates(
-                        each.key.secret,
-                        dates=each.policy.dates,
-                        place_scope=each.policy.place_scope.value,
-                        locales=each.policy.locales,
-                        providers=each.policy.providers,
-                        rules=self.rules,
-                    ),
-                    policy=self._scoped(each),
-                    guard=guard,
-                    fhir_types=codecs.fhir_types,
-                )
-                for each in projects
-            ]
-
-    def _scoped(self, project: ProjectParts) -> Policy:
-        """The policy of a project. The scope table is bound to the key of ``default``, so only that one reads it."""
-        policy = project.policy
-        if self.scopes is None or project.name != DEFAULT_PROJECT:
-            return policy
-        return replace(policy, patient=self.scopes.add_to(policy, project.key))
-
-    def __call__(self) -> Process:
-        """The loaded job callable. It is a ``BatchProcess`` if batches cost less than single jobs."""
-        validator = Validator() if self.validate else None
-        # A worker waits only this long for a schema: its other jobs have deadlines, and the record is tried again.
-        envelopes = add_registry(self.envelopes, self.registry, _SCHEMA_PATIENCE_S)
-        projects = (self.default, *self.projects)
-        runners = {
-            each.name: JobRunner(
-                made,
-                AuditDigester(each.key),
-                self.max_bytes,
-                validator,
-                self.unexamined,
-                self._memory(each),
-                envelopes,
-                # With a memory of names the findings in a text depend on the project.
-                (each.name,) if self.remembered_patients else (each.system, each.profile),
-            )
-            for each, made in zip(projects, self._load(projects), strict=True)
-        }
-        first = runners[DEFAULT_PROJECT]
-        runner = ProjectRunner(runners) if self.projects else first
-        return runner if any(each.deidentifier.prefers_batches for each in runners.values()) else runner.__call__
-
-    def _memory(self, project: ProjectParts) -> NameMemory | None:
-        return NameMemory(project.key.secret, self.remembered_patients) if self.remembered_patients else None
-
-
-@dataclass(frozen=True, slots=True)
-class _MessageCodecs:
-    """The codecs of messages and attachments, and the resource types of FHIR."""
-
-    messages: tuple[Codec, ...] = ()
-    attachments: tuple[Codec, ...] = ()
-    fhir_types: frozenset[str] = frozenset()
-
-
-def _load_codecs(rules: Path) -> _MessageCodecs:
-    # Imported here: a command that reads notes needs none of them.
-    from deid_agent.codec import HtmlCodec, TableCodec  # noqa: PLC0415
-    from deid_agent.codec.cda import CdaCodec  # noqa: PLC0415
-    from deid_agent.codec.fhir import FhirCodec, FhirXmlCodec, FhirXmlTypes  # noqa: PLC0415
-    from deid_agent.codec.hl7v2 import Hl7Codec, Hl7XmlCodec  # noqa: PLC0415
-    from deid_agent.codec.rtf import RtfCodec  # noqa: PLC0415
-
-    hl7, fhir = Hl7Codec(rules), FhirCodec(rules)
-    return _MessageCodecs(
-        (hl7, fhir, CdaCodec(rules), FhirXmlCodec(fhir, FhirXmlTypes(rules)), Hl7XmlCodec(hl7)),
-        (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
-        frozenset(fhir.resources),
-    )
+from deid_agent.recognize import NameMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,10 +255,3 @@ def remark_dict(remark: Remark) -> dict[str, str | int]:
         "source": remark.source,
         "count": remark.count,
     }
-
-
-def _parse_profile(name: str) -> Profile:
-    try:
-        return Profile(name)
-    except ValueError:
-        raise ConfigurationError(f"profile {name!r}: not one of {', '.join(Profile)}") from None
