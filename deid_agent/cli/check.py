@@ -16,9 +16,9 @@ from deid_agent.audit import examine_trail
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.projects import check_rekey, project_parts
-from deid_agent.cli.service import check_folders, check_key, check_memory, make_sealer, make_worker_factory
 from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_mllp import check_listener, check_receiver
+from deid_agent.cli.service_parts import check_folders, check_key, check_memory, make_sealer, make_worker_factory
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted

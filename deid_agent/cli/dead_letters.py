@@ -28,7 +28,7 @@ from deid_agent.agent import (
     parse_coordinates,
 )
 from deid_agent.cli.common import Exit, echo_error, handle_errors, printable
-from deid_agent.cli.service import open_dead_letters
+from deid_agent.cli.service_parts import open_dead_letters
 from deid_agent.config import load_settings
 from deid_agent.model import ConfigurationError, DeadLetterError, Reason, format_time
 from deid_agent.pipeline import Validator

@@ -15,7 +15,8 @@ import click
 from deid_agent.agent import ResumeFrom
 from deid_agent.audit import read_entries, value_counts
 from deid_agent.cli.common import Exit, echo_error, fault_text, handle_errors, printable, warn_of_demo
-from deid_agent.cli.service import FolderResult, check_key, serve, show_console
+from deid_agent.cli.service import FolderResult, serve, show_console
+from deid_agent.cli.service_parts import check_key
 from deid_agent.config import (
     DEMO_KEY,
     AgentSettings,

@@ -15,7 +15,8 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.ports import Partition
 from deid_agent.cli import main
 from deid_agent.cli.inventory import RunningAgent
-from deid_agent.cli.service import console_sources, describe_build, make_worker_factory
+from deid_agent.cli.service import console_sources
+from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import load_settings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.http.access import PAGE_HEADER, AccessSettings

@@ -16,7 +16,7 @@ from deid_agent.cli import main
 from deid_agent.cli.audit_reconcile import _marks as reconcile_marks
 from deid_agent.cli.check import _projects as check_projects
 from deid_agent.cli.projects import check_rekey, dead_letter_builds, describe_projects, output_marks
-from deid_agent.cli.service import describe_build, make_worker_factory
+from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import SecretKey, derive_key, load_settings
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import BatchCommitted, ProjectOpened, Telemetry

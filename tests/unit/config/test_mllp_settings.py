@@ -6,6 +6,7 @@ import pytest
 
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.cli import service as wire
+from deid_agent.cli.service_parts import check_folders
 from deid_agent.cli.service_mllp import listener_section
 from deid_agent.config import FailureReply, Settings, TransportKind, load_settings
 from deid_agent.model.errors import ConfigurationError
@@ -89,4 +90,4 @@ def test_the_sample_loads() -> None:
 def test_dead_letters_and_outputs_need_separate_folders(tmp_path: Path) -> None:
     text = f'transport = "mllp"\noutput = "directory"\n[mllp]\ndead_letters = "{tmp_path}/out/dead"\n'
     with pytest.raises(ConfigurationError, match=r"mllp\.dead_letters: they hold PHI and must not be inside"):
-        wire.check_folders(load(tmp_path, f'{text}output = "{tmp_path}/out"\n'))
+        check_folders(load(tmp_path, f'{text}output = "{tmp_path}/out"\n'))

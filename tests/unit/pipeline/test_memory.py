@@ -8,7 +8,7 @@ import pytest
 
 from deid_agent.agent.job import Job, Processed
 from deid_agent.app import AuditDigester, JobRunner, WorkerFactory
-from deid_agent.cli.service import check_memory
+from deid_agent.cli.service_parts import check_memory
 from deid_agent.config import EnvelopeSettings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.config.settings import Settings

@@ -1,0 +1,124 @@
+"""The parts of an agent that its settings describe, with the checks that ``check`` makes too."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from deid_agent import __version__
+from deid_agent.agent import DeadLetterSealer, DeadLetterStore, load_public_key
+from deid_agent.app import WorkerFactory
+from deid_agent.cli.projects import describe_policy, make_projects, read_policy
+from deid_agent.cli.service_mllp import check_mllp_folders, listener_section
+from deid_agent.cli.unexamined_file import UnexaminedFile
+from deid_agent.config import SecretKey, Settings, TransportKind
+from deid_agent.model import ConfigurationError
+from deid_agent.pipeline import Policy, ScopeTableFile, make_envelope, make_registry_options
+from deid_agent.rules import data_folder, digest_folder
+from deid_agent.telemetry import Telemetry
+from deid_agent.transport.folder import FolderDeadLetters, check_audit_folder, check_transport_folders
+from deid_agent.transport.mllp import MllpDeadLetters
+
+_PROJECTS = ("routes", "keys", "projects", "allow_rekey")
+
+
+def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
+    """The factory of the workers.
+
+    Raises ``ConfigurationError`` if a setting contradicts a policy, or if the key of a project cannot be loaded.
+    """
+    rules = data_folder("rules", None if settings.rules is None else str(settings.rules))
+    policy, projects = read_policy(settings, settings.policy, rules), make_projects(settings, key, rules)
+    for each in (policy, *(project.policy for project in projects)):
+        check_memory(settings, each)
+    return WorkerFactory(
+        rules=rules,
+        key=key,
+        policy=policy,
+        system=settings.system,
+        models=settings.models,
+        profile=settings.profile,
+        max_bytes=settings.agent.max_message_bytes,
+        validate=settings.agent.validate_output,
+        unexamined=settings.audit.unexamined is not None,
+        remembered_patients=settings.agent.remembered_patients,
+        envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
+        registry=None if settings.registry is None else make_registry_options(settings.registry),
+        projects=projects,
+        scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
+    )
+
+
+def check_memory(settings: Settings, policy: Policy) -> str:
+    """A description of the memory of names.
+
+    Raises ``ConfigurationError`` if the policy unlinks documents: the output of a document may depend on no other.
+    """
+    patients, workers = settings.agent.remembered_patients, max(1, settings.agent.workers)
+    if patients and policy.unlinked:
+        raise ConfigurationError(
+            f"agent.remembered_patients: set 0, because the policy {policy.name} unlinks documents and none may depend "
+            "on another"
+        )
+    held = "each of the workers" if workers > 1 else "the worker"
+    return f"names of {patients} patients in {held}; outputs depend on earlier messages"
+
+
+def check_key(settings: Settings, key: SecretKey) -> SecretKey:
+    """``key``. Raises ``ConfigurationError`` if it is the demonstration key and the transport must not run with it."""
+    if key.demo and settings.transport is not TransportKind.DIRECTORY and not settings.allow_demo_key:
+        raise ConfigurationError("the demonstration key is for demonstrations: set key_file, or set allow_demo_key")
+    return key
+
+
+def make_sealer(settings: Settings, build: Mapping[str, str]) -> DeadLetterSealer:
+    """The sealer of dead letters, with the build for their headers. An invalid key is a ``ConfigurationError``."""
+    path = settings.dead_letters.public_key
+    return DeadLetterSealer(None if path is None else load_public_key(path), tuple(build.items()))
+
+
+def open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterStore:
+    """The dead letters of these input topics, or of all if ``topics`` is empty. Raises ``ConfigurationError``."""
+    if settings.transport is TransportKind.HTTP:
+        raise ConfigurationError("transport http keeps no dead letters: its clients are informed of a refusal")
+    if settings.transport is TransportKind.MLLP:
+        return MllpDeadLetters(listener_section(settings), max_file_bytes(settings))
+    ours = settings.directory
+    if settings.transport is TransportKind.KAFKA or ours is None:
+        from deid_agent.transport.kafka import KafkaDeadLetters, kafka_options  # noqa: PLC0415 - only with Kafka
+
+        return KafkaDeadLetters(kafka_options(settings), topics)
+    return FolderDeadLetters(ours.input, ours.dead_letters, max_file_bytes(settings))
+
+
+def check_folders(settings: Settings) -> None:
+    """Raise ``ConfigurationError`` if a folder or file of the settings cannot be used. Writes nothing."""
+    ours = settings.directory if settings.transport is TransportKind.DIRECTORY else None
+    if ours is not None:
+        check_transport_folders(ours.input, ours.output, ours.dead_letters, ours.state)
+    if settings.transport is TransportKind.MLLP and settings.mllp is not None:
+        check_mllp_folders(settings.mllp)
+    check_audit_folder(settings.audit.path, None if ours is None else ours.input)
+    if settings.audit.unexamined is not None:
+        UnexaminedFile(settings.audit.unexamined, Telemetry())
+
+
+def max_file_bytes(settings: Settings) -> int:
+    """The largest file that is read. A file above the limit for messages is read and refused, not skipped."""
+    return 4 * settings.agent.max_message_bytes
+
+
+def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
+    """Versions and digests of the program and its configuration, for the audit."""
+    # Secrets are masked in the JSON, so the digest reveals nothing about them.
+    # An agent without projects has the digest of the release before there were any.
+    unset = {name for name in _PROJECTS if not getattr(settings, name)}
+    configuration = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
+    models = data_folder("models", None if settings.models is None else str(settings.models))
+    return {
+        "version": __version__,
+        "rules": digest_folder(parts.rules)[:16],
+        "models": digest_folder(models)[:16],
+        "policy": describe_policy(parts.policy),
+        "configuration": configuration[:16],
+        "key": parts.key.id,
+        **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
+    }
