@@ -6,8 +6,8 @@ import pytest
 
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.cli import service as wire
-from deid_agent.cli.service_parts import check_folders
 from deid_agent.cli.service_mllp import listener_section
+from deid_agent.cli.service_parts import check_folders
 from deid_agent.config import FailureReply, Settings, TransportKind, load_settings
 from deid_agent.model.errors import ConfigurationError
 from deid_agent.transport.kafka import kafka_options
