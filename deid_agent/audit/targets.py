@@ -1,5 +1,6 @@
 """The key under which each output of an agent was written last, from the first lines of the segments of its trail."""
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ import orjson
 from deid_agent.audit.storage import LineKind, line_prefix, segment_files
 from deid_agent.model import ConfigurationError
 
+_FOLDER = "directory:"
 _ENTRY = line_prefix(LineKind.ENTRY)
 _SEGMENTS_SEARCHED = 8
 """The newest segments whose entries are searched for sources: half a gigabyte with the default size."""
@@ -20,6 +22,17 @@ class TargetKeys:
 
     targets: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    named: bool = False
+    """The newest segment names outputs."""
+
+    def of_target(self, target: str) -> str | None:
+        """The key of an output, however its folder is written."""
+        return self.targets.get(_canonical(target))
+
+
+def _canonical(target: str) -> str:
+    """One name for one folder: a relative path or a link must not make it another output."""
+    return f"{_FOLDER}{os.path.realpath(target.removeprefix(_FOLDER))}" if target.startswith(_FOLDER) else target
 
 
 def read_target_keys(folder: Path, topics: Collection[str]) -> TargetKeys:
@@ -27,7 +40,8 @@ def read_target_keys(folder: Path, topics: Collection[str]) -> TargetKeys:
 
     It does not verify the trail. Raises ``ConfigurationError`` if a file cannot be read.
     """
-    found, named = TargetKeys(), set[str]()
+    targets, sources, named = dict[str, str](), dict[str, str](), set[str]()
+    newest_names = False
     try:
         newest = list(segment_files(folder).values())[::-1]
         for place, path in enumerate(newest):
@@ -35,17 +49,18 @@ def read_target_keys(folder: Path, topics: Collection[str]) -> TargetKeys:
                 build = _read_build(file.readline())
                 projects = build.get("projects")
                 if isinstance(projects, dict):
+                    newest_names = newest_names or place == 0
                     for source, target, key in _routes(projects):
                         named.add(source)
-                        found.targets.setdefault(target, key)
-                elif place < _SEGMENTS_SEARCHED and (open_ := {*topics} - named - found.sources.keys()):
+                        targets.setdefault(_canonical(target), key)
+                elif place < _SEGMENTS_SEARCHED and (open_ := {*topics} - named - sources.keys()):
                     seen = {topic for line in file if (topic := _topic_of(line)) in open_}
-                    found.sources.update(dict.fromkeys(seen, str(build.get("key"))))
+                    sources.update(dict.fromkeys(seen, str(build.get("key"))))
     except FileNotFoundError:
-        return found
+        pass
     except OSError as error:
         raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
-    return found
+    return TargetKeys(targets, sources, newest_names)
 
 
 def _read_build(line: bytes) -> Mapping[str, object]:

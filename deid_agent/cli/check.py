@@ -134,11 +134,14 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
 
 def _projects(settings: Settings) -> Iterator[Finding]:
     """Policy, key and routes of each project, and whether the audit shows another key. Asks the sources of keys."""
-    if not settings.has_projects:
-        return
     try:
         parts = make_worker_factory(settings, load_key(settings.key_file))
-        for name, each in project_parts(parts).items():
+    except ConfigurationError as problem:
+        if settings.has_projects:  # else the findings of key and policy show it
+            yield Finding("project", problem=str(problem))
+        return
+    try:
+        for name, each in project_parts(parts).items() if settings.has_projects else ():
             routes = [f"{feed.topic} to {feed.target}" for feed in settings.feeds if feed.project == name]
             generation = f" of generation {each.generation}" if each.generation else ""
             yield Finding(

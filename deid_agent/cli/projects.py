@@ -93,19 +93,22 @@ def check_rekey(settings: Settings, parts: WorkerFactory) -> None:
     """Raise ``ConfigurationError`` if the audit shows that an output had records under another key.
 
     Records under two keys do not join, and nothing in the output would show where the second key began. A trail from
-    before there were projects names no outputs: there the source of a record counts.
+    before there were projects names no outputs: there the source of a record counts. An agent without projects is
+    checked only in its first start after one with them.
     """
-    if not settings.has_projects:
-        return
     made = project_parts(parts)
-    known = read_target_keys(settings.audit.path, [feed.topic for feed in settings.feeds])
+    known = read_target_keys(settings.audit.path, [feed.topic for feed in settings.feeds if settings.has_projects])
+    if not settings.has_projects and not known.named:
+        return
     for feed in settings.feeds:
         key = made[feed.project].key.id
-        before = known.targets.get(feed.target)
-        place = feed.target
+        # Both count: the newest records of a source may be from a start without projects, whose build has no outputs.
+        seen = (
+            (known.of_target(feed.target), feed.target),
+            (known.sources.get(feed.topic), f"records of {feed.topic}"),
+        )
+        before, place = next((each for each in seen if each[0] not in {None, key}), (None, ""))
         if before is None:
-            before, place = known.sources.get(feed.topic), f"records of {feed.topic}"
-        if before in {None, key}:
             continue
         if feed.project == DEFAULT_PROJECT:
             allowed, setting = settings.allow_rekey, "allow_rekey"

@@ -234,7 +234,7 @@ def _load_from_kms(name: str, source: KeySettings, where: str) -> bytes:
     try:
         import boto3  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+        from botocore.exceptions import ClientError  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(f"{where}: boto3 is not installed; run: pip install 'deid-agent[aws]'") from None
     path = Path(source.path or "")
@@ -243,21 +243,25 @@ def _load_from_kms(name: str, source: KeySettings, where: str) -> bytes:
     except OSError as problem:
         raise ConfigurationError(f"{where}: {path} cannot be read ({type(problem).__name__})") from None
     if re.fullmatch(rb"[A-Za-z0-9+/\s]+={0,2}\s*", wrapped):  # the form that the command line of AWS prints
-        wrapped = base64.b64decode(wrapped)
+        try:
+            wrapped = base64.b64decode(wrapped)
+        except ValueError:
+            raise ConfigurationError(f"{where}: {path} is not whole; write the wrapped key again") from None
     limits = Config(connect_timeout=_NETWORK_S, read_timeout=_NETWORK_S, retries={"total_max_attempts": 2})
     try:
         client = boto3.Session().client("kms", region_name=source.region, endpoint_url=source.address, config=limits)
         answer = client.decrypt(CiphertextBlob=wrapped, EncryptionContext={CONTEXT: name})
         return bytes(answer["Plaintext"])
     except ClientError as problem:
-        code = re.sub(r"[^A-Za-z]", "", str(problem.response.get("Error", {}).get("Code", "")))
+        code = str(problem.response.get("Error", {}).get("Code", ""))
+        code = code if re.fullmatch("[A-Za-z]{1,50}Exception", code) else "unknown error"
         raise ConfigurationError(
             f"{where}: KMS refuses to decrypt {path} ({code}); it must be encrypted with the context {CONTEXT}={name}, "
             "and the agent needs kms:Decrypt"
         ) from None
-    except (BotoCoreError, ValueError) as problem:
+    except Exception as problem:  # noqa: BLE001 - a foreign answer makes any exception there, whose text may quote it
         raise ConfigurationError(
-            f"{where}: KMS did not answer ({type(problem).__name__}); check region, credentials and network"
+            f"{where}: KMS did not answer ({type(problem).__name__}); check address, region, credentials and network"
         ) from None
 
 

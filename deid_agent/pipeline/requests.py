@@ -139,8 +139,8 @@ def read_operation(payload: bytes, policy: Policy) -> OperationInput:
 def _is_call(tree: Mapping[str, object]) -> bool:
     """True if Parameters are the input of the operation; other Parameters are a resource like any other."""
     items = tree.get("parameter")
-    names = {item.get("name") for item in items if isinstance(item, dict)} if isinstance(items, list) else set[object]()
-    return bool(names & {_DATA, _POLICY, "identifiableDataFileUrls"})
+    names = [item.get("name") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return any(name in names for name in (_DATA, _POLICY, "identifiableDataFileUrls"))
 
 
 def _members(place: JsonRange, path: str) -> dict[str, JsonRange]:
@@ -153,6 +153,6 @@ def _members(place: JsonRange, path: str) -> dict[str, JsonRange]:
 
 
 def _check_policy(wanted: object, policy: Policy, path: str) -> None:
-    names = {policy.name, SAFE_HARBOR_CODE} if policy.name == "safe-harbor" else {policy.name}
+    names = (policy.name, SAFE_HARBOR_CODE) if policy.name == "safe-harbor" else (policy.name,)
     if wanted not in names:
         raise MessageError(Reason.UNSUPPORTED, path, "the project has another policy")

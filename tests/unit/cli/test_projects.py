@@ -189,6 +189,32 @@ async def test_without_projects_another_key_starts_as_before(site: Site) -> None
     assert "projects" not in entry["build"]
 
 
+async def test_an_output_keeps_its_key_when_the_projects_go(site: Site) -> None:
+    site.configure()
+    await leave_trail(site)
+    site.configure("", "")
+    assert "project default: the audit shows directory:" in refusal(site)
+    assert "project default: the audit shows directory:" in site.call("check", "--config", str(site.file)).stdout
+    site.configure("allow_rekey = true\n", "")
+    assert refusal(site) == ""
+    await leave_trail(site)
+    site.configure("", "")
+    assert refusal(site) == ""  # allowed once
+    site.configure()  # the newest records are those of the key file
+    assert "project registry: the audit shows records of files under the key" in refusal(site)
+
+
+async def test_an_output_is_one_folder_however_it_is_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.configure()
+    await leave_trail(site)
+    (site.root / "link").symlink_to(site.root / "out")
+    monkeypatch.chdir(site.root)
+    text = site.file.read_text().replace("[projects.registry]", "[projects.registry]\ngeneration = 2")
+    for written in ("out", str(site.root / "link")):
+        site.file.write_text(text.replace(json.dumps(str(site.root / "out")), json.dumps(written)))
+        assert "under the key" in refusal(site)
+
+
 def test_the_trail_from_before_projects_counts_by_source(tmp_path: Path) -> None:
     assert read_target_keys(tmp_path / "none", ["files"]).targets == {}
     audit = tmp_path / "audit"

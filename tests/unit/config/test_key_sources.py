@@ -253,6 +253,49 @@ def test_aws_kms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         server.stop()
 
 
+class StrangeKms(BaseHTTPRequestHandler):
+    answer: tuple[int, bytes]
+
+    def do_POST(self) -> None:
+        status, data = self.answer
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_strange_answer_of_kms_ends_in_one_line_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    path, quoted = tmp_path / "wrapped", ENCODED.encode()
+    with ThreadingHTTPServer(("127.0.0.1", 0), StrangeKms) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        given = source(source="aws-kms", path=str(path), region="eu-central-1", address=address)
+        try:
+            path.write_bytes(b"abcde")
+            fails(given, "is not whole")
+            path.write_bytes(b"\0wrapped")
+            # A proxy or a portal in the way answers so.
+            answers = (b"", b"{}", quoted, b'["%s"]' % quoted, b"null", b'{"Plaintext":7}', b'{"Plaintext":"a"}')
+            for StrangeKms.answer in ((200, body) for body in answers):
+                fails(given, r"keys\.study \(aws-kms\): KMS did not answer \(\w+\)")
+            for StrangeKms.answer in ((400, b'["%s"]' % quoted), (400, b'{"__type":"%s"}' % quoted), (400, quoted)):
+                fails(given, "KMS did not answer|KMS refuses .*unknown error")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("library", "given", "extra"),
     [

@@ -55,6 +55,8 @@ def test_a_bare_resource_comes_back_bare(payload: bytes) -> None:
         (parameters(data(PATIENT), policy(b"safe-harbor")), Reason.UNSUPPORTED),
         (parameters(data(PATIENT), policy(b"HHS_SAFE_HARBOR_DETERMINISTIC_METHOD")), Reason.UNSUPPORTED),
         (parameters(data(PATIENT), b'{"name": "Zyblorqvist", "valueString": "x"}'), Reason.UNSUPPORTED),
+        (parameters(data(PATIENT), b'{"name": ["Zyblorqvist"], "valueString": "x"}'), Reason.UNSUPPORTED),
+        (parameters(data(PATIENT), b'{"name": "policy", "valueString": ["Zyblorqvist"]}'), Reason.UNSUPPORTED),
         (parameters(b'{"name": "identifiableDataFileUrls", "part": []}'), Reason.UNSUPPORTED),
         (parameters(data(PATIENT)[:-1] + b', "resource": ' + DOSE + b"}"), Reason.MALFORMED),
         (parameters(data(PATIENT))[:-1] + b', "parameter": []}', Reason.MALFORMED),
