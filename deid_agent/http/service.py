@@ -152,10 +152,13 @@ class Service:
         try:
             if request.headers["Expect"].strip().lower() != "100-continue":
                 raise ServiceError("EXPECTATION")
-            self.access.client(request)
+            if request.match_info.route.name not in _PUBLIC:
+                self.access.client(request)
             if (request.content_length or 0) > self.limits.message_bytes and request.match_info.route.name != "stream":
                 raise ServiceError("TOO_LARGE")
         except ServiceError as error:
+            if error.code in _DENIALS:
+                self.telemetry.emit(ServiceDenied(error.code))
             return self._error(request, error)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # as aiohttp does: the response has not begun
@@ -227,11 +230,17 @@ class Service:
                 done = await self._process(slot, payload, Request(checked.client, checked.task))
             finally:
                 slot.release()
+            del payload
+            data = result_of(done)
+            content_type = f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
+            response = web.Response(body=data, headers={"Content-Type": content_type, RECORD_HEADER: done.id})
+            # Its bytes count until they are sent: else one client that reads no answers could fill the memory.
+            _connection(request).send()
+            await response.prepare(request)
+            await response.write_eof()
         finally:
             body.close()
-        data = result_of(done)
-        content_type = f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
-        return web.Response(body=data, headers={"Content-Type": content_type, RECORD_HEADER: done.id})
+        return response
 
     async def _process(self, slot: RequestSlot, payload: bytes, request: Request) -> FinishedRecord:
         try:

@@ -147,6 +147,8 @@ class LineStream:
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     _ahead: int = 0
+    _unsent: int = 0
+    """Bytes of lines whose answers are not written. They count in the budget: a client may read nothing."""
 
     async def run(
         self,
@@ -174,6 +176,8 @@ class LineStream:
                     data += write_error(fault, 0).data + b"\n"
                 await self._write(response, bytes(data))
                 data.clear()
+                self.body.release(self._unsent)
+                self._unsent = 0
                 if fault is not None:
                     _cut(response, self.body.request)
                     raise ConnectionResetError("the stream was cut")
@@ -221,7 +225,7 @@ class LineStream:
                 raise ServiceError("UNAVAILABLE") from None
             data += b"\n"
             self._ahead -= item.size
-            self.body.release(item.size)
+            self._unsent += item.size
             self._answered.set()
             if len(data) > _WRITE_BYTES or not self._is_next_ready():
                 return False

@@ -236,8 +236,14 @@ class ServiceConnection(web.RequestHandler):
         self.busy, self.client = True, ""
         self._unwatch()
 
+    def send(self) -> None:
+        """The handler sends its response: from here the client must read."""
+        self.working = False
+        self.quiet_since = self._own_loop.time()
+        self._watch()
+
     def end(self) -> None:
-        """The handler has ended; the response and the next request follow."""
+        """The handler has ended; the next request follows, after the response if that is not sent."""
         self.busy = self.working = False
         self.quiet_since = self._own_loop.time()
         self._watch()

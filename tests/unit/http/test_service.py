@@ -522,3 +522,45 @@ async def test_a_stream_that_is_cut_has_one_response(start: Start) -> None:
     assert agent.telemetry.names(Uncaught, "error") == []
     assert (499, "stream") in [(e.status, e.route) for e in agent.telemetry.events if isinstance(e, ServiceAnswered)]
     writer.close()
+
+
+async def test_an_answer_counts_until_its_client_has_read_it(start: Start) -> None:
+    agent = await start(message_bytes=32 << 20, idle_s=20.0)
+    body = b"x" * (24 << 20)
+    reader, writer = await agent.open()
+    writer.write(request(MESSAGES, body))
+    await until(lambda: len(agent.audit.entries) == 1)
+    await until(lambda: not any(each.working for each in agent.server._open))  # it gives way to others
+    assert agent.service.budget.held == len(body)
+    reply = await read_reply(reader)
+    assert reply.body == b"clean " + body
+    await until(lambda: agent.service.budget.held == 0)
+
+
+async def test_a_client_that_reads_no_answer_is_closed_and_holds_nothing(start: Start) -> None:
+    agent = await start(message_bytes=32 << 20, idle_s=0.3)
+    _, writer = await agent.open()
+    writer.write(request(MESSAGES, b"x" * (24 << 20)))
+    await until(lambda: len(agent.audit.entries) == 1)
+    await until(lambda: not agent.server._open)
+    await until(lambda: agent.service.budget.held == 0)
+
+
+async def test_a_refused_expectation_counts_as_a_denial(start: Start) -> None:
+    agent = await start(ServiceLogins((ClientToken("lab", "0" * 64),)))
+    assert (await agent.ask(MESSAGES, b"x", Expect="100-continue", Authorization="Bearer no")).status == 401
+    assert sum(isinstance(each, ServiceDenied) for each in agent.telemetry.events) == 1
+
+
+async def test_a_line_of_a_stream_counts_until_its_answer_is_written(start: Start) -> None:
+    agent = await start(message_bytes=32 << 20)
+    body = b"x" * (24 << 20) + b"\n"
+    reader, writer = await agent.open()
+    writer.write(request(STREAM, body, ND))
+    await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(1)
+    assert agent.service.budget.held == len(body)
+    while await reader.read(1 << 20):
+        if reader.at_eof() or agent.service.budget.held == 0:
+            break
+    await until(lambda: agent.service.budget.held == 0)
