@@ -120,6 +120,8 @@ class Settings(BaseSettings):
                 outputs = dict(self.kafka.routes) if self.kafka else {}
             case TransportKind.MLLP:
                 outputs = {"mllp": self.kafka.routes.get("mllp", "") if self.kafka else ""}
+            case TransportKind.HTTP:
+                outputs = {}  # answers: the agent keeps no output
             case _:
                 outputs = {"files": ""}
         return tuple(
@@ -160,6 +162,8 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"routes.{at}.project: there is no project {route.project!r}; add [projects.{route.project}]"
                 )
+            if self.transport not in sources:
+                raise ValueError(f"routes.{at}: transport {self.transport} has no routes: its project is {DEFAULT}")
             if not route.source.startswith(sources[self.transport]):
                 raise ValueError(f"routes.{at}.from: {route.source} is not a source of transport {self.transport}")
             if self.destination is TransportKind.KAFKA:

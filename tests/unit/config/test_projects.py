@@ -179,3 +179,12 @@ def test_a_key_depends_on_domain_and_generation_alone(file: Path) -> None:
     inner = hmac.digest(b"deid-agent/projects/1", MASTER.secret, "sha256")
     assert keys["study"].secret == hmac.digest(inner, b"domain\0registry\x002\x01", "sha256")
     assert keys["study"].secret.hex() not in repr(keys)
+
+
+def test_the_http_interface_has_no_routes_and_no_output(file: Path) -> None:
+    text = 'transport = "http"\nroutes = [{routes}]\n[service]\n[projects.registry]\n[audit]\npath = "audit"\n'
+    file.write_text(text.replace("{routes}", '{ from = "directory", project = "registry" }'))
+    with pytest.raises(ConfigurationError, match=r"routes\.0: transport http has no routes: its project is default"):
+        load_settings(file)
+    file.write_text(text.replace("{routes}", ""))
+    assert load_settings(file).feeds == ()
