@@ -28,6 +28,7 @@ from deid_agent.agent import (
     parse_coordinates,
 )
 from deid_agent.cli.common import Exit, echo_error, handle_errors, printable
+from deid_agent.cli.projects import ProjectDeadLetters
 from deid_agent.cli.service_parts import open_dead_letters
 from deid_agent.config import load_settings
 from deid_agent.model import ConfigurationError, DeadLetterError, Reason, format_time
@@ -144,7 +145,7 @@ def filter_options(command: Callable[Concatenate[DeadLetterFilter, P], None]) ->
     return with_options
 
 
-def open_store(file: Path, choice: DeadLetterFilter) -> DeadLetterStore:
+def open_store(file: Path, choice: DeadLetterFilter) -> ProjectDeadLetters:
     """The dead letters of the agent with these settings. Raises ``ConfigurationError``."""
     # The Kafka client logs errors that we report ourselves; without a handler Python would print them.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -300,10 +301,11 @@ def replay(
     return Exit.REFUSED if job.failed else Exit.DONE
 
 
-async def _replay(store: DeadLetterStore, job: "_Replay") -> None:
+async def _replay(store: ProjectDeadLetters, job: "_Replay") -> None:
     if job.dry_run:
+        choose = store.guarded(job.choose, job.report)
         async for found in store.dead_letters():
-            if job.choose(found) is not None and isinstance(found, FoundDeadLetter):
+            if choose(found) is not None and isinstance(found, FoundDeadLetter):
                 job.report(found, "")
     else:
         await store.replay(job.choose, job.report)

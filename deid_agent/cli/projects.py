@@ -1,9 +1,19 @@
 """Builds the projects of an agent from its settings, and compares their keys with those that its audit shows."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from deid_agent.agent import DEFAULT_PROJECT, OutputMarks
+from deid_agent.agent import (
+    DEFAULT_PROJECT,
+    DamagedDeadLetter,
+    DeadLetterStore,
+    FoundDeadLetter,
+    OutputMarks,
+    Record,
+    ReplayChooser,
+    ReplayReport,
+)
 from deid_agent.app import ProjectParts, WorkerFactory
 from deid_agent.audit import read_target_keys
 from deid_agent.config import SecretKey, Settings, TransportKind, load_project_keys
@@ -87,6 +97,44 @@ def dead_letter_builds(settings: Settings, parts: WorkerFactory) -> dict[str, tu
         for feed in settings.feeds
         if feed.project != DEFAULT_PROJECT
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectDeadLetters:
+    """Implements ``DeadLetterStore``. It puts no record back whose input belongs to another project by now.
+
+    The record would get the key and the policy of that project, and leave with its feed. ``owners`` names the project
+    of each input topic; the others belong to ``default``.
+    """
+
+    store: DeadLetterStore
+    owners: Mapping[str, str]
+
+    def dead_letters(self) -> AsyncIterator[FoundDeadLetter | DamagedDeadLetter]:
+        """See ``DeadLetterStore.dead_letters``."""
+        return self.store.dead_letters()
+
+    async def replay(self, choose: ReplayChooser, report: ReplayReport) -> None:
+        """See ``DeadLetterStore.replay``."""
+        await self.store.replay(self.guarded(choose, report), report)
+
+    def guarded(self, choose: ReplayChooser, report: ReplayReport) -> ReplayChooser:
+        """``choose`` without the records of another project, which are reported."""
+
+        def chosen(found: FoundDeadLetter | DamagedDeadLetter) -> Record | None:
+            record = choose(found)
+            if record is None or isinstance(found, DamagedDeadLetter):
+                return record
+            before = dict(found.head.build).get("project", DEFAULT_PROJECT)
+            now = self.owners.get(found.head.at.topic, DEFAULT_PROJECT)
+            if before == now:
+                return record
+            report(
+                found, f"it is of project {before}, and its input belongs to {now} now; restore the route to replay it"
+            )
+            return None
+
+        return chosen
 
 
 def check_rekey(settings: Settings, parts: WorkerFactory) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from deid_agent import __version__
 from deid_agent.agent import DeadLetterSealer, DeadLetterStore, load_public_key
 from deid_agent.app import WorkerFactory
-from deid_agent.cli.projects import describe_policy, make_projects, read_policy
+from deid_agent.cli.projects import ProjectDeadLetters, describe_policy, make_projects, read_policy
 from deid_agent.cli.service_mllp import check_mllp_folders, listener_section
 from deid_agent.cli.unexamined_file import UnexaminedFile
 from deid_agent.config import SecretKey, Settings, TransportKind
@@ -75,8 +75,12 @@ def make_sealer(settings: Settings, build: Mapping[str, str]) -> DeadLetterSeale
     return DeadLetterSealer(None if path is None else load_public_key(path), tuple(build.items()))
 
 
-def open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterStore:
+def open_dead_letters(settings: Settings, topics: Sequence[str]) -> ProjectDeadLetters:
     """The dead letters of these input topics, or of all if ``topics`` is empty. Raises ``ConfigurationError``."""
+    return ProjectDeadLetters(_open_dead_letters(settings, topics), {each.topic: each.project for each in settings.feeds})
+
+
+def _open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterStore:
     if settings.transport is TransportKind.HTTP:
         raise ConfigurationError("transport http keeps no dead letters: its clients are informed of a refusal")
     if settings.transport is TransportKind.MLLP:

@@ -284,3 +284,20 @@ def test_only_an_agent_with_projects_has_their_metrics() -> None:
     text = telemetry.registry.exposition().decode()
     assert 'deid_project_messages_total{outcome="published",project="registry"} 3.0' in text
     assert 'deid_project_info{generation="2",key="0badc0de",policy="safe-harbor:ab",project="registry"} 1.0' in text
+
+
+def test_a_dead_letter_of_another_project_is_not_put_back(site: Site) -> None:
+    site.configure()
+    assert site.run("bad.hl7", b"PID|no header").exit_code == 1
+    replay = ("replay", "--config", str(site.file), "--all")
+    site.configure(ROUTES.replace("registry", "trial"), "[projects.registry]\n[projects.trial]\n", "out-2")
+    for options in (("--dry-run",), ()):
+        refused = site.call(*replay, *options)
+        assert refused.exit_code == 1
+        assert "it is of project registry, and its input belongs to trial now" in refused.stderr
+        assert "deid-agent: 0 " in refused.stderr
+    site.configure("", "")
+    assert "its input belongs to default now" in site.call(*replay).stderr
+    site.configure()
+    done = site.call(*replay)
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
