@@ -77,7 +77,9 @@ def make_sealer(settings: Settings, build: Mapping[str, str]) -> DeadLetterSeale
 
 def open_dead_letters(settings: Settings, topics: Sequence[str]) -> ProjectDeadLetters:
     """The dead letters of these input topics, or of all if ``topics`` is empty. Raises ``ConfigurationError``."""
-    return ProjectDeadLetters(_open_dead_letters(settings, topics), {each.topic: each.project for each in settings.feeds})
+    return ProjectDeadLetters(
+        _open_dead_letters(settings, topics), {each.topic: each.project for each in settings.feeds}
+    )
 
 
 def _open_dead_letters(settings: Settings, topics: Sequence[str]) -> DeadLetterStore:
