@@ -12,7 +12,7 @@ import orjson
 
 from deid_agent.agent import DEFAULT_PROJECT
 from deid_agent.app import WorkerFactory
-from deid_agent.audit import examine_trail
+from deid_agent.audit import examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.projects import check_rekey, project_parts
@@ -135,6 +135,8 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
 def _projects(settings: Settings) -> Iterator[Finding]:
     """Policy, key and routes of each project, and whether the audit shows another key. Asks the sources of keys."""
     try:
+        if not settings.has_projects and not read_target_keys(settings.audit.path, ()).named:
+            return
         parts = make_worker_factory(settings, load_key(settings.key_file))
     except ConfigurationError as problem:
         if settings.has_projects:  # else the findings of key and policy show it
