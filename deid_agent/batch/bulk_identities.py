@@ -7,6 +7,7 @@ Binary are kept too, since a Binary does not name its patient.
 """
 
 import hashlib
+import json
 import os
 import re
 import sqlite3
@@ -14,6 +15,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,17 +29,21 @@ from deid_agent.model import Message, MessageError, PatientField, PatientIdentif
 from deid_agent.pipeline import KnownMessages
 
 PATIENT, PRACTITIONER, ROLE, RELATIVE, BINARY = "Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Binary"
+BUNDLE = "Bundle"
 _PERSONS = frozenset({PATIENT, PRACTITIONER, ROLE, RELATIVE})
 _TARGETS = (PATIENT, PRACTITIONER, ROLE, RELATIVE)
 _MAY_MATTER = re.compile(rb'"(?:Patient|Practitioner|PractitionerRole|RelatedPerson)"|Binary|\\u00')
-_TORN_PATIENT = re.compile(rb'"resourceType"\s*:\s*"Patient"')
+_TYPES = re.compile(rb'"resourceType"\s*:\s*"(\w+)"')
 _REFERENCE = re.compile(
-    r"(?:[^?#]*/)?(Patient|Practitioner|PractitionerRole|RelatedPerson|Binary)"
-    r"(?:/([A-Za-z0-9.\-]{1,64})(?:/_history/[^?#]*)?|\?(?:[^#]*&)?identifier=([^&#]+)[^#]*)"
+    r"\s*(?:[^?#]*/)?(Patient|Practitioner|PractitionerRole|RelatedPerson|Binary)"
+    # Ids of servers are not always those of FHIR: p_100, or longer than 64 signs.
+    r"(?:/([^/?#]+)(?:/_history/[^?#]*)?/?(?:\?[^#]*)?|\?([^#]+))(?:#.*)?",
+    re.DOTALL,
 )
-_URN = re.compile(r"urn:uuid:([A-Za-z0-9.\-]{1,64})")
+_URN = re.compile(r"\s*urn:uuid:(\S+)\s*", re.IGNORECASE)
 _MOST_PERSONS = 64
 """Persons whose facts count for one line: a Group of a study refers to thousands, and a document to a few."""
+_MOST_KEYS = 16 * _MOST_PERSONS
 _MOST_VERSIONS = 32
 _MOST_KEPT = 1_000
 _NAME = ".identities-{}.unfinished"
@@ -45,7 +51,7 @@ _NAME = ".identities-{}.unfinished"
 
 @dataclass(frozen=True, slots=True)
 class StoreKey:
-    """Where the file is, and the key that opens it. ``torn`` is true if a line of a Patient could not be read."""
+    """Where the file is, and the key that opens it. ``torn`` is true if a line that may be a Patient could not be read."""
 
     path: Path = field(repr=False)
     secret: bytes = field(repr=False)
@@ -80,21 +86,36 @@ class IdentityWriter:
 
     def add(self, line: bytes) -> None:
         """Keep a line if it is a person or refers to a Binary."""
-        if _MAY_MATTER.search(line) is None:
+        if _MAY_MATTER.search(line) is None and b'"resourceType"' in line:
             return
+        types = set(_TYPES.findall(line))
         try:
             tree = orjson.loads(line)
         except ValueError:
-            self._torn = self._torn or _TORN_PATIENT.search(line) is not None
+            # The rest of a torn line has no type.
+            self._torn = self._torn or not types or b"Patient" in types
             return
         if not isinstance(tree, dict):
+            self._torn = self._torn or b"Patient" in types
             return
-        keys = list(_list_aliases(tree))
-        if tree.get("resourceType") in _PERSONS:
-            self.persons += 1
-        elif tree.get("resourceType") != BINARY:
-            keys = [f"{BINARY}/{key}" for type_, key in list_references(tree) if type_ == BINARY]
-        if keys:
+        if b"Patient" in types and _has_two_heads(line):
+            self._torn = True
+        if _type(tree) in _PERSONS:
+            self._add_person(line, tree)
+        elif _type(tree) != BINARY:
+            if keys := [f"{BINARY}/{key}" for type_, key in list_references(tree) if type_ == BINARY]:
+                self._insert(line, keys)
+            entries = tree.get("entry") if _type(tree) == BUNDLE else None
+            for entry in entries if isinstance(entries, list) else ():
+                resource = entry.get("resource") if isinstance(entry, dict) else None
+                if isinstance(resource, dict) and _type(resource) in _PERSONS:
+                    self._add_person(orjson.dumps(resource), resource)
+
+    def _add_person(self, line: bytes, tree: Mapping[str, Any]) -> None:
+        self.persons += 1
+        # Nothing can find a Patient without an id.
+        self._torn = self._torn or (_type(tree) == PATIENT and not isinstance(tree.get("id"), str))
+        if keys := list(_list_aliases(tree)):
             self._insert(line, keys)
 
     def _insert(self, line: bytes, keys: Iterable[str]) -> None:
@@ -142,10 +163,10 @@ class IdentityStore:
         trees = [tree, *(each for _, each in referring.values())]
         wanted = list(dict.fromkeys(f"{type_}/{key}" for each in trees for type_, key in list_references(each)))
         wanted = [own, *wanted] if tree.get("resourceType") == PATIENT else wanted
-        persons = self._find(wanted[:_MOST_PERSONS])
+        persons = self._find(wanted)
         further = [f"{t}/{k}" for _, each in persons.values() if _type(each) == ROLE for t, k in list_references(each)]
         further += [f"of:{PATIENT}/{each.get('id')}" for _, each in persons.values() if _type(each) == PATIENT]
-        persons |= self._find(further[:_MOST_PERSONS])
+        persons |= self._find(further)
         patients = self._choose_patient(message, tree, persons, referring)
         rank = {PATIENT: 0, RELATIVE: 1}
         # The order is that of content, not of files, so that an export in another order gives the same output.
@@ -177,13 +198,17 @@ class IdentityStore:
 
     def _find(self, keys: Iterable[str]) -> dict[int, tuple[Message, Mapping[str, Any]]]:
         found: dict[int, tuple[Message, Mapping[str, Any]]] = {}
-        for key in keys:
+        known = 0
+        for key in islice(keys, _MOST_KEYS):
             digest = _hash(self._key.secret, key.encode("utf-8", "surrogatepass"))
             rows = self._store.execute("SELECT line FROM alias WHERE alias = ? LIMIT ?", (digest, _MOST_VERSIONS + 1))
             numbers = [number for (number,) in rows]
             if len(numbers) > _MOST_VERSIONS:
                 raise MessageError(Reason.RESOURCE, "identities", f"more than {_MOST_VERSIONS} lines of one person")
+            known += any(number not in found for number in numbers)
             found |= {number: self._read(number) for number in numbers if number not in found}
+            if known == _MOST_PERSONS:
+                break
         return found
 
     def _read(self, number: int) -> tuple[Message, Mapping[str, Any]]:
@@ -211,15 +236,29 @@ def _type(tree: Mapping[str, Any]) -> str:
     return str(tree.get("resourceType"))
 
 
+def _has_two_heads(line: bytes) -> bool:
+    """True if a line has its id or its type twice: readers differ about the one that counts."""
+    names: list[str] = []
+
+    def keep(members: list[tuple[str, Any]]) -> None:
+        names[:] = [name for name, _ in members]
+
+    try:
+        json.loads(line, object_pairs_hook=keep)  # the outermost object is the last
+    except (ValueError, RecursionError):
+        return True
+    return any(names.count(name) > 1 for name in ("id", "resourceType"))
+
+
 def _list_aliases(tree: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a person: its id, its identifiers, and for a relative the patient."""
     type_ = _type(tree)
     if isinstance(tree.get("id"), str):
-        yield f"{type_}/{tree['id']}"
+        yield from {f"{type_}/{tree['id']}", f"{type_}/{tree['id'].lower()}"}
     identifiers = tree.get("identifier")
     for each in identifiers if isinstance(identifiers, list) else ():
         if isinstance(each, dict) and isinstance(each.get("value"), str):
-            yield f"{type_}/?{each.get('system') or ''}|{each['value']}"
+            yield from (f"{type_}/?{each.get('system') or ''}|{each['value']}", f"{type_}/?*|{each['value']}")
     if type_ == RELATIVE:
         yield from (f"of:{PATIENT}/{key}" for target, key in list_references(tree) if target == PATIENT)
 
@@ -227,8 +266,8 @@ def _list_aliases(tree: Mapping[str, Any]) -> Iterator[str]:
 def list_references(tree: object) -> Iterator[tuple[str, str]]:
     """The type and the key of each reference to a person or a Binary, in the order of the message.
 
-    The key of a search (``Patient?identifier=system|value``) and of a reference by identifier is ``?system|value``. A
-    URN, and an identifier without a type, may be those of a person of any type.
+    The key of a search (``Patient?identifier=system|value``) and of a reference by identifier is ``?system|value``, or
+    ``?*|value`` without a system. A URN, and an identifier without a type, may be those of a person of any type.
     """
     stack = [tree]
     while stack:
@@ -239,18 +278,39 @@ def list_references(tree: object) -> Iterator[tuple[str, str]]:
             for name in ("reference", "url"):
                 if isinstance(address := node.get(name), str):
                     yield from _read_reference(address)
-            if "reference" not in node and isinstance(given := node.get("identifier"), dict):
+            if "resourceType" not in node and isinstance(given := node.get("identifier"), dict):
                 types = [node["type"]] if node.get("type") in _PERSONS else _TARGETS
-                yield from ((type_, f"?{given.get('system') or ''}|{given.get('value')}") for type_ in types)
+                keys = _number_keys(str(given.get("system") or ""), str(given.get("value")))
+                yield from ((type_, key) for key in keys for type_ in types)
             stack += [each for each in reversed(node.values()) if isinstance(each, (dict, list))]
 
 
 def _read_reference(address: str) -> Iterator[tuple[str, str]]:
     if found := _REFERENCE.fullmatch(address):
-        if found[3] is None:
-            yield found[1], found[2]
+        type_, key, query = found.groups()
+        if key is not None:
+            yield from ((type_, each) for each in dict.fromkeys((key.strip(), unquote(key).strip())))
         else:
-            system, _, value = unquote(found[3]).rpartition("|")
-            yield found[1], f"?{system}|{value}"
+            yield from ((type_, each) for each in _read_query(query))
     elif urn := _URN.fullmatch(address):
-        yield from ((type_, urn[1]) for type_ in _TARGETS)
+        yield from ((type_, key) for key in dict.fromkeys((urn[1], urn[1].lower())) for type_ in _TARGETS)
+
+
+def _read_query(query: str) -> Iterator[str]:
+    """The keys of a search by ``_id`` or ``identifier``, which may have several values."""
+    for part in query.split("&"):
+        name, _, values = part.partition("=")
+        for value in unquote(values).split(","):
+            system, _, number = value.strip().rpartition("|")
+            match unquote(name):
+                case "_id":
+                    yield value.strip()
+                case "identifier":
+                    yield from _number_keys(system, number)
+                case "identifier:of-type":
+                    yield from _number_keys("", number)
+
+
+def _number_keys(system: str, number: str) -> Iterator[str]:
+    """The keys of a number. Without a system it is that of any; a person may have it without one."""
+    yield from (f"?{system}|{number}", f"?|{number}") if system else (f"?*|{number}",)

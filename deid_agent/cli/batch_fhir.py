@@ -104,7 +104,9 @@ def _warn(export: BulkExport, *, torn: bool) -> None:
     if export.missing:
         echo_error(f"deid-agent: {counted(export.missing, 'file')} of the manifest not found in the folder: get them")
     if torn:
-        echo_error("deid-agent: a Patient cannot be read: lines of patients that the export does not have are refused")
+        echo_error(
+            "deid-agent: a line that may be a Patient cannot be read: lines of patients that the export does not have are refused"
+        )
 
 
 def run_export(options: BulkOptions, out: Path, workers: int, shown: RunOutput, pace: Pace, *, again: bool) -> Exit:

@@ -15,6 +15,7 @@ from support.bulk_exports import (
     DOCUMENTS,
     ENCOUNTERS,
     FILES,
+    MRN,
     NPI,
     PATIENTS,
     TEXT,
@@ -82,6 +83,13 @@ def test_identifiers_and_intervals_join_over_files(tmp_path: Path) -> None:
         "Patient/p100/_history/3",
         "Patient?identifier=http://hospital.example/mrn|4471902",
         "Patient?identifier=http%3A%2F%2Fhospital.example%2Fmrn%7C4471902",
+        "Patient?identifier=4471902",
+        "Patient?identifier=|4471902",
+        "Patient?_id=p100",
+        "Patient/p100/",
+        "https://fhir.example/r4/Patient/p100?_format=json",
+        " Patient/p100",
+        "Patient/p100#x",
     ],
 )
 def test_a_reference_of_any_form_finds_the_patient(reference: str, tmp_path: Path) -> None:
@@ -89,6 +97,58 @@ def test_a_reference_of_any_form_finds_the_patient(reference: str, tmp_path: Pat
     plain, other = process(export, DOCUMENTS[0], document("n1", reference, note(TEXT)))
     assert text_of(other) == text_of(plain)
     assert other["date"] == plain["date"]
+
+
+@pytest.mark.parametrize("key", ["p_100", "p" * 70, "p:10", "p%7C1", "0F-1"])
+def test_an_id_that_is_none_of_fhir_finds_the_patient(key: str, tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in", {"Patient.ndjson": [{**PATIENTS[0], "id": key}]})
+    made = process(
+        export, *(document("n1", each, note("Seen by quixwell.")) for each in (f"Patient/{key}", f"urn:uuid:{key}"))
+    )
+    assert not [each for each in made if "quixwell" in text_of(each)]
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        {"identifier": {"value": "4471902"}},
+        {"reference": "https://elsewhere.example/77", "identifier": {"system": MRN, "value": "4471902"}},
+        {"reference": "Patient/other", "identifier": {"system": MRN, "value": "4471902"}},
+    ],
+)
+def test_a_number_beside_a_reference_or_without_a_system_finds_the_patient(subject: Resource, tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in")
+    many = [{"identifier": {"value": str(n)}} for n in range(40)]
+    letter = document("n1", "", note("Seen by quixwell."), author={"identifier": {"value": "1"}})
+    (made,) = process(export, {**letter, "author": many, "subject": subject})
+    assert "quixwell" not in text_of(made)
+
+
+def test_a_patient_in_a_bundle_is_known(tmp_path: Path) -> None:
+    bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": PATIENTS[0]}, {}, 3]}
+    export = write_export(tmp_path / "in", {"All.ndjson": [bundle]})
+    (made,) = process(export, DOCUMENTS[0])
+    assert "quixwell" not in text_of(made).lower()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        line({**PATIENTS[0], "id": 100}),
+        line(PATIENTS[0])[:-1] + b',"id":"other"}',
+        line(PATIENTS[0])[:-1] + b',"resourceType":"Basic"}',
+        b"[" + line(PATIENTS[0]) + b"]",
+        line(PATIENTS[0])[40:],
+        line(PATIENTS[0]).decode().encode("utf-16"),
+    ],
+)
+def test_a_line_that_may_be_a_patient_refuses_the_lines_of_unknown_patients(bad: bytes, tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in", {"Patient.ndjson": PATIENTS[1:]})
+    with (export / "Patient.ndjson").open("ab") as file:
+        file.write(bad + b"\n")
+    with worker(export) as made:
+        results = made.process([line(DOCUMENTS[0]), line(DOCUMENTS[1])])
+    assert [each.reason for each in results] == ["MALFORMED", ""]
 
 
 def test_escaped_slashes_and_the_search_of_a_practitioner_find_the_person(tmp_path: Path) -> None:
