@@ -51,7 +51,7 @@ _NAME = ".identities-{}.unfinished"
 
 @dataclass(frozen=True, slots=True)
 class StoreKey:
-    """Where the file is, and the key that opens it. ``torn`` is true if a line that may be a Patient could not be read."""
+    """Where the file is, and the key that opens it. ``torn``: a line that may be a Patient could not be read."""
 
     path: Path = field(repr=False)
     secret: bytes = field(repr=False)

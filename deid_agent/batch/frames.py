@@ -52,7 +52,7 @@ class _Loaded:
                 yield from self.deidentify(batch.slice(n, 1), refused)
 
     def _process(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        found = [self.identities.contexts.get(str(patient)) for patient in list_patients(self.rows.table, batch)]
+        found = [self.identities.find_json(patient) for patient in list_patients(self.rows.table, batch)]
         contexts = [None if context is None else orjson.loads(context) for context in found]
         return self.rows.process(Rows(batch, contexts))
 

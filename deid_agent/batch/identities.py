@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import orjson
@@ -20,18 +21,32 @@ if TYPE_CHECKING:
 
 _SCALARS = ("sex", "birth_date", "ssn", "account", "phone", "facility")
 _SHOWN = 10
+_TORN = b'{"name":0}'
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The context of each person as JSON, by the key of the rows. ``malformed`` are rows that cannot be used."""
+    """The context of each person as JSON, by the key of the rows. ``malformed`` are rows that cannot be used.
+
+    ``torn`` is true if the key of one of them could not be read.
+    """
 
     contexts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     malformed: tuple[str, ...] = ()
+    torn: bool = False
+
+    def find_json(self, patient: object) -> bytes | None:
+        """The context of a patient; None if nothing is known of the patient.
+
+        One that refuses the texts if a row of unknown key could be the patient's.
+        """
+        if patient is None:
+            return None
+        return self.contexts.get(str(patient).strip(), _TORN if self.torn else None)
 
     def find(self, patient: object) -> orjson.Fragment | None:
-        """The context of a patient; None if nothing is known of the patient."""
-        context = None if patient is None else self.contexts.get(str(patient))
+        """The same, as a part of JSON."""
+        context = self.find_json(patient)
         return None if context is None else orjson.Fragment(context)
 
 
@@ -52,24 +67,31 @@ def read_identities(source: InputFile, person: PersonSection) -> Identities:
     wanted = {name for name in _list_columns(person) if name}
     contexts: dict[str, bytes] = {}
     malformed: list[str] = []
+    torn = False
     for number, (row, fault) in enumerate(read_columns(source, wanted), 1):
         if person.key not in row:
             raise ConfigurationError(f"identities: the file has no column {person.key}, the key of [identities]")
         if fault is not None:
             malformed.append(f"row {number}: {fault}")
+            torn = True
             continue
-        key = row[person.key]
-        if key is None or not str(key).strip():
+        if odd := [name for name, value in row.items() if isinstance(value, (bool, float, bytes, Decimal, list, dict))]:
+            # 4471902.0 would be found in no row and in no text.
+            raise ConfigurationError(
+                f"identities: row {number}, column {odd[0]}: is no text, whole number or date: write it as one"
+            )
+        key = "" if row[person.key] is None else str(row[person.key]).strip()
+        if not key:
             continue
-        if str(key) in contexts:
+        if key in contexts:
             raise ConfigurationError(f"identities: row {number} has the key of an earlier row: leave one of them out")
         context = _make_context(row, person)
-        contexts[str(key)] = orjson.dumps(context)
+        contexts[key] = orjson.dumps(context)
         try:
             facts_from_context(context)
         except MessageError as problem:
             malformed.append(f"row {number}: {problem.where.removeprefix('context.')}")
-    return Identities(contexts, tuple(malformed))
+    return Identities(contexts, tuple(malformed), torn)
 
 
 def describe_malformed(identities: Identities) -> str:

@@ -7,12 +7,18 @@ import csv
 import gzip
 import io
 import json
+import re
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 _MOST_FIELD = 64 << 20
+_MOST_AHEAD = 10_000
+_FIELD = re.compile(r'"(?:[^"]+|"")*+(?P<open>\Z)|(?:"(?:[^"]+|"")*+"|[^",]*)(?P<end>,|\Z)')
 
 
 class UnreadableError(Exception):
@@ -29,32 +35,88 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def read_csv(file: TextIO) -> Iterator[tuple[list[str] | None, str | None]]:
-    """The records of a CSV file (RFC 4180); None for one with a quote in the wrong place.
+    """The records of a CSV file (RFC 4180); None for one with a quote in the wrong place, and for each line after it
+    that may be the rest of its text: its parts would be cells of columns that are kept.
 
     Raises ``UnreadableError`` for a quote that is not closed: all rows after it would be one field.
     """
     csv.field_size_limit(_MOST_FIELD)
-    reader = csv.reader(file, strict=True)
-    number = 0
+    lines = _Lines(file)
+    reader = csv.reader(lines, strict=True)
+    number = width = 0
     while True:
         number += 1
         try:
-            yield next(reader), None
+            record = next(reader)
+            width = width or len(record)
+            yield record, None
         except StopIteration:
             return
         except csv.Error as error:
             if "unexpected end" in str(error) or "field larger" in str(error):
                 raise UnreadableError(f"row {number}: a quote is not closed") from None
-            yield None, "row"
+            for _ in range(1 + lines.skip_rest(width)):
+                yield None, "row"
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a file, of which some are looked at before they are read."""
+
+    file: TextIO
+    _next: deque[str] = field(default_factory=deque, repr=False)
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        return self._next.popleft() if self._next else next(self.file)
+
+    def skip_rest(self, width: int) -> int:
+        """Leave out the lines of a broken record, and return their number.
+
+        Where its text ends cannot be told at its lines without quotes. They are records if the next line with a quote
+        begins one, or if there is none.
+        """
+        skipped = 0
+        while True:
+            seen: list[str] = []
+            for line in islice(self, _MOST_AHEAD):
+                seen.append(line)
+                if '"' in line:
+                    break
+            if not seen or '"' not in seen[-1] or _begins_record(seen[-1].rstrip("\r\n"), width):
+                self._next.extendleft(reversed(seen))
+                return skipped
+            skipped += len(seen)
+
+
+def _begins_record(line: str, width: int) -> bool:
+    """True if the quotes of a line are where those of the first line of a record with ``width`` fields would be."""
+    at = fields = 0
+    while found := _FIELD.match(line, at):
+        at, fields = found.end(), fields + 1
+        if found["open"] is not None:
+            return 1 < fields <= width
+        if found["end"] == "":
+            return fields == width
+    return False
 
 
 def parse_line(line: str) -> tuple[dict[str, Any] | None, str | None]:
     """The members of a JSON object by their names in lower case, with numbers as they are written; or a fault."""
     try:
-        found = json.loads(line, parse_int=str, parse_float=str)
+        found = json.loads(line, parse_int=str, parse_float=str, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError):
         return None, "line"
     if not isinstance(found, dict):
         return None, "line"
     members = {str(name).lower(): value for name, value in found.items()}
     return (members, None) if len(members) == len(found) else (None, "line")
+
+
+def _refuse_twice(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError  # one of the values would be lost without a trace
+    return found

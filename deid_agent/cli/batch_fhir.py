@@ -105,7 +105,8 @@ def _warn(export: BulkExport, *, torn: bool) -> None:
         echo_error(f"deid-agent: {counted(export.missing, 'file')} of the manifest not found in the folder: get them")
     if torn:
         echo_error(
-            "deid-agent: a line that may be a Patient cannot be read: lines of patients that the export does not have are refused"
+            "deid-agent: a Patient cannot be read, or a line that may be one: "
+            "lines of patients that the export does not have are refused"
         )
 
 

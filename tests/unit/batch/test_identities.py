@@ -9,9 +9,11 @@ from support.tables import RULES
 from deid_agent.batch.identities import describe_malformed, read_identities
 from deid_agent.batch.sources import make_source
 from deid_agent.batch.tables import load_table
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, MessageError
+from deid_agent.pipeline import facts_from_context
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 PERSON = load_table("omop/note", RULES).person
 HEAD = "person_id,MRN,given,family,birth_date,zip,other\n"
 
@@ -25,7 +27,7 @@ def write(tmp_path: Path, text: str, name: str = "p.csv") -> Path:
 def test_a_person_has_the_context_of_its_columns(tmp_path: Path) -> None:
     assert PERSON is not None
     found = read_identities(
-        make_source(write(tmp_path, HEAD + "12,4471902,Zyblorq,Quixwell,1957-04-22,02139,x\n")), PERSON
+        make_source(write(tmp_path, HEAD + " 12 ,4471902,Zyblorq,Quixwell,1957-04-22,02139,x\n")), PERSON
     )
     assert {key: orjson.loads(value) for key, value in found.contexts.items()} == {
         "12": {
@@ -46,6 +48,21 @@ def test_malformed_rows_are_named_by_number(tmp_path: Path) -> None:
     found = read_identities(make_source(write(tmp_path, text)), PERSON)
     assert found.malformed == ("row 1: birth_date", "row 2: row")
     assert list(found.contexts) == ["1", "3"]
+    # Row 2 may be of any other patient, whose name is then not known.
+    assert found.torn and found.find(None) is None
+    for patient in (2, "4"):
+        with pytest.raises(MessageError):
+            facts_from_context(orjson.loads(orjson.dumps(found.find(patient))))
+
+
+@pytest.mark.parametrize("column", ["person_id", "mrn", "zip"])
+def test_a_number_that_a_program_has_rewritten_is_refused(column: str, tmp_path: Path) -> None:
+    assert PERSON is not None
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"person_id": [12], "family": ["Quixwell"]} | {column: [4471902.0]}), path)
+    with pytest.raises(ConfigurationError, match=f"row 1, column {column}: is no text, whole number or date") as caught:
+        read_identities(make_source(path), PERSON)
+    assert "4471902" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

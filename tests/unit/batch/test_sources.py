@@ -58,6 +58,29 @@ def test_a_broken_row_of_csv_is_one_fault(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ('"He said "hi",\n7,Quixwell, left"\n', 2),
+        ('"5" tall,\n7,Quixwell, left\n8,Quixwell,x\nhome"\n', 4),
+        ('"5" tall,\n7,Quixwell,left\n"\n', 3),
+    ],
+)
+@pytest.mark.parametrize("after", ["8,b,c\n9,b,c\n", '8,b,"c\nd"\n9,b,c\n'])
+def test_the_lines_of_a_broken_text_are_no_rows(text: str, refused: int, after: str, tmp_path: Path) -> None:
+    """A note with a quote that is not doubled: its lines would be cells of columns that are kept."""
+    found = rows(write(tmp_path / "a.csv", HEAD + f"1,a,{text}{after}".encode()))
+    assert not [row for row in found if "Quixwell" in str(row)]
+    assert [row[0] for row in found[:-2]] == ["row"] * len(found[:-2])
+    assert len(found[:-2]) == refused or found[-2:] == [("row", None, None, None)] * 2
+    assert [row[1] for row in found if row[0] is None][-1:] == [9]
+
+
+def test_a_member_twice_refuses_the_line(tmp_path: Path) -> None:
+    found = rows(write(tmp_path / "a.ndjson", b'{"id": 1, "who": "a", "who": "b"}\n{"id": 2}\n'))
+    assert [row[:2] for row in found] == [("line", None), (None, 2)]
+
+
 def test_a_quote_that_is_not_closed_refuses_the_file(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", HEAD + b'1,a,"Quixwell\n' + b"2,b,c\n" * 50)
     with pytest.raises(UnreadableError, match=r"^row 3: a quote is not closed$|^row 2: a quote is not closed$"):
