@@ -20,7 +20,7 @@ from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.bulk_identities import IdentityWriter
 from deid_agent.batch.manifest import EXPORT
 from deid_agent.batch.sources import FileFormat, InputFile, Unit, find_format
-from deid_agent.batch.text_files import UnreadableError
+from deid_agent.batch.text_files import UnreadableError, list_files
 from deid_agent.model import ConfigurationError
 
 MAX_LINE = 64 << 20
@@ -70,7 +70,7 @@ def list_export(folder: Path) -> BulkExport:
     """The files of an export. Raises ``ConfigurationError`` if there is none, or if the manifest cannot be read."""
     if not folder.is_dir():
         raise ConfigurationError("a FHIR bulk export is one folder of NDJSON files: name the folder")
-    paths = [path for path in folder.rglob("*") if path.is_file()]
+    paths = list_files(folder, "the export")
     names = {path.relative_to(folder).as_posix(): path for path in paths}
     seen = {name: path for name, path in names.items() if not any(p.startswith((".", "_")) for p in name.split("/"))}
     named = {name: path for name, path in seen.items() if find_format(path) is FileFormat.NDJSON}

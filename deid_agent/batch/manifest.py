@@ -274,7 +274,9 @@ class OpenManifest:
 
     def _append(self, found: Mapping[str, object]) -> None:
         line = orjson.dumps({**found, "previous": self.manifest.last})
-        os.write(self._file, line + b"\n")
+        rest = memoryview(line + b"\n")
+        while rest:  # a full disk takes a part of a line, and no error comes before the next one
+            rest = rest[os.write(self._file, rest) :]
         os.fsync(self._file)
         sync_folder(self._folder)
         self.manifest.lines.append(hashlib.sha256(line).hexdigest())

@@ -81,8 +81,16 @@ def check_format(format_: OutputFormat, schema: "pa.Schema") -> None:
     """Raises ``ConfigurationError`` if a column cannot be written in the format."""
     types = load_arrow().types
     for column in schema:
-        if format_ is OutputFormat.CSV and column.name != OUTCOME and types.is_nested(column.type):
+        if format_ is not OutputFormat.CSV or column.name == OUTCOME:
+            continue
+        if types.is_nested(column.type):
             raise ConfigurationError(f"column {column.name.lower()}: CSV has no lists and structures; use parquet")
+        if (
+            types.is_binary(column.type)
+            or types.is_large_binary(column.type)
+            or types.is_fixed_size_binary(column.type)
+        ):
+            raise ConfigurationError(f"column {column.name.lower()}: CSV has no bytes; use parquet")
 
 
 @dataclass(slots=True)

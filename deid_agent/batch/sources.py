@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.table_file import CellType, ColumnKind
 from deid_agent.batch.tables import Table
-from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
+from deid_agent.batch.text_files import UnreadableError, list_files, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
     for place, root in enumerate(paths, 1):
         if not root.exists():
             raise ConfigurationError(f"path {place}: no such file or folder; correct the path")
-        files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+        files = [root] if root.is_file() else list_files(root, f"path {place}")
         for path in files:
             name = path.name if root.is_file() else path.relative_to(root).as_posix()
             parts = name.split("/")

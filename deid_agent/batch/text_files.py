@@ -1,4 +1,4 @@
-"""Text files of rows: CSV and NDJSON, maybe compressed, read record by record with the faults of each.
+"""The files of a folder, and text files of rows: CSV and NDJSON, maybe compressed, read record by record with the faults of each.
 
 They are read by Python's modules and not by Arrow's, whose errors quote the row, and which infer types.
 """
@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from deid_agent.model import ConfigurationError
+
 _MOST_FIELD = 64 << 20
 _MOST_AHEAD = 10_000
 _FIELD = re.compile(r'"(?:[^"]+|"")*+(?P<open>\Z)|(?:"(?:[^"]+|"")*+"|[^",]*)(?P<end>,|\Z)')
@@ -23,6 +26,31 @@ _FIELD = re.compile(r'"(?:[^"]+|"")*+(?P<open>\Z)|(?:"(?:[^"]+|"")*+"|[^",]*)(?P
 
 class UnreadableError(Exception):
     """An input cannot be read to its end. ``str()`` is a reason with a row number, and never a value."""
+
+
+def list_files(root: Path, shown: str) -> list[Path]:
+    """The files of a folder and of those in it.
+
+    Raises ``ConfigurationError`` for a folder that cannot be read, and for a link to no file that is not hidden: their
+    rows would be missing without a trace.
+    """
+    found: list[Path] = []
+
+    def refuse(error: OSError) -> None:
+        raise ConfigurationError(f"{shown}: has a folder that cannot be read ({type(error).__name__})") from None
+
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        hidden = any(part.startswith((".", "_")) for part in Path(folder).relative_to(root).parts)
+        for name in (*folders, *names):
+            path = Path(folder, name)
+            if path.is_file():
+                found.append(path)
+            elif path.is_symlink() and not hidden and not name.startswith((".", "_")):
+                raise ConfigurationError(
+                    f"{shown}: has a link to a folder, or to no file, which would be left out: name the folder as a "
+                    "path of its own, or remove the link"
+                )
+    return sorted(found)
 
 
 @contextmanager

@@ -272,16 +272,23 @@ def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFin
 
 def _check_export(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
     """Compare the manifest of a FHIR export with the lines of the manifest, which state its files and counts."""
-    stated = {entry.file: sum(entry.types.values()) for entry in units if entry.types}
-    stated |= {name_refusals(entry.file): sum(entry.refused.values()) for entry in units if entry.refusals}
+    stated: dict[str, tuple[int, str | None]] = {}
+    for entry in units:
+        if entry.types:
+            stated[entry.file] = sum(entry.types.values()), next(iter(entry.types)) if len(entry.types) == 1 else None
+        if entry.refusals:
+            stated[name_refusals(entry.file)] = sum(entry.refused.values()), "OperationOutcome"
     path = folder / EXPORT
     if path.is_symlink() or not path.is_file():
         yield FolderFinding(FindingCode.MISSING, EXPORT, "run again to make it")
         return
     try:
         made = orjson.loads(path.read_bytes())
-        listed = [(each["url"], each["count"]) for role in ("output", "deleted", "error") for each in made[role]]
-        wrong = len(set(listed)) < len(listed) or any(stated.get(name) != count for name, count in listed)
+        named = [each for role in ("output", "deleted", "error") for each in made[role]]
+        listed = [each["url"] for each in named]
+        wrong = len({*listed}) < len(listed) or any(
+            stated.get(each["url"]) != (each["count"], each.get("type")) for each in named
+        )
     except (OSError, ValueError, KeyError, TypeError):
         wrong = True
     if wrong:

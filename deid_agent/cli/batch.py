@@ -260,6 +260,8 @@ def run(
     chosen = None if engine == "local" else ENGINES[engine]()
     for each in made.unreadable:
         echo_error(f"deid-agent: {each}")
+    if made.others:
+        echo_error(f"deid-agent: left out {counted(made.others, 'file')} of other formats")
     if made.identities.malformed:
         echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of these persons are refused")
     with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:

@@ -100,7 +100,9 @@ def plan_export(options: BulkOptions) -> Exit:
     return Exit.REFUSED if faults or export.missing or torn else Exit.DONE
 
 
-def _warn(export: BulkExport, *, torn: bool) -> None:
+def _warn(export: BulkExport, *, torn: bool, others: bool = False) -> None:
+    if others and export.others:
+        echo_error(f"deid-agent: left out {counted(export.others, 'file')} of other formats")
     if export.missing:
         echo_error(f"deid-agent: {counted(export.missing, 'file')} of the manifest not found in the folder: get them")
     if torn:
@@ -120,7 +122,7 @@ def run_export(options: BulkOptions, out: Path, workers: int, shown: RunOutput, 
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
         files: list[SurveyedFile] = list(survey_export(export.files, options.unit_bytes, digests, identities))
         store = identities.finish()
-        _warn(export, torn=store.torn)
+        _warn(export, torn=store.torn, others=True)
         known = identities.digest(digests)
         time = options.parts.policy.record_time
         work = BulkRun(export, options.head.build, out, digests, known, time, again, pace)

@@ -119,11 +119,14 @@ def check_that_changes_are_found(out: Path) -> None:
     """Each change of one file is found, and undone again."""
     (refused,) = [path.name for path in out.glob("*.refused.ndjson")]
     made = read_manifest(out)
+    retyped = read_manifest(out)
+    retyped["output"][0]["type"] = "Quixwell"
     made["output"][0]["count"] += 1
     for name, content, code in [
         (refused, b"{}\n", "OUTPUT"),
         (refused, None, "MISSING"),
         ("manifest.json", orjson.dumps(made), "OUTPUT"),
+        ("manifest.json", orjson.dumps(retyped), "OUTPUT"),
         ("manifest.json", b"[]", "OUTPUT"),
         ("manifest.json", None, "MISSING"),
     ]:

@@ -1,5 +1,6 @@
 """The manifest: durable lines in a chain, one writer, one build."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_head_that_was_torn_is_written_again(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_bytes(b'{"build":')
     fill(tmp_path)
     assert read_manifest(tmp_path) is not None
+
+
+def test_a_line_is_whole_if_the_disk_takes_a_part_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:100]))
+    fill(tmp_path)
+    found = read_manifest(tmp_path)
+    assert found is not None and list(found.units.values()) == UNITS
 
 
 def test_a_changed_line_is_found(tmp_path: Path) -> None:

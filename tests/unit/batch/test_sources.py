@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.tables import table
 
+from deid_agent.batch.outputs import OutputFormat, check_format
 from deid_agent.batch.sources import InputFile, RowChunk, list_sources, list_units, read_chunks, read_schema
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import ConfigurationError
@@ -200,3 +201,24 @@ def test_partition_folders_and_missing_files_are_refused_without_their_names(tmp
             list_sources(paths)
         assert error in str(caught.value)
         assert not any(name in str(caught.value) for name in ("4471902", "Quixwell"))
+
+
+@pytest.mark.parametrize("name", ["2019", "2019.csv"])
+def test_a_link_that_is_not_followed_is_not_left_out_without_a_trace(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "Quixwell").mkdir()
+    write(tmp_path / "in" / "a.csv", HEAD)
+    (tmp_path / "in" / f"_{name}").symlink_to(tmp_path / "Quixwell")
+    assert len(list_sources([tmp_path / "in"])[0]) == 1
+    target = tmp_path / "Quixwell" / ("gone.csv" if name.endswith(".csv") else "")
+    (tmp_path / "in" / name).symlink_to(target)
+    with pytest.raises(ConfigurationError, match="path 1: has a link") as caught:
+        list_sources([tmp_path / "in"])
+    assert "2019" not in str(caught.value) and "Quixwell" not in str(caught.value)
+
+
+def test_csv_takes_no_bytes() -> None:
+    schema = pa.schema([pa.field("X", pa.binary())])
+    check_format(OutputFormat.PARQUET, schema)
+    with pytest.raises(ConfigurationError, match="column x: CSV has no bytes"):
+        check_format(OutputFormat.CSV, schema)
