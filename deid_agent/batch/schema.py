@@ -88,11 +88,30 @@ def make_output_schema(table: Table, schema: "pa.Schema") -> "pa.Schema":
     """
     pa = load_arrow()
     kept = [
-        pa.field(column.name, decode_type(column.type))
+        pa.field(column.name, _without_metadata(decode_type(column.type)))
         for column in schema
         if table.find_kind(column.name) is not ColumnKind.DROP
     ]
     return pa.schema([*kept, pa.field(OUTCOME, outcome_type())])
+
+
+def _without_metadata(type_: "pa.DataType") -> "pa.DataType":
+    """The type without the metadata of the fields in it: the footer of Parquet would have it."""
+    pa = load_arrow()
+    types = pa.types
+
+    def clean(field: "pa.Field") -> "pa.Field":
+        return pa.field(field.name, _without_metadata(field.type), field.nullable)
+
+    if types.is_struct(type_):
+        return pa.struct([clean(field) for field in type_])
+    if types.is_map(type_):
+        return pa.map_(clean(type_.key_field), clean(type_.item_field), type_.keys_sorted)
+    if types.is_fixed_size_list(type_):
+        return pa.list_(clean(type_.value_field), type_.list_size)
+    if types.is_list(type_) or types.is_large_list(type_):
+        return (pa.list_ if types.is_list(type_) else pa.large_list)(clean(type_.value_field))
+    return type_
 
 
 def outcome_type() -> "pa.DataType":

@@ -1,4 +1,4 @@
-"""The files of a folder, and text files of rows: CSV and NDJSON, maybe compressed, read record by record with the faults of each.
+"""The files of a folder, and text files of rows: CSV and NDJSON, read record by record with the faults of each.
 
 They are read by Python's modules and not by Arrow's, whose errors quote the row, and which infer types.
 """

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tables import BUILD, deidentifier, parts, rows_of, shipped, table
 
+from deid_agent.batch.outputs import encode_batch
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.schema import check_policy, check_schema
 from deid_agent.model import ConfigurationError
@@ -366,3 +367,23 @@ def test_a_row_that_is_refused_at_its_end_has_no_text() -> None:
     found = zip(out.column("deid").to_pylist(), out.column("text").to_pylist(), counts, strict=True)
     texts = {(row["reason"], row["where"]): (text, bool(count.words)) for row, text, count in found}
     assert texts == {(None, None): ("Seen well.", True), ("INTERNAL", "day"): (None, False)}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pa.list_,
+        pa.large_list,
+        lambda field: pa.list_(field, 1),
+        lambda field: pa.struct([field]),
+        lambda field: pa.map_(pa.string(), field),
+        lambda field: pa.list_(pa.struct([field])),
+    ],
+)
+def test_metadata_inside_a_type_is_left_out(make: Any) -> None:
+    type_ = make(pa.field("value", pa.int64(), metadata={"who": "Quixwell"}))
+    batch = pa.RecordBatch.from_arrays([pa.nulls(2, type_)], schema=pa.schema([pa.field("V", type_)]))
+    made = rows_of(columns={"v": "keep"}).process(Rows(batch))
+    assert made.schema.field("V").type == type_
+    assert "Quixwell" not in made.schema.to_string(show_schema_metadata=True)
+    assert b"Quixwell" not in encode_batch(made)
