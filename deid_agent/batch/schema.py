@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deid_agent.batch.arrow import decode_type, highest_number, is_date, is_text, load_arrow
 from deid_agent.batch.table_file import ColumnKind
@@ -100,7 +100,7 @@ def _without_metadata(type_: "pa.DataType") -> "pa.DataType":
     pa = load_arrow()
     types = pa.types
 
-    def clean(field: "pa.Field") -> "pa.Field":
+    def clean(field: Any) -> Any:
         return pa.field(field.name, _without_metadata(field.type), field.nullable)
 
     if types.is_struct(type_):
