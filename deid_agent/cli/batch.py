@@ -263,8 +263,8 @@ def run(
     if made.others:
         echo_error(f"deid-agent: left out {counted(made.others, 'file')} of other formats")
     if made.identities.malformed:
-        whose = "these persons" + (" and of patients without a row" if made.identities.torn else "")
-        echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of {whose} are refused")
+        refused_of = "these persons" + (" and of patients without a row" if made.identities.torn else "")
+        echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of {refused_of} are refused")
     with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")

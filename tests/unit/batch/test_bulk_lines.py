@@ -100,7 +100,7 @@ def test_a_reference_of_any_form_finds_the_patient(reference: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("key", ["p_100", "p" * 70, "p:10", "p%7C1", "0F-1"])
-def test_an_id_that_is_none_of_fhir_finds_the_patient(key: str, tmp_path: Path) -> None:
+def test_an_id_with_other_signs_than_fhir_allows_finds_the_patient(key: str, tmp_path: Path) -> None:
     export = write_export(tmp_path / "in", {"Patient.ndjson": [{**PATIENTS[0], "id": key}]})
     made = process(
         export, *(document("n1", each, note("Seen by quixwell.")) for each in (f"Patient/{key}", f"urn:uuid:{key}"))

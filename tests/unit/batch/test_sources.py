@@ -68,7 +68,7 @@ def test_a_broken_row_of_csv_is_one_fault(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("after", ["8,b,c\n9,b,c\n", '8,b,"c\nd"\n9,b,c\n'])
-def test_the_lines_of_a_broken_text_are_no_rows(text: str, refused: int, after: str, tmp_path: Path) -> None:
+def test_the_lines_of_a_broken_text_are_refused(text: str, refused: int, after: str, tmp_path: Path) -> None:
     """A note with a quote that is not doubled: its lines would be cells of columns that are kept."""
     found = rows(write(tmp_path / "a.csv", HEAD + f"1,a,{text}{after}".encode()))
     assert not [row for row in found if "Quixwell" in str(row)]
