@@ -27,7 +27,7 @@ async function verify() {
 
 function entry(one) {
   const at = `${one.topic}/${one.partition}/${one.offset}`;
-  const bad = one.outcome === "dead_lettered";
+  const bad = one.outcome === "dead_lettered" || one.outcome === "refused";
   const node = el("details", { class: "entry" }, el("summary", {}, el("span", { class: "soft" }, time(one.time)), el("code", {}, at), el("span", { class: `pill ${bad ? "bad" : "good"}` }, words(one.outcome)), el("span", {}, bad ? `${one.reason ?? ""} ${one.where ?? ""}` : plural(one.replaced, "replacement"))));
   node.addEventListener("toggle", () => node.childElementCount < 2 && node.append(details(one)), { once: true });
   return node;
