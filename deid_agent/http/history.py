@@ -62,7 +62,7 @@ class History:
             "at": [round(after.at, 1) for _, after in steps],
             "throughput": {
                 name: [_rate(a, b, a.outcomes.get(name, 0.0), b.outcomes.get(name, 0.0)) for a, b in steps]
-                for name in ("published", "dead_lettered", "suppressed", "refused")
+                for name in ("published", "dead_lettered", "suppressed")
             },
             "latency": {
                 f"p{round(100 * share)}": [_quantile_between(a.buckets, b.buckets, share) for a, b in steps]
