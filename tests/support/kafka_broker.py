@@ -170,7 +170,14 @@ class Cluster:
         await admin.start()
         try:
             topic = NewTopic(name, partitions, self.replicas, topic_configs=dict(settings or {}))
-            answer = await admin.create_topics([topic], timeout_ms=10_000)
+            async with asyncio.timeout(START_LIMIT_S):
+                while True:
+                    try:
+                        answer = await admin.create_topics([topic], timeout_ms=10_000)
+                        break
+                    except AttributeError:
+                        # On a busy machine the only broker is fenced for a moment. aiokafka then has no controller.
+                        await asyncio.sleep(0.1)
             for _name, code, *_rest in answer.topic_errors:
                 if (kind := for_code(code)) is not NoError:
                     raise kind(name)
