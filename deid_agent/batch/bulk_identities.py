@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sqlite3
+import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -145,7 +146,10 @@ class IdentityStore:
     def __init__(self, key: StoreKey, codec: FhirCodec) -> None:
         self._key = key
         self._codec = codec
-        self._store = sqlite3.connect(f"{key.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        place = f"{key.path.resolve().as_uri()}?mode=ro&immutable=1"
+        # Whichever thread lets go of the last reference closes it.
+        self._store = sqlite3.connect(place, uri=True, check_same_thread=False)
+        weakref.finalize(self, self._store.close)
         self._box = SecretBox(key.secret)
         self._parsed: OrderedDict[int, tuple[Message, Mapping[str, Any]]] = OrderedDict()
         self.unknown_patient = False

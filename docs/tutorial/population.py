@@ -157,6 +157,7 @@ def join(export: Path, out: Path, inbox: Path, outbox: Path, table: tuple[Path, 
     for state, *counts in found:
         say(f"{state:8}" + "".join(f"{n:>{w}}" for n, w in zip(counts, (10, 10, 11, 12, 9), strict=True)))
     intervals = {state: read_intervals(data, state) for state in ("before", "after")}
+    data.close()
     # The rows have one order in both states, so the pairs do too.
     points = list(zip(intervals["before"], intervals["after"], strict=True))
     equal = sum(one == two for one, two in points)
