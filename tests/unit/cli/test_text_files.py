@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -226,7 +227,9 @@ def test_a_closed_stream_is_named(stream: str, args: tuple[str, ...], code: int,
 def test_an_encoding_without_a_position_of_its_fault(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(NOTE)
     done = text(tmp_path / "a.txt", "--encoding", "punycode")
-    assert (done.exit_code, "byte 0: not PUNYCODE; correct --encoding" in done.stderr) == (1, True)
+    assert done.exit_code == 1
+    # Python 3.13 gives a position.
+    assert re.search(r"byte \d+: not PUNYCODE; correct --encoding", done.stderr)
 
 
 def test_by_patient_reads_a_pipe_twice() -> None:
