@@ -39,7 +39,7 @@ from deid_agent.batch.pacing import Pace
 from deid_agent.batch.running import UnitReport
 from deid_agent.batch.sources import Unit
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import ConfigurationError, Listing, Reason, RecordTime, UnsafeError
+from deid_agent.model import Listing, Reason, RecordTime, UnsafeError
 from deid_agent.telemetry import Telemetry
 
 _JOB_LINES = 64
@@ -77,7 +77,7 @@ class BulkRun:
         remove_unfinished(self.folder)
         left = self._select(files, manifest, report)
         if self.again:
-            self._retire(files, manifest)
+            manifest.remove_lost({self.digests.name_unit(part.unit) for file in files for part in file.parts})
         if left:
             chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
             asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
@@ -91,27 +91,13 @@ class BulkRun:
             if file.fault:
                 report(UnitReport(Unit(file.source), fault=file.fault))
             for part in file.parts:
-                entry = manifest.manifest.units.get(self.digests.name_unit(part.unit))
-                if entry is not None and entry.source != file.digest and not self.again:
-                    raise ConfigurationError(
-                        f"{file.source.shown}: changed since its output was written; use --again to replace the "
-                        "output, or rename the input"
-                    )
-                if entry is not None and entry.source == file.digest and entry.is_in(self.folder):
+                name = self.digests.name_unit(part.unit)
+                entry = manifest.find_finished(name, file.digest, file.source.shown, again=self.again)
+                if entry is not None:
                     report(UnitReport(part.unit, entry, skipped=True))
                 else:
                     left.append((file, part))
         return left
-
-    def _retire(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:
-        """Remove the outputs of parts that a changed file no longer has."""
-        names = {self.digests.name_unit(part.unit) for file in files for part in file.parts}
-        sources = {name.partition("-")[0] for name in names}
-        for name, entry in list(manifest.manifest.units.items()):
-            if name not in names and name.partition("-")[0] in sources and entry.file:
-                manifest.add(entry.removed(""))
-                for path in entry.named_files:
-                    (self.folder / path).unlink(missing_ok=True)
 
     async def _run(
         self,

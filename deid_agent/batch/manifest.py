@@ -283,6 +283,29 @@ class OpenManifest:
         if self._trail is not None:
             self._trail.sign(len(self.manifest.lines), self.manifest.last)
 
+    def find_finished(self, name: str, source: str, shown: str, *, again: bool) -> UnitEntry | None:
+        """The entry of a unit whose files are there, made of the content ``source``.
+
+        Raises ``ConfigurationError`` with the input as ``shown`` if it has changed since and ``again`` is not set.
+        """
+        entry = self.manifest.units.get(name)
+        if entry is None:
+            return None
+        if entry.source != source and not again:
+            raise ConfigurationError(
+                f"{shown}: changed since its output was written; use --again to replace the output, or rename the input"
+            )
+        return entry if entry.source == source and entry.is_in(self._folder) else None
+
+    def remove_lost(self, names: set[str], commit_sample: Callable[[str], str] = lambda _: "") -> None:
+        """Remove the outputs of parts that a changed input no longer has. ``names`` are those that it has."""
+        sources = {name.partition("-")[0] for name in names}
+        for name, entry in list(self.manifest.units.items()):
+            if name not in names and name.partition("-")[0] in sources and entry.file:
+                self.add(entry.removed(commit_sample(name)))
+                for path in entry.named_files:
+                    (self._folder / path).unlink(missing_ok=True)
+
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""

@@ -22,7 +22,7 @@ from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_out
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import ConfigurationError, Listing
+from deid_agent.model import Listing
 from deid_agent.telemetry import Telemetry
 
 _IN_FLIGHT = 3
@@ -128,31 +128,16 @@ class BatchRun:
                 continue
             signature, digest = signed[number]
             name = self.digests.name_unit(unit)
-            entry = manifest.manifest.units.get(name)
-            if entry is not None and entry.source != digest and not self.again:
-                raise ConfigurationError(
-                    f"{unit.source.shown}: changed since its output was written; use --again to replace the output, "
-                    "or rename the input"
-                )
-            if entry is not None and entry.source == digest and entry.is_in(self.folder):
+            entry = manifest.find_finished(name, digest, unit.source.shown, again=self.again)
+            if entry is not None:
                 report(UnitReport(unit, entry, skipped=True))
                 before += entry.rows
             else:
                 left.append(UnitTask(unit, name, digest, signature, before))
         if self.again:
-            self._retire(units, manifest)
+            names = {self.digests.name_unit(unit) for unit in units}
+            manifest.remove_lost(names, self.sampler.commit if self.sampler is not None else lambda _: "")
         return left
-
-    def _retire(self, units: Sequence[Unit], manifest: OpenManifest) -> None:
-        """Remove the outputs of parts that a changed input no longer has."""
-        names = {self.digests.name_unit(unit) for unit in units}
-        sources = {name.partition("-")[0] for name in names}
-        for name, entry in list(manifest.manifest.units.items()):
-            if name not in names and name.partition("-")[0] in sources and entry.file:
-                sample = self.sampler.commit(name) if self.sampler is not None else ""
-                manifest.add(entry.removed(sample))
-                for path in (self.folder / entry.file, self.folder / AUDIT / entry.audit):
-                    path.unlink(missing_ok=True)
 
     async def _run(
         self,

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -50,7 +50,7 @@ from deid_agent.cli.batch_fhir import plan_export, read_bulk, refuse_row_options
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_options import run_options
 from deid_agent.cli.batch_results import RunOutput, report, status, verify
-from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
+from deid_agent.cli.common import Exit, TaggingOptions, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
 
 _MIB = 1 << 20
@@ -85,27 +85,13 @@ def _make_plan(
     *,
     table_name: str,
     identities: Path | None,
-    scope_table: Path | None,
     output_format: str,
     unit_mib: int,
-    policy_name: str,
-    profile: str,
-    system: str,
-    key_file: Path | None,
-    demo_key: bool,
-    rules: str | None,
     limit: int | None = None,
+    **tagging: Unpack[TaggingOptions],
 ) -> _Plan:
     """Check the inputs. Raises ``ConfigurationError`` for the first that does not fit the table file."""
-    parts = worker_factory(
-        policy_name=policy_name,
-        profile=profile,
-        system=system,
-        key_file=key_file,
-        demo_key=demo_key,
-        rules=rules,
-        scope_table=scope_table,
-    )
+    parts = worker_factory(**tagging)
     table = load_table(table_name, parts.rules)
     check_policy(table, parts.policy)
     format_ = OutputFormat(output_format)

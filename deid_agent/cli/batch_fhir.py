@@ -29,7 +29,7 @@ from deid_agent.batch import (
     trail_folder,
 )
 from deid_agent.cli.batch_results import RunOutput
-from deid_agent.cli.common import Exit, echo_error, worker_factory
+from deid_agent.cli.common import Exit, TaggingOptions, echo_error, worker_factory
 from deid_agent.model import ConfigurationError, counted
 
 FHIR = "fhir"
@@ -50,8 +50,7 @@ def read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions |
     """The options of a FHIR bulk export; None for a table."""
     if options["table_name"] != FHIR:
         return None
-    names = ("policy_name", "profile", "system", "key_file", "demo_key", "rules", "scope_table")
-    parts = worker_factory(**{name: options[name] for name in names})
+    parts = worker_factory(**{name: options[name] for name in TaggingOptions.__annotations__})
     _check_options(paths, options["identities"], options["output_format"], parts)
     head = make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
     return BulkOptions(paths[0], parts, head, options["unit_mib"] * (1 << 20))

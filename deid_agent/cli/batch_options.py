@@ -7,7 +7,7 @@ from typing import ParamSpec
 import click
 
 from deid_agent.batch import DEFAULT_UNIT_MIB, OutputFormat
-from deid_agent.cli.common import scope_table_option
+from deid_agent.cli.common import add_tagging_options
 
 P = ParamSpec("P")
 
@@ -15,26 +15,6 @@ P = ParamSpec("P")
 def run_options(command: Callable[P, None]) -> Callable[P, None]:
     """The options that ``plan`` and ``run`` share."""
     for option in (
-        click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
-        click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
-        click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
-        click.option("--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Recognizers."),
-        click.option(
-            "--profile",
-            type=click.Choice(["precision", "balanced", "recall"]),
-            default="recall",
-            show_default=True,
-            envvar="DEID_PROFILE",
-            help="Favours precision or recall.",
-        ),
-        click.option(
-            "--policy",
-            "policy_name",
-            default="research",
-            show_default=True,
-            envvar="DEID_POLICY",
-            help="Profile name or policy file.",
-        ),
         click.option(
             "--unit-mib",
             metavar="MIB",
@@ -54,10 +34,9 @@ def run_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option(
             "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."
         ),
-        scope_table_option,
         click.option(
             "--table", "table_name", metavar="NAME", required=True, help="A shipped table, a table file, or fhir."
         ),
     ):
         command = option(command)
-    return command
+    return add_tagging_options(command, "research")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import NotRequired, ParamSpec, TypedDict, Unpack
 
 import click
 
@@ -110,10 +110,23 @@ scope_table_option = click.option(
 )
 
 
-def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
+class TaggingOptions(TypedDict):
+    """The values of the options of ``add_tagging_options``, as a command gets them."""
+
+    policy_name: str
+    profile: str
+    system: str
+    key_file: Path | None
+    demo_key: bool
+    rules: str | None
+    scope_table: NotRequired[Path | None]
+
+
+def add_tagging_options(command: Callable[P, None], policy: str) -> Callable[P, None]:
     """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``, ``--scope-table``.
 
     An option that is not given is read from the environment, as for ``run``; the variables of the key are read with it.
+    ``policy`` is used if neither names one.
     """
     for option in (
         scope_table_option,
@@ -134,7 +147,7 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option(
             "--policy",
             "policy_name",
-            default="pseudonymised",
+            default=policy,
             show_default=True,
             envvar="DEID_POLICY",
             help="Profile name or policy file.",
@@ -144,26 +157,29 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
     return command
 
 
-def worker_factory(
-    *,
-    policy_name: str,
-    profile: str,
-    system: str,
-    key_file: Path | None,
-    demo_key: bool,
-    rules: str | None,
-    scope_table: Path | None = None,
-) -> WorkerFactory:
+def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
+    """See ``add_tagging_options``, with the policy ``pseudonymised``."""
+    return add_tagging_options(command, "pseudonymised")
+
+
+def worker_factory(**options: Unpack[TaggingOptions]) -> WorkerFactory:
     """The factory of the options. Warns if the demonstration key is used.
 
     Raises ``ConfigurationError``, also for an unknown ``DEID_`` variable: a mistyped policy would leak.
     """
     refuse_unknown_variables()
-    folder = data_folder("rules", rules)
-    policy = load_policy(policy_name, folder)
-    if demo_key and key_file:
+    folder = data_folder("rules", options["rules"])
+    policy = load_policy(options["policy_name"], folder)
+    if options["demo_key"] and options["key_file"]:
         raise ConfigurationError("--demo-key and --key-file exclude each other")
-    key = DEMO_KEY if demo_key else load_key(key_file)
+    key = DEMO_KEY if options["demo_key"] else load_key(options["key_file"])
     warn_of_demo(key)
-    scopes = None if scope_table is None else ScopeTableFile.of(scope_table, key, policy)
-    return WorkerFactory(rules=folder, key=key, policy=policy, system=system, profile=profile, scopes=scopes)
+    table = options.get("scope_table")
+    return WorkerFactory(
+        rules=folder,
+        key=key,
+        policy=policy,
+        system=options["system"],
+        profile=options["profile"],
+        scopes=None if table is None else ScopeTableFile.of(table, key, policy),
+    )

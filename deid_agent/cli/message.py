@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Unpack
 
 import click
 import orjson
@@ -13,6 +13,7 @@ import orjson
 from deid_agent.app import remark_dict
 from deid_agent.cli.common import (
     Exit,
+    TaggingOptions,
     echo_error,
     fault_text,
     handle_errors,
@@ -78,13 +79,7 @@ def message(
     unexamined: Path | None,
     envelope_file: Path | None,
     validate: bool,
-    policy_name: str,
-    profile: str,
-    system: str,
-    key_file: Path | None,
-    demo_key: bool,
-    rules: str | None,
-    scope_table: Path | None,
+    **tagging: Unpack[TaggingOptions],
 ) -> Exit:
     """De-identify HL7 v2 messages, FHIR resources and C-CDA documents.
 
@@ -107,15 +102,7 @@ def message(
     if out is None and (count := sum(not item.skipped for item in inputs)) > 1:
         raise ConfigurationError(f"{counted(count, 'message')} for one standard output: name a folder with --out DIR")
     check_names(inputs, out)
-    parts = worker_factory(
-        policy_name=policy_name,
-        profile=profile,
-        system=system,
-        key_file=key_file,
-        demo_key=demo_key,
-        rules=rules,
-        scope_table=scope_table,
-    )
+    parts = worker_factory(**tagging)
     deidentifier = parts.deidentifier()
     envelope = None if envelope_file is None else _load_envelope(envelope_file)
     validator = Validator() if validate else None

@@ -9,11 +9,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Unpack
 
 import click
 
 from deid_agent.app import WorkerFactory
-from deid_agent.cli.common import Exit, echo_error, handle_errors, tagging_options, worker_factory
+from deid_agent.cli.common import (
+    Exit,
+    TaggingOptions,
+    echo_error,
+    handle_errors,
+    tagging_options,
+    worker_factory,
+)
 from deid_agent.cli.inputs import (
     Input,
     OutputFile,
@@ -70,13 +78,7 @@ def text(
     out: Path | None,
     workers: int,
     encoding: str,
-    policy_name: str,
-    profile: str,
-    system: str,
-    key_file: Path | None,
-    demo_key: bool,
-    rules: str | None,
-    scope_table: Path | None,
+    **tagging: Unpack[TaggingOptions],
 ) -> Exit:
     """De-identify notes.
 
@@ -92,15 +94,7 @@ def text(
         raise ConfigurationError("--encoding is that of plain notes: JSON lines are UTF-8 (RFC 8259)")
     inputs = list(list_inputs(sources or ("-",)))
     check_names(inputs, out)
-    parts = worker_factory(
-        policy_name=policy_name,
-        profile=profile,
-        system=system,
-        key_file=key_file,
-        demo_key=demo_key,
-        rules=rules,
-        scope_table=scope_table,
-    )
+    parts = worker_factory(**tagging)
     with ExitStack() as stack:
         if out is not None:
             prepare_folder(out, parts.key.demo)

@@ -14,9 +14,9 @@ from typing import Final
 
 from deid_agent.agent import AssignmentListener, Coordinates, FinishedRecord, Partition, Record, Request
 from deid_agent.model import TransientError, UnsafeError
+from deid_agent.transport.waiting import take_or_wait
 
 TOPIC: Final = "http"
-_POLL_S: Final = 0.5
 
 
 class RequestSlot:
@@ -127,16 +127,7 @@ class HttpTransport:
 
     async def poll(self, limit: int) -> Sequence[Record]:
         """See ``Transport.poll``."""
-        found = self._take(limit)
-        if not found and not self._stopped:
-            self._wakeup.clear()
-            try:
-                async with asyncio.timeout(_POLL_S):
-                    await self._wakeup.wait()
-            except TimeoutError:
-                pass
-            found = self._take(limit)
-        return found
+        return await take_or_wait(lambda: self._take(limit), self._wakeup, lambda: self._stopped)
 
     def _take(self, limit: int) -> list[Record]:
         """Records of all slots. Each call begins with another slot."""

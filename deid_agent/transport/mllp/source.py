@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from deid_agent.agent import UNSEALED, AssignmentListener, DeadLetterSealer, FinishedRecord, Partition, Record
 from deid_agent.config import FailureReply, MllpSettings
@@ -24,8 +23,7 @@ from deid_agent.transport.mllp.listener import MllpServer
 from deid_agent.transport.mllp.numbers import SequenceNumbers, numbers_file
 from deid_agent.transport.mllp.protocol import AckResult, RefusalCode
 from deid_agent.transport.sinks import Sink
-
-_POLL_S: Final = 0.5
+from deid_agent.transport.waiting import take_or_wait
 
 
 class MllpTransport:
@@ -86,16 +84,7 @@ class MllpTransport:
 
     async def poll(self, limit: int) -> Sequence[Record]:
         """See ``Transport.poll``."""
-        found = self._next(limit)
-        if not found and not self._stopped:
-            self._wakeup.clear()
-            try:
-                async with asyncio.timeout(_POLL_S):
-                    await self._wakeup.wait()
-            except TimeoutError:
-                pass
-            found = self._next(limit)
-        return found
+        return await take_or_wait(lambda: self._next(limit), self._wakeup, lambda: self._stopped)
 
     def _next(self, limit: int) -> list[Record]:
         """Records of all slots. Each call begins with another slot."""
