@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from support.executors import ChoosyExecutor
@@ -25,6 +27,7 @@ MESSAGES = "/v1/projects/default/messages"
 TEXT = "/v1/projects/default/text"
 STREAM = "/v1/projects/default/stream"
 OPERATION = "/fhir/default/$de-identify"
+ND = "application/fhir+ndjson"
 
 
 def result(payload: bytes) -> Result:
@@ -192,3 +195,22 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110  the other side sends no notification
             await asyncio.sleep(0.005)
+
+
+Start = Callable[..., Awaitable[HttpAgent]]
+"""The fixture ``start``: an agent with these settings, running."""
+
+
+def code_of(body: bytes) -> str:
+    """The closed code of an error."""
+    return str(json.loads(body)["code"])
+
+
+def chunk(data: bytes) -> bytes:
+    """A chunk of a body (RFC 9112, 7.1)."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def digest_of(token: str) -> str:
+    """A token as the settings have it."""
+    return hashlib.sha256(token.encode()).hexdigest()

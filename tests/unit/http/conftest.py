@@ -1,10 +1,12 @@
-"""The folders of an agent that has run, shared by all tests that only read them."""
+"""Agents for the tests of `http`: the folders of one that has run, and one behind the interface for clients."""
 
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from support.consoles import ran
+from support.http_agent import HttpAgent, Start
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 
@@ -33,3 +35,17 @@ def other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DEID_RULES", str(tmp_path / "rules"))
     (tmp_path / "agent").mkdir()
     return ran(tmp_path / "agent", sealed=False)
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts agents behind the HTTP interface, and ends them after the test."""
+    agents: list[HttpAgent] = []
+
+    async def begin(*args: object, **settings: object) -> HttpAgent:
+        agents.append(HttpAgent(*args, **settings))  # type: ignore[arg-type]
+        return await agents[-1].start()
+
+    yield begin
+    for agent in agents:
+        await agent.end()

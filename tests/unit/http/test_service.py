@@ -1,18 +1,19 @@
 """The HTTP interface: its answers, their order after the audit, and the limits for clients of every kind."""
 
 import asyncio
-import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from support.http_agent import (
     MESSAGES,
+    ND,
     OPERATION,
     PATIENCE_S,
     STREAM,
     TEXT,
-    HttpAgent,
+    Start,
+    code_of,
+    digest_of,
     read_reply,
     request,
     until,
@@ -22,29 +23,9 @@ from deid_agent.agent.ports import Outcome
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ClientToken
 from deid_agent.http.service_access import ServiceLogins
-from deid_agent.telemetry.events import Uncaught
 from deid_agent.telemetry.transport_events import ServiceAnswered, ServiceDenied
 
 CANARY = "Zyblorqvist"
-ND = "application/fhir+ndjson"
-Start = Callable[..., Awaitable[HttpAgent]]
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    agents: list[HttpAgent] = []
-
-    async def begin(*args: object, **settings: object) -> HttpAgent:
-        agents.append(HttpAgent(*args, **settings))  # type: ignore[arg-type]
-        return await agents[-1].start()
-
-    yield begin
-    for agent in agents:
-        await agent.end()
-
-
-def code(body: bytes) -> str:
-    return str(json.loads(body)["code"])
 
 
 async def test_a_message_is_answered_with_its_result_and_its_record(start: Start) -> None:
@@ -124,7 +105,7 @@ async def test_each_address_has_its_task(start: Start, path: str, media: str, qu
 async def test_errors_have_closed_codes(start: Start, ask: dict[str, object], status: int, expected: str) -> None:
     agent = await start(message_bytes=1024)
     reply = await agent.ask(**ask)  # type: ignore[arg-type]
-    assert (reply.status, code(reply.body)) == (status, expected)
+    assert (reply.status, code_of(reply.body)) == (status, expected)
     assert reply.headers["content-type"] == "application/problem+json"
     assert json.loads(reply.body)["status"] == status
     assert CANARY not in str(reply)
@@ -171,127 +152,8 @@ async def test_the_projects_are_listed(start: Start) -> None:
     assert listed == [{"name": "default", "policy": "pseudonymised", "digest": "0" * 16, "key": "5e0c41d7"}]
 
 
-async def test_a_stream_answers_a_line_for_a_line_in_order(start: Start) -> None:
-    agent = await start(message_bytes=1024)
-    reader, writer = await agent.open()
-    head = request(STREAM, None, Content_Type=ND, Transfer_Encoding="chunked").replace(b"GET", b"POST")
-    writer.write(head + chunk(b"one\ntwo\n\nba") + chunk(b"d\n"))
-    first = await reader.readuntil(b"clean one\n")
-    assert first.startswith(b"HTTP/1.1 200"), "answers begin before the body has ended"
-    writer.write(chunk(b"x" * 2000) + chunk(b"x\nlast") + b"0\r\n\r\n")
-    rest = await reader.readuntil(b"0\r\n\r\n")
-    lines = [line for line in (first + rest).split(b"\n") if b"{" in line or b"clean" in line]
-    assert [b"clean" in line for line in lines] == [True, True, False, False, True]
-    assert b"line 4, byte 3" in lines[2]
-    assert b"TOO_LARGE" in lines[3]
-    assert b"clean last" in lines[4]
-    writer.close()
-    await until(lambda: agent.service.budget.held == 0)
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-async def test_an_empty_stream_has_an_empty_answer(start: Start) -> None:
-    agent = await start()
-    reply = await agent.ask(STREAM, b"", ND)
-    assert (reply.status, reply.body) == (200, b"")
-
-
-async def test_a_stream_that_is_torn_has_no_valid_end(start: Start) -> None:
-    agent = await start()
-    reader, writer = await agent.open()
-    head = request(STREAM, None, Content_Type=ND, Transfer_Encoding="chunked").replace(b"GET", b"POST")
-    writer.write(head + chunk(b"one\n") + b"zz\r\n")
-    async with asyncio.timeout(PATIENCE_S):
-        data = await reader.read()
-    assert b"clean one" in data or data[8:12] == b" 400"
-    assert not data.endswith(b"0\r\n\r\n")
-
-
-async def test_a_stream_stops_reading_while_nothing_is_answered(start: Start) -> None:
-    agent = await start()
-    reader, writer = await agent.open()
-    head = request(STREAM, None, Content_Type=ND, Transfer_Encoding="chunked").replace(b"GET", b"POST")
-    writer.write(head + chunk(b"hold\n" * 1000))
-    await until(lambda: len(agent.executor.pending) > 100)
-    for _ in range(200):
-        await asyncio.sleep(0)
-    assert len(agent.executor.pending) < 600
-    answered = asyncio.create_task(reader.readuntil(b"0\r\n\r\n"))
-    writer.write(b"0\r\n\r\n")
-    while not answered.done():
-        agent.executor.release()
-        await asyncio.sleep(0)
-    assert (await answered).count(b"clean hold") == 1000
-
-
-async def test_half_of_the_slots_are_kept_from_streams(start: Start) -> None:
-    agent = await start(max_requests=4)
-    held = [await agent.open() for _ in range(2)]
-    for _, writer in held:
-        writer.write(request(STREAM, b"hold\n", ND))
-    await until(lambda: len(agent.executor.pending) == 2)
-    third = await agent.ask(STREAM, b"x\n", ND)
-    assert (third.status, code(third.body), third.headers["retry-after"]) == (429, "BUSY", "1")
-    assert (await agent.ask(MESSAGES, b"x")).status == 200
-    agent.executor.release()
-    for reader, writer in held:
-        assert (await read_reply(reader)).status == 200
-        writer.close()
-    assert (await agent.ask(STREAM, b"x\n", ND)).status == 200
-
-
-async def test_requests_beyond_the_limit_are_turned_away(start: Start) -> None:
-    agent = await start(max_requests=2)
-    held = [await agent.open() for _ in range(2)]
-    for _, writer in held:
-        writer.write(request(MESSAGES, b"hold"))
-    await until(lambda: len(agent.executor.pending) == 2)
-    assert code((await agent.ask(MESSAGES, b"x")).body) == "BUSY"
-    held[0][1].close()  # its slot stays in use: the record is in process
-    assert code((await agent.ask(MESSAGES, b"x")).body) == "BUSY"
-    agent.executor.release()
-    assert (await read_reply(held[1][0])).status == 200
-    held[1][1].close()
-    await until(lambda: all(slot.free for slot in agent.transport.slots))
-    assert (await agent.ask(MESSAGES, b"x")).status == 200
-
-
-async def test_bytes_in_process_are_limited(start: Start) -> None:
-    agent = await start(message_bytes=1 << 20, max_in_flight_bytes=1 << 20)
-    reader, writer = await agent.open()
-    writer.write(request(MESSAGES, b"hold" + b"x" * 900_000))
-    await until(lambda: len(agent.executor.pending) == 1)
-    assert code((await agent.ask(MESSAGES, b"x" * 200_000)).body) == "BUSY"
-    agent.executor.release()
-    assert (await read_reply(reader)).status == 200
-    writer.close()
-    await until(lambda: agent.service.budget.held == 0)
-    assert (await agent.ask(MESSAGES, b"x" * 200_000)).status == 200
-
-
-async def test_a_client_has_a_rate_of_its_own(start: Start) -> None:
-    now = [0.0]
-    tokens = (ClientToken("lab", digest("a" * 40)), ClientToken("ward", digest("b" * 40)))
-    agent = await start(ServiceLogins(tokens), rate=1.0, clock=lambda: now[0])
-    lab, ward = {"Authorization": "Bearer " + "a" * 40}, {"Authorization": "bearer " + "b" * 40}
-    assert [(await agent.ask(MESSAGES, b"x", **lab)).status for _ in range(3)] == [200, 200, 429]
-    late = await agent.ask(MESSAGES, b"x", **lab)
-    assert (code(late.body), late.headers["retry-after"]) == ("RATE", "1")
-    assert (await agent.ask(MESSAGES, b"x", **ward)).status == 200
-    now[0] = 1.0
-    assert (await agent.ask(MESSAGES, b"x", **lab)).status == 200
-    assert {entry.client for entry in agent.audit.entries} == {"lab", "ward"}
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 async def test_without_the_token_nothing_is_shown(start: Start) -> None:
-    agent = await start(ServiceLogins((ClientToken("lab", digest("a" * 40)),)))
+    agent = await start(ServiceLogins((ClientToken("lab", digest_of("a" * 40)),)))
     for header in (
         None,
         "Bearer",
@@ -316,7 +178,7 @@ async def test_without_the_token_nothing_is_shown(start: Start) -> None:
 
 
 async def test_a_body_is_asked_for_only_after_the_checks(start: Start) -> None:
-    agent = await start(ServiceLogins((ClientToken("lab", digest("a" * 40)),)), message_bytes=1024)
+    agent = await start(ServiceLogins((ClientToken("lab", digest_of("a" * 40)),)), message_bytes=1024)
     reader, writer = await agent.open()
     writer.write(request(MESSAGES, b"", Expect="100-continue").replace(b"Length: 0", b"Length: 9"))
     assert (await read_reply(reader)).status == 401
@@ -334,119 +196,10 @@ async def test_a_body_is_asked_for_only_after_the_checks(start: Start) -> None:
     writer.close()
 
 
-async def test_a_connection_takes_several_requests(start: Start) -> None:
-    agent = await start()
-    reader, writer = await agent.open()
-    writer.write(request(MESSAGES, b"one") + request(MESSAGES, b"two") + request("/v1/projects"))
-    assert [(await read_reply(reader)).body[:9] for _ in range(2)] == [b"clean one", b"clean two"]
-    assert (await read_reply(reader)).status == 200
-    writer.close()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        request(MESSAGES, b"x").replace(b"Host", b"Transfer-Encoding: chunked\r\nHost"),
-        request(MESSAGES, b"x").replace(b"Content-Length: 1", b"Content-Length: 1\r\nContent-Length: 2"),
-        request(MESSAGES, b"x").replace(b"Content-Length: 1", b"Content-Length: +1"),
-        request(MESSAGES, b"x").replace(b"Content-Length: 1", b"Transfer-Encoding: xchunked"),
-        request(MESSAGES, b"x").replace(b"Content-Length: 1", b"Content-Length : 1"),
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: " + CANARY.encode() * 2000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 200 + b"\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + CANARY.encode() + b"\r\n\r\n",
-        f"{CANARY} / HTTP/9.9\r\n\r\n".encode(),
-    ],
-)
-async def test_bytes_that_two_readers_would_take_differently_are_refused(start: Start, data: bytes) -> None:
-    agent = await start()
-    reader, writer = await agent.open()
-    writer.write(data + request("/v1/projects"))
-    async with asyncio.timeout(PATIENCE_S):
-        answer = await reader.read()
-    assert answer[8:12] == b" 400", "and the connection is closed: nothing after it is read"
-    assert answer.count(b"HTTP/1.") == 1
-    assert CANARY.encode() not in answer
-    assert CANARY not in repr(agent.telemetry.events)
-    assert agent.audit.entries == []
-
-
-async def test_a_request_without_a_length_is_refused(start: Start) -> None:
-    agent = await start()
-    reader, writer = await agent.open()
-    writer.write(request(MESSAGES, b"").replace(b"Content-Length: 0\r\n", b""))
-    assert code((await read_reply(reader)).body) == "LENGTH"
-    writer.close()
-
-
-async def test_a_body_that_grows_beyond_the_limit_is_refused(start: Start) -> None:
-    agent = await start(message_bytes=1024)
-    reader, writer = await agent.open()
-    head = request(MESSAGES, None, Content_Type="application/json", Transfer_Encoding="chunked")
-    writer.write(head.replace(b"GET", b"POST") + chunk(b"x" * 2000))
-    assert code((await read_reply(reader)).body) == "TOO_LARGE"
-    writer.close()
-    await until(lambda: agent.service.budget.held == 0)
-
-
-async def test_silent_clients_are_closed(start: Start) -> None:
-    """Without a request, inside of a head, inside of a body, and after an answer."""
-    agent = await start(idle_s=0.1)
-    begun = [b"", b"POST /v1", request(MESSAGES, b"xy")[:-1], request("/v1/projects")]
-    opened = [await agent.open() for _ in begun]
-    for (_, writer), data in zip(opened, begun, strict=True):
-        writer.write(data)
-    async with asyncio.timeout(PATIENCE_S):
-        answers = [await reader.read() for reader, _ in opened]
-    assert [data[9:12] for data in answers] == [b"", b"", b"408", b"200"]
-    for _, writer in opened:
-        writer.close()
-    await until(lambda: not agent.server._open and agent.service.budget.held == 0)
-
-
-async def test_a_stream_waits_for_a_slow_client_no_longer_than_for_a_silent_one(start: Start) -> None:
-    agent = await start(idle_s=0.1)
-    reader, writer = await agent.open()
-    head = request(STREAM, None, Content_Type=ND, Transfer_Encoding="chunked").replace(b"GET", b"POST")
-    writer.write(head + chunk(b"one\ntwo"))
-    async with asyncio.timeout(PATIENCE_S):
-        data = await reader.read()
-    assert b"clean one" in data
-    assert b"SLOW" in data
-    assert not data.endswith(b"0\r\n\r\n")
-    writer.close()
-
-
-async def test_a_client_that_reads_nothing_is_closed(start: Start) -> None:
-    agent = await start(message_bytes=1 << 24, idle_s=1.0)
-    _, writer = await agent.open()
-    transport = writer.transport
-    transport.pause_reading()  # type: ignore[attr-defined]
-    writer.write(request(MESSAGES, b"x" * (1 << 24)))
-    await until(lambda: bool(agent.audit.entries) and not agent.server._open)
-    writer.close()
-
-
-async def test_the_quietest_connection_gives_way(start: Start) -> None:
-    agent = await start(max_connections=3)
-    working = await agent.open()
-    working[1].write(request(MESSAGES, b"hold"))
-    await until(lambda: len(agent.executor.pending) == 1)
-    idle = [await agent.open() for _ in range(2)]
-    await until(lambda: len(agent.server._open) == 3)
-    assert (await agent.ask(MESSAGES, b"x")).status == 200
-    async with asyncio.timeout(PATIENCE_S):
-        assert await idle[0][0].read() == b"", "it was the first of the idle ones"
-    agent.executor.release()
-    assert (await read_reply(working[0])).status == 200
-    for _, writer in (working, *idle):
-        writer.close()
-
-
 async def test_a_request_that_takes_too_long_is_answered_503(start: Start) -> None:
     agent = await start(answer_s=0.05)
     reply = await agent.ask(MESSAGES, b"hold")
-    assert (reply.status, code(reply.body)) == (503, "LATE")
+    assert (reply.status, code_of(reply.body)) == (503, "LATE")
     assert not all(slot.free for slot in agent.transport.slots)
     agent.executor.release()
     await until(lambda: all(slot.free for slot in agent.transport.slots))
@@ -461,7 +214,7 @@ async def test_a_drain_finishes_requests_in_process_and_takes_no_more(start: Sta
     leaving[0] = True
     stopping = asyncio.create_task(agent.stop())
     reply = await agent.ask(MESSAGES, b"x")
-    assert (reply.status, code(reply.body), reply.headers["retry-after"]) == (503, "UNAVAILABLE", "5")
+    assert (reply.status, code_of(reply.body), reply.headers["retry-after"]) == (503, "UNAVAILABLE", "5")
     assert (await agent.ask(OPERATION, b"x")).status == 503
     agent.executor.release()
     assert (await read_reply(reader)).body == b"clean hold on"
@@ -477,13 +230,13 @@ async def test_requests_without_a_result_are_answered_503_when_the_agent_ends(st
     await until(lambda: len(agent.executor.pending) == 2)
     await agent.stop()
     reply = await read_reply(opened[0][0])
-    assert (reply.status, code(reply.body)) == (503, "UNAVAILABLE")
+    assert (reply.status, code_of(reply.body)) == (503, "UNAVAILABLE")
     async with asyncio.timeout(PATIENCE_S):
         data = await opened[1][0].read()
     assert b"UNAVAILABLE" in data
     assert not data.endswith(b"0\r\n\r\n")
     late = await agent.ask(MESSAGES, b"x")
-    assert code(late.body) == "BUSY"
+    assert code_of(late.body) == "BUSY"
     for _, writer in opened:
         writer.close()
 
@@ -496,7 +249,7 @@ async def test_an_unexpected_error_is_answered_without_its_text(start: Start) ->
 
     agent.service.is_ready = fail
     reply = await agent.ask(MESSAGES, b"x")
-    assert (reply.status, code(reply.body)) == (500, "INTERNAL")
+    assert (reply.status, code_of(reply.body)) == (500, "INTERNAL")
     assert CANARY not in str(reply) + repr(agent.telemetry.events)
 
 
@@ -510,57 +263,7 @@ async def test_routes_not_paths_are_counted(start: Start) -> None:
     assert CANARY not in agent.telemetry.registry.exposition().decode()
 
 
-async def test_a_stream_that_is_cut_has_one_response(start: Start) -> None:
-    agent = await start(answer_s=0.05)
-    reader, writer = await agent.open()
-    writer.write(request(STREAM, b"one\nhold\n", ND))
-    async with asyncio.timeout(PATIENCE_S):
-        data = await reader.read()
-    assert data.count(b"HTTP/1.1") == 1, "no second response inside of the first"
-    assert b"LATE" in data
-    assert not data.endswith(b"0\r\n\r\n")
-    assert agent.telemetry.names(Uncaught, "error") == []
-    assert (499, "stream") in [(e.status, e.route) for e in agent.telemetry.events if isinstance(e, ServiceAnswered)]
-    writer.close()
-
-
-async def test_an_answer_counts_until_its_client_has_read_it(start: Start) -> None:
-    agent = await start(message_bytes=32 << 20, idle_s=20.0)
-    body = b"x" * (24 << 20)
-    reader, writer = await agent.open()
-    writer.write(request(MESSAGES, body))
-    await until(lambda: len(agent.audit.entries) == 1)
-    await until(lambda: not any(each.working for each in agent.server._open))  # it gives way to others
-    assert agent.service.budget.held == len(body)
-    reply = await read_reply(reader)
-    assert reply.body == b"clean " + body
-    await until(lambda: agent.service.budget.held == 0)
-
-
-async def test_a_client_that_reads_no_answer_is_closed_and_holds_nothing(start: Start) -> None:
-    agent = await start(message_bytes=32 << 20, idle_s=0.3)
-    _, writer = await agent.open()
-    writer.write(request(MESSAGES, b"x" * (24 << 20)))
-    await until(lambda: len(agent.audit.entries) == 1)
-    await until(lambda: not agent.server._open)
-    await until(lambda: agent.service.budget.held == 0)
-
-
 async def test_a_refused_expectation_counts_as_a_denial(start: Start) -> None:
     agent = await start(ServiceLogins((ClientToken("lab", "0" * 64),)))
     assert (await agent.ask(MESSAGES, b"x", Expect="100-continue", Authorization="Bearer no")).status == 401
     assert sum(isinstance(each, ServiceDenied) for each in agent.telemetry.events) == 1
-
-
-async def test_a_line_of_a_stream_counts_until_its_answer_is_written(start: Start) -> None:
-    agent = await start(message_bytes=32 << 20)
-    body = b"x" * (24 << 20) + b"\n"
-    reader, writer = await agent.open()
-    writer.write(request(STREAM, body, ND))
-    await reader.readuntil(b"\r\n\r\n")
-    await reader.readexactly(1)
-    assert agent.service.budget.held == len(body)
-    while await reader.read(1 << 20):
-        if reader.at_eof() or agent.service.budget.held == 0:
-            break
-    await until(lambda: agent.service.budget.held == 0)
