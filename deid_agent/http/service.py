@@ -133,8 +133,6 @@ class Service:
                 _connection(request).client = self.access.client(request)
             return await handler(request)
         except ServiceError as error:
-            if error.code in _DENIALS:
-                self.telemetry.emit(ServiceDenied(error.code))
             return self._error(request, error)
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted(error.allowed_methods))
@@ -157,14 +155,14 @@ class Service:
             if (request.content_length or 0) > self.limits.message_bytes and request.match_info.route.name != "stream":
                 raise ServiceError("TOO_LARGE")
         except ServiceError as error:
-            if error.code in _DENIALS:
-                self.telemetry.emit(ServiceDenied(error.code))
             return self._error(request, error)
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # as aiohttp does: the response has not begun
         return None
 
     def _error(self, request: web.Request, error: ServiceError) -> web.Response:
+        if error.code in _DENIALS:
+            self.telemetry.emit(ServiceDenied(error.code))
         body = _error_body(request, error)
         headers = {"Content-Type": body.media, **error.headers}
         if error.record:
