@@ -42,8 +42,8 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from deid_agent.app import WorkerFactory
-from deid_agent.config import DEMO_KEY, SecretKey, load_key
+from deid_agent.app import make_factory
+from deid_agent.config import DEMO_KEY, load_key
 from deid_agent.model import (
     ConfigurationError,
     Fact,
@@ -60,12 +60,9 @@ from deid_agent.pipeline import (
     DeidentifiedText,
     Deidentifier,
     RefusedText,
-    ScopeTableFile,
     TextRequest,
     facts_from_context,
-    load_policy,
 )
-from deid_agent.rules import data_folder
 
 __all__ = [
     "AsyncDeidentifier",
@@ -108,22 +105,16 @@ def load(
     """
     if demo_key and key_file is not None:
         raise ConfigurationError("demo_key and key_file exclude each other")
-    folder = data_folder("rules", None if rules is None else str(rules))
-    key, chosen = _find_key(key_file, demo_key), load_policy(policy, folder)
-    factory = WorkerFactory(
-        rules=folder,
-        key=key,
-        policy=chosen,
-        system=system,
+    factory = make_factory(
+        DEMO_KEY if demo_key else load_key(None if key_file is None else Path(key_file)),
+        policy=policy,
         profile=profile,
-        models=data_folder("models", None if models is None else str(models)),
-        scopes=None if scope_table is None else ScopeTableFile.of(Path(scope_table), key, chosen),
+        system=system,
+        rules=rules,
+        models=models,
+        scope_table=scope_table,
     )
     return factory.deidentifier()
-
-
-def _find_key(key_file: str | Path | None, demo_key: bool) -> SecretKey:
-    return DEMO_KEY if demo_key else load_key(None if key_file is None else Path(key_file))
 
 
 class AsyncDeidentifier:

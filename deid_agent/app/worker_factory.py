@@ -15,7 +15,7 @@ from deid_agent.app.job_runner import AuditDigester, JobRunner, ProjectRunner
 from deid_agent.codec import Codec, Envelope
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import Deidentifier, LeakGuard, Policy, ScopeTableFile, Validator, add_registry
+from deid_agent.pipeline import Deidentifier, LeakGuard, Policy, ScopeTableFile, Validator, add_registry, load_policy
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
 from deid_agent.surrogate import Surrogates
@@ -147,6 +147,33 @@ class WorkerFactory:
 
     def _memory(self, project: ProjectParts) -> NameMemory | None:
         return NameMemory(project.key.secret, self.remembered_patients) if self.remembered_patients else None
+
+
+def make_factory(
+    key: SecretKey,
+    *,
+    policy: str,
+    profile: str,
+    system: str,
+    rules: str | Path | None = None,
+    models: str | Path | None = None,
+    scope_table: str | Path | None = None,
+) -> WorkerFactory:
+    """The factory of these names and paths, as commands and programs give them. None is what is packaged.
+
+    Raises ``ConfigurationError`` for a policy or a file that is missing or invalid.
+    """
+    folder = data_folder("rules", None if rules is None else str(rules))
+    chosen = load_policy(policy, folder)
+    return WorkerFactory(
+        rules=folder,
+        key=key,
+        policy=chosen,
+        system=system,
+        profile=profile,
+        models=None if models is None else data_folder("models", str(models)),
+        scopes=None if scope_table is None else ScopeTableFile.of(Path(scope_table), key, chosen),
+    )
 
 
 @dataclass(frozen=True, slots=True)

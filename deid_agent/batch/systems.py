@@ -13,13 +13,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from deid_agent import __version__
-from deid_agent.app import WorkerFactory
+from deid_agent.app import WorkerFactory, make_factory
 from deid_agent.batch.manifest import Head
 from deid_agent.batch.schema import check_policy
 from deid_agent.batch.tables import Table
 from deid_agent.config import DEMO_KEY, limit_blas_threads, limit_loaded_blas, load_key
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import ScopeTableFile, load_policy
 from deid_agent.rules import data_folder, digest_folder
 
 DEFAULT_UNIT_MIB = 32
@@ -54,18 +53,14 @@ class EngineSystem:
         if self.demo_key and self.key_file is not None:
             raise ConfigurationError("demo_key and key_file exclude each other")
         path = None if self.key_file is None else Path(self.key_file)
-        folder = data_folder("rules", self.rules)
-        key = DEMO_KEY if self.demo_key else load_key(path, environ)
-        policy = load_policy(self.policy, folder)
-        scopes = None if self.scope_table is None else ScopeTableFile.of(Path(self.scope_table), key, policy)
-        return WorkerFactory(
-            rules=folder,
-            key=key,
-            policy=policy,
-            system=self.system,
+        return make_factory(
+            DEMO_KEY if self.demo_key else load_key(path, environ),
+            policy=self.policy,
             profile=self.profile,
-            models=data_folder("models", self.models),
-            scopes=scopes,
+            system=self.system,
+            rules=self.rules,
+            models=self.models,
+            scope_table=self.scope_table,
         )
 
     def resolve(self, folder: Path) -> "EngineSystem":

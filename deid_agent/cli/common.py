@@ -10,11 +10,9 @@ from typing import NotRequired, ParamSpec, TypedDict, Unpack
 
 import click
 
-from deid_agent.app import WorkerFactory
+from deid_agent.app import WorkerFactory, make_factory
 from deid_agent.config import DEMO_KEY, SecretKey, load_key, refuse_unknown_variables
 from deid_agent.model import ConfigurationError, UnsafeError, leading_error
-from deid_agent.pipeline import ScopeTableFile, load_policy
-from deid_agent.rules import data_folder
 
 P = ParamSpec("P")
 
@@ -168,18 +166,16 @@ def worker_factory(**options: Unpack[TaggingOptions]) -> WorkerFactory:
     Raises ``ConfigurationError``, also for an unknown ``DEID_`` variable: a mistyped policy would leak.
     """
     refuse_unknown_variables()
-    folder = data_folder("rules", options["rules"])
-    policy = load_policy(options["policy_name"], folder)
     if options["demo_key"] and options["key_file"]:
         raise ConfigurationError("--demo-key and --key-file exclude each other")
     key = DEMO_KEY if options["demo_key"] else load_key(options["key_file"])
-    warn_of_demo(key)
-    table = options.get("scope_table")
-    return WorkerFactory(
-        rules=folder,
-        key=key,
-        policy=policy,
-        system=options["system"],
+    factory = make_factory(
+        key,
+        policy=options["policy_name"],
         profile=options["profile"],
-        scopes=None if table is None else ScopeTableFile.of(table, key, policy),
+        system=options["system"],
+        rules=options["rules"],
+        scope_table=options.get("scope_table"),
     )
+    warn_of_demo(key)
+    return factory
