@@ -62,7 +62,10 @@ def measure(persons: Sample, sample: Sample) -> float:
             (export / name).write_bytes(b"".join(lines))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-m", "deid_agent", "batch", "run", str(export), str(Path(folder) / "out")]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+        # As users run it: without a setting of this shell, and with the number of threads that the product chooses.
+        environ = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+        environ = {name: value for name, value in environ.items() if not name.startswith("DEID_")}
+        environ["PYTHONPATH"] = str(ROOT)
         done = subprocess.run(
             [*command, "--table", "fhir", "--demo-key"], env=environ, stdout=subprocess.PIPE, check=False
         )

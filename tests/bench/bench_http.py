@@ -123,13 +123,14 @@ async def through_a_folder(folder: Path, given: list[bytes]) -> Rate:
 
 
 async def over_http(folder: Path, send: Callable[[int, list[bytes]], Awaitable[None]], given: list[bytes]) -> Rate:
-    telemetry, transport = Committed(), HttpTransport(64)
+    settings = ServiceSettings(port=0)
+    telemetry, transport = Committed(), HttpTransport(settings.max_requests)
     agent, audit = runner(transport, folder, telemetry, 0.0)
-    limits = ServiceLimits(64 << 20, 256 << 20, 32, 30.0, 150.0)
+    limits = ServiceLimits(64 << 20, settings.max_in_flight_bytes, settings.max_requests // 2, 30.0, 150.0)
     projects = Projects({"default": Project("default", "pseudonymised", "", "")})
-    access = ServiceAccess(ServiceLogins(), 1e9)
+    access = ServiceAccess(ServiceLogins(), settings.records_per_s)
     service = Service(transport, access, projects, limits, lambda: True, telemetry)
-    server = ServiceServer(ServiceSettings(port=0), service.application(), telemetry, None, "none", lambda: 0)
+    server = ServiceServer(settings, service.application(), telemetry, None, "none", lambda: 0)
     await server.start()
     running = asyncio.create_task(agent.run())
     try:
