@@ -24,7 +24,7 @@ const END: usize = 256;
 /// Positions that are looked at together. It bounds the memory of candidates.
 const BLOCK: usize = 4096;
 /// The memory of one automaton in bytes. It is cleared when it is full.
-const CACHE: usize = 1 << 18;
+const CACHE: usize = 1 << 20;
 /// The memory of the search for groups in bytes.
 const VISITED: usize = 1 << 20;
 /// The size of a compiled pattern in bytes. A larger one is left to the reference.

@@ -187,7 +187,9 @@ class Calendar:
         low = f"{before} {after}".lower()
         if not any(stem in low for stem in self.birth_stems):  # takes a hundredth of the time of the patterns
             return False
-        return self.birth_before.search(before) is not None or self.birth_after.match(after) is not None
+        # No figure may be between the words and the date, so the pattern need not begin before the last one.
+        last = next((n for n in range(len(before) - 1, -1, -1) if before[n].isdecimal()), -1)
+        return self.birth_before.search(before, last + 1) is not None or self.birth_after.match(after) is not None
 
     def name_at(self, style: Style, place: int) -> str:
         """The month or weekday number ``place`` in the language and form of ``style``."""
@@ -242,12 +244,13 @@ def _compile_birth_labels(phrases: Mapping[str, tuple[str, ...]]) -> "re.Pattern
 
 def _either(words: Iterable[str]) -> str:
     """An alternative of these phrases. A phrase of Latin, Greek or Cyrillic letters is a whole word."""
-    out = []
+    whole, parts = [], []
     for phrase in sorted(words, key=lambda word: (-len(word), word)):
-        text = re.escape(phrase).replace("\\ ", r"\s{1,3}")
-        begin, end = (r"(?<!\w)" if phrase[0] < "\u0590" else "", r"(?!\w)" if phrase[-1] < "\u0590" else "")
-        out.append(f"{begin}{text}{end}" if phrase[-1].isalnum() else f"{begin}{text}")
-    return "|".join(out)
+        end = r"(?!\w)" if phrase[-1] < "\u0590" and phrase[-1].isalnum() else ""
+        (whole if phrase[0] < "\u0590" else parts).append(re.escape(phrase).replace("\\ ", r"\s{1,3}") + end)
+    # The condition and the first letters are outside of the list: in front of each phrase they cost ten times as much.
+    first = re.escape("".join(sorted({phrase[0] for phrase in words if phrase[0] < "\u0590"})))
+    return "|".join([rf"(?<!\w)(?=[{first}])(?:{'|'.join(whole)})", *parts] if whole else parts)
 
 
 def day_of_year(month_day: str) -> int:
