@@ -110,6 +110,8 @@ def answer(run: Run, command: Sequence[str], most_s: float = math.inf) -> list[d
             return _objects(out) or NO_TIME
     if process.returncode == 0:
         return _objects(out)
+    if "nltk" in error.lower():
+        return "it needs data of NLTK, which could not be downloaded"
     lines = error.strip().splitlines()
     return lines[-1][:120] if lines else f"exit code {process.returncode}"
 
