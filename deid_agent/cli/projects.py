@@ -163,7 +163,8 @@ def check_rekey(settings: Settings, parts: WorkerFactory) -> None:
         else:
             allowed, setting = settings.projects[feed.project].allow_rekey, f"projects.{feed.project}.allow_rekey"
         if not allowed:
+            other = "project" if settings.transport is TransportKind.HTTP else "output"
             raise ConfigurationError(
                 f"project {feed.project}: the audit shows {place} under the key {before}, and its key is now {key}: "
-                f"records of the two do not join; restore that key, name another output, or set {setting} = true"
+                f"records of the two do not join; restore that key, name another {other}, or set {setting} = true"
             )

@@ -147,7 +147,7 @@ async def _serve(
             await stack.enter_async_context(_operator(settings.http, health, telemetry, running))
             if isinstance(transport, HttpTransport):
                 ready = readiness(health, executor)
-                requests = serve_requests(settings, transport, parts.policy, build, ready, telemetry)
+                requests = serve_requests(settings, transport, project_parts(parts), ready, telemetry)
                 await stack.enter_async_context(requests)
             await runner.run()
         if isinstance(transport, FolderTransport) and transport.exhausted:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from deid_agent.agent import Executor, Health
+from deid_agent.app import ProjectParts
 from deid_agent.config import ServiceSettings, Settings
 from deid_agent.http import (
     Project,
@@ -18,11 +19,8 @@ from deid_agent.http import (
     explain_service_error,
 )
 from deid_agent.model import ConfigurationError
-from deid_agent.pipeline import Policy
 from deid_agent.telemetry import Telemetry
 from deid_agent.transport import HttpTransport, server_context
-
-DEFAULT_PROJECT = "default"
 
 
 def service_section(settings: Settings) -> ServiceSettings:
@@ -34,25 +32,30 @@ def service_section(settings: Settings) -> ServiceSettings:
 
 def http_transport(settings: Settings) -> HttpTransport:
     """The transport, with a slot for each request in process. Raises ``ConfigurationError``."""
-    return HttpTransport(service_section(settings).max_requests, DEFAULT_PROJECT)
+    return HttpTransport(service_section(settings).max_requests, [feed.project for feed in settings.feeds])
 
 
 @asynccontextmanager
 async def serve_requests(
     settings: Settings,
     transport: HttpTransport,
-    policy: Policy,
-    build: Mapping[str, str],
+    parts: Mapping[str, ProjectParts],
     is_ready: Callable[[], bool],
     telemetry: Telemetry,
 ) -> AsyncIterator[int]:
-    """Serve the HTTP interface inside the ``with`` block. Yields the port. Raises ``ConfigurationError``."""
+    """Serve the HTTP interface inside the ``with`` block. Yields the port. Raises ``ConfigurationError``.
+
+    ``parts`` are those of each project of the agent.
+    """
     section = service_section(settings)
     logins = _logins(section)
     service = Service(
         transport,
         ServiceAccess(logins, section.records_per_s),
-        _projects(policy, build),
+        Projects(
+            {feed.project: _describe(parts[feed.project]) for feed in settings.feeds},
+            section.permitted_projects(logins.tokens),
+        ),
         ServiceLimits(
             message_bytes=settings.agent.max_message_bytes,
             in_flight_bytes=section.max_in_flight_bytes,
@@ -85,6 +88,7 @@ def check_service(settings: Settings) -> str:
     """The address and the logins. Raises ``ConfigurationError`` if they cannot be used, also if the port is in use."""
     section = service_section(settings)
     context, logins = _context(section), _logins(section)
+    section.permitted_projects(logins.tokens)
     try:
         found = socket.getaddrinfo(section.host, section.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in found:
@@ -111,7 +115,5 @@ def _logins(section: ServiceSettings) -> ServiceLogins:
     )
 
 
-def _projects(policy: Policy, build: Mapping[str, str]) -> Projects:
-    """The project of the top level of the settings, which is the only one."""
-    project = Project(DEFAULT_PROJECT, policy.name, policy.digest[:16], build["key"])
-    return Projects({project.name: project})
+def _describe(parts: ProjectParts) -> Project:
+    return Project(parts.name, parts.policy.name, parts.policy.digest[:16], parts.key.id)

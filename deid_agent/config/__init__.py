@@ -19,7 +19,13 @@ from deid_agent.config.secrets import DEMO_KEY, SecretKey, load_key, read_secret
 
 if TYPE_CHECKING:
     from deid_agent.config.envelopes import EnvelopeFile, EnvelopeSettings, load_envelope
-    from deid_agent.config.http_service import ClientToken, ServiceSettings, is_client_name
+    from deid_agent.config.http_service import (
+        LOCAL_CLIENT,
+        ClientPermissions,
+        ClientToken,
+        ServiceSettings,
+        is_client_name,
+    )
     from deid_agent.config.key_sources import (
         KeySettings,
         KeySource,
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
         load_named_key,
         load_project_keys,
     )
-    from deid_agent.config.projects import Feed, ProjectSettings, RouteSettings
+    from deid_agent.config.projects import Feed, ProjectSettings, RouteSettings, http_topic
     from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
         AgentSettings,
@@ -49,9 +55,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEMO_KEY",
+    "LOCAL_CLIENT",
     "RENAMED",
     "AgentSettings",
     "AuditSettings",
+    "ClientPermissions",
     "ClientToken",
     "DeadLetterSettings",
     "Delivery",
@@ -75,6 +83,7 @@ __all__ = [
     "ShownSetting",
     "TransportKind",
     "derive_key",
+    "http_topic",
     "is_client_name",
     "limit_blas_threads",
     "limit_loaded_blas",
@@ -91,9 +100,9 @@ __all__ = [
 
 _LAZY = {
     "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
-    "http_service": ("ClientToken", "ServiceSettings", "is_client_name"),
+    "http_service": ("LOCAL_CLIENT", "ClientPermissions", "ClientToken", "ServiceSettings", "is_client_name"),
     "key_sources": ("KeySettings", "KeySource", "derive_key", "load_named_key", "load_project_keys"),
-    "projects": ("Feed", "ProjectSettings", "RouteSettings"),
+    "projects": ("Feed", "ProjectSettings", "RouteSettings", "http_topic"),
     "registry": ("RegistrySettings",),
     "service": (
         "AgentSettings",

@@ -2,16 +2,20 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from deid_agent.config.projects import Name
 from deid_agent.config.secrets import read_secret_file
 from deid_agent.config.service import Seconds, Section, secret_value
 from deid_agent.model import ConfigurationError
 
+LOCAL_CLIENT: Final = "local"
+"""The name of every client of a listener on loopback without logins."""
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HOW = (
@@ -26,6 +30,17 @@ class ClientToken:
 
     client: str
     digest: str
+
+
+class ClientPermissions(Section):
+    """The rights of one client."""
+
+    projects: Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
+        description="the only projects that the client may use; a client without this section may use all"
+    )
+
+    def __str__(self) -> str:
+        return " and ".join(self.projects)
 
 
 class ServiceSettings(Section):
@@ -63,6 +78,9 @@ class ServiceSettings(Section):
     clients: tuple[str, ...] = Field(
         default=(), description="names of certificates (SAN) that may use the interface; empty is all of the authority"
     )
+    permissions: dict[str, ClientPermissions] = Field(
+        default={}, description="rights of single clients, by the name of the token or certificate"
+    )
     tls_certfile: Path | None = Field(default=None, description="certificate of the listener (PEM); switches TLS on")
     tls_keyfile: Path | None = Field(default=None, description="its key (PEM), mode 0600")
     tls_password: SecretStr | None = Field(default=None, description="password of the key; set it in the environment")
@@ -87,6 +105,8 @@ class ServiceSettings(Section):
             raise ValueError("tls_client_cafile needs tls_certfile and tls_keyfile: certificates need TLS")
         if self.clients and self.tls_client_cafile is None:
             raise ValueError("clients are names of certificates: set tls_client_cafile")
+        if self.permissions and self.tls_client_cafile is not None and self.tokens_file is None and not self.clients:
+            raise ValueError("permissions limit single clients: list all names of certificates in clients")
         if self.loopback:
             return self
         if self.tls_certfile is None:
@@ -128,6 +148,19 @@ class ServiceSettings(Section):
         if len({each.digest for each in found}) != len(found):
             raise ConfigurationError(f"{name} {self.tokens_file}: two lines have one token; each client has its own")
         return tuple(found)
+
+    def permitted_projects(self, tokens: Sequence[ClientToken]) -> Mapping[str, frozenset[str]]:
+        """The projects of each client that may not use all of them.
+
+        Raises ``ConfigurationError`` for the name of no client: the one that was meant would have every right.
+        """
+        by_name = [LOCAL_CLIENT] if self.tls_client_cafile is None else self.clients
+        known = {each.client for each in tokens} if self.tokens_file is not None else {*by_name}
+        if unknown := sorted(self.permissions.keys() - known):
+            raise ConfigurationError(
+                f"service.permissions: {unknown[0]!r} is no client; the clients are: {', '.join(sorted(known))}"
+            )
+        return {name: frozenset(each.projects) for name, each in self.permissions.items()}
 
 
 def is_client_name(name: str) -> bool:

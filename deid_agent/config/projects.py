@@ -19,6 +19,8 @@ _NAME: Final = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 _TOPIC: Final = re.compile(r"kafka:[A-Za-z0-9._-]{1,249}")
 _PLACES: Final = {"mllp": "mllp", "directory": "files"}
 """Sources that are no topics, with the topic in the coordinates of their records."""
+HTTP: Final = "http"
+"""The HTTP interface. It is a source of each project that a route names: its clients name the project."""
 Name = Annotated[str, Field(pattern=_NAME)]
 
 
@@ -46,29 +48,34 @@ class ProjectSettings(Section):
 class RouteSettings(Section):
     """The way of the records of one source."""
 
-    source: str = Field(alias="from", description="kafka:TOPIC, mllp or directory")
+    source: str = Field(alias="from", description="kafka:TOPIC, mllp, directory or http")
     project: Name = Field(default=DEFAULT, description="a project, or default")
     to: str | None = Field(default=None, description="kafka:TOPIC; None is the receiver or folder of the settings")
 
     @field_validator("source", "to")
     @classmethod
     def _check_place(cls, value: str | None) -> str | None:
-        if value is None or value in _PLACES or _TOPIC.fullmatch(value):
+        if value is None or value in {*_PLACES, HTTP} or _TOPIC.fullmatch(value):
             return value
-        raise ValueError('write "kafka:TOPIC", "mllp" or "directory"')
+        raise ValueError('write "kafka:TOPIC", "mllp", "directory" or "http"')
 
     @property
     def topic(self) -> str:
         """The topic of the records from this source, as coordinates name it."""
-        return topic_of(self.source)
+        return http_topic(self.project) if self.source == HTTP else topic_of(self.source)
 
     def __str__(self) -> str:
         return f"{self.source} to {self.to or 'the output'} for {self.project}"
 
 
 def topic_of(source: str) -> str:
-    """The topic in the coordinates of the records of a source."""
+    """The topic in the coordinates of the records of a source, except ``http``."""
     return _PLACES.get(source, source.removeprefix(KAFKA))
+
+
+def http_topic(project: str) -> str:
+    """The topic in the coordinates of the requests of a project over HTTP."""
+    return f"{HTTP}-{project}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ def merge_routes(settings: Mapping[str, object]) -> Mapping[str, object]:
     if not isinstance(short, Mapping):
         return settings
     found = [each if isinstance(each, Mapping) else {} for each in routes]
-    places = [(str(each.get("from")), str(each.get("to") or "")) for each in found]
+    places = [(_name_source(each), str(each.get("to") or "")) for each in found]
     _check_places(places, short)
     named = {topic_of(a): b.removeprefix(KAFKA) for a, b in places if a.startswith(KAFKA) or b.startswith(KAFKA)}
     if not named or not section:
@@ -102,6 +109,11 @@ def merge_routes(settings: Mapping[str, object]) -> Mapping[str, object]:
     if section.get("topics_pattern") is not None:
         raise ValueError("routes, kafka.topics_pattern: set one of them")
     return {**settings, "kafka": {**section, "routes": {**short, **named}}}
+
+
+def _name_source(route: Mapping[object, object]) -> str:
+    source = str(route.get("from"))
+    return f"{HTTP} for {route.get('project', DEFAULT)}" if source == HTTP else source
 
 
 def _check_places(places: Sequence[tuple[str, str]], short: Mapping[object, object]) -> None:

@@ -28,7 +28,17 @@ from deid_agent.config.environment import (
 )
 from deid_agent.config.http_service import ServiceSettings
 from deid_agent.config.key_sources import KeySettings
-from deid_agent.config.projects import DEFAULT, KAFKA, Feed, Name, ProjectSettings, RouteSettings, merge_routes
+from deid_agent.config.projects import (
+    DEFAULT,
+    HTTP,
+    KAFKA,
+    Feed,
+    Name,
+    ProjectSettings,
+    RouteSettings,
+    http_topic,
+    merge_routes,
+)
 from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
@@ -70,7 +80,7 @@ class Settings(BaseSettings):
     system: str = Field(default="default", description="which recognizers run")
     key_file: Path | None = Field(default=None, description="the secret key, at least 32 bytes, mode 0600")
     routes: tuple[RouteSettings, ...] = Field(
-        default=(), description="list of routes: from = kafka:TOPIC, mllp or directory; project; to = kafka:TOPIC"
+        default=(), description="list of routes: from = kafka:TOPIC, mllp, directory or http; project; to = kafka:TOPIC"
     )
     keys: dict[Name, KeySettings] = Field(default={}, description="keys of projects that come from another place")
     projects: dict[Name, ProjectSettings] = Field(
@@ -121,7 +131,9 @@ class Settings(BaseSettings):
             case TransportKind.MLLP:
                 outputs = {"mllp": self.kafka.routes.get("mllp", "") if self.kafka else ""}
             case TransportKind.HTTP:
-                outputs = {}  # answers: the agent keeps no output
+                # The outputs of a project are the answers that its clients have.
+                projects = [route.project for route in self.routes] or [DEFAULT]
+                return tuple(Feed(http_topic(each), each, f"{HTTP}:{each}") for each in projects)
             case _:
                 outputs = {"files": ""}
         return tuple(
@@ -156,14 +168,13 @@ class Settings(BaseSettings):
             TransportKind.KAFKA: KAFKA,
             TransportKind.MLLP: "mllp",
             TransportKind.DIRECTORY: "directory",
+            TransportKind.HTTP: HTTP,
         }
         for at, route in enumerate(self.routes):
             if route.project != DEFAULT and route.project not in self.projects:
                 raise ValueError(
                     f"routes.{at}.project: there is no project {route.project!r}; add [projects.{route.project}]"
                 )
-            if self.transport not in sources:
-                raise ValueError(f"routes.{at}: transport {self.transport} has no routes: its project is {DEFAULT}")
             if not route.source.startswith(sources[self.transport]):
                 raise ValueError(f"routes.{at}.from: {route.source} is not a source of transport {self.transport}")
             if self.destination is TransportKind.KAFKA:
@@ -183,6 +194,18 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"routes: {feed.target} is the output of {other.topic} for {other.project} and of {feed.topic} for "
                     f"{feed.project}: records under two keys in one place do not join"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_permissions(self) -> Self:
+        served = {feed.project for feed in self.feeds}
+        ours = self.service if self.transport is TransportKind.HTTP else None
+        for client, each in ours.permissions.items() if ours else ():
+            if unknown := sorted(set(each.projects) - served):
+                raise ValueError(
+                    f"service.permissions.{client}.projects: {unknown[0]} has no route from http; the projects that "
+                    f"have one: {', '.join(sorted(served))}"
                 )
         return self
 

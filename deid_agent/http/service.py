@@ -48,13 +48,15 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """The projects that the interface serves, and who may use them."""
+    """The projects that the interface serves. ``permitted`` names those of each client that may not use all."""
 
     known: Mapping[str, Project]
+    permitted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, client: str) -> Sequence[Project]:  # noqa: ARG002 - every client may use the one project
+    def of(self, client: str) -> Sequence[Project]:
         """The projects of a client."""
-        return tuple(self.known.values())
+        permitted = self.permitted.get(client)
+        return tuple(each for each in self.known.values() if permitted is None or each.name in permitted)
 
     def find(self, name: str, client: str) -> Project:
         """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""
@@ -80,6 +82,7 @@ class Checked:
     """A request that passed the checks."""
 
     client: str
+    project: str
     media: str
     task: str
     gives: str
@@ -151,7 +154,9 @@ class Service:
             if request.headers["Expect"].strip().lower() != "100-continue":
                 raise ServiceError("EXPECTATION")
             if request.match_info.route.name not in _PUBLIC:
-                self.access.client(request)
+                client = self.access.client(request)
+                if (project := request.match_info.get("project")) is not None:
+                    self.projects.find(project, client)
             if (request.content_length or 0) > self.limits.message_bytes and request.match_info.route.name != "stream":
                 raise ServiceError("TOO_LARGE")
         except ServiceError as error:
@@ -200,7 +205,7 @@ class Service:
     def _check(self, request: web.Request, route: Route) -> Checked:
         """Check everything that comes before the body. Raises ``ServiceError``."""
         client = _connection(request).client
-        self.projects.find(request.match_info["project"], client)
+        project = self.projects.find(request.match_info["project"], client)
         known = dict(route.query)
         for name, value in request.query.items():
             if value not in known.get(name, ()) or len(request.query.getall(name)) > 1:
@@ -216,14 +221,14 @@ class Service:
         gives = _choose(request, (gives,) if other is None else (gives, other))
         if not self.is_ready():
             raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
-        return Checked(client, media, task, gives)
+        return Checked(client, project.name, media, task, gives)
 
     async def _record(self, request: web.Request, checked: Checked) -> web.StreamResponse:
         _take(self.access.bucket(checked.client))
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         try:
             payload = await body.whole()
-            slot = self._claim(request)
+            slot = self._claim(request, checked.project)
             try:
                 done = await self._process(slot, payload, Request(checked.client, checked.task))
             finally:
@@ -254,7 +259,7 @@ class Service:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         self._streams += 1
-        slot = self._claim_stream(request)
+        slot = self._claim_stream(request, checked.project)
         try:
             stream = LineStream(
                 body, slot, self.access.bucket(checked.client), Request(checked.client, checked.task), checked.gives
@@ -265,16 +270,16 @@ class Service:
             self._streams -= 1
             body.close()
 
-    def _claim_stream(self, request: web.Request) -> RequestSlot:
+    def _claim_stream(self, request: web.Request, project: str) -> RequestSlot:
         try:
-            return self._claim(request)
+            return self._claim(request, project)
         except ServiceError:
             self._streams -= 1
             raise
 
-    def _claim(self, request: web.Request) -> RequestSlot:
-        """A slot for a request. Raises ``ServiceError`` if too many are in process."""
-        slot = self.transport.claim()
+    def _claim(self, request: web.Request, project: str) -> RequestSlot:
+        """A slot for a request to a project. Raises ``ServiceError`` if too many are in process."""
+        slot = self.transport.claim(project)
         if slot is None:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         _connection(request).working = True

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from deid_agent.config import ClientToken, is_client_name
+from deid_agent.config import LOCAL_CLIENT, ClientToken, is_client_name
 from deid_agent.http.access import is_loopback_host
 from deid_agent.http.service_errors import ServiceError
 
-LOCAL_CLIENT = "local"
-"""The name of every client of a listener on loopback without logins."""
 _BURST_S = 2.0
 _MOST_TOKEN = 512
 

@@ -105,7 +105,7 @@ def openapi(routes: Sequence[Route], max_bytes: int) -> Mapping[str, object]:
 def _operation(route: Route) -> Mapping[str, object]:
     parameters: list[Mapping[str, object]] = []
     if "{project}" in route.path:
-        schema = {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,62}$"}
+        schema = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"}
         parameters.append({"name": "project", "in": "path", "required": True, "schema": schema})
     for name, values in route.query:
         schema_of: Mapping[str, object] = {"type": "string", "enum": list(values)}

@@ -1,6 +1,7 @@
 """The requests of HTTP clients as records: one slot for each request in flight, and the result as its answer.
 
-A slot is a partition. The agent commits its records in order, after their audit entries are durable, and the commit
+A slot is a partition of the topic of its project, so that key, policy, audit entries and metrics are those of the
+project. The agent commits its records in order, after their audit entries are durable, and the commit
 answers the client. So no client has a result that the audit lacks. Nothing is stored: a request that was not answered
 belongs to its client, who sends it again. The HTTP server itself is in ``deid_agent.http``.
 """
@@ -10,13 +11,19 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from deid_agent.agent import AssignmentListener, Coordinates, FinishedRecord, Partition, Record, Request
+from deid_agent.agent import (
+    DEFAULT_PROJECT,
+    AssignmentListener,
+    Coordinates,
+    FinishedRecord,
+    Partition,
+    Record,
+    Request,
+)
+from deid_agent.config import http_topic
 from deid_agent.model import TransientError, UnsafeError
 from deid_agent.transport.waiting import take_or_wait
-
-TOPIC: Final = "http"
 
 
 class RequestSlot:
@@ -97,54 +104,97 @@ def _leave(answer: "asyncio.Future[FinishedRecord]") -> None:
 
 
 class HttpTransport:
-    """Implements ``Transport`` and ``KnowsLag``. All slots are assigned from the start.
+    """Implements ``Transport`` and ``KnowsLag``. All projects share ``slots`` requests in flight.
+
+    A project has one slot from the start, and gets another one when a request finds all of its slots in use: most
+    projects never use as many as they may. An assigned slot stays.
 
     Offsets count from 0 in each start, under another ``topic_id``: ids and audit entries of two starts differ without
     a file of numbers.
     """
 
-    def __init__(self, slots: int, project: str = "default", *, make_epoch: Callable[[], str] | None = None) -> None:
-        epoch = (make_epoch or (lambda: secrets.token_urlsafe(16)))()
+    def __init__(
+        self,
+        slots: int,
+        projects: Sequence[str] = (DEFAULT_PROJECT,),
+        *,
+        make_epoch: Callable[[], str] | None = None,
+    ) -> None:
+        self._most = slots
+        self._epoch = (make_epoch or (lambda: secrets.token_urlsafe(16)))()
         self._wakeup = asyncio.Event()
-        topic = f"{TOPIC}-{project}"
-        self.slots = [RequestSlot(Partition(topic, number), epoch, self._wakeup.set) for number in range(slots)]
+        self._listener: AssignmentListener | None = None
+        self._of_project: dict[str, list[RequestSlot]] = {project: [] for project in projects}
+        self._of_stream: dict[Partition, RequestSlot] = {}
+        self._new: list[RequestSlot] = []
+        """Slots that the agent does not have yet."""
+        self._assigned: list[RequestSlot] = []
+        for project in projects:
+            self._add_slot(project)
         self._turn = 0
         self._stopped = False
 
     def __repr__(self) -> str:
-        return f"HttpTransport({len(self.slots)} slots)"
+        return f"HttpTransport({self._most} slots, {len(self._of_project)} projects)"
 
-    def claim(self) -> RequestSlot | None:
-        """A free slot, to be given back by ``RequestSlot.release``; None if all are in use or the agent leaves."""
-        slot = None if self._stopped else next((slot for slot in self.slots if slot.free), None)
-        if slot is not None:
-            slot.held = True
+    @property
+    def slots(self) -> Sequence[RequestSlot]:
+        """The slots of all projects that were needed so far."""
+        return tuple(self._of_stream.values())
+
+    def claim(self, project: str = DEFAULT_PROJECT) -> RequestSlot | None:
+        """A free slot of a project, to be given back by ``RequestSlot.release``.
+
+        None if all are in use or the agent leaves.
+        """
+        if self._stopped or sum(not slot.free for slot in self._of_stream.values()) >= self._most:
+            return None
+        slot = next((slot for slot in self._of_project[project] if slot.free), None) or self._add_slot(project)
+        slot.held = True
+        return slot
+
+    def _add_slot(self, project: str) -> RequestSlot:
+        ours = self._of_project[project]
+        stream = Partition(http_topic(project), len(ours))
+        slot = self._of_stream[stream] = RequestSlot(stream, self._epoch, self._wakeup.set)
+        ours.append(slot)
+        self._new.append(slot)
+        self._wakeup.set()
         return slot
 
     async def start(self, listener: AssignmentListener) -> None:
         """See ``Transport.start``."""
-        await listener.assigned([slot.stream for slot in self.slots])
+        self._listener = listener
+        await self._assign()
+
+    async def _assign(self) -> None:
+        """Hand new slots to the agent. Their records wait until it has them."""
+        if self._new and self._listener is not None:
+            new, self._new = self._new, []
+            await self._listener.assigned([slot.stream for slot in new])
+            self._assigned += new
 
     async def poll(self, limit: int) -> Sequence[Record]:
         """See ``Transport.poll``."""
+        await self._assign()
         return await take_or_wait(lambda: self._take(limit), self._wakeup, lambda: self._stopped)
 
     def _take(self, limit: int) -> list[Record]:
         """Records of all slots. Each call begins with another slot."""
         found = list[Record]()
-        self._turn = (self._turn + 1) % len(self.slots)
-        for slot in (*self.slots[self._turn :], *self.slots[: self._turn]):
+        self._turn = (self._turn + 1) % max(1, len(self._assigned))
+        for slot in (*self._assigned[self._turn :], *self._assigned[: self._turn]):
             if slot.queue and len(found) < limit:
                 found += slot.take(limit - len(found))
         return found
 
     def pause(self, stream: Partition) -> None:
         """See ``Transport.pause``."""
-        self.slots[stream.number].running.clear()
+        self._of_stream[stream].running.clear()
 
     def resume(self, stream: Partition) -> None:
         """See ``Transport.resume``."""
-        self.slots[stream.number].running.set()
+        self._of_stream[stream].running.set()
         self._wakeup.set()
 
     async def commit(self, stream: Partition, batch: Sequence[FinishedRecord], position: int) -> None:
@@ -152,11 +202,11 @@ class HttpTransport:
         if any(item.record.coordinates.stream != stream for item in batch):
             raise UnsafeError(f"{stream}: a batch up to {position} holds another's records")
         for item in batch:
-            self.slots[stream.number].answer(item)
+            self._of_stream[stream].answer(item)
 
     def lag(self, stream: Partition) -> int | None:
         """See ``KnowsLag.lag``."""
-        return len(self.slots[stream.number].waiting)
+        return len(self._of_stream[stream].waiting)
 
     @property
     def exhausted(self) -> bool:
@@ -167,5 +217,5 @@ class HttpTransport:
         """See ``Transport.stop``. Requests that wait are informed that nothing was done."""
         self._stopped = True
         self._wakeup.set()
-        for slot in self.slots:
+        for slot in self._of_stream.values():
             slot.end()

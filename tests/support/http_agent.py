@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from support.executors import ChoosyExecutor
@@ -12,6 +12,7 @@ from support.marks import MARKS
 from support.recording import Recording
 
 from deid_agent.agent.job import Completed, Processed, Refused, Result, ResultCallback, Suppressed, job_for
+from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.ports import AuditEntry, Record
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
@@ -47,9 +48,11 @@ class TaskExecutor(ChoosyExecutor):
     def __init__(self) -> None:
         super().__init__()
         self.tasks: list[str] = []
+        self.projects: list[str] = []
 
     def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
         self.tasks.append(job_for(record, project).task)
+        self.projects.append(project)
         if record.payload.startswith(b"hold"):
             super().submit(record, done, project)
         else:
@@ -97,12 +100,14 @@ class HttpAgent:
         clock: Callable[[], float] = lambda: 0.0,
         rate: float = 1e6,
         runner: RunnerSettings | None = None,
+        projects: Sequence[str] = ("default",),
+        permitted: Mapping[str, frozenset[str]] | None = None,
         **settings: object,
     ) -> None:
         self.settings = ServiceSettings.model_validate({"port": 0, "max_requests": 4, **settings})
         self.telemetry, self.executor, self.audit = Recording(), TaskExecutor(), HeldAudit()
         self.audit.free.set()
-        self.transport = HttpTransport(self.settings.max_requests)
+        self.transport = HttpTransport(self.settings.max_requests, projects)
         limits = ServiceLimits(
             message_bytes,
             self.settings.max_in_flight_bytes,
@@ -110,9 +115,11 @@ class HttpAgent:
             self.settings.idle_s,
             self.settings.answer_s,
         )
-        projects = Projects({"default": Project("default", "pseudonymised", "0" * 16, "5e0c41d7")})
+        served = Projects(
+            {name: Project(name, "pseudonymised", "0" * 16, "5e0c41d7") for name in projects}, permitted or {}
+        )
         access = ServiceAccess(logins or ServiceLogins(), rate, clock)
-        self.service = Service(self.transport, access, projects, limits, ready, self.telemetry)
+        self.service = Service(self.transport, access, served, limits, ready, self.telemetry)
         held = lambda: self.service.budget.held  # noqa: E731
         self.server = ServiceServer(self.settings, self.service.application(), self.telemetry, None, "none", held)
         self.runner = Runner(
@@ -122,6 +129,9 @@ class HttpAgent:
             runner or RunnerSettings(linger_s=0.0, drain_s=2.0),
             marks=MARKS,
             telemetry=self.telemetry,
+            projects={
+                f"http-{name}": OutputMarks(name.encode(), project=name) for name in projects if name != "default"
+            },
         )
         self._running: asyncio.Task[None] | None = None
         self._writers: list[asyncio.StreamWriter] = []

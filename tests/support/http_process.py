@@ -18,11 +18,17 @@ TOKEN = "t0ken-of-the-laboratory-Zyblorqvist-000000000"
 
 @dataclass
 class HttpProcess:
-    """One agent with its folder. ``service`` are lines of the section ``[service]``."""
+    """One agent with its folder. ``service`` are lines of the section ``[service]``, ``top`` those before all sections.
+
+    ``sections`` are lines after all others. The token belongs to the client ``lab``, and with ``-ward`` after it to
+    ``ward``.
+    """
 
     folder: Path
     service: str = ""
     policy: str = "pseudonymised"
+    top: str = ""
+    sections: str = ""
     process: "subprocess.Popen[bytes] | None" = None
     port: int = 0
     operator: int = 0
@@ -30,15 +36,17 @@ class HttpProcess:
 
     def start(self) -> "HttpProcess":
         key, tokens = self.folder / "deid.key", self.folder / "tokens"
-        for path, data in ((key, KEY), (tokens, f"lab {hashlib.sha256(TOKEN.encode()).hexdigest()}\n".encode())):
+        clients = {"lab": TOKEN, "ward": f"{TOKEN}-ward"}
+        lines = "".join(f"{name} {hashlib.sha256(own.encode()).hexdigest()}\n" for name, own in clients.items())
+        for path, data in ((key, KEY), (tokens, lines.encode())):
             path.write_bytes(data)
             path.chmod(0o600)
         config = self.folder / "http.toml"
         config.write_text(
-            f'transport = "http"\nsystem = "rules"\npolicy = "{self.policy}"\nlog_level = "debug"\n'
+            f'transport = "http"\nsystem = "rules"\npolicy = "{self.policy}"\nlog_level = "debug"\n{self.top}\n'
             f"[agent]\nworkers = 1\nmax_message_bytes = 1048576\n[service]\nport = 0\nrecords_per_s = 1e6\n"
             f"{self.service}\n"
-            f'[http]\nport = 0\n[audit]\npath = "{self.folder}/audit"\n'
+            f'[http]\nport = 0\n[audit]\npath = "{self.folder}/audit"\n{self.sections}\n'
         )
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
         environ["DEID_KEY_FILE"] = str(key)

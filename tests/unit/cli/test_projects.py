@@ -301,3 +301,34 @@ def test_a_dead_letter_of_another_project_is_not_put_back(site: Site) -> None:
     site.configure()
     done = site.call(*replay)
     assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+
+
+async def test_a_project_over_http_keeps_its_key(site: Site) -> None:
+    """The answers of a project are its output: under another key they do not join with those before."""
+
+    def configure(routes: str, projects: str = "", top: str = "") -> None:
+        site.file.write_text(
+            f'transport = "http"\nsystem = "none"\nroutes = [{routes}]\n{top}[service]\nport = 0\n'
+            f"[http]\nenabled = false\n[audit]\npath = {json.dumps(str(site.root / 'audit'))}\n"
+            f"[projects.darts]\n{projects}"
+        )
+
+    darts, default = '{ from = "http", project = "darts" }', '{ from = "http" }'
+    configure(f"{darts}, {default}")
+    settings = load_settings(site.file)
+    parts = make_worker_factory(settings, SecretKey(KEY))
+    assert describe_projects(settings, parts)["projects"]["darts"]["routes"] == {"http-darts": "http:darts"}  # type: ignore[index]
+    _, others = output_marks(settings, parts)
+    assert {topic: marks.project for topic, marks in others.items()} == {"http-darts": "darts"}
+    assert refusal(site) == ""
+    await leave_trail(site)
+    assert refusal(site) == ""
+    configure(darts, "generation = 2\n")
+    assert "project darts: the audit shows http:darts under the key" in refusal(site)
+    assert "name another project, or set projects.darts.allow_rekey = true" in refusal(site)
+    configure(darts, "generation = 2\nallow_rekey = true\n")
+    assert refusal(site) == ""
+    configure(default)
+    assert "project default: the audit shows http:default" in refusal(site, OTHER_KEY)
+    configure("", top="allow_rekey = true\n")
+    assert refusal(site, OTHER_KEY) == ""

@@ -77,3 +77,21 @@ def test_the_transport_needs_no_dead_letters_and_no_destination(tmp_path: Path) 
     file.write_text('transport = "http"\noutput = "kafka"\n[service]\n[audit]\npath = "audit"\n')
     with pytest.raises(ConfigurationError, match="from http to kafka is not supported"):
         load_settings(file)
+
+
+def test_a_permission_of_no_client_stops_the_start(tmp_path: Path) -> None:
+    """A mistyped name would leave the client that was meant with every right."""
+    digest, limited = hashlib.sha256(b"token").hexdigest(), {"projects": ["darts"]}
+    path = tokens(tmp_path, f"lab {digest}\n").tokens_file
+    certificates = {**TLS, "tls_client_cafile": "ca.pem", "clients": ["lab.example"]}
+    for name, values in (
+        ("lab", {"tokens_file": path}),
+        ("lab", {**certificates, "tokens_file": path}),
+        ("lab.example", certificates),
+        ("local", {}),
+    ):
+        settings = ServiceSettings.model_validate({**values, "permissions": {name: limited}})
+        assert settings.permitted_projects(settings.tokens()) == {name: frozenset({"darts"})}
+        wrong = ServiceSettings.model_validate({**values, "permissions": {f"{name}s": limited}})
+        with pytest.raises(ConfigurationError, match=rf"service\.permissions: '{name}s' is no client; .*: {name}$"):
+            wrong.permitted_projects(wrong.tokens())

@@ -128,7 +128,11 @@ def test_without_projects_there_is_one_feed_that_names_none(file: Path) -> None:
             r"kafka:adt\.clean is the output of adt for default and of hl7\.raw",
         ),
         (ROUTE.replace("kafka:hl7.raw", "mllp"), r"routes\.0\.from: mllp is not a source of transport kafka"),
-        (ROUTE.replace("kafka:hl7.raw", "http"), r"routes\.0\.from: write"),
+        (ROUTE.replace("kafka:hl7.raw", "http"), r"routes\.0\.from: http is not a source of transport kafka"),
+        (
+            ROUTE.replace("kafka:hl7.raw", "amqp"),
+            r'routes\.0\.from: write "kafka:TOPIC", "mllp", "directory" or "http"',
+        ),
         (ROUTE.replace("kafka:hl7.registry", "directory"), r"routes\.0\.to: outputs go to kafka: write kafka:TOPIC"),
         ('{ from = "kafka:x", project = "registry" }', r"routes\.0\.to: outputs go to kafka: write kafka:TOPIC"),
         (ROUTE.replace("hl7.registry", "hl7/registry"), r'routes\.0\.to: write "kafka:TOPIC"'),
@@ -181,10 +185,62 @@ def test_a_key_depends_on_domain_and_generation_alone(file: Path) -> None:
     assert keys["study"].secret.hex() not in repr(keys)
 
 
-def test_the_http_interface_has_no_routes_and_no_output(file: Path) -> None:
-    text = 'transport = "http"\nroutes = [{routes}]\n[service]\n[projects.registry]\n[audit]\npath = "audit"\n'
-    file.write_text(text.replace("{routes}", '{ from = "directory", project = "registry" }'))
-    with pytest.raises(ConfigurationError, match=r"routes\.0: transport http has no routes: its project is default"):
+HTTP = """
+transport = "http"
+routes = [{routes}]
+[service]
+{service}
+[projects]
+darts = {{}}
+registry = {{}}
+[audit]
+path = "audit"
+"""
+DARTS = '{ from = "http", project = "darts" }'
+
+
+@pytest.mark.parametrize(
+    ("routes", "projects"),
+    [("", ["default"]), (DARTS, ["darts"]), (f'{DARTS}, {{ from = "http" }}', ["darts", "default"])],
+)
+def test_a_route_from_http_offers_a_project(file: Path, routes: str, projects: list[str]) -> None:
+    file.write_text(HTTP.format(routes=routes, service=""))
+    feeds = load_settings(file).feeds
+    assert [(feed.topic, feed.project, feed.target) for feed in feeds] == [
+        (f"http-{name}", name, f"http:{name}") for name in projects
+    ]
+
+
+def test_without_routes_and_projects_http_serves_default(file: Path) -> None:
+    file.write_text('transport = "http"\n[service]\n[audit]\npath = "audit"\n')
+    settings = load_settings(file)
+    assert not settings.has_projects
+    assert [(feed.topic, feed.project) for feed in settings.feeds] == [("http-default", "default")]
+
+
+@pytest.mark.parametrize(
+    ("routes", "service", "expected"),
+    [
+        ('{ from = "directory" }', "", r"routes\.0\.from: directory is not a source of transport http"),
+        (f"{DARTS}, {DARTS}", "", r"routes\.1\.from: http for darts is the source of routes\.0 too"),
+        ('{ from = "http", project = "none" }', "", r"routes\.0\.project: there is no project 'none'"),
+        ('{ from = "http", to = "kafka:x" }', "", r"routes\.0\.to: outputs go to http: leave it out"),
+        (
+            DARTS,
+            'permissions.lab = { projects = ["registry"] }',
+            r"service\.permissions\.lab\.projects: registry has no route from http; the projects that have one: darts",
+        ),
+        (DARTS, "permissions.lab = { projects = [] }", r"service\.permissions\.lab\.projects"),
+        (DARTS, "permissions.lab = {}", r"service\.permissions\.lab\.projects: is required"),
+        (
+            DARTS,
+            'permissions.lab = { projects = ["darts"] }\n'
+            'tls_certfile = "c"\ntls_keyfile = "k"\ntls_client_cafile = "a"',
+            r"service: permissions limit single clients: list all names of certificates in clients",
+        ),
+    ],
+)
+def test_a_wrong_route_from_http_is_named(file: Path, routes: str, service: str, expected: str) -> None:
+    file.write_text(HTTP.format(routes=routes, service=service))
+    with pytest.raises(ConfigurationError, match=expected):
         load_settings(file)
-    file.write_text(text.replace("{routes}", ""))
-    assert load_settings(file).feeds == ()

@@ -16,8 +16,8 @@ MARKS = OutputMarks(b"k" * 32)
 CANARY = "Zyblorqvist"
 
 
-async def started(slots: int = 2) -> HttpTransport:
-    transport = HttpTransport(slots)
+async def started(slots: int = 2, *projects: str) -> HttpTransport:
+    transport = HttpTransport(slots, projects or ("default",))
     await transport.start(Member())
     return transport
 
@@ -145,3 +145,37 @@ async def test_a_refused_request_is_audited_with_its_client() -> None:
 def test_a_task_reaches_the_worker() -> None:
     record = Record(Coordinates("t", 0, 0), b"x", request=Request("lab", "note utf16"))
     assert decode_job(encode_job(1, job_for(record))) == job_for(record)
+
+
+async def test_projects_have_topics_of_their_own_and_one_pool() -> None:
+    transport = await started(2, "darts", "default")
+    darts = transport.claim("darts")
+    assert darts is not None
+    assert darts.stream == Partition("http-darts", 0)
+    darts.submit(b"x", Request())
+    other = claim(transport)
+    assert other.stream == Partition("http-default", 0)
+    assert transport.claim("darts") is None, "both requests in flight count for both projects"
+    (record,) = await transport.poll(10)
+    await transport.commit(darts.stream, [published(record)], 1)
+    darts.release()
+    assert claim(transport).stream == Partition("http-default", 1)
+
+
+async def test_a_slot_that_is_added_while_a_poll_waits_is_assigned_before_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deid_agent.transport.waiting._POLL_S", 60.0)
+    member, transport = Member(), HttpTransport(3)
+    await transport.start(member)
+    assert len(member.streams) == 1
+    polling = asyncio.create_task(transport.poll(9))
+    await asyncio.sleep(0)
+    claim(transport).submit(b"x", Request())
+    claim(transport).submit(b"y", Request())
+    first = await polling
+    assert all(record.coordinates.stream in member.streams for record in first)
+    assert len(member.streams) == 1
+    second = await transport.poll(9)
+    assert {record.coordinates.stream for record in second} <= member.streams
+    assert sorted(record.payload for record in (*first, *second)) == [b"x", b"y"]
