@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from deid_agent import lazy_names
 from deid_agent.agent.job import (
     DEFAULT_PROJECT,
+    MEDIA_HEADER,
     Completed,
     Executor,
     Factory,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_PROJECT",
     "DEID_ID",
+    "MEDIA_HEADER",
     "UNSEALED",
     "AssignmentListener",
     "AuditEntry",

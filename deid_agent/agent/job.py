@@ -16,6 +16,9 @@ from deid_agent.model import ConfigurationError, MessageError, Reason, Transient
 DEFAULT_PROJECT: Final = "default"
 """The project of the settings at the top level, with the bytes of the key file as its key."""
 
+MEDIA_HEADER: Final = "content-type"
+"""The header of an output with its media type, if the worker decides it."""
+
 
 class Task(StrEnum):
     """The kind of a payload. The words of ``NoteOption`` may follow, after spaces."""
@@ -30,6 +33,9 @@ class Task(StrEnum):
 
     OPERATION = "operation"
     """The input of ``$de-identify``: a FHIR resource, or Parameters around one."""
+
+    DOCUMENT = "document"
+    """A document without a message. Its media type follows; the output has its own in the header ``content-type``."""
 
 
 class NoteOption(StrEnum):

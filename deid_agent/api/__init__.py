@@ -142,6 +142,21 @@ class AsyncDeidentifier:
         work = self._deidentifier.message
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(payload, key=key))
 
+    async def document(
+        self,
+        data: bytes,
+        media: str = "",
+        *,
+        facts: tuple[Fact, ...] = (),
+        document: str = "",
+        patient: str | None = None,
+    ) -> Deidentified:
+        """See ``Deidentifier.document``."""
+        work = self._deidentifier.document
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, lambda: work(data, media, facts=facts, document=document, patient=patient)
+        )
+
     async def texts(self, requests: Iterable[TextRequest | str]) -> AsyncIterator[DeidentifiedText | RefusedText]:
         """See ``Deidentifier.texts``."""
         loop = asyncio.get_running_loop()

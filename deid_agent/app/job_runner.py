@@ -10,6 +10,7 @@ from time import perf_counter
 
 from deid_agent.agent import (
     DEFAULT_PROJECT,
+    MEDIA_HEADER,
     Job,
     NoteOption,
     Processed,
@@ -99,6 +100,8 @@ class JobRunner:
         elif run.task is Task.OPERATION:
             run.operation = read_operation(job.payload, self.deidentifier.policy)
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
+        elif run.task is Task.DOCUMENT:
+            run.plan = self.deidentifier.plan_document(job.payload, job.task.partition(" ")[2])
         else:
             run.note = read_note_line(job.payload) if run.task is Task.NOTE else read_plain_note(job.payload)
 
@@ -120,12 +123,14 @@ class JobRunner:
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
         done = self.deidentifier.apply(plan, recognition)
         timings = Timings()
-        if self.validator is not None:
+        if self.validator is not None and run.task is not Task.DOCUMENT:
             with timings.measure("validate"):
                 before = run.job.payload if run.operation is None else run.operation.resource
                 check_payloads(self.validator, self.envelopes.get(run.job.source), before, done.payload)
         if run.operation is not None:
             done = replace(done, payload=run.operation.restore(done.payload))
+        if done.media:
+            done = replace(done, headers=(*done.headers, (MEDIA_HEADER, done.media.encode())))
         run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not

@@ -5,8 +5,8 @@ from deid_agent.http.console import CONSOLE_LIMITS, console_routes
 from deid_agent.http.history import History
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProcess
 from deid_agent.http.server import OperatorServer, operator_routes
-from deid_agent.http.service import Project, Projects, Service, ServiceLimits
-from deid_agent.http.service_access import ServiceAccess, ServiceLogins
+from deid_agent.http.service import Service, ServiceLimits
+from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_server import ServiceServer, explain_service_error
 from deid_agent.http.views import ConsoleSources
 

@@ -10,8 +10,8 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from deid_agent.agent import FinishedRecord, NoteOption, Request, Task
-from deid_agent.http.service_access import Bucket, ServiceAccess
+from deid_agent.agent import MEDIA_HEADER, FinishedRecord, NoteOption, Request, Task
+from deid_agent.http.service_access import Bucket, Projects, ServiceAccess
 from deid_agent.http.service_bodies import BodyReader, Budget, LineStream
 from deid_agent.http.service_errors import (
     FHIR_JSON,
@@ -23,7 +23,7 @@ from deid_agent.http.service_errors import (
     problem,
 )
 from deid_agent.http.service_openapi import capability_statement, openapi
-from deid_agent.http.service_routes import JSON, ND_JSON, ROUTES, TEXT, BodyForm, Route, is_fhir, media_type
+from deid_agent.http.service_routes import JSON, ND_JSON, PDF, ROUTES, TEXT, BodyForm, Route, is_fhir, media_type
 from deid_agent.http.service_server import ServiceConnection
 from deid_agent.model import TransientError, describe_exception
 from deid_agent.telemetry import ServiceAnswered, ServiceDenied, Telemetry, Uncaught
@@ -34,36 +34,6 @@ _PUBLIC = frozenset(route.name for route in ROUTES if route.public)
 _GONE = 499
 """The status in the metrics if the client left, or a stream was cut."""
 _DENIALS = frozenset({"LOGIN", "FORBIDDEN", "BROWSER"})
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A project as its clients see it: its policy with the digest, and the id of its key."""
-
-    name: str
-    policy: str
-    digest: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Projects:
-    """The projects that the interface serves. ``permitted`` names those of each client that may not use all."""
-
-    known: Mapping[str, Project]
-    permitted: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    def of(self, client: str) -> Sequence[Project]:
-        """The projects of a client."""
-        permitted = self.permitted.get(client)
-        return tuple(each for each in self.known.values() if permitted is None or each.name in permitted)
-
-    def find(self, name: str, client: str) -> Project:
-        """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""
-        found = next((project for project in self.of(client) if project.name == name), None)
-        if found is None:
-            raise ServiceError("NOT_FOUND")
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +205,7 @@ class Service:
                 slot.release()
             del payload
             data = result_of(done)
-            content_type = f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
+            content_type = _content_type(done, checked)
             response = web.Response(body=data, headers={"Content-Type": content_type, RECORD_HEADER: done.id})
             # Its bytes count until they are sent: else one client that reads no answers could fill the memory.
             _connection(request).send()
@@ -302,10 +272,19 @@ def result_of(done: FinishedRecord) -> bytes:
     return done.output.payload
 
 
+def _content_type(done: FinishedRecord, checked: Checked) -> str:
+    """The media type of an answer. That of a document is the worker's decision: it has read the content."""
+    if checked.task.startswith(Task.DOCUMENT) and done.output is not None:
+        return dict(done.output.headers).get(MEDIA_HEADER, b"").decode() or checked.gives
+    return f"{TEXT}; charset=utf-8" if checked.gives == TEXT else checked.gives
+
+
 def _task(request: web.Request, route: Route, media: str) -> tuple[str, str]:
     """The task of a worker and the media type of the answer."""
     if route.form is BodyForm.OPERATION:
         return Task.OPERATION, media
+    if route.form is BodyForm.DOCUMENT:
+        return f"{Task.DOCUMENT} {media}", TEXT if media == PDF else media
     if route.form is not BodyForm.TEXT:
         return Task.MESSAGE, media
     spans_only, utf16 = "spans" in request.query, "offsets" in request.query

@@ -1,10 +1,10 @@
-"""Who may use the HTTP interface, and how much: bearer tokens, names of certificates, a bucket for each client."""
+"""Who may use the HTTP interface, and how much: tokens, names of certificates, projects, a bucket for each client."""
 
 import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -110,3 +110,33 @@ class ServiceAccess:
 
 
 _NAMES = frozenset({"DNS", "URI", "email"})
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project as its clients see it: its policy with the digest, and the id of its key."""
+
+    name: str
+    policy: str
+    digest: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """The projects that the interface serves. ``permitted`` names those of each client that may not use all."""
+
+    known: Mapping[str, Project]
+    permitted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def of(self, client: str) -> Sequence[Project]:
+        """The projects of a client."""
+        permitted = self.permitted.get(client)
+        return tuple(each for each in self.known.values() if permitted is None or each.name in permitted)
+
+    def find(self, name: str, client: str) -> Project:
+        """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""
+        found = next((project for project in self.of(client) if project.name == name), None)
+        if found is None:
+            raise ServiceError("NOT_FOUND")
+        return found

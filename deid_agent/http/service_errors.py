@@ -34,7 +34,7 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         Reason.SCHEMA.value: FaultKind(400, "structure", "The schema of the record is not known."),
         Reason.UNSUPPORTED.value: FaultKind(415, "not-supported", "The message has a form that is not supported."),
         Reason.RESOURCE.value: FaultKind(413, "too-long", "The message is larger than a limit allows."),
-        Reason.REJECTED.value: FaultKind(422, "business-rule", "The output would be less valid than the message."),
+        Reason.REJECTED.value: FaultKind(422, "business-rule", "Policy or validation does not let the result out."),
         Reason.LEAK.value: FaultKind(422, "business-rule", "An identifier would remain in the output."),
         Reason.LANGUAGE.value: FaultKind(422, "business-rule", "The policy does not allow the language of a text."),
         Reason.KEYLESS.value: FaultKind(422, "business-rule", "The output has no key."),

@@ -8,6 +8,8 @@ from deid_agent.http.service_errors import FHIR_JSON
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
+PDF: Final = "application/pdf"
+DOCUMENTS: Final = (PDF, "text/html", "application/rtf", "text/rtf", TEXT)
 ND_JSON: Final = ("application/x-ndjson", "application/jsonl", "application/fhir+ndjson")
 MESSAGES: Final = (
     "x-application/hl7-v2+er7",
@@ -31,6 +33,7 @@ class BodyForm(StrEnum):
     TEXT = "text"
     STREAM = "stream"
     OPERATION = "operation"
+    DOCUMENT = "document"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,14 @@ ROUTES: Final = (
         "De-identify a message on each line: a line for a line, in order, of any number.",
         BodyForm.STREAM,
         ND_JSON,
+    ),
+    Route(
+        "documents",
+        "POST",
+        "/v1/projects/{project}/documents",
+        "De-identify a document. A PDF is answered with its text.",
+        BodyForm.DOCUMENT,
+        DOCUMENTS,
     ),
     Route("projects", "GET", "/v1/projects", "List the projects of the client.", gives=(JSON,)),
     Route("openapi", "GET", "/openapi.json", "This description.", gives=(JSON,), public=True),

@@ -120,7 +120,8 @@ class Attachment:
     """An embedded document: bytes ``[start, end)`` hold ``data`` in ``encoding``.
 
     ``encoding`` is base64, hex or text, and ``layout`` its layout; the message inside an envelope may also be a JSON
-    value (json), the content of a JSON string (string), or compressed (base64+gzip, gzip).
+    value (json), the content of a JSON string (string), or compressed (base64+gzip, gzip). A document without a message
+    is itself its bytes (raw).
 
     ``size``, ``digest`` and ``media`` are the byte ranges of sibling values that depend on the data (FHIR
     Attachment.size, .hash, .contentType; HL7 ED.2-3). ``plain`` is the value of ``media`` for plain text. A document

@@ -91,7 +91,8 @@ class Applier:
         known = [
             fact for n, each in enumerate(plan.known) for fact in collect_facts(self._list_changed(each), f"known{n}")
         ]
-        return self._apply_part(plan, self._open_part(plan, known, "", "", self._find_people(plan)))
+        guarded = (*known, *plan.stated)
+        return self._apply_part(plan, self._open_part(plan, guarded, "", "", self._find_people(plan)))
 
     def _list_changed(self, message: Message) -> Iterable[Site]:
         """The sites whose values the policy does not keep."""
@@ -107,6 +108,7 @@ class Applier:
             for message in (*plan.known, *plan.all_messages()):
                 self.named[id(message)] = collect_people(message, read)
             people = [person for named in self.named.values() for person in named.values()]
+            people += plan.scope.people if plan.stated else ()
             for text in plan.all_texts():
                 people += self.replacer.find_people(text.text, self.found[text.index])
             return tuple(dict.fromkeys(people))

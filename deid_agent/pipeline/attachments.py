@@ -165,7 +165,7 @@ def write_attachment(attachment: Attachment, data: bytes, message: Message) -> I
     """The edits that write ``data`` in the original encoding and line layout over the original ranges."""
     ranges = ((attachment.start, attachment.end), *attachment.parts)
     match attachment.encoding:
-        case "json":
+        case "json" | "raw":
             yield Edit(attachment.start, attachment.end, data)
             return
         case "gzip":

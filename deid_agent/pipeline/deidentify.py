@@ -18,9 +18,17 @@ from deid_agent.model import (
     filter_headers,
 )
 from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.documents import plan_document
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
-from deid_agent.pipeline.notes import DeidentifiedText, NoteDeidentifier, RefusedText, TextRequest, group_requests
+from deid_agent.pipeline.notes import (
+    DeidentifiedText,
+    NoteDeidentifier,
+    RefusedText,
+    TextRequest,
+    find_patient,
+    group_requests,
+)
 from deid_agent.pipeline.planning import Planner
 from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
@@ -35,13 +43,17 @@ from deid_agent.surrogate import Surrogates
 
 @dataclass(frozen=True, slots=True)
 class Deidentified:
-    """A sanitized message that may be published, with its remarks. ``timings`` are seconds by stage."""
+    """A sanitized message that may be published, with its remarks. ``timings`` are seconds by stage.
+
+    ``media`` is the media type of a document that came without a message.
+    """
 
     payload: bytes = field(repr=False)
     remarks: tuple[Remark, ...]
     key: bytes | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     timings: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    media: str = ""
 
 
 class Deidentifier:
@@ -97,6 +109,30 @@ class Deidentifier:
         (recognition,) = self.recognize([plan], memory)
         return self.apply(plan, recognition, tracer=tracer)
 
+    def document(
+        self,
+        data: bytes,
+        media: str = "",
+        *,
+        facts: tuple[Fact, ...] = (),
+        document: str = "",
+        patient: str | None = None,
+        tracer: Tracer = NO_TRACE,
+    ) -> Deidentified:
+        """De-identify a document: HTML, RTF, plain text, or the text of a PDF, as it is in an attachment of a message.
+
+        The content decides how it is read; the media type in ``media`` can only make that stricter. The result names
+        its own: the text of a PDF replaces the PDF. ``facts``, ``document`` and ``patient`` are as for ``text``.
+
+        Raises ``MessageError``: REJECTED if the policy publishes no such document, UNSUPPORTED for one that cannot be
+        read (a scan, an image, an encrypted file), and as ``message``.
+        """
+        if not isinstance(data, bytes):
+            raise TypeError(f"a document is bytes, not {type(data).__name__}: read its file as bytes")
+        plan = self.plan_document(data, media, facts=facts, document=document, patient=patient)
+        (recognition,) = self.recognize([plan])
+        return self.apply(plan, recognition, tracer=tracer)
+
     @property
     def values(self) -> ValueDeidentifier:
         """Replaces single values that come without a message, with the same policy and key."""
@@ -130,6 +166,20 @@ class Deidentifier:
         """
         planner = Planner(self._policy, self._codecs, self._attachment_codecs)
         return planner.plan_message(payload, key, headers, envelope, find_known)
+
+    def plan_document(
+        self,
+        data: bytes,
+        media: str = "",
+        *,
+        facts: tuple[Fact, ...] = (),
+        document: str = "",
+        patient: str | None = None,
+    ) -> MessagePlan:
+        """Stage 1 for a document that comes without a message. Raises as ``document``."""
+        scope = find_patient(self._policy, facts, patient).scope
+        planner = Planner(self._policy, self._codecs, self._attachment_codecs)
+        return plan_document(planner, data, media, document, scope, facts)
 
     def recognize(self, plans: Sequence[MessagePlan], memory: NameMemory | None = None) -> list[Recognition]:
         """Stage 2: read the texts of all plans in shared batches. An error is kept for the plan that causes it.
@@ -201,7 +251,8 @@ class Deidentifier:
             with timings.measure("surrogate"):
                 key = self._sanitize_key(plan)
         remarks = summarize_changes(applier.counts)
-        return Deidentified(payload, remarks, key, self._select_headers(plan.headers), timings.seconds_by_stage)
+        headers = self._select_headers(plan.headers)
+        return Deidentified(payload, remarks, key, headers, timings.seconds_by_stage, plan.media)
 
     def count_unexamined(self, payload: bytes, envelope: Envelope | None = None) -> UnexaminedCounts:
         """The values of a payload that leave it unchanged and unread. Raises as ``plan``."""

@@ -88,7 +88,7 @@ class Planner:
             with self.timings.measure("edit"), self.timings.measure("parse"):
                 record = open_record(envelope, payload)
             parts = (self._plan_envelope(record.codec, record.text),)
-            return self._make_plan(payload, key, headers, parts, record)
+            return self.make_plan(payload, key, headers, parts, record)
         with self.timings.measure("edit"):
             with self.timings.measure("parse"):
                 codec = self._detect_codec(payload)
@@ -97,9 +97,9 @@ class Planner:
                 self._plan_document(codec, each, str(number), known=find_known and find_known(each))
                 for number, each in enumerate(messages)
             )
-        return self._make_plan(payload, key, headers, planned)
+        return self.make_plan(payload, key, headers, planned)
 
-    def _make_plan(
+    def make_plan(
         self,
         payload: bytes,
         key: bytes | None,
@@ -107,6 +107,7 @@ class Planner:
         parts: tuple[PartPlan, ...],
         record: FramedRecord | None = None,
     ) -> MessagePlan:
+        """The plan of a payload with these parts, and with all texts that were planned."""
         listings = tuple(sorted(self._listings.items()))
         return MessagePlan(payload, key, headers, parts, tuple(self._texts), self.timings, record, listings)
 
@@ -134,7 +135,7 @@ class Planner:
         reference = next(filter(None, map(find_message_date, dated)), None)
         today = next(filter(None, map(find_written_date, dated)), None)
         scope = make_scope(message.identity, patient, facts, reference, today)
-        return self._plan_part(PartPlan(codec, message, facts, scope, known=known.messages), nesting=0)
+        return self.plan_part(PartPlan(codec, message, facts, scope, known=known.messages), nesting=0)
 
     def _plan_envelope(self, codec: EnvelopeCodec, payload: bytes, outer: Sequence[Fact] = ()) -> PartPlan:
         """A record around messages. A field has the scope of the nearest message, or of the record without one.
@@ -187,7 +188,7 @@ class Planner:
             raise MessageError(Reason.UNSUPPORTED, "byte 0", f"XML with another root element; known: {names}")
         raise MessageError(Reason.UNSUPPORTED, "byte 0", f"no format recognised; known: {names}")
 
-    def _plan_part(self, part: PartPlan, nesting: int) -> PartPlan:
+    def plan_part(self, part: PartPlan, nesting: int) -> PartPlan:
         """The part with its attachments and texts."""
         if self.policy.changes_nothing:
             return part
@@ -244,8 +245,7 @@ class Planner:
         """Decide by its content how an attachment is read. Its label (a media type) can only make that stricter."""
         if nesting >= MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
-        codecs = (*self.attachment_codecs, *self.codecs)
-        codec = next((codec for codec in codecs if codec.detect(attachment.data)), None)
+        codec = self.find_attachment_codec(attachment.data)
         content: NestedContent | TextContent | None
         if codec is not None:
             content = self._plan_nested(codec, attachment, outer, nesting)
@@ -254,6 +254,10 @@ class Planner:
         else:
             content = self._plan_plain_text(attachment, outer)
         return AttachmentPlan(attachment, content)
+
+    def find_attachment_codec(self, data: bytes) -> Codec | None:
+        """The codec of an attachment; None for a PDF, for plain text, and for whatever cannot be read."""
+        return next((codec for codec in (*self.attachment_codecs, *self.codecs) if codec.detect(data)), None)
 
     def _plan_nested(self, codec: Codec, attachment: Attachment, outer: PartPlan, nesting: int) -> NestedContent | None:
         """The messages of an attachment. They know the facts of the outer one and share its scope: one date shift."""
@@ -277,7 +281,7 @@ class Planner:
             today = outer.scope.today or find_written_date(message.sites)
             scope = make_scope(outer.scope.document, patient, facts, reference, today)
             try:
-                parts.append(self._plan_part(PartPlan(codec, message, facts, scope), nesting + 1))
+                parts.append(self.plan_part(PartPlan(codec, message, facts, scope), nesting + 1))
             except MessageError as problem:
                 raise prefix_error(attachment, problem) from None
         return NestedContent(tuple(parts))

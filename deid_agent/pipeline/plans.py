@@ -38,7 +38,8 @@ FindKnown = Callable[[Message], KnownMessages]
 class MessagePlan:
     """One record: its parsed messages (a batch has several) and their texts in one list, attachments included.
 
-    ``record`` is the form of a record with an envelope; its text is the message of the only part.
+    ``record`` is the form of a record with an envelope; its text is the message of the only part. ``media`` is the
+    media type of the output, if the payload is a document without a message.
     """
 
     payload: bytes = field(repr=False)
@@ -49,6 +50,7 @@ class MessagePlan:
     timings: Timings
     record: FramedRecord | None = None
     listings: tuple[tuple[str, int], ...] = ()
+    media: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class PartPlan:
     ``kept`` are the professions that the policy keeps, by the first byte of their site: they may name a person.
     ``dropped`` are the values that the policy does not publish. Narratives in them are planned as empty texts.
     ``scopes`` are those of single sites and narratives, by their first byte, where it is not ``scope``.
-    ``known`` are messages that are not part of it, whose persons are its persons.
+    ``known`` are messages that are not part of it, whose persons are its persons. ``stated`` are those of its facts
+    that its sender states beside it.
     """
 
     codec: Codec
@@ -71,6 +74,7 @@ class PartPlan:
     kept: Mapping[int, PlannedText] = field(default_factory=dict)
     scopes: Mapping[int, Scope] = field(default_factory=dict)
     known: tuple[Message, ...] = field(default=(), repr=False)
+    stated: tuple[Fact, ...] = field(default=(), repr=False)
 
     def scope_at(self, start: int, scope: Scope) -> Scope:
         """``scope`` with the dates and the patient of the site or narrative at a byte."""

@@ -34,8 +34,8 @@ from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.config import ServiceSettings
 from deid_agent.config.secrets import DEMO_KEY
-from deid_agent.http.service import Project, Projects, Service, ServiceLimits
-from deid_agent.http.service_access import ServiceAccess, ServiceLogins
+from deid_agent.http.service import Service, ServiceLimits
+from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_server import ServiceServer
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.rules import data_folder

@@ -11,14 +11,23 @@ from support.executors import ChoosyExecutor
 from support.marks import MARKS
 from support.recording import Recording
 
-from deid_agent.agent.job import Completed, Processed, Refused, Result, ResultCallback, Suppressed, job_for
+from deid_agent.agent.job import (
+    MEDIA_HEADER,
+    Completed,
+    Processed,
+    Refused,
+    Result,
+    ResultCallback,
+    Suppressed,
+    job_for,
+)
 from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.ports import AuditEntry, Record
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ServiceSettings
-from deid_agent.http.service import Project, Projects, Service, ServiceLimits
-from deid_agent.http.service_access import ServiceAccess, ServiceLogins
+from deid_agent.http.service import Service, ServiceLimits
+from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_server import ServiceServer
 from deid_agent.model.errors import Reason
 from deid_agent.transport.http import HttpTransport
@@ -26,6 +35,7 @@ from deid_agent.transport.http import HttpTransport
 PATIENCE_S = 20.0
 MESSAGES = "/v1/projects/default/messages"
 TEXT = "/v1/projects/default/text"
+DOCUMENTS = "/v1/projects/default/documents"
 STREAM = "/v1/projects/default/stream"
 OPERATION = "/fhir/default/$de-identify"
 ND = "application/fhir+ndjson"
@@ -39,6 +49,8 @@ def result(payload: bytes) -> Result:
         return Refused(Reason.RESOURCE, "payload", "size")
     if payload.startswith(b"leave"):
         return Suppressed()
+    if payload.startswith(b"%PDF"):
+        return Processed(b"clean", headers=((MEDIA_HEADER, b"text/plain; charset=utf-8"),))
     return Processed(b"clean " + payload)
 
 

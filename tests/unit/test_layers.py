@@ -41,7 +41,7 @@ ONLY_IN = {
     "boto3": {"config"},
 }
 MOST_IN_THE_ROOT = 5
-MOST_IN_ALL = 348  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 349  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:

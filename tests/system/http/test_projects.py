@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import requests
+from support.attachments import NAMES as DOCUMENT_NAMES
+from support.attachments import NOTE, pdf, pdf_text, rtf
 from support.audits import verify
 from support.http_process import PATIENCE_S, TOKEN, HttpProcess
 from support.keys import KEY
@@ -17,8 +19,12 @@ from deid_agent.agent import Coordinates, OutputMarks
 from deid_agent.config import SecretKey, derive_key
 
 ER7 = "x-application/hl7-v2+er7"
-ROUTES = 'routes = [{ from = "http", project = "darts" }, { from = "http" }, { from = "http", project = "registry" }]\n'
-PROJECTS = '[projects.darts]\n[projects.registry]\npolicy = "safe-harbor"\n'
+NAMES = ("darts", "default", "registry", "scans")
+ROUTES = "routes = [" + ", ".join(f'{{ from = "http", project = "{name}" }}' for name in NAMES) + "]\n"
+PROJECTS = (
+    '[projects.darts]\n[projects.registry]\npolicy = "safe-harbor"\n[projects.scans]\npolicy = "{folder}/scans.toml"\n'
+)
+SCANS = 'name = "scans"\ndefault = "surrogate"\n[attachments]\npdf = "refuse"\n'
 LIMITED = 'permissions.lab = { projects = ["darts"] }\n'
 NUMBER = re.compile(r"\d{6,}")
 """Shorter ones meet by chance."""
@@ -28,15 +34,20 @@ MESSAGES = [adt(number) for number in range(12)]
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpProcess]:
     folder = tmp_path_factory.mktemp("agent")
-    agent = HttpProcess(folder, f'tokens_file = "{folder}/tokens"\n{LIMITED}', top=ROUTES, sections=PROJECTS).start()
+    (folder / "scans.toml").write_text(SCANS)
+    service, sections = f'tokens_file = "{folder}/tokens"\n{LIMITED}', PROJECTS.replace("{folder}", str(folder))
+    agent = HttpProcess(folder, service, top=ROUTES, sections=sections).start()
     yield agent
     assert agent.stop() == 0
-    assert b"Thistlewood" not in agent.kept()
+    kept = agent.kept()
+    assert not [word for word in ("Thistlewood", *DOCUMENT_NAMES) if word.encode() in kept]
     verify(folder / "audit")
 
 
-def ask(agent: HttpProcess, path: str, body: bytes | None = None, token: str = f"{TOKEN}-ward") -> requests.Response:
-    headers = {"Authorization": f"Bearer {token}", **({} if body is None else {"Content-Type": ER7})}
+def ask(
+    agent: HttpProcess, path: str, body: bytes | None = None, token: str = f"{TOKEN}-ward", media: str = ER7
+) -> requests.Response:
+    headers = {"Authorization": f"Bearer {token}", **({} if body is None else {"Content-Type": media})}
     method = "GET" if body is None else "POST"
     return requests.request(
         method, f"http://127.0.0.1:{agent.port}{path}", data=body, headers=headers, timeout=PATIENCE_S
@@ -100,9 +111,58 @@ def test_audit_and_metrics_name_the_project_its_policy_and_its_key(agent: HttpPr
 
 def test_a_limited_client_sees_its_project_only(agent: HttpProcess) -> None:
     assert [each["name"] for each in ask(agent, "/v1/projects", token=TOKEN).json()["projects"]] == ["darts"]
-    assert len(ask(agent, "/v1/projects").json()["projects"]) == 3
+    assert [each["name"] for each in ask(agent, "/v1/projects").json()["projects"]] == [*NAMES]
     assert ask(agent, "/v1/projects/darts/messages", MESSAGES[0], TOKEN).status_code == 200
     hidden = ask(agent, "/v1/projects/registry/messages", MESSAGES[0], TOKEN)
     absent = ask(agent, "/v1/projects/none/messages", MESSAGES[0], TOKEN)
     assert (hidden.status_code, hidden.content) == (404, absent.content)
     assert ask(agent, "/v1/projects/registry/messages", MESSAGES[0]).status_code == 200
+
+
+PAGE = f"<!DOCTYPE html>\n<body><p class='a'>{NOTE}</p><b>K 4.10&nbsp;mmol/L</b></body>\n".encode()
+DOCUMENTS = {
+    "text/html": PAGE,
+    "application/rtf": rtf(NOTE),
+    "text/rtf": rtf(NOTE),
+    "text/plain": NOTE.encode(),
+    "application/pdf": pdf([pdf_text(NOTE)], packed=True),
+}
+
+
+@pytest.mark.parametrize("media", DOCUMENTS)
+def test_a_document_has_the_surrogates_of_its_project(agent: HttpProcess, media: str) -> None:
+    ours = deid_agent.load(key_file=agent.folder / "deid.key", system="rules", policy="pseudonymised")
+    data, found = DOCUMENTS[media], {}
+    for name in ("darts", "default", "registry"):
+        reply = ask(agent, f"/v1/projects/{name}/documents", data, media=media)
+        assert reply.status_code == 200
+        assert not [word for word in DOCUMENT_NAMES if word in reply.text]
+        found[name] = reply
+    done = ours.document(data, media)
+    assert (found["default"].content, found["default"].headers["Content-Type"]) == (done.payload, done.media)
+    assert len({reply.content for reply in found.values()}) == 3
+    entry = next(each for each in agent.entries() if each["deid_id"] == found["darts"].headers["Deid-Record"])
+    assert (entry["project"], entry["outcome"]) == ("darts", "published")
+
+
+@pytest.mark.parametrize(
+    ("project", "media", "data", "status", "code"),
+    [
+        ("scans", "application/pdf", DOCUMENTS["application/pdf"], 422, "REJECTED"),
+        ("scans", "text/plain", DOCUMENTS["application/pdf"], 422, "REJECTED"),
+        ("darts", "application/pdf", pdf([b"0 0 10 10 re f"]), 415, "UNSUPPORTED"),
+        ("darts", "application/pdf", pdf([pdf_text(NOTE)])[:300], 415, "UNSUPPORTED"),
+        ("darts", "text/plain", b"PK\x03\x04Zebulon Okafor", 415, "UNSUPPORTED"),
+        ("darts", "image/png", b"Zebulon Okafor", 415, "MEDIA_TYPE"),
+        ("darts", "text/plain", b"x" * (1 << 20) + b"Okafor", 413, "TOO_LARGE"),
+    ],
+)
+def test_a_document_that_may_not_leave_is_refused_with_a_code(
+    agent: HttpProcess, project: str, media: str, data: bytes, status: int, code: str
+) -> None:
+    reply = ask(agent, f"/v1/projects/{project}/documents", data, media=media)
+    assert (reply.status_code, reply.json()["code"]) == (status, code)
+    assert not [word for word in DOCUMENT_NAMES if word in reply.text]
+    if "record" in reply.json():
+        entry = next(each for each in agent.entries() if each["deid_id"] == reply.json()["record"])
+        assert (entry["outcome"], entry["reason"], entry["where"]) == ("refused", code, "document")

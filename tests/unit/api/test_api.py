@@ -100,6 +100,18 @@ def test_an_event_loop_runs_other_tasks_meanwhile(deidentifier: deid_agent.Deide
     assert ticks > len(NOTES)
 
 
+def test_a_document_in_an_event_loop_is_that_of_the_blocking_call(deidentifier: deid_agent.Deidentifier) -> None:
+    page, known = b"<!DOCTYPE html><p>Mr. Quixwell", deid_agent.facts_from_context({"name": {"family": "Quixwell"}})
+
+    async def run() -> deid_agent.Deidentified:
+        async with deid_agent.AsyncDeidentifier(deidentifier) as waiting:
+            return await waiting.document(page, "text/html", facts=known, document="d1", patient="p1")
+
+    done = asyncio.run(run())
+    assert done == deidentifier.document(page, "text/html", facts=known, document="d1", patient="p1")
+    assert (b"Quixwell" in done.payload, done.media) == (False, "text/html")
+
+
 def test_the_key_is_not_pickled(deidentifier: deid_agent.Deidentifier) -> None:
     with pytest.raises(TypeError, match="holds a secret and is not pickled"):
         pickle.dumps(deidentifier)

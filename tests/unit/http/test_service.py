@@ -5,6 +5,7 @@ import json
 
 import pytest
 from support.http_agent import (
+    DOCUMENTS,
     MESSAGES,
     ND,
     OPERATION,
@@ -69,6 +70,9 @@ async def test_no_answer_leaves_before_its_audit_entry_is_durable(start: Start) 
         (STREAM, ND, "", ""),
         (OPERATION, "application/fhir+json", "", "operation"),
         ("/fhir/default/%24de-identify", "application/json", "", "operation"),
+        (DOCUMENTS, "application/pdf", "", "document application/pdf"),
+        (DOCUMENTS, "text/html; charset=utf-8", "", "document text/html"),
+        (DOCUMENTS, "text/rtf", "", "document text/rtf"),
     ],
 )
 async def test_each_address_has_its_task(start: Start, path: str, media: str, query: str, task: str) -> None:
@@ -95,6 +99,15 @@ async def test_each_address_has_its_task(start: Start, path: str, media: str, qu
         ({"path": MESSAGES + f"?{CANARY}=1", "body": b"x"}, 400, "PARAMETER"),
         ({"path": TEXT + "?spans=all", "body": b"x"}, 400, "PARAMETER"),
         ({"path": TEXT + "?spans=only&spans=only", "body": b"x"}, 400, "PARAMETER"),
+        ({"path": DOCUMENTS, "body": b"x", "media": "image/png"}, 415, "MEDIA_TYPE"),
+        ({"path": DOCUMENTS, "body": b"x", "media": "text/plain; charset=latin-1"}, 415, "MEDIA_TYPE"),
+        (
+            {"path": DOCUMENTS, "body": b"x", "media": "application/pdf", "Accept": "application/pdf"},
+            406,
+            "NOT_ACCEPTABLE",
+        ),
+        ({"path": DOCUMENTS + "?spans=only", "body": b"x", "media": "text/plain"}, 400, "PARAMETER"),
+        ({"path": DOCUMENTS, "body": b"bad", "media": "text/rtf"}, 400, "MALFORMED"),
         ({"path": MESSAGES, "body": b"x" * 2000}, 413, "TOO_LARGE"),
         ({"path": MESSAGES, "body": b"x", "Expect": CANARY}, 417, "EXPECTATION"),
         ({"path": MESSAGES, "body": b"x", "Origin": "http://evil.example"}, 403, "BROWSER"),
@@ -110,6 +123,24 @@ async def test_errors_have_closed_codes(start: Start, ask: dict[str, object], st
     assert json.loads(reply.body)["status"] == status
     assert CANARY not in str(reply)
     assert status != 405 or reply.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("media", "body", "expected"),
+    [
+        ("text/html", b"x", "text/html"),
+        ("text/rtf", b"x", "text/rtf"),
+        ("application/pdf", b"%PDF", "text/plain; charset=utf-8"),
+        ("text/html", b"%PDF", "text/plain; charset=utf-8"),
+    ],
+)
+async def test_a_document_is_answered_with_the_media_type_of_the_worker(
+    start: Start, media: str, body: bytes, expected: str
+) -> None:
+    agent = await start()
+    reply = await agent.ask(DOCUMENTS, body, media, Accept="text/*")
+    assert (reply.status, reply.headers["content-type"]) == (200, expected)
+    assert reply.headers["deid-record"] == agent.audit.entries[0].id
 
 
 async def test_a_refusal_names_its_record_and_the_place_only(start: Start) -> None:
