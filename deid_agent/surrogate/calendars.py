@@ -244,7 +244,8 @@ def _compile_birth_labels(phrases: Mapping[str, tuple[str, ...]]) -> "re.Pattern
 
 def _either(words: Iterable[str]) -> str:
     """An alternative of these phrases. A phrase of Latin, Greek or Cyrillic letters is a whole word."""
-    whole, parts = [], []
+    whole: list[str] = []
+    parts: list[str] = []
     for phrase in sorted(words, key=lambda word: (-len(word), word)):
         end = r"(?!\w)" if phrase[-1] < "\u0590" and phrase[-1].isalnum() else ""
         (whole if phrase[0] < "\u0590" else parts).append(re.escape(phrase).replace("\\ ", r"\s{1,3}") + end)
