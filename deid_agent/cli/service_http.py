@@ -9,6 +9,7 @@ from deid_agent.agent import Executor, Health
 from deid_agent.app import ProjectParts
 from deid_agent.config import ServiceSettings, Settings
 from deid_agent.http import (
+    Caller,
     Project,
     Projects,
     Service,
@@ -17,6 +18,7 @@ from deid_agent.http import (
     ServiceLogins,
     ServiceServer,
     explain_service_error,
+    make_smart_login,
 )
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import Telemetry
@@ -49,13 +51,18 @@ async def serve_requests(
     """
     section = service_section(settings)
     logins = _logins(section)
+    projects = Projects(
+        {feed.project: _describe(parts[feed.project]) for feed in settings.feeds},
+        section.permitted_projects(logins.tokens),
+    )
+    smart = None
+    if section.smart is not None:
+        names = lambda client: [each.name for each in projects.of(Caller(client))]  # noqa: E731
+        smart = make_smart_login(section.smart, names, telemetry)
     service = Service(
         transport,
-        ServiceAccess(logins, section.records_per_s),
-        Projects(
-            {feed.project: _describe(parts[feed.project]) for feed in settings.feeds},
-            section.permitted_projects(logins.tokens),
-        ),
+        ServiceAccess(logins, section.records_per_s, smart=smart),
+        projects,
         ServiceLimits(
             message_bytes=settings.agent.max_message_bytes,
             in_flight_bytes=section.max_in_flight_bytes,
@@ -65,6 +72,7 @@ async def serve_requests(
         ),
         is_ready,
         telemetry,
+        smart,
     )
     server = ServiceServer(
         section, service.application(), telemetry, _context(section), logins.shown, lambda: service.budget.held
@@ -89,6 +97,8 @@ def check_service(settings: Settings) -> str:
     section = service_section(settings)
     context, logins = _context(section), _logins(section)
     section.permitted_projects(logins.tokens)
+    if section.smart is not None:
+        make_smart_login(section.smart, lambda _: (), Telemetry())
     try:
         found = socket.getaddrinfo(section.host, section.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in found:
@@ -111,7 +121,11 @@ def _context(section: ServiceSettings) -> ssl.SSLContext | None:
 
 def _logins(section: ServiceSettings) -> ServiceLogins:
     return ServiceLogins(
-        section.tokens(), section.tls_client_cafile is not None, frozenset(section.clients), section.loopback
+        section.tokens(),
+        section.tls_client_cafile is not None,
+        frozenset(section.clients),
+        section.loopback,
+        section.smart is not None,
     )
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         shown_settings,
     )
     from deid_agent.config.settings import Settings, TransportKind, load_settings
+    from deid_agent.config.smart import SmartClientSettings, SmartMode, SmartSettings
     from deid_agent.config.transports import (
         Delivery,
         DirectorySettings,
@@ -81,6 +82,9 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "ShownSetting",
+    "SmartClientSettings",
+    "SmartMode",
+    "SmartSettings",
     "TransportKind",
     "derive_key",
     "http_topic",
@@ -113,6 +117,7 @@ _LAZY = {
         "shown_settings",
     ),
     "settings": ("Settings", "TransportKind", "load_settings"),
+    "smart": ("SmartClientSettings", "SmartMode", "SmartSettings"),
     "transports": (
         "Delivery",
         "DirectorySettings",

@@ -12,11 +12,12 @@ from pydantic import Field, SecretStr, model_validator
 from deid_agent.config.projects import Name
 from deid_agent.config.secrets import read_secret_file
 from deid_agent.config.service import Seconds, Section, secret_value
+from deid_agent.config.smart import CLIENT_PATTERN, SmartSettings
 from deid_agent.model import ConfigurationError
 
 LOCAL_CLIENT: Final = "local"
 """The name of every client of a listener on loopback without logins."""
-_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,63}")
+_CLIENT = re.compile(CLIENT_PATTERN)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HOW = (
     "write a line for each client: its name, a space, the SHA-256 of its token in hex; make a token with: "
@@ -88,6 +89,7 @@ class ServiceSettings(Section):
     tls_client_cafile: Path | None = Field(
         default=None, description="authority (PEM) that must have signed the certificate of every client"
     )
+    smart: SmartSettings | None = None
 
     @property
     def loopback(self) -> bool:
@@ -105,7 +107,8 @@ class ServiceSettings(Section):
             raise ValueError("tls_client_cafile needs tls_certfile and tls_keyfile: certificates need TLS")
         if self.clients and self.tls_client_cafile is None:
             raise ValueError("clients are names of certificates: set tls_client_cafile")
-        if self.permissions and self.tls_client_cafile is not None and self.tokens_file is None and not self.clients:
+        by_token = self.tokens_file is not None or self.smart is not None
+        if self.permissions and self.tls_client_cafile is not None and not by_token and not self.clients:
             raise ValueError("permissions limit single clients: list all names of certificates in clients")
         if self.loopback:
             return self
@@ -114,10 +117,10 @@ class ServiceSettings(Section):
                 f"the interface listens on {self.host}, where others can reach it, without TLS: set "
                 "service.tls_certfile and service.tls_keyfile"
             )
-        if self.tokens_file is None and self.tls_client_cafile is None:
+        if self.tokens_file is None and self.tls_client_cafile is None and self.smart is None:
             raise ValueError(
                 f"the interface listens on {self.host}, where others can reach it, without logins: set "
-                "service.tokens_file or service.tls_client_cafile"
+                "service.tokens_file, service.tls_client_cafile or service.smart"
             )
         return self
 
@@ -155,7 +158,9 @@ class ServiceSettings(Section):
         Raises ``ConfigurationError`` for the name of no client: the one that was meant would have every right.
         """
         by_name = [LOCAL_CLIENT] if self.tls_client_cafile is None else self.clients
-        known = {each.client for each in tokens} if self.tokens_file is not None else {*by_name}
+        signing = self.smart.clients if self.smart is not None else {}
+        by_token = self.tokens_file is not None or self.smart is not None
+        known = {*(each.client for each in tokens), *signing} if by_token else {*by_name}
         if unknown := sorted(self.permissions.keys() - known):
             raise ConfigurationError(
                 f"service.permissions: {unknown[0]!r} is no client; the clients are: {', '.join(sorted(known))}"

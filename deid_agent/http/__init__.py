@@ -6,14 +6,16 @@ from deid_agent.http.history import History
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProcess
 from deid_agent.http.server import OperatorServer, operator_routes
 from deid_agent.http.service import Service, ServiceLimits
-from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
+from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_server import ServiceServer, explain_service_error
+from deid_agent.http.smart_service import SmartLogin, make_smart_login
 from deid_agent.http.views import ConsoleSources
 
 __all__ = [
     "CONSOLE_LIMITS",
     "PLAYGROUND_BYTES",
     "AccessSettings",
+    "Caller",
     "ConsoleSources",
     "History",
     "OperatorServer",
@@ -25,7 +27,9 @@ __all__ = [
     "ServiceLimits",
     "ServiceLogins",
     "ServiceServer",
+    "SmartLogin",
     "console_routes",
     "explain_service_error",
+    "make_smart_login",
     "operator_routes",
 ]

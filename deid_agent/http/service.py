@@ -1,7 +1,6 @@
 """The handlers of the HTTP interface: checks of a request, the way of its body through the agent, and the answer."""
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from deid_agent.agent import MEDIA_HEADER, FinishedRecord, NoteOption, Request, Task
-from deid_agent.http.service_access import Bucket, Projects, ServiceAccess
+from deid_agent.http.service_access import Projects, ServiceAccess
 from deid_agent.http.service_bodies import BodyReader, Budget, LineStream
 from deid_agent.http.service_errors import (
     FHIR_JSON,
@@ -23,14 +22,25 @@ from deid_agent.http.service_errors import (
     problem,
 )
 from deid_agent.http.service_openapi import capability_statement, openapi
-from deid_agent.http.service_routes import JSON, ND_JSON, PDF, ROUTES, TEXT, BodyForm, Route, is_fhir, media_type
+from deid_agent.http.service_routes import (
+    JSON,
+    ND_JSON,
+    PDF,
+    PUBLIC,
+    TEXT,
+    BodyForm,
+    Route,
+    is_fhir,
+    media_type,
+    select_routes,
+)
 from deid_agent.http.service_server import ServiceConnection
+from deid_agent.http.smart_service import MOST_FORM, SmartLogin
 from deid_agent.model import TransientError, describe_exception
 from deid_agent.telemetry import ServiceAnswered, ServiceDenied, Telemetry, Uncaught
 from deid_agent.transport import HttpTransport, RequestSlot
 
 RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_PUBLIC = frozenset(route.name for route in ROUTES if route.public)
 _GONE = 499
 """The status in the metrics if the client left, or a stream was cut."""
 _DENIALS = frozenset({"LOGIN", "FORBIDDEN", "BROWSER"})
@@ -68,16 +78,22 @@ class Service:
     limits: ServiceLimits
     is_ready: Callable[[], bool]
     telemetry: Telemetry
+    smart: SmartLogin | None = None
     budget: Budget = field(init=False)
     _streams: int = 0
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.limits.in_flight_bytes)
 
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The routes that exist under these settings."""
+        return select_routes(self.smart.routes if self.smart is not None else ())
+
     def application(self) -> web.Application:
         """The application with all routes."""
         application = web.Application(middlewares=[self._middleware()])
-        for route in ROUTES:
+        for route in self.routes:
             application.router.add_route(
                 route.method, route.path, self._handler(route), name=route.name, expect_handler=self._expect
             )
@@ -94,7 +110,7 @@ class Service:
                 status = response.status
             finally:
                 name = request.match_info.route.name or "none"
-                self.telemetry.emit(ServiceAnswered(name, status, connection.client, time.monotonic() - begin))
+                self.telemetry.emit(ServiceAnswered(name, status, connection.caller.name, time.monotonic() - begin))
                 connection.end()
             return response
 
@@ -102,8 +118,8 @@ class Service:
 
     async def _answer(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
         try:
-            if request.match_info.route.name not in _PUBLIC:
-                _connection(request).client = self.access.client(request)
+            if request.match_info.route.name not in PUBLIC:
+                _connection(request).caller = await self.access.caller(request)
             return await handler(request)
         except ServiceError as error:
             return self._error(request, error)
@@ -123,10 +139,10 @@ class Service:
         try:
             if request.headers["Expect"].strip().lower() != "100-continue":
                 raise ServiceError("EXPECTATION")
-            if request.match_info.route.name not in _PUBLIC:
-                client = self.access.client(request)
+            if request.match_info.route.name not in PUBLIC:
+                caller = await self.access.caller(request)
                 if (project := request.match_info.get("project")) is not None:
-                    self.projects.find(project, client)
+                    self.projects.find(project, caller)
             if (request.content_length or 0) > self.limits.message_bytes and request.match_info.route.name != "stream":
                 raise ServiceError("TOO_LARGE")
         except ServiceError as error:
@@ -137,7 +153,7 @@ class Service:
 
     def _error(self, request: web.Request, error: ServiceError) -> web.Response:
         if error.code in _DENIALS:
-            self.telemetry.emit(ServiceDenied(error.code))
+            self.telemetry.emit(ServiceDenied(error.why))
         body = _error_body(request, error)
         headers = {"Content-Type": body.media, **error.headers}
         if error.record:
@@ -145,9 +161,13 @@ class Service:
         return web.Response(body=body.data, status=error.kind.status, headers=headers)
 
     def _handler(self, route: Route) -> RouteHandler:
+        if self.smart is not None and route.name in self.smart.routes:
+            return self.smart.handler(route.name, self.access.check_sender, self._read_form)
         match route.name:
             case "openapi":
-                document = openapi(ROUTES, self.limits.message_bytes)
+                document = openapi(
+                    self.routes, self.limits.message_bytes, self.smart.token_endpoint if self.smart else None
+                )
                 return _static(document, route.gives)
             case "metadata":
                 return self._metadata
@@ -161,21 +181,24 @@ class Service:
 
         return handler
 
+    def _read_form(self, request: web.Request) -> BodyReader:
+        return BodyReader(request, self.budget, MOST_FORM, self.limits.idle_s)
+
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
-        project = self.projects.find(request.match_info["project"], _connection(request).client)
-        return _json(request, capability_statement(project.name), (FHIR_JSON, JSON))
+        project = self.projects.find(request.match_info["project"], _connection(request).caller)
+        return _json(request, capability_statement(project.name, self.smart is not None), (FHIR_JSON, JSON))
 
     async def _list_projects(self, request: web.Request) -> web.StreamResponse:
         listed = [
             {"name": each.name, "policy": each.policy, "digest": each.digest, "key": each.key}
-            for each in self.projects.of(_connection(request).client)
+            for each in self.projects.of(_connection(request).caller)
         ]
         return _json(request, {"projects": listed}, (JSON,))
 
     def _check(self, request: web.Request, route: Route) -> Checked:
         """Check everything that comes before the body. Raises ``ServiceError``."""
-        client = _connection(request).client
-        project = self.projects.find(request.match_info["project"], client)
+        caller = _connection(request).caller
+        project = self.projects.find(request.match_info["project"], caller)
         known = dict(route.query)
         for name, value in request.query.items():
             if value not in known.get(name, ()) or len(request.query.getall(name)) > 1:
@@ -191,10 +214,10 @@ class Service:
         gives = _choose(request, (gives,) if other is None else (gives, other))
         if not self.is_ready():
             raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
-        return Checked(client, project.name, media, task, gives)
+        return Checked(caller.name, project.name, media, task, gives)
 
     async def _record(self, request: web.Request, checked: Checked) -> web.StreamResponse:
-        _take(self.access.bucket(checked.client))
+        self.access.bucket(checked.client).charge()
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         try:
             payload = await body.whole()
@@ -298,11 +321,6 @@ def _task(request: web.Request, route: Route, media: str) -> tuple[str, str]:
     if options or (not is_accepted(accept, TEXT) and is_accepted(accept, JSON)):
         return " ".join((Task.PLAIN_TO_JSON, *options)), JSON
     return Task.PLAIN_NOTE, TEXT
-
-
-def _take(bucket: Bucket) -> None:
-    if wait_s := bucket.take():
-        raise ServiceError("RATE", headers={"Retry-After": str(math.ceil(wait_s))})
 
 
 def _error_body(request: web.Request, error: ServiceError) -> ErrorBody:

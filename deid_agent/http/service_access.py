@@ -1,11 +1,14 @@
-"""Who may use the HTTP interface, and how much: tokens, names of certificates, projects, a bucket for each client."""
+"""Who may use the HTTP interface, and how much: tokens, certificates, projects, a bucket for each client."""
 
 import asyncio
 import hashlib
 import hmac
+import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aiohttp import web
 
@@ -15,6 +18,22 @@ from deid_agent.http.service_errors import ServiceError
 
 _BURST_S = 2.0
 _MOST_TOKEN = 512
+_MOST_BUCKETS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client, and the only projects that its token is for; None if its token names none."""
+
+    name: str
+    scope: frozenset[str] | None = None
+
+
+class SignedLogins(Protocol):
+    """Logins by tokens that are signed, or given out for a signature."""
+
+    async def caller(self, token: str) -> Caller:
+        """The caller of a bearer token. Raises ``ServiceError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +47,13 @@ class ServiceLogins:
     certificates: bool = False
     clients: frozenset[str] = frozenset()
     loopback: bool = True
+    smart: bool = False
 
     @property
     def shown(self) -> str:
         """The kinds of logins, in words."""
-        kinds = [*(["certificates"] if self.certificates else []), *(["tokens"] if self.tokens else [])]
-        return " and ".join(kinds) or "none"
+        bearer = " or ".join([*(["tokens"] if self.tokens else []), *(["SMART"] if self.smart else [])])
+        return " and ".join([*(["certificates"] if self.certificates else []), *([bearer] if bearer else [])]) or "none"
 
 
 class Bucket:
@@ -55,6 +75,11 @@ class Bucket:
             return 0.0
         return (1 - self._held) / self._rate
 
+    def charge(self) -> None:
+        """Take a record. Raises ``ServiceError`` if none is permitted now."""
+        if wait_s := self.take():
+            raise ServiceError("RATE", headers={"Retry-After": str(math.ceil(wait_s))})
+
     async def wait(self) -> None:
         """Return once a record is permitted."""
         while wait_s := self.take():  # noqa: ASYNC110 - no other task signals that time has passed
@@ -64,14 +89,34 @@ class Bucket:
 class ServiceAccess:
     """Recognises clients and counts their records. No part of a request is kept or shown."""
 
-    def __init__(self, logins: ServiceLogins, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        logins: ServiceLogins,
+        rate: float,
+        clock: Callable[[], float] = time.monotonic,
+        smart: SignedLogins | None = None,
+    ) -> None:
         self._logins = logins
         self._rate = rate
         self._clock = clock
-        self._buckets: dict[str, Bucket] = {}
+        self._smart = smart
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-    def client(self, request: web.Request) -> str:
-        """The name of the client of a request. Raises ``ServiceError``.
+    async def caller(self, request: web.Request) -> Caller:
+        """The client of a request. Raises ``ServiceError``."""
+        named = self.check_sender(request)
+        if not self._logins.tokens and self._smart is None:
+            return Caller(named)
+        token = _bearer(request)
+        found = self._token_name(token)
+        if found is not None:
+            return Caller(found)
+        if self._smart is None or not token:
+            raise ServiceError("LOGIN", headers={"WWW-Authenticate": "Bearer"})
+        return await self._smart.caller(token)
+
+    def check_sender(self, request: web.Request) -> str:
+        """The name of the certificate of a request, or ``local``. Raises ``ServiceError``.
 
         A page in a browser could reach a listener on loopback under a name of its own (DNS rebinding), or send it
         messages in the name of the person before it, and so confirm guesses of surrogates. Programs send no Origin.
@@ -80,18 +125,13 @@ class ServiceAccess:
             raise ServiceError("BROWSER")
         if self._logins.loopback and not is_loopback_host(request.headers.get("Host", "")):
             raise ServiceError("BROWSER")
-        named = self._certificate_name(request) if self._logins.certificates else LOCAL_CLIENT
-        return self._token_name(request) if self._logins.tokens else named
+        return self._certificate_name(request) if self._logins.certificates else LOCAL_CLIENT
 
-    def _token_name(self, request: web.Request) -> str:
-        headers = request.headers.getall("Authorization", [])
-        scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-        sent = hashlib.sha256(token.strip()[:_MOST_TOKEN].encode("utf-8", "surrogateescape")).hexdigest()
+    def _token_name(self, token: str) -> str | None:
+        sent = hashlib.sha256(token[:_MOST_TOKEN].encode("utf-8", "surrogateescape")).hexdigest()
         # Every line is compared, so that the time depends neither on the token nor on its place in the file.
         found = [each.client for each in self._logins.tokens if hmac.compare_digest(each.digest, sent)]
-        if scheme.lower() != "bearer" or not found or len(token) > _MOST_TOKEN:
-            raise ServiceError("LOGIN", headers={"WWW-Authenticate": "Bearer"})
-        return found[0]
+        return found[0] if token and len(token) <= _MOST_TOKEN and found else None
 
     def _certificate_name(self, request: web.Request) -> str:
         """The first name of the certificate's SAN. The TLS handshake has checked who signed it."""
@@ -105,8 +145,19 @@ class ServiceAccess:
         return chosen[0]
 
     def bucket(self, client: str) -> Bucket:
-        """The bucket of a client. Clients are as many as tokens and permitted certificates."""
-        return self._buckets.setdefault(client, Bucket(self._rate, self._clock))
+        """The bucket of a client. An authority or an issuer may name any number of clients."""
+        found = self._buckets.setdefault(client, Bucket(self._rate, self._clock))
+        self._buckets.move_to_end(client)
+        if len(self._buckets) > _MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return found
+
+
+def _bearer(request: web.Request) -> str:
+    """The bearer token of a request; empty if there is none, or more than one header."""
+    headers = request.headers.getall("Authorization", [])
+    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 _NAMES = frozenset({"DNS", "URI", "email"})
@@ -129,14 +180,14 @@ class Projects:
     known: Mapping[str, Project]
     permitted: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, client: str) -> Sequence[Project]:
-        """The projects of a client."""
-        permitted = self.permitted.get(client)
-        return tuple(each for each in self.known.values() if permitted is None or each.name in permitted)
+    def of(self, caller: Caller) -> Sequence[Project]:
+        """The projects of a client, without those that its token is not for."""
+        limits = [each for each in (self.permitted.get(caller.name), caller.scope) if each is not None]
+        return tuple(each for each in self.known.values() if all(each.name in limit for limit in limits))
 
-    def find(self, name: str, client: str) -> Project:
+    def find(self, name: str, caller: Caller) -> Project:
         """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""
-        found = next((project for project in self.of(client) if project.name == name), None)
+        found = next((project for project in self.of(caller) if project.name == name), None)
         if found is None:
             raise ServiceError("NOT_FOUND")
         return found

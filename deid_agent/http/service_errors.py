@@ -63,16 +63,25 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
 
 
 class ServiceError(Exception):
-    """A request that gets no result. ``code`` is a key of ``FAULTS``; ``where`` is a path or an offset."""
+    """A request that gets no result. ``code`` is a key of ``FAULTS``; ``where`` is a path or an offset.
+
+    ``why`` is a more precise code for the log of the operator, which the client does not get.
+    """
 
     def __init__(
-        self, code: str, where: str = "", record: str = "", headers: Mapping[str, str] = MappingProxyType({})
+        self,
+        code: str,
+        where: str = "",
+        record: str = "",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        why: str = "",
     ) -> None:
         super().__init__(code)
         self.code = code
         self.where = where
         self.record = record
         self.headers = headers
+        self.why = why or code
 
     @property
     def kind(self) -> FaultKind:

@@ -8,12 +8,18 @@ from pydantic.json_schema import models_json_schema
 
 from deid_agent import __version__
 from deid_agent.http.service_errors import FAULTS, FHIR_JSON, PROBLEM_JSON, RECORD_HEADER
-from deid_agent.http.service_routes import JSON, TEXT, BodyForm, Route
+from deid_agent.http.service_routes import JSON, SMART_ROUTES, TEXT, BodyForm, Route
+from deid_agent.http.smart_service import ASSERTION_TYPE, OAUTH_ERRORS
 
 _REFS: Final = "#/components/schemas/{model}"
 _GET_FAULTS: Final = (401, 403, 404, 406)
 _POST_FAULTS: Final = (400, 401, 403, 404, 406, 408, 411, 413, 415, 422, 429, 500, 503)
+_TOKEN_FAULTS: Final[Mapping[int, Sequence[str]]] = {
+    status: [text for other, text in OAUTH_ERRORS.values() if other == status]
+    for status in sorted({status for status, _ in OAUTH_ERRORS.values()})
+}
 _DATE: Final = "2026-11-27"
+_SECURITY_SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/restful-security-service"
 
 
 class ServiceProblem(BaseModel):
@@ -60,6 +66,37 @@ class SanitizedNote(BaseModel):
     spans: list[ServiceSpan]
 
 
+class ServiceTokenRequest(BaseModel):
+    """A request for an access token (SMART Backend Services)."""
+
+    model_config = ConfigDict(title="TokenRequest")
+
+    grant_type: str = Field(json_schema_extra={"enum": ["client_credentials"]})
+    client_assertion_type: str = Field(json_schema_extra={"enum": [ASSERTION_TYPE]})
+    client_assertion: str = Field(description="a JWT that the client has signed, for one use", max_length=8192)
+    scope: str = Field(description="deid/PROJECT.deidentify, for several projects with spaces between them")
+
+
+class ServiceToken(BaseModel):
+    """An access token."""
+
+    model_config = ConfigDict(title="Token")
+
+    access_token: str
+    token_type: str
+    expires_in: int = Field(description="seconds")
+    scope: str = Field(description="the projects that it is for")
+
+
+class ServiceTokenError(BaseModel):
+    """A request for a token that gets none (RFC 6749, 5.2)."""
+
+    model_config = ConfigDict(title="TokenError")
+
+    error: str = Field(json_schema_extra={"enum": [*sorted(OAUTH_ERRORS)]})
+    error_description: str
+
+
 class ServiceProject(BaseModel):
     """A project: its policy with the digest, and the id of its key."""
 
@@ -76,11 +113,20 @@ class ServiceProjects(BaseModel):
 
 
 _MODELS: Final = (ServiceProblem, ServiceNote, SanitizedNote, ServiceProjects)
+_TOKEN_MODELS: Final = (ServiceTokenRequest, ServiceToken, ServiceTokenError)
 
 
-def openapi(routes: Sequence[Route], max_bytes: int) -> Mapping[str, object]:
-    """The OpenAPI 3.1 description of the routes."""
-    _, schemas = models_json_schema([(model, "serialization") for model in _MODELS], ref_template=_REFS)
+def openapi(routes: Sequence[Route], max_bytes: int, token_url: str | None = None) -> Mapping[str, object]:
+    """The OpenAPI 3.1 description of the routes. ``token_url`` gives out tokens, if any does."""
+    models = [*_MODELS, *(_TOKEN_MODELS if any(route.form is BodyForm.FORM for route in routes) else ())]
+    _, schemas = models_json_schema([(model, "serialization") for model in models], ref_template=_REFS)
+    schemes: dict[str, object] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "certificate": {"type": "mutualTLS"},
+    }
+    if token_url is not None:
+        flow = {"tokenUrl": token_url, "scopes": {"deid/*.deidentify": "all projects of the client"}}
+        schemes["smart"] = {"type": "oauth2", "flows": {"clientCredentials": flow}}
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -96,9 +142,9 @@ def openapi(routes: Sequence[Route], max_bytes: int) -> Mapping[str, object]:
         "paths": paths,
         "components": {
             "schemas": schemas["$defs"],
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
+            "securitySchemes": schemes,
         },
-        "security": [{"token": []}, {"certificate": []}, {}],
+        "security": [*({each: []} for each in schemes), {}],
     }
 
 
@@ -124,20 +170,29 @@ def _operation(route: Route) -> Mapping[str, object]:
 def _responses(route: Route) -> Mapping[str, object]:
     gives = {each: _result_schema(route, each) for each in route.gives or route.takes}
     done: dict[str, object] = {"description": "The result.", "content": gives}
-    if route.form not in {BodyForm.NONE, BodyForm.STREAM}:
+    if route.form not in {BodyForm.NONE, BodyForm.STREAM, BodyForm.FORM}:
         schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
         done["headers"] = {RECORD_HEADER: {"description": "The record in the audit trail.", "schema": schema}}
     body = {"$ref": _REFS.format(model="ServiceProblem")}
     error = {FHIR_JSON: {"schema": {"type": "object"}}} if route.fhir else {PROBLEM_JSON: {"schema": body}}
-    statuses = () if route.public else _POST_FAULTS if route.takes else _GET_FAULTS
+    statuses: Sequence[int] = () if route.public else _POST_FAULTS if route.takes else _GET_FAULTS
     responses: dict[str, object] = {"200": done}
-    for status in (*statuses, *((406,) if route.public else ())):
+    if route.form is BodyForm.FORM:
+        statuses = (403, 500)
+        for status, texts in _TOKEN_FAULTS.items():
+            schema_of = {"schema": {"$ref": _REFS.format(model="ServiceTokenError")}}
+            responses[str(status)] = {"description": " ".join(texts), "content": {JSON: schema_of}}
+    elif route.public:
+        statuses = (404,) if "{project}" in route.path else () if route.name in SMART_ROUTES else (406,)
+    for status in statuses:
         titles = [kind.title for kind in FAULTS.values() if kind.status == status]
         responses[str(status)] = {"description": " ".join(titles), "content": error}
     return responses
 
 
 def _schema(route: Route, media: str) -> Mapping[str, object]:
+    if route.form is BodyForm.FORM:
+        return {"schema": {"$ref": _REFS.format(model="ServiceTokenRequest")}}
     if route.form is BodyForm.TEXT and media == JSON:
         return {"schema": {"$ref": _REFS.format(model="ServiceNote")}}
     return {"schema": {"type": "object"} if media in {JSON, FHIR_JSON} else {"type": "string"}}
@@ -146,13 +201,16 @@ def _schema(route: Route, media: str) -> Mapping[str, object]:
 def _result_schema(route: Route, media: str) -> Mapping[str, object]:
     if route.name == "projects":
         return {"schema": {"$ref": _REFS.format(model="ServiceProjects")}}
+    if route.form is BodyForm.FORM:
+        return {"schema": {"$ref": _REFS.format(model="ServiceToken")}}
     if route.form is BodyForm.TEXT and media == JSON:
         return {"schema": {"$ref": _REFS.format(model="SanitizedNote")}}
     return {"schema": {"type": "string"} if media == TEXT or media not in {JSON, FHIR_JSON} else {"type": "object"}}
 
 
-def capability_statement(project: str) -> Mapping[str, object]:
+def capability_statement(project: str, smart: bool = False) -> Mapping[str, object]:
     """The CapabilityStatement. It names the one operation of DARTS that exists, and claims no conformance."""
+    security = {"service": [{"coding": [{"system": _SECURITY_SYSTEM, "code": "SMART-on-FHIR"}]}]}
     return {
         "resourceType": "CapabilityStatement",
         "status": "active",
@@ -165,6 +223,7 @@ def capability_statement(project: str) -> Mapping[str, object]:
         "rest": [
             {
                 "mode": "server",
+                **({"security": security} if smart else {}),
                 "operation": [
                     {
                         "name": "de-identify",

@@ -1,5 +1,6 @@
 """The table of routes of the HTTP interface: addresses, media types and parameters, for handlers and for OpenAPI."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -10,6 +11,7 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 PDF: Final = "application/pdf"
 DOCUMENTS: Final = (PDF, "text/html", "application/rtf", "text/rtf", TEXT)
+FORM: Final = "application/x-www-form-urlencoded"
 ND_JSON: Final = ("application/x-ndjson", "application/jsonl", "application/fhir+ndjson")
 MESSAGES: Final = (
     "x-application/hl7-v2+er7",
@@ -34,6 +36,7 @@ class BodyForm(StrEnum):
     STREAM = "stream"
     OPERATION = "operation"
     DOCUMENT = "document"
+    FORM = "form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,41 @@ ROUTES: Final = (
         "The CapabilityStatement of the FHIR interface.",
         gives=(FHIR_JSON, JSON),
     ),
+    Route(
+        "smart-configuration",
+        "GET",
+        "/.well-known/smart-configuration",
+        "How clients get access tokens (SMART).",
+        gives=(JSON,),
+        public=True,
+    ),
+    Route(
+        "fhir-smart-configuration",
+        "GET",
+        "/fhir/{project}/.well-known/smart-configuration",
+        "How clients get access tokens for a project (SMART). The answer is the same whether or not it exists.",
+        gives=(JSON,),
+        public=True,
+    ),
+    Route(
+        "token",
+        "POST",
+        "/token",
+        "Get an access token for a client assertion (SMART Backend Services).",
+        BodyForm.FORM,
+        (FORM,),
+        (JSON,),
+        public=True,
+    ),
 )
+SMART_ROUTES: Final = frozenset({"smart-configuration", "fhir-smart-configuration", "token"})
+"""The routes that exist with ``[service.smart]`` only; ``token`` only in mode self."""
+PUBLIC: Final = frozenset(route.name for route in ROUTES if route.public)
+
+
+def select_routes(smart: Collection[str]) -> Sequence[Route]:
+    """The routes of an interface that has these of ``SMART_ROUTES``."""
+    return [route for route in ROUTES if route.name not in SMART_ROUTES or route.name in smart]
 
 
 def media_type(content_type: str) -> tuple[str, bool]:

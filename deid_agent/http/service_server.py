@@ -14,6 +14,7 @@ from typing import Final
 from aiohttp import web
 
 from deid_agent.config import ServiceSettings
+from deid_agent.http.service_access import Caller
 from deid_agent.http.service_errors import ServiceError, problem
 from deid_agent.model import ConfigurationError, describe_exception
 from deid_agent.telemetry import ServiceListening, ServiceLoad, Telemetry, Uncaught
@@ -23,6 +24,7 @@ SERVICE_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
+NOBODY: Final = Caller("")
 _LINGER_S: Final = 2.0
 _BACKLOG: Final = 128
 
@@ -200,7 +202,7 @@ class ServiceConnection(web.RequestHandler):
         self.busy = False
         """A handler runs."""
         self.working = False
-        self.client = ""
+        self.caller = NOBODY
         """The client of the present request, once it is known."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -233,7 +235,7 @@ class ServiceConnection(web.RequestHandler):
 
     def begin(self) -> None:
         """A handler has begun: it limits the time of the body itself."""
-        self.busy, self.client = True, ""
+        self.busy, self.caller = True, NOBODY
         self._unwatch()
 
     def send(self) -> None:

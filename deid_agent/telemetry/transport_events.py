@@ -219,6 +219,19 @@ class ServiceDenied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceKeysFailed(Event):
+    """The keys of a client, or of the issuer, could not be fetched. ``owner`` is a name of the settings."""
+
+    level: ClassVar[int] = logging.WARNING
+    repeat_s: ClassVar[float] = 60.0
+    owner: str
+    why: str
+
+    def repeat_key(self) -> tuple[str, ...]:
+        return (self.owner, self.why)
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceLoad(Event):
     """The connections to the HTTP interface, and the bytes of its requests."""
 

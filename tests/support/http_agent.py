@@ -25,10 +25,11 @@ from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.ports import AuditEntry, Record
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
-from deid_agent.config import ServiceSettings
+from deid_agent.config import ServiceSettings, SmartSettings
 from deid_agent.http.service import Service, ServiceLimits
-from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
+from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_server import ServiceServer
+from deid_agent.http.smart_service import SmartLogin, make_smart_login
 from deid_agent.model.errors import Reason
 from deid_agent.transport.http import HttpTransport
 
@@ -114,6 +115,7 @@ class HttpAgent:
         runner: RunnerSettings | None = None,
         projects: Sequence[str] = ("default",),
         permitted: Mapping[str, frozenset[str]] | None = None,
+        smart: Mapping[str, object] | None = None,
         **settings: object,
     ) -> None:
         self.settings = ServiceSettings.model_validate({"port": 0, "max_requests": 4, **settings})
@@ -130,8 +132,12 @@ class HttpAgent:
         served = Projects(
             {name: Project(name, "pseudonymised", "0" * 16, "5e0c41d7") for name in projects}, permitted or {}
         )
-        access = ServiceAccess(logins or ServiceLogins(), rate, clock)
-        self.service = Service(self.transport, access, served, limits, ready, self.telemetry)
+        self.smart: SmartLogin | None = None
+        if smart is not None:
+            names = lambda client: [each.name for each in served.of(Caller(client))]  # noqa: E731
+            self.smart = make_smart_login(SmartSettings.model_validate(smart), names, self.telemetry)
+        access = ServiceAccess(logins or ServiceLogins(), rate, clock, self.smart)
+        self.service = Service(self.transport, access, served, limits, ready, self.telemetry, self.smart)
         held = lambda: self.service.budget.held  # noqa: E731
         self.server = ServiceServer(self.settings, self.service.application(), self.telemetry, None, "none", held)
         self.runner = Runner(

@@ -29,6 +29,7 @@ class HttpProcess:
     policy: str = "pseudonymised"
     top: str = ""
     sections: str = ""
+    listen: int = 0
     process: "subprocess.Popen[bytes] | None" = None
     port: int = 0
     operator: int = 0
@@ -44,7 +45,7 @@ class HttpProcess:
         config = self.folder / "http.toml"
         config.write_text(
             f'transport = "http"\nsystem = "rules"\npolicy = "{self.policy}"\nlog_level = "debug"\n{self.top}\n'
-            f"[agent]\nworkers = 1\nmax_message_bytes = 1048576\n[service]\nport = 0\nrecords_per_s = 1e6\n"
+            f"[agent]\nworkers = 1\nmax_message_bytes = 1048576\n[service]\nport = {self.listen}\nrecords_per_s = 1e6\n"
             f"{self.service}\n"
             f'[http]\nport = 0\n[audit]\npath = "{self.folder}/audit"\n{self.sections}\n'
         )

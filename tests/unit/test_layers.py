@@ -39,9 +39,10 @@ ONLY_IN = {
     "pyarrow": {"batch"},
     "hvac": {"config"},
     "boto3": {"config"},
+    "jwt": {"http"},
 }
 MOST_IN_THE_ROOT = 5
-MOST_IN_ALL = 349  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 353  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:
