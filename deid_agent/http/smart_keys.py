@@ -193,6 +193,8 @@ class FetchedKeys:
     async def find(self, kid: str, algorithm: str) -> VerificationKey | None:
         """The key of a name for an algorithm. A name that the kept keys lack is asked for, at most every 5 s."""
         found = select_key(self._keys, kid, algorithm)
+        if found is not None and self.available and self._fetching.locked():
+            return found  # one request waits for the address, not all of them
         if found is None or self._clock() >= self._fresh_until:
             async with self._fetching:
                 found = select_key(self._keys, kid, algorithm)

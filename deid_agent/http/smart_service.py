@@ -224,7 +224,7 @@ class SmartLogin:
 
     def _count_attempt(self, address: str) -> None:
         """Raise ``OAuthError`` if an address makes too many attempts. A network of IPv6 hosts counts as one."""
-        key = _network_of(address)
+        key = network_of(address)
         bucket = self._attempts.setdefault(key, Bucket(self.attempts_per_s, self.clock))
         self._attempts.move_to_end(key)
         if len(self._attempts) > _MOST_ADDRESSES:
@@ -247,12 +247,16 @@ class SmartLogin:
 _INSUFFICIENT: Final = {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}
 
 
-def _network_of(address: str) -> str:
+def network_of(address: str) -> str:
+    """The network whose requests for tokens count together: an IPv4 address, or 64 bits of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    return address if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    # A listener on `::` has all IPv4 clients in one network of mapped addresses.
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
 async def _read_form(body: BodyReader) -> bytes:

@@ -204,7 +204,10 @@ class AssertionVerifier:
 
 @dataclass(slots=True)
 class AccessTokenVerifier:
-    """Checks access tokens of another server (RFC 9068). Those that were checked are remembered until their end."""
+    """Checks access tokens of another server (RFC 9068). Those that were checked are remembered for five minutes.
+
+    Not until their end, which may be far: the issuer may have removed the key since.
+    """
 
     issuer: str
     audience: str
@@ -229,7 +232,7 @@ class AccessTokenVerifier:
             raise TokenDeniedError("AUDIENCE")
         end = check_times(claims, self.now())
         caller = Caller(_client_of(claims), _projects_in(claims.get("scope")))
-        self._checked[digest] = caller, end
+        self._checked[digest] = caller, min(end, self.now() + LIFETIME_S)
         self._checked.move_to_end(digest)
         while len(self._checked) > _MOST_CACHED:
             self._checked.popitem(last=False)

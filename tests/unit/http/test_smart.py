@@ -1,6 +1,8 @@
 """Logins by SMART Backend Services: each wrong assertion, form and token is refused, and reveals nothing."""
 
+import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from support.smart_clients import (
 
 from deid_agent.config import ClientToken
 from deid_agent.http.service_access import Caller, ServiceLogins
-from deid_agent.http.smart_service import GivenTokens
+from deid_agent.http.smart_keys import FileKeys, parse_jwks
+from deid_agent.http.smart_service import GivenTokens, network_of
 from deid_agent.http.smart_tokens import TokenDeniedError, UsedIds
 from deid_agent.telemetry.transport_events import ServiceAnswered, ServiceDenied
 
@@ -187,6 +190,11 @@ async def test_an_assertion_is_used_once(smart: SmartAgent) -> None:
     assert (await smart.post(LAB.form(LAB.assertion(jti=id)))).status == 401
     assert (await smart.post(WARD.form(WARD.assertion(jti=id)))).status == 200, "each client has ids of its own"
     assert smart.denials() == ["SMART_REPLAYED"] * 2
+    form = LAB.form()
+    assert sorted([each.status for each in await asyncio.gather(*(smart.post(form) for _ in range(8)))])[:2] == [
+        200,
+        401,
+    ]
 
 
 def test_the_memory_of_ids_is_bounded_and_forgets_none_in_use() -> None:
@@ -322,6 +330,13 @@ async def test_attempts_of_an_address_are_limited(start: Start, tmp_path: Path) 
     assert (await smart.post(LAB.form())).status == 200
 
 
+def test_addresses_of_one_network_count_together() -> None:
+    same = {network_of("2001:db8::1"), network_of("2001:db8::2%eth0"), network_of("2001:db8:0:0:ffff::")}
+    assert same == {"2001:db8::/64"}
+    assert network_of("192.0.2.1") == network_of("::ffff:192.0.2.1") != network_of("::ffff:192.0.2.2")
+    assert network_of("") == ""
+
+
 async def test_a_slow_or_cut_form_is_refused(start: Start, tmp_path: Path) -> None:
     smart = SmartAgent(await start(smart=settings_of(tmp_path, LAB), idle_s=0.2))
     reader, writer = await smart.agent.open()
@@ -404,6 +419,20 @@ async def test_tokens_of_an_issuer_open_the_projects_of_their_scope(start: Start
     assert (await agent.ask("/token", LAB.form(), FORM, **{"Authorization": f"Bearer {every}"})).status == 404
     document = json.loads((await agent.ask("/.well-known/smart-configuration")).body)
     assert document["token_endpoint"] == "https://login.example/token"
+
+
+async def test_a_token_of_an_issuer_ends_with_its_key(start: Start, tmp_path: Path) -> None:
+    agent = await start(smart=issuer_settings(tmp_path))
+    login = {"Authorization": f"Bearer {access(scope='deid/default.deidentify', exp=4_000_000_000)}"}
+    assert agent.smart is not None
+    assert agent.smart.access is not None
+    now = time.time()
+    agent.smart.access.now = lambda: now
+    assert (await agent.ask(MESSAGES, b"x", **login)).status == 200
+    agent.smart.access.keys = FileKeys(parse_jwks(LAB.jwks()))
+    assert (await agent.ask(MESSAGES, b"x", **login)).status == 200
+    now += 300.0
+    assert (await agent.ask(MESSAGES, b"x", **login)).status == 401
 
 
 @pytest.mark.parametrize(
