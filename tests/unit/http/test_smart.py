@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, RSAKey
 from support.http_agent import MESSAGES, OPERATION, HttpAgent, Reply, Start, digest_of, read_reply, request
 from support.smart_clients import (
     FORM,
@@ -433,6 +435,25 @@ async def test_a_token_of_an_issuer_ends_with_its_key(start: Start, tmp_path: Pa
     assert (await agent.ask(MESSAGES, b"x", **login)).status == 200
     now += 300.0
     assert (await agent.ask(MESSAGES, b"x", **login)).status == 401
+
+
+async def test_keys_and_tokens_of_another_library_are_accepted(start: Start, tmp_path: Path) -> None:
+    """joserfc makes the keys with their names, and both kinds of tokens."""
+    elliptic, modulus = ECKey.generate_key("P-384", auto_kid=True), RSAKey.generate_key(2048, auto_kid=True)
+    (tmp_path / "lab.json").write_text(json.dumps(KeySet([elliptic]).as_dict(private=False)))
+    claims = {"exp": int(time.time()) + 240, "jti": "1"}
+    signed = jwt.encode({"alg": "ES384", "kid": elliptic.kid}, LAB.claims(**claims), elliptic, ["ES384"])
+    listed = {"lab": {"jwks_file": str(tmp_path / "lab.json")}}
+    agent = await start(smart={"mode": "self", "url": "https://deid.example", "clients": listed})
+    assert (await agent.ask("/token", LAB.form(signed), FORM)).status == 200
+    access_claims = {"iss": "https://login.example", "aud": "https://deid.example", "client_id": "lab"}
+    signed = jwt.encode(
+        {"alg": "RS256", "kid": modulus.kid}, {**access_claims, **claims, "scope": "deid/default.deidentify"}, modulus
+    )
+    settings = issuer_settings(tmp_path, algorithms=["RS256"])
+    (tmp_path / "issuer.json").write_text(json.dumps(KeySet([modulus]).as_dict(private=False)))
+    agent = await start(smart=settings)
+    assert (await agent.ask(MESSAGES, b"x", Authorization=f"Bearer {signed}")).status == 200
 
 
 @pytest.mark.parametrize(
