@@ -2,13 +2,13 @@
 
 from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.faults import TrailFault
+from deid_agent.audit.fhir_events import audit_event, audit_event_r4
 from deid_agent.audit.merkle import Frontier, leaf_hash
 from deid_agent.audit.proofs import CheckedProof, ProofError, check_proof, prove_entry, prove_growth, read_proof
 from deid_agent.audit.reading import (
     EntryFilter,
     TrailEntry,
     TrailReport,
-    audit_event,
     entry_build,
     entry_remarks,
     first_public_key,
@@ -53,6 +53,7 @@ __all__ = [
     "WitnessPlace",
     "WitnessServer",
     "audit_event",
+    "audit_event_r4",
     "balance",
     "check_proof",
     "entry_build",

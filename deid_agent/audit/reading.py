@@ -1,4 +1,4 @@
-"""Verifies a trail line by line, and reads its entries for people and programs, also in the form of FHIR."""
+"""Verifies a trail line by line, and reads its entries for people and programs."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from deid_agent.agent import DEFAULT_PROJECT, AuditedBatch, Partition, last_batc
 from deid_agent.audit.faults import FaultCode, Fields, TrailFault, int_member, read_fields
 from deid_agent.audit.storage import HEAD, LineKind, is_public_key, is_signed, line_prefix, read_head, segment_files
 from deid_agent.audit.walk import SeenLine, TrailSegment, TrailWalk
-from deid_agent.model import ConfigurationError, counted, format_time
+from deid_agent.model import ConfigurationError, counted
 
 
 @dataclass(slots=True)
@@ -191,8 +191,6 @@ def _check_head(head: SignedHead, walk: TrailWalk, last: str, least: int) -> Tra
 # Reading entries. It does not verify the trail.
 
 _SEGMENT, _ENTRY = line_prefix(LineKind.SEGMENT), line_prefix(LineKind.ENTRY)
-_SEVERITY = "http://hl7.org/fhir/issue-severity"
-_LIFECYCLE = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
 _COUNT = 1 << 32
 """More than the values of any message: a sum of forged counts is still a JSON number."""
 
@@ -309,54 +307,3 @@ def entry_build(item: TrailEntry) -> Mapping[str, object]:
     if not isinstance(own, dict):
         return shared
     return shared | {name: str(own[name]) for name in ("policy", "key", "generation") if name in own}
-
-
-def audit_event(item: TrailEntry) -> Mapping[str, object]:
-    """An entry as a FHIR R5 AuditEvent: a de-identification (ISO 21089) of one record by this agent."""
-    build = entry_build(item)
-    record = f"{item['topic']}/{item['partition']}/{item['offset']}"
-    refused = item["outcome"] in {"dead_lettered", "refused"}
-    outcome: dict[str, object] = {
-        "code": {"system": _SEVERITY, "code": "error" if refused else "success"},
-        "detail": [{"text": " ".join(str(item[name]) for name in ("outcome", "reason") if name in item)}],
-    }
-    agent = {"display": f"deid-agent {build.get('version', '')}".strip()}
-    details = [
-        _detail(name, item[name])
-        for name in (
-            "project",
-            "deid_id",
-            "client",
-            "input_digest",
-            "output_digest",
-            "output_sha256",
-            "stage",
-            "where",
-            "replay_of",
-        )
-        if name in item
-    ]
-    for remark in entry_remarks(item):
-        path, kind, method, source, count = (remark.get(n, "") for n in ("path", "type", "method", "source", "count"))
-        details.append(_detail("remark", f"{path}: {kind}, {method} by {source}, {count}"))
-    return {
-        "resourceType": "AuditEvent",
-        "id": str(item["chain"]),
-        "code": {"coding": [{"system": _LIFECYCLE, "code": "deidentify"}]},
-        "action": "E",
-        "recorded": format_time(float(str(item["time"])), "milliseconds"),
-        "outcome": outcome,
-        "agent": [{"who": agent, "requestor": False, "policy": [f"urn:deid-agent:policy:{build.get('policy', '')}"]}],
-        "source": {"observer": agent},
-        "entity": [
-            {"what": {"identifier": {"system": "urn:deid-agent:record", "value": record}}, "detail": details},
-            {
-                "what": {"identifier": {"system": "urn:deid-agent:build", "value": str(build.get("id", ""))}},
-                "detail": [_detail(str(name), value) for name, value in build.items() if name != "id"],
-            },
-        ],
-    }
-
-
-def _detail(name: str, value: object) -> Mapping[str, object]:
-    return {"type": {"text": name}, "valueString": str(value)}

@@ -1,6 +1,6 @@
 """``deid-agent audit``: verify the trail, show and export its entries, print the public keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -14,6 +14,7 @@ from deid_agent.audit import (
     TrailFault,
     TrailReport,
     audit_event,
+    audit_event_r4,
     first_public_key,
     read_entries,
     value_counts,
@@ -28,6 +29,12 @@ from deid_agent.model import ConfigurationError, Reason, counted, format_time
 
 _MOST = 100
 """Most faults that are printed: a forged trail has one for each checkpoint."""
+
+_FORMS: Mapping[str, Callable[[TrailEntry], object]] = {
+    "jsonl": dict,
+    "fhir": audit_event,
+    "fhir-r4": audit_event_r4,
+}
 
 _FOLDER = click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 _KEY_FILE = click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The agent's secret key.")
@@ -168,7 +175,7 @@ def show(
 
 @audit.command()
 @_FOLDER
-@click.option("--form", type=click.Choice(["jsonl", "fhir"]), default="jsonl", show_default=True)
+@click.option("--form", type=click.Choice(list(_FORMS)), default="jsonl", show_default=True)
 @click.option("--out", metavar="FILE", default="-", help="New file; - is standard output.")
 @_filter_options
 @handle_errors
@@ -186,14 +193,13 @@ def export(
 ) -> None:
     """Write entries as JSON lines or FHIR AuditEvents, without verifying them.
 
-    JSON lines include the build; AuditEvent resources are FHIR R5 in NDJSON.
+    JSON lines include the build; AuditEvent resources in NDJSON are of FHIR R5 (fhir) or R4 (fhir-r4).
     """
     refuse_existing("--out", out)
-    as_line: Callable[[TrailEntry], object] = audit_event if form == "fhir" else dict
     entries = read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id, project))
     with click.open_file(out, "wb") as sink:
         for item in entries:
-            sink.write(orjson.dumps(as_line(item), option=orjson.OPT_APPEND_NEWLINE))
+            sink.write(orjson.dumps(_FORMS[form](item), option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _existing(folder: Path) -> Path:

@@ -1,12 +1,15 @@
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from fhir.resources.auditevent import AuditEvent
+from fhir.resources.R4B.auditevent import AuditEvent as AuditEventR4
 from support.trails import BUILD, entry, written
 
 from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
-from deid_agent.audit.reading import EntryFilter, audit_event, read_entries, value_counts
+from deid_agent.audit.fhir_events import audit_event, audit_event_r4
+from deid_agent.audit.reading import EntryFilter, read_entries, value_counts
 from deid_agent.audit.storage import build_id
 from deid_agent.model.errors import ConfigurationError
 
@@ -71,6 +74,28 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     assert first["recorded"].startswith("2023-11-14T22:13:20.123")
 
 
+async def test_an_event_of_r4_states_what_that_of_r5_states(folder: Path, tmp_path: Path) -> None:
+    poisoned = AuditEntry(Coordinates("adt", 0, 9), Outcome.REFUSED, "POISON", stage="process")
+    await written(tmp_path / "other", [[poisoned]])
+    items = [*read_entries(folder), *read_entries(tmp_path / "other")]
+    events = [json.loads(AuditEventR4.model_validate(audit_event_r4(item)).model_dump_json()) for item in items]
+    raw = [entity for item in items for form in (audit_event, audit_event_r4) for entity in _entities(form(item))]
+    assert [] not in [entity.get("detail") for entity in raw], "FHIR has no empty lists"
+    assert [event["outcome"] for event in events] == ["0", "0", "4", "0", "8"]
+    for item, old in zip(items, events, strict=True):
+        new = json.loads(json.dumps(audit_event(item)))
+        assert old["type"] == new["code"]["coding"][0]
+        assert old["outcomeDesc"] == new["outcome"]["detail"][0]["text"]
+        assert [old[name] for name in ("id", "agent", "source", "action")] == [
+            new[name] for name in ("id", "agent", "source", "action")
+        ]
+        for before, after in zip(old["entity"], new["entity"], strict=True):
+            assert before["what"] == after["what"]
+            assert [(each["type"], each["valueString"]) for each in before.get("detail", ())] == [
+                (each["type"]["text"], each["valueString"]) for each in after.get("detail", ())
+            ]
+
+
 def test_a_truncated_end_is_skipped_and_an_unreadable_line_is_reported(folder: Path) -> None:
     path = folder / "00000001.jsonl"
     whole = path.read_bytes()
@@ -86,3 +111,10 @@ def test_remarks_of_unknown_form_are_ignored(folder: Path, forged: object) -> No
     item = {**next(read_entries(folder)), "remarks": forged}
     assert sum(count for _, count in value_counts(item)) == 0
     AuditEvent.model_validate(audit_event(item))
+    AuditEventR4.model_validate(audit_event_r4(item))
+
+
+def _entities(event: Mapping[str, object]) -> list[dict[str, object]]:
+    found = json.loads(json.dumps(event))["entity"]
+    assert isinstance(found, list)
+    return found
