@@ -8,7 +8,7 @@ models are loaded once. A ``QueuedJob`` is a record on its way through the execu
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from deid_agent.agent.ports import Headers, Partition, Record
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
@@ -46,12 +46,22 @@ class NoteOption(StrEnum):
     """Offsets count units of UTF-16, not characters."""
 
 
+class JobPosition(NamedTuple):
+    """The position and the time of a record, of which the id and the time of its output are made."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None = None
+    topic_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A record without its position. A ``tombstone`` has no payload: only its key is de-identified.
+    """A record for a worker. A ``tombstone`` has no payload: only its key is de-identified.
 
     ``source`` is the topic, which decides about an envelope. ``project`` decides about key and policy; it is empty in
-    an agent without projects. ``task`` is a ``Task`` with its options.
+    an agent without projects. ``task`` is a ``Task`` with its options. Only the Provenance of an output depends on the
+    ``position``.
     """
 
     payload: bytes = field(repr=False)
@@ -61,6 +71,7 @@ class Job:
     source: str = ""
     project: str = ""
     task: str = ""
+    position: JobPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,7 @@ class Processed:
     payload, so that anyone who has the output can compare it. ``found`` counts replaced values by PHI type and
     ``timings`` are seconds by stage; both go to the metrics. ``unexamined`` counts the values that left unread, by
     format, path and reason, if the agent keeps a ledger of them. ``patients`` counts patients by their
-    listing in the scope table.
+    listing in the scope table. ``provenance`` is a FHIR Provenance for a topic of its own, if the project has one.
     """
 
     payload: bytes = field(repr=False)
@@ -85,6 +96,7 @@ class Processed:
     timings: tuple[tuple[str, float], ...] = ()
     unexamined: tuple[tuple[str, str, str, int], ...] = ()
     patients: tuple[tuple[str, int], ...] = ()
+    provenance: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +238,9 @@ class Executor(Protocol):
 
 def job_for(record: Record, project: str = "") -> Job:
     """The job for a record of a project."""
-    task = "" if record.request is None else record.request.task
-    return Job(record.payload, record.key, record.headers, record.tombstone, record.coordinates.topic, project, task)
+    task, at = "" if record.request is None else record.request.task, record.coordinates
+    position = JobPosition(at.partition, at.offset, record.timestamp_ms, record.topic_id)
+    return Job(record.payload, record.key, record.headers, record.tombstone, at.topic, project, task, position)
 
 
 def attempt(process: Process, job: Job) -> Result:

@@ -254,7 +254,7 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
     id_ = marks.id_of(record.coordinates, record.topic_id)
     traceparent = known.child(id_).to_header() if known else b""
     match completed.result:
-        case Processed(payload=payload, key=key, headers=headers):
+        case Processed(payload=payload, key=key, headers=headers, provenance=provenance):
             # A policy may let headers with these names through. Values that a sender wrote under them are dropped.
             dropped = _WRITTEN_HERE if marks.is_traced else _WRITTEN_HERE | {_TRACE_STATE}
             kept = [item for item in headers if item[0] != DEID_ID and item[0].lower() not in dropped]
@@ -264,7 +264,7 @@ def finish_record(record: Record, completed: Completed, marks: OutputMarks) -> F
             replayed = () if first is None else ((REPLAY_OF, marks.id_of(first, record.topic_id).encode()),)
             named = (*kept, *replayed, (DEID_ID, id_.encode()))
             output = Output(payload, key, named, marks.time.coarsen(record.timestamp_ms))
-            return FinishedRecord(record, Outcome.PUBLISHED, output=output, id=id_)
+            return FinishedRecord(record, Outcome.PUBLISHED, output=output, id=id_, provenance=provenance)
         case Refused(reason=reason, where=where, stage=stage, fault=fault):
             dead_letter = DeadLetter(reason, stage, safe_path(where), completed.attempts, fault, traceparent.decode())
             outcome = Outcome.DEAD_LETTERED if record.request is None else Outcome.REFUSED
@@ -317,7 +317,9 @@ def attach_audit_lines(
         return tuple(records)
     # ``dataclasses.replace`` takes five times as long, and every record of a feed passes here.
     *most, last = (
-        FinishedRecord(item.record, item.outcome, item.output, item.dead_letter, line, item.id)
+        FinishedRecord(
+            item.record, item.outcome, item.output, item.dead_letter, line, item.id, provenance=item.provenance
+        )
         for item, line in zip(records, lines, strict=True)
     )
     return (*most, replace(last, head=head) if head else last)

@@ -121,7 +121,7 @@ class FinishedRecord:
 
     ``audit`` is the record's line in the audit trail, for a transport that also publishes the trail. It is empty if
     the audit log keeps no lines. ``head`` is a signed head of the trail, at most one in a batch. ``id`` is the
-    ``deid-id`` of the record, see ``OutputMarks``.
+    ``deid-id`` of the record, see ``OutputMarks``. ``provenance`` is published beside an output, in a topic of its own.
     """
 
     record: Record
@@ -131,6 +131,7 @@ class FinishedRecord:
     audit: bytes = field(default=b"", repr=False)
     id: str = ""
     head: bytes = field(default=b"", repr=False)
+    provenance: bytes = field(default=b"", repr=False)
 
 
 class AssignmentListener(Protocol):

@@ -23,6 +23,7 @@ from deid_agent.agent.job import (
     Deferred,
     Factory,
     Job,
+    JobPosition,
     Process,
     Processed,
     Refused,
@@ -160,6 +161,7 @@ def encode_job(number: int, job: Job) -> Frame:
             job.source.encode(),
             job.project.encode(),
             job.task.encode(),
+            _encode_position(job.position),
             *_flatten_headers(job.headers),
         ),
     )
@@ -167,9 +169,24 @@ def encode_job(number: int, job: Job) -> Frame:
 
 def decode_job(frame: Frame) -> Job:
     """The job in a frame of ``encode_job``."""
-    payload, key, source, project, task, *headers = frame.fields
-    words = ((word or b"").decode() for word in (source, project, task))
-    return Job(payload or b"", key, _pair_headers(headers), payload is None, *words)
+    payload, key, source, project, task, position, *headers = frame.fields
+    topic, name, work = ((word or b"").decode() for word in (source, project, task))
+    at = _decode_position(position)
+    return Job(payload or b"", key, _pair_headers(headers), payload is None, topic, name, work, at)
+
+
+def _encode_position(position: JobPosition | None) -> bytes | None:
+    if position is None:
+        return None
+    partition, offset, time_ms, topic_id = position
+    return f"{partition} {offset} {'' if time_ms is None else time_ms} {topic_id}".encode()
+
+
+def _decode_position(data: bytes | None) -> JobPosition | None:
+    if data is None:
+        return None
+    partition, offset, time_ms, topic_id = data.decode().split(" ", 3)
+    return JobPosition(int(partition), int(offset), int(time_ms) if time_ms else None, topic_id)
 
 
 def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
@@ -178,7 +195,14 @@ def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
         case Processed():
             digests = (result.input_digest, result.output_digest)
             meta = orjson.dumps([*digests, result.found, result.timings, result.unexamined, result.patients])
-            fields = (result.payload, result.key, result.remarks, meta, *_flatten_headers(result.headers))
+            fields = (
+                result.payload,
+                result.key,
+                result.remarks,
+                meta,
+                result.provenance,
+                *_flatten_headers(result.headers),
+            )
             return Frame(FrameKind.PROCESSED, number, fields, nanoseconds)
         case Refused():
             texts = (result.reason, result.where, result.stage, result.fault, result.input_digest)
@@ -201,7 +225,7 @@ def decode_result(frame: Frame) -> Result:
         return Suppressed((fields[0] or b"").decode())
     if frame.kind is FrameKind.DEFERRED:
         return Deferred((fields[0] or b"").decode())
-    payload, key, remarks, meta, *headers = fields
+    payload, key, remarks, meta, provenance, *headers = fields
     before, after, found, timings, unexamined, patients = orjson.loads(meta or b"")
     return Processed(
         payload or b"",
@@ -214,6 +238,7 @@ def decode_result(frame: Frame) -> Result:
         tuple([(str(name), float(s)) for name, s in timings]),
         tuple([(str(name), str(path), str(why), int(n)) for name, path, why, n in unexamined]) if unexamined else (),
         tuple([(str(listing), int(n)) for listing, n in patients]),
+        provenance or b"",
     )
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from deid_agent.agent import (
     DEFAULT_PROJECT,
     MEDIA_HEADER,
+    Coordinates,
     Job,
     NoteOption,
     Processed,
@@ -21,7 +23,7 @@ from deid_agent.agent import (
 )
 from deid_agent.codec import Envelope
 from deid_agent.config import SecretKey
-from deid_agent.model import MessageError, Reason, Remark, Timings
+from deid_agent.model import MessageError, Origin, Reason, Remark, Timings
 from deid_agent.pipeline import (
     DROP,
     Deidentified,
@@ -40,6 +42,9 @@ from deid_agent.pipeline import (
     write_note_line,
 )
 from deid_agent.recognize import NameMemory
+
+if TYPE_CHECKING:
+    from deid_agent.agent import OutputMarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class JobRunner:
     envelopes: Mapping[str, Envelope] = field(default_factory=dict)
     reads_with: tuple[str, ...] = ()
     """Runners with an equal value find the same in a text, so the texts of their jobs are read together."""
+    marks: "OutputMarks | None" = None
+    """Gives a Provenance the id and the time of its output; None if there is none."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -121,7 +128,7 @@ class JobRunner:
                 )
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
-        done = self.deidentifier.apply(plan, recognition)
+        done = self.deidentifier.apply(plan, recognition, origin=self._origin(run.job))
         timings = Timings()
         if self.validator is not None and run.task is not Task.DOCUMENT:
             with timings.measure("validate"):
@@ -137,6 +144,13 @@ class JobRunner:
                 counts = self.deidentifier.count_unexamined_in(plan)
                 run.result = replace(result, unexamined=tuple((*row, count) for row, count in counts.items()))
 
+    def _origin(self, job: Job) -> Origin | None:
+        if self.marks is None or job.position is None:
+            return None
+        partition, offset, timestamp_ms, topic_id = job.position
+        id_ = self.marks.id_of(Coordinates(job.source, partition, offset), topic_id)
+        return Origin(id_, self.marks.time.coarsen(timestamp_ms))
+
     def _make_result(self, run: "_JobRun", done: Deidentified, timings: Timings) -> Processed:
         replaced: Counter[str] = Counter()
         for remark in done.remarks:
@@ -151,6 +165,7 @@ class JobRunner:
             output_digest=hashlib.sha256(done.payload).hexdigest(),
             found=tuple(replaced.items()),
             timings=(*done.timings, *timings.seconds_by_stage),
+            provenance=done.provenance,
         )
 
 

@@ -14,13 +14,14 @@ from deid_agent.agent import DEFAULT_PROJECT, Process
 from deid_agent.app.job_runner import AuditDigester, JobRunner, ProjectRunner
 from deid_agent.codec import Codec, Envelope
 from deid_agent.config import SecretKey
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, Marking, ProvenanceMode
 from deid_agent.pipeline import Deidentifier, LeakGuard, Policy, ScopeTableFile, Validator, add_registry, load_policy
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
 from deid_agent.surrogate import Surrogates
 
 if TYPE_CHECKING:
+    from deid_agent.agent import OutputMarks
     from deid_agent.schemas import RegistryOptions
 
 _SCHEMA_PATIENCE_S = 0.5
@@ -36,13 +37,14 @@ class ProjectParts:
     system: str = "default"
     profile: str = "recall"
     generation: int = 0
+    marking: Marking = field(default_factory=Marking)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFactory:
     """Everything that a worker needs to build its job callable.
 
-    Key, policy, system and profile are those of the project ``default``; ``projects`` are the others.
+    Key, policy, system, profile and marking are those of the project ``default``; ``projects`` are the others.
     """
 
     rules: Path
@@ -59,11 +61,12 @@ class WorkerFactory:
     registry: "RegistryOptions | None" = None
     scopes: ScopeTableFile | None = None
     projects: tuple[ProjectParts, ...] = ()
+    marking: Marking = field(default_factory=Marking)
 
     @property
     def default(self) -> ProjectParts:
         """The parts of the project ``default``."""
-        return ProjectParts(DEFAULT_PROJECT, self.key, self.policy, self.system, self.profile)
+        return ProjectParts(DEFAULT_PROJECT, self.key, self.policy, self.system, self.profile, marking=self.marking)
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -110,6 +113,7 @@ class WorkerFactory:
                     policy=self._scoped(each),
                     guard=guard,
                     fhir_types=codecs.fhir_types,
+                    marking=each.marking,
                 )
                 for each in projects
             ]
@@ -138,6 +142,7 @@ class WorkerFactory:
                 envelopes,
                 # With a memory of names the findings in a text depend on the project.
                 (each.name,) if self.remembered_patients else (each.system, each.profile),
+                _make_marks(each),
             )
             for each, made in zip(projects, self._load(projects), strict=True)
         }
@@ -147,6 +152,15 @@ class WorkerFactory:
 
     def _memory(self, project: ProjectParts) -> NameMemory | None:
         return NameMemory(project.key.secret, self.remembered_patients) if self.remembered_patients else None
+
+
+def _make_marks(project: ProjectParts) -> "OutputMarks | None":
+    """The ids and times of outputs, if a Provenance needs them."""
+    if project.marking.provenance is ProvenanceMode.NONE:
+        return None
+    from deid_agent.agent import OutputMarks  # noqa: PLC0415 - it loads the metrics
+
+    return OutputMarks(project.key.secret, project.policy.record_time)
 
 
 def make_factory(

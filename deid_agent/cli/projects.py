@@ -45,6 +45,7 @@ def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[Proj
             each.system or settings.system,
             each.profile or settings.profile,
             each.generation,
+            settings.markings[name].marking,
         )
         for name, each in settings.projects.items()
     )

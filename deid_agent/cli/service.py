@@ -64,7 +64,7 @@ from deid_agent.http import (
     console_routes,
     operator_routes,
 )
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, Marking
 from deid_agent.telemetry import Built, ProjectOpened, Telemetry, no_core, quiet, quiet_loop, stream_handler
 from deid_agent.transport import HttpTransport
 from deid_agent.transport.folder import FolderTransport
@@ -207,6 +207,7 @@ def console_sources(
         key=SecretKey(secrets.token_bytes(32)),
         scopes=None,
         projects=(),
+        marking=Marking(),
         max_bytes=PLAYGROUND_BYTES,
         validate=False,
     )

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from deid_agent import __version__
-from deid_agent.agent import DeadLetterSealer, DeadLetterStore, load_public_key
+from deid_agent.agent import DEFAULT_PROJECT, DeadLetterSealer, DeadLetterStore, load_public_key
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.projects import ProjectDeadLetters, describe_policy, make_projects, read_policy
 from deid_agent.cli.service_mllp import check_mllp_folders, listener_section
@@ -17,7 +17,8 @@ from deid_agent.telemetry import Telemetry
 from deid_agent.transport.folder import FolderDeadLetters, check_audit_folder, check_transport_folders
 from deid_agent.transport.mllp import MllpDeadLetters
 
-_PROJECTS = ("routes", "keys", "projects", "allow_rekey")
+_LATER = ("routes", "keys", "projects", "allow_rekey", "labels", "provenance", "provenance_topic")
+"""Settings that did not exist in the first trails."""
 
 
 def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
@@ -43,6 +44,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         envelopes=tuple((topic, make_envelope(each)) for topic, each in settings.envelopes.items()),
         registry=None if settings.registry is None else make_registry_options(settings.registry),
         projects=projects,
+        marking=settings.markings[DEFAULT_PROJECT].marking,
         scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 
@@ -115,8 +117,8 @@ def max_file_bytes(settings: Settings) -> int:
 def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
     """Versions and digests of the program and its configuration, for the audit."""
     # Secrets are masked in the JSON, so the digest reveals nothing about them.
-    # An agent without projects has the digest of the release before there were any.
-    unset = {name for name in _PROJECTS if not getattr(settings, name)}
+    # An agent that sets none of them has the digest of the release before there were any.
+    unset = {name for name in _LATER if getattr(settings, name) == type(settings).model_fields[name].default}
     configuration = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
     models = data_folder("models", None if settings.models is None else str(settings.models))
     return {

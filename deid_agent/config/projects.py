@@ -7,11 +7,12 @@ settings with the bytes of its key file; ``[kafka.routes]`` is the short form of
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from pydantic import Field, field_validator
 
 from deid_agent.config.service import Section
+from deid_agent.model import Marking, ProvenanceMode
 
 DEFAULT: Final = "default"
 KAFKA: Final = "kafka:"
@@ -22,6 +23,7 @@ _PLACES: Final = {"mllp": "mllp", "directory": "files"}
 HTTP: Final = "http"
 """The HTTP interface. It is a source of each project that a route names: its clients name the project."""
 Name = Annotated[str, Field(pattern=_NAME)]
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class ProjectSettings(Section):
@@ -42,6 +44,13 @@ class ProjectSettings(Section):
     )
     allow_rekey: bool = Field(
         default=False, description="start although the audit shows that the output had another key before"
+    )
+    labels: bool | None = Field(default=None, description="security labels in FHIR JSON; None is that above")
+    provenance: ProvenanceMode | None = Field(
+        default=None, description="where a FHIR Provenance goes: none, bundle or topic; None is that above"
+    )
+    provenance_topic: Topic | None = Field(
+        default=None, description="Kafka topic for provenance = topic, of this project alone"
     )
 
 
@@ -128,3 +137,61 @@ def _check_places(places: Sequence[tuple[str, str]], short: Mapping[object, obje
     for at, (_, target) in enumerate(places):
         if target.startswith(KAFKA) and target in sources:
             raise ValueError(f"routes.{at}.to: {target} is the source of {sources[target]}: it would loop forever")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkingChoice:
+    """What the outputs of a project get in addition, and the topic of its Provenance."""
+
+    marking: Marking
+    topic: str | None
+
+
+class MarkedSection(Protocol):
+    """Settings with labels and provenance, of a project or of the top level."""
+
+    @property
+    def labels(self) -> bool | None:
+        """True for security labels; None is that above."""
+
+    @property
+    def provenance(self) -> ProvenanceMode | None:
+        """Where a Provenance goes; None is that above."""
+
+    @property
+    def provenance_topic(self) -> str | None:
+        """The topic of ``ProvenanceMode.TOPIC``; never that above."""
+
+
+def choose_markings(top: MarkedSection, projects: Mapping[str, MarkedSection]) -> dict[str, MarkingChoice]:
+    """The choice of each project, ``default`` first."""
+    return {
+        name: MarkingChoice(
+            Marking(
+                bool(top.labels if each.labels is None else each.labels),
+                each.provenance or top.provenance or ProvenanceMode.NONE,
+            ),
+            each.provenance_topic,
+        )
+        for name, each in {DEFAULT: top, **projects}.items()
+    }
+
+
+def check_markings(choices: Mapping[str, MarkingChoice], used: Mapping[str, str], *, to_kafka: bool) -> None:
+    """Raise ``ValueError`` with the setting that cannot be used. ``used`` names the use of each topic so far."""
+    owners = dict(used)
+    for name, choice in choices.items():
+        place = "" if name == DEFAULT else f"projects.{name}."
+        if choice.marking.provenance is not ProvenanceMode.TOPIC:
+            if choice.topic is not None:
+                raise ValueError(
+                    f'{place}provenance_topic: it is used with provenance = "topic"; set that or remove it'
+                )
+            continue
+        if not to_kafka:
+            raise ValueError(f'{place}provenance: "topic" needs transport and output kafka; write "bundle" or "none"')
+        if choice.topic is None:
+            raise ValueError(f"{place}provenance_topic: name a topic for the Provenance of this project alone")
+        if choice.topic in owners:
+            raise ValueError(f"{place}provenance_topic: {choice.topic} is {owners[choice.topic]}; name another topic")
+        owners[choice.topic] = f"{place}provenance_topic"

@@ -33,16 +33,20 @@ from deid_agent.config.projects import (
     HTTP,
     KAFKA,
     Feed,
+    MarkingChoice,
     Name,
     ProjectSettings,
     RouteSettings,
+    Topic,
+    check_markings,
+    choose_markings,
     http_topic,
     merge_routes,
 )
 from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, ProvenanceMode
 
 
 class TransportKind(StrEnum):
@@ -90,6 +94,11 @@ class Settings(BaseSettings):
         default=False,
         description="with projects: start although the audit shows that an output of default had another key before",
     )
+    labels: bool = Field(default=False, description="security labels in FHIR JSON outputs (docs/projects.md)")
+    provenance: ProvenanceMode = Field(
+        default=ProvenanceMode.NONE, description="where a FHIR Provenance goes: none, bundle or topic"
+    )
+    provenance_topic: Topic | None = Field(default=None, description="Kafka topic for provenance = topic")
     allow_demo_key: bool = Field(default=False, description="let Kafka, MLLP and HTTP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
@@ -151,6 +160,11 @@ class Settings(BaseSettings):
                 return f"directory:{self.mllp.output}" if self.mllp else "directory:"
             case _:
                 return f"directory:{self.directory.output}" if self.directory else "directory:"
+
+    @property
+    def markings(self) -> Mapping[str, MarkingChoice]:
+        """Labels and Provenance of each project."""
+        return choose_markings(self, self.projects)
 
     @model_validator(mode="before")
     @classmethod
@@ -244,6 +258,19 @@ class Settings(BaseSettings):
             raise ValueError("audit.topic: kafka.routes use this topic for messages; name another one")
         if kafka.topics_pattern is not None and kafka.route(topic) is not None:
             raise ValueError("audit.topic: kafka.topics_pattern matches this topic, so it would be read; name another")
+        return self
+
+    @model_validator(mode="after")
+    def _check_markings(self) -> Self:
+        kafka, used = self.kafka, dict[str, str]()
+        if kafka is not None:
+            letters = {kafka.dead_letter_topic(topic): "for dead letters" for topic in kafka.routes}
+            used = letters | dict.fromkeys(kafka.routes.values(), "an output") | dict.fromkeys(kafka.routes, "an input")
+            names = (choice.topic for choice in self.markings.values() if choice.topic is not None)
+            used |= {name: "matched by kafka.topics_pattern" for name in names if kafka.route(name) is not None}
+        if self.audit.topic is not None:
+            used[self.audit.topic] = "audit.topic"
+        check_markings(self.markings, used, to_kafka=self.transport is self.destination is TransportKind.KAFKA)
         return self
 
     @model_validator(mode="after")

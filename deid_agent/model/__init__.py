@@ -28,6 +28,7 @@ from deid_agent.model.errors import (
     leading_error,
 )
 from deid_agent.model.headers import NO_TIME, TRACEPARENT, Headers, RecordTime, filter_headers, read_trace
+from deid_agent.model.marking import Marking, Origin, ProvenanceMode
 from deid_agent.model.patients import (
     PATIENT_TYPES,
     PLACEHOLDERS,
@@ -129,11 +130,13 @@ __all__ = [
     "LeafRole",
     "Listing",
     "MappedText",
+    "Marking",
     "MarkupError",
     "Message",
     "MessageError",
     "Narrative",
     "NormalText",
+    "Origin",
     "OversizeError",
     "PatientChoice",
     "PatientField",
@@ -143,6 +146,7 @@ __all__ = [
     "PhiType",
     "Place",
     "Pointer",
+    "ProvenanceMode",
     "PublishedPaths",
     "Range",
     "RankedIdentifier",

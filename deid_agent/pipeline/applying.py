@@ -6,6 +6,7 @@ All edits are byte ranges of the original message; all other bytes are left unch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from deid_agent.codec import Codec, PlainMessage, PlainText
 from deid_agent.model import (
@@ -34,6 +35,9 @@ from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
 from deid_agent.surrogate import NamedPerson, Scope
+
+if TYPE_CHECKING:
+    from deid_agent.pipeline.marking import Marker
 
 UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
 """Type, method and source of the remark about values that the policy does not publish."""
@@ -75,6 +79,8 @@ class Applier:
     counts: ChangeCounts = field(default_factory=Counter)
     named: dict[int, Mapping[str, NamedPerson]] = field(default_factory=dict, repr=False)
     """The persons in the fields of each message of the part that is applied, by ``id`` of the message."""
+    marker: "Marker | None" = None
+    """Adds to the outputs of messages; None if they leave as they are."""
 
     def apply_plan(self, plan: MessagePlan) -> bytes:
         """The sanitized payload.
@@ -92,7 +98,16 @@ class Applier:
             fact for n, each in enumerate(plan.known) for fact in collect_facts(self._list_changed(each), f"known{n}")
         ]
         guarded = (*known, *plan.stated)
-        return self._apply_part(plan, self._open_part(plan, guarded, "", "", self._find_people(plan)))
+        return self._apply_message(plan, self._open_part(plan, guarded, "", "", self._find_people(plan)))
+
+    def _apply_message(self, plan: PartPlan, part: _Part) -> bytes:
+        """The sanitized bytes of a message that is published as it is, and not inside another one."""
+        if self.marker is None:
+            return self._apply_part(plan, part)
+        own = replace(self, counts=Counter())
+        output = own._apply_part(plan, part)
+        self.counts.update(own.counts)
+        return self.marker.mark(plan, output, own.counts, part.prefix)
 
     def _list_changed(self, message: Message) -> Iterable[Site]:
         """The sites whose values the policy does not keep."""
@@ -243,7 +258,7 @@ class Applier:
             people = self._find_people(plan) if content.apart else outer.scope.people
             part = self._open_part(plan, guarded, prefix, attachment.path, people)
             try:
-                sanitized.append(self._apply_part(plan, part))
+                sanitized.append((self._apply_message if content.apart else self._apply_part)(plan, part))
             except MessageError as problem:
                 raise prefix_error(attachment, problem) from None
             outer.guarded.extend(part.guarded[len(guarded) :])

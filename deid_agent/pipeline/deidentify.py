@@ -6,12 +6,15 @@ several messages plans each, recognizes all plans at once, and applies each.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from deid_agent.codec import Codec, Envelope
 from deid_agent.model import (
     Document,
     Fact,
     Headers,
+    Marking,
+    Origin,
     Range,
     Remark,
     Timings,
@@ -40,12 +43,18 @@ from deid_agent.pipeline.values import ValueDeidentifier
 from deid_agent.recognize import Findings, NameMemory, PatientNames, Tagger
 from deid_agent.surrogate import Surrogates
 
+if TYPE_CHECKING:
+    from deid_agent.pipeline.marking import Marker
+
+NO_MARKING: Final = Marking()
+
 
 @dataclass(frozen=True, slots=True)
 class Deidentified:
     """A sanitized message that may be published, with its remarks. ``timings`` are seconds by stage.
 
-    ``media`` is the media type of a document that came without a message.
+    ``media`` is the media type of a document that came without a message. ``provenance`` is a FHIR Provenance for a
+    topic of its own; empty if there is none.
     """
 
     payload: bytes = field(repr=False)
@@ -54,6 +63,7 @@ class Deidentified:
     headers: Headers = field(default=(), repr=False)
     timings: tuple[tuple[str, float], ...] = field(default=(), compare=False)
     media: str = ""
+    provenance: bytes = field(default=b"", repr=False)
 
 
 class Deidentifier:
@@ -69,10 +79,12 @@ class Deidentifier:
         guard: LeakGuard,
         attachment_codecs: Sequence[Codec] = (),
         fhir_types: frozenset[str] = frozenset(),
+        marking: Marking = NO_MARKING,
     ) -> None:
         """``attachment_codecs`` are formats that come as attachments only; they are tried before ``codecs``.
 
-        ``fhir_types`` are the resource types of FHIR: a record key may be a reference to one.
+        ``fhir_types`` are the resource types of FHIR: a record key may be a reference to one. ``marking`` is what
+        FHIR outputs get in addition.
         """
         self._codecs = tuple(codecs)
         self._key_tagger = tagger.without_models()
@@ -82,6 +94,7 @@ class Deidentifier:
         self._guard = guard
         self._attachment_codecs = tuple(attachment_codecs)
         self._fhir_types = fhir_types
+        self._marking = marking
         self._notes = NoteDeidentifier(policy, tagger, self._replacer, guard)
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -232,8 +245,17 @@ class Deidentifier:
         for text, found in zip(prose, spans, strict=True):
             result.spans[text.index] = tuple(found)
 
-    def apply(self, plan: MessagePlan, recognition: Recognition, *, tracer: Tracer = NO_TRACE) -> Deidentified:
+    def apply(
+        self,
+        plan: MessagePlan,
+        recognition: Recognition,
+        *,
+        tracer: Tracer = NO_TRACE,
+        origin: Origin | None = None,
+    ) -> Deidentified:
         """Stage 3: make the edits, run the leak guard and assemble the bytes.
+
+        Without an ``origin`` there is no Provenance.
 
         Raises the error of the recognition, if it has one, and ``MessageError`` with LEAK if an identifier remains.
         """
@@ -243,7 +265,10 @@ class Deidentifier:
         if recognition.error is not None:
             raise recognition.error
         codes = LinkCodes(self._replacer.surrogates, plan.payload)
-        applier = Applier(self._policy, self._replacer, self._guard, recognition.spans, codes, timings, tracer)
+        marker = self._make_marker(origin)
+        applier = Applier(
+            self._policy, self._replacer, self._guard, recognition.spans, codes, timings, tracer, marker=marker
+        )
         with timings.measure("edit"):
             payload = applier.apply_plan(plan)
             if plan.record is not None:
@@ -251,8 +276,15 @@ class Deidentifier:
             with timings.measure("surrogate"):
                 key = self._sanitize_key(plan)
         remarks = summarize_changes(applier.counts)
-        headers = self._select_headers(plan.headers)
-        return Deidentified(payload, remarks, key, headers, timings.seconds_by_stage, plan.media)
+        headers, provenance = self._select_headers(plan.headers), b"" if marker is None else marker.provenance()
+        return Deidentified(payload, remarks, key, headers, timings.seconds_by_stage, plan.media, provenance)
+
+    def _make_marker(self, origin: Origin | None) -> "Marker | None":
+        if self._marking.adds_nothing:
+            return None
+        from deid_agent.pipeline.marking import Marker  # noqa: PLC0415 - commands that add nothing start without it
+
+        return Marker(self._marking, self._policy, origin)
 
     def count_unexamined(self, payload: bytes, envelope: Envelope | None = None) -> UnexaminedCounts:
         """The values of a payload that leave it unchanged and unread. Raises as ``plan``."""

@@ -85,8 +85,8 @@ def topic_problems(settings: KafkaOptions, cluster: ClusterMetadata) -> list[str
                 f"topic {source!r} has {counts[source]} partitions and {target!r} has {counts[target]}: "
                 f"add partitions to {target!r}, so that each input partition has its own"
             )
-    if settings.audit_topic is not None and (problem := _topic_problem(cluster, settings.audit_topic)):
-        problems.append(problem)
+    others = (settings.audit_topic, *dict.fromkeys(settings.provenance_topics.values()))
+    problems += (problem for topic in others if topic is not None and (problem := _topic_problem(cluster, topic)))
     return problems
 
 

@@ -38,15 +38,31 @@ def to_messages(
 
     An output has the timestamp that the policy gives it. A dead letter has no key, because keys are PHI, and no header
     of its record; its timestamp is that of its refusal, so that retention counts from then. Building a dead letter of
-    50 MB takes about a second. With an audit topic, each record's audit line and each signed head of the trail go there
-    in the same order. Raises ``UnsafeError`` if outcome and content of a record disagree.
+    50 MB takes about a second. The Provenance of an output has the time of the output. With an audit topic, each
+    record's audit line and each signed head of the trail go there in the same order.
+
+    Raises ``UnsafeError`` if outcome and content of a record disagree.
     """
     return [
         message
         for item in batch
-        for message in (_message(item, settings, sealer), _audit_line(item, settings), _head(item, settings))
+        for message in (
+            _message(item, settings, sealer),
+            _provenance(item, settings),
+            _audit_line(item, settings),
+            _head(item, settings),
+        )
         if message is not None
     ]
+
+
+def _provenance(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | None:
+    """The Provenance of an output. Its key is its id, so that a compacted topic keeps one for each record."""
+    at, topic = item.record.coordinates, settings.provenance_topic(item.record.coordinates.topic)
+    if not topic or not item.provenance or item.output is None:
+        return None
+    key = item.id.encode() or None
+    return KafkaMessage(topic, at.offset, item.provenance, key, _identity(item), item.output.timestamp_ms)
 
 
 def _audit_line(item: FinishedRecord, settings: KafkaOptions) -> KafkaMessage | None:
@@ -92,8 +108,12 @@ def _identity(item: FinishedRecord) -> Headers:
 def undeliverable(
     kind: type[UndeliverableError], message: KafkaMessage, settings: KafkaOptions, text: str
 ) -> UnsafeError:
-    """The error for a message that no broker accepts: its record is refused if it is an output, else nothing helps."""
-    return kind(message.offset, text) if message.topic in settings.routes.values() else UnsafeError(text)
+    """The error for a message that no broker accepts.
+
+    The record of an output, or of its Provenance, is refused. For any other message nothing helps.
+    """
+    refusable = {*settings.routes.values(), *settings.provenance_topics.values()}
+    return kind(message.offset, text) if message.topic in refusable else UnsafeError(text)
 
 
 def date_message(message: KafkaMessage, now_ms: int, *, earliest: bool) -> KafkaMessage:

@@ -1,10 +1,12 @@
 """Options of the Kafka clients: the ``[kafka]`` section, with the times and sizes that no setting changes."""
 
+from collections.abc import Mapping
 from typing import Self
 
 from aiokafka.helpers import create_ssl_context
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
+from deid_agent.agent import DEFAULT_PROJECT
 from deid_agent.config import KafkaSettings, Settings
 from deid_agent.model import ConfigurationError
 
@@ -12,12 +14,14 @@ from deid_agent.model import ConfigurationError
 class KafkaOptions(KafkaSettings):
     """The section, and what is derived from other sections or fixed. Times in milliseconds, sizes in bytes.
 
-    Lines of the audit go to ``audit_topic``, if there is one. ``rebalance_timeout_ms`` is how long the group waits for
+    Lines of the audit go to ``audit_topic``, if there is one. ``provenance_topics`` are those of input topics; the
+    empty name is every other input. ``rebalance_timeout_ms`` is how long the group waits for
     this member to drain before it removes the member. ``commit_timeout_ms`` bounds one ``commit`` and is shorter than
     ``transaction_timeout_ms``. Within ``metadata_max_age_ms`` the group finds new partitions.
     """
 
     audit_topic: str | None = None
+    provenance_topics: Mapping[str, str] = Field(default_factory=dict)
     rebalance_timeout_ms: int = 60_000
     max_poll_interval_ms: int = 86_400_000
     request_timeout_ms: int = 15_000
@@ -35,6 +39,10 @@ class KafkaOptions(KafkaSettings):
         if self.commit_timeout_ms >= self.transaction_timeout_ms:
             raise ValueError("commit_timeout_ms must be shorter than transaction_timeout_ms")
         return self
+
+    def provenance_topic(self, source: str) -> str:
+        """The topic for the Provenance of records from this input; empty if there is none."""
+        return self.provenance_topics.get(source) or self.provenance_topics.get("", "")
 
     def transactional_id(self, topic: str, partition: int) -> str:
         """The id under which only the owner of this input partition may write; the same over restarts and members."""
@@ -98,7 +106,16 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         | passwords
         | {
             "audit_topic": settings.audit.topic,
+            "provenance_topics": _provenance_topics(settings),
             # The group must not remove a member that still drains.
             "rebalance_timeout_ms": max(60_000, int(2_000 * settings.agent.drain_s)),
         }
     )
+
+
+def _provenance_topics(settings: Settings) -> dict[str, str]:
+    """The topics for Provenance by input. Inputs of a pattern belong to the project ``default``."""
+    markings = settings.markings
+    named = {feed.topic: markings[feed.project].topic for feed in settings.feeds}
+    named[""] = markings[DEFAULT_PROJECT].topic
+    return {source: topic for source, topic in named.items() if topic is not None}
