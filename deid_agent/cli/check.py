@@ -15,7 +15,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.audit import examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.projects import check_rekey, project_parts
+from deid_agent.cli.projects import check_rekey, describe_markings, project_parts
 from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.cli.service_parts import check_folders, check_key, check_memory, make_sealer, make_worker_factory
@@ -111,6 +111,8 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     for name, step in steps:
         yield _try(name, step)
     yield from _projects(settings)
+    if added := describe_markings(settings):
+        yield Finding("additions", added)
     yield from _envelopes(settings, offline)
     yield from _publish(settings)
     yield _try("times", lambda: _times(settings))

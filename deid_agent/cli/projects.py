@@ -17,7 +17,7 @@ from deid_agent.agent import (
 from deid_agent.app import ProjectParts, WorkerFactory
 from deid_agent.audit import read_target_keys
 from deid_agent.config import SecretKey, Settings, TransportKind, load_project_keys
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, ProvenanceMode
 from deid_agent.pipeline import KeyMode, Policy, load_policy
 
 
@@ -62,6 +62,17 @@ def output_marks(settings: Settings, parts: WorkerFactory) -> tuple[OutputMarks,
     made = {each.name: OutputMarks(each.key.secret, each.policy.record_time, each.name) for each in parts.projects}
     others = {feed.topic: made[feed.project] for feed in settings.feeds if feed.project != DEFAULT_PROJECT}
     return OutputMarks(parts.key.secret, parts.policy.record_time, default), others
+
+
+def describe_markings(settings: Settings) -> str:
+    """What the FHIR outputs of each project get in addition; empty if there is no such project."""
+    shown = []
+    for name, choice in settings.markings.items():
+        where = {ProvenanceMode.BUNDLE: "Provenance in Bundles", ProvenanceMode.TOPIC: f"Provenance in {choice.topic}"}
+        parts = ("labels" if choice.marking.labels else "", where.get(choice.marking.provenance, ""))
+        if added := ", ".join(filter(None, parts)):
+            shown.append(f"{name}: {added}")
+    return "; ".join(shown)
 
 
 def describe_projects(settings: Settings, parts: WorkerFactory) -> dict[str, object]:

@@ -266,7 +266,7 @@ class Settings(BaseSettings):
         if kafka is not None:
             letters = {kafka.dead_letter_topic(topic): "for dead letters" for topic in kafka.routes}
             used = letters | dict.fromkeys(kafka.routes.values(), "an output") | dict.fromkeys(kafka.routes, "an input")
-            names = (choice.topic for choice in self.markings.values() if choice.topic is not None)
+            names = [choice.topic for choice in self.markings.values() if choice.topic and kafka.topics_pattern]
             used |= {name: "matched by kafka.topics_pattern" for name in names if kafka.route(name) is not None}
         if self.audit.topic is not None:
             used[self.audit.topic] = "audit.topic"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -15,6 +16,7 @@ from deid_agent.agent.ports import Coordinates, FinishedRecord, Partition, Recor
 from deid_agent.config import Delivery
 from deid_agent.model.errors import OversizeError, TransientError
 from deid_agent.telemetry.metrics import TXN_ABORTS
+from deid_agent.transport.kafka import probe_broker
 from deid_agent.transport.kafka.producer import TransactionalWriter
 from deid_agent.transport.kafka.source import KafkaTransport
 
@@ -311,3 +313,40 @@ async def test_stop_ends_a_commit_at_once(world: KafkaWorld, monkeypatch: pytest
     async with asyncio.timeout(2):
         with pytest.raises(TransientError, match="given up"):
             await committing
+
+
+async def test_a_provenance_is_visible_with_its_output_or_not_at_all(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is too large refuses its record and stops nothing."""
+    made = f"{world.name}.provenance"
+    await world.cluster.create_topic(made, 2, {"max.message.bytes": "2000", "cleanup.policy": "compact"})
+    world.settings = world.changed(provenance_topics={world.name: made})
+    transport, records = await started_with_records(world, 3)
+    batch = [replace(copied(r), id=f"{n:032x}", provenance=b'{"id":%d}' % n) for n, r in enumerate(records)]
+    fail_once(monkeypatch, "commit_transaction", before=True)
+    with pytest.raises(TransientError):
+        await transport.commit(world.stream, batch[:2], 2)
+    assert await read(world.cluster.bootstrap, made) == []
+    await transport.commit(world.stream, batch[:2], 2)
+    found = await read(world.cluster.bootstrap, made)
+    assert [(m.key, m.value) for m in found] == [(item.id.encode(), item.provenance) for item in batch[:2]]
+    assert len(await world.outputs()) == 2
+    large = replace(batch[2], provenance=bytes(range(256)) * 20)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await transport.commit(world.stream, [large], 3)
+            except TransientError:
+                continue
+            except OversizeError as error:
+                assert error.offset == 2
+                break
+    assert len(await world.outputs()) == 2
+
+
+async def test_a_topic_for_provenance_must_exist(world: KafkaWorld) -> None:
+    await world.create()
+    settings = world.changed(provenance_topics={world.name: f"{world.name}.none"})
+    (problem,) = await probe_broker(settings)
+    assert f"topic '{world.name}.none' does not exist" in problem

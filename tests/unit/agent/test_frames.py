@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deid_agent.agent import worker_process as frames
-from deid_agent.agent.job import Deferred, Job, Processed, Refused, Result, Suppressed
+from deid_agent.agent.job import Deferred, Job, JobPosition, Processed, Refused, Result, Suppressed
 from deid_agent.agent.worker_process import (
     SIZE,
     Frame,
@@ -30,6 +30,7 @@ RESULTS = (
         st.text(max_size=4),
         st.lists(st.tuples(st.text(max_size=4), st.integers(0, 9)), max_size=3).map(tuple),
         st.lists(st.tuples(st.text(max_size=4), st.floats(0, 9)), max_size=3).map(tuple),
+        provenance=st.binary(max_size=9),
     )
     | st.builds(Refused, st.sampled_from(Reason), st.text(max_size=9))
     | st.builds(Suppressed, st.text(max_size=9))
@@ -43,11 +44,25 @@ def there_and_back(frame: Frame) -> Frame:
     return unpack_frame(data[SIZE.size :])
 
 
-@given(st.binary(max_size=50), KEYS, HEADERS, st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**64 - 1))
+@given(
+    st.binary(max_size=50),
+    KEYS,
+    HEADERS,
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.integers(0, 2**64 - 1),
+    st.none() | st.builds(JobPosition, st.integers(0), st.integers(0), st.none() | st.integers(), st.text(max_size=5)),
+)
 def test_a_job_arrives_unchanged(
-    payload: bytes, key: bytes | None, headers: object, source: str, project: str, number: int
+    payload: bytes,
+    key: bytes | None,
+    headers: object,
+    source: str,
+    project: str,
+    number: int,
+    position: JobPosition | None,
 ) -> None:
-    job = Job(payload, key, headers, source=source, project=project)  # type: ignore[arg-type]
+    job = Job(payload, key, headers, source=source, project=project, position=position)  # type: ignore[arg-type]
     frame = there_and_back(encode_job(number, job))
     assert (decode_job(frame), frame.number) == (job, number)
 
@@ -79,4 +94,4 @@ def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_repr_of_a_frame_shows_no_field() -> None:
     frame = encode_job(7, Job(b"Okafor", b"4471902", (("deid-test", b"Marisol"),), source="adt"))
-    assert repr(frame) == "Frame(JOB, number=7, fields=7)"
+    assert repr(frame) == "Frame(JOB, number=7, fields=8)"

@@ -18,7 +18,7 @@ from deid_agent.cli.check import _projects as check_projects
 from deid_agent.cli.projects import check_rekey, dead_letter_builds, describe_projects, output_marks
 from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import SecretKey, derive_key, load_settings
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, Marking, ProvenanceMode
 from deid_agent.telemetry import BatchCommitted, ProjectOpened, Telemetry
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
@@ -268,7 +268,7 @@ def test_a_key_that_cannot_be_loaded_stops_check_and_run(site: Site) -> None:
 
 def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one(site: Site) -> None:
     settings = load_settings(site.file)
-    unset = {"routes", "keys", "projects", "allow_rekey"}
+    unset = {"routes", "keys", "projects", "allow_rekey", "labels", "provenance", "provenance_topic"}
     assert unset < settings.model_dump().keys()
     former = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
     built = describe_build(settings, make_worker_factory(settings, SecretKey(KEY)))
@@ -332,3 +332,31 @@ async def test_a_project_over_http_keeps_its_key(site: Site) -> None:
     assert "project default: the audit shows http:default" in refusal(site, OTHER_KEY)
     configure("", top="allow_rekey = true\n")
     assert refusal(site, OTHER_KEY) == ""
+
+
+def test_labels_and_provenance_reach_the_workers_of_their_project_and_are_shown_by_check(site: Site) -> None:
+    top = 'labels = true\nprovenance = "bundle"\n'
+    site.configure(top + ROUTES, REGISTRY + "labels = false\n")
+    settings = load_settings(site.file)
+    parts = make_worker_factory(settings, SecretKey(KEY))
+    inside = ProvenanceMode.BUNDLE
+    assert [each.marking for each in (parts.default, *parts.projects)] == [
+        Marking(labels=True, provenance=inside),
+        Marking(labels=False, provenance=inside),
+    ]
+    shown = site.call("check", "--offline", "--config", str(site.file)).stdout
+    assert "additions     default: labels, Provenance in Bundles; registry: Provenance in Bundles\n" in shown
+    site.configure()
+    assert "additions" not in site.call("check", "--offline", "--config", str(site.file)).stdout
+    site.configure('provenance = "topic"\nprovenance_topic = "p"\n', "")
+    refused = site.call("check", "--offline", "--config", str(site.file))
+    assert (refused.exit_code, "needs transport and output kafka" in refused.stdout) == (2, True)
+
+
+def test_a_resource_that_an_agent_publishes_is_labelled(site: Site) -> None:
+    site.configure("labels = true\n", "")
+    assert site.run("a.json", b'{"resourceType":"Patient","name":[{"family":"Zyblorqvist"}]}').exit_code == 0
+    (written,) = (path for path in (site.root / "out").rglob("*") if path.is_file())
+    assert json.loads(written.read_bytes())["meta"]["security"][0]["code"] == "PSEUDED"
+    (entry,) = read_entries(site.root / "audit")
+    assert entry["output_sha256"] == hashlib.sha256(written.read_bytes()).hexdigest()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from deid_agent.config import SecretKey, derive_key, load_project_keys, load_settings, shown_settings
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, Marking, ProvenanceMode
+from deid_agent.transport.kafka import kafka_options
 
 MASTER = SecretKey(bytes(range(7, 39)))
 KAFKA = """
@@ -243,4 +244,78 @@ def test_without_routes_and_projects_http_serves_default(file: Path) -> None:
 def test_a_wrong_route_from_http_is_named(file: Path, routes: str, service: str, expected: str) -> None:
     file.write_text(HTTP.format(routes=routes, service=service))
     with pytest.raises(ConfigurationError, match=expected):
+        load_settings(file)
+
+
+# Labels and Provenance
+
+MARKED = ', labels = true, provenance = "topic", provenance_topic = "registry.provenance"'
+
+
+def test_labels_and_provenance_are_those_above_unless_a_project_sets_them(file: Path) -> None:
+    file.write_text('labels = true\nprovenance = "bundle"\n' + KAFKA.format(routes=ROUTE, more=", labels = false"))
+    found = {name: choice.marking for name, choice in load_settings(file).markings.items()}
+    assert found == {
+        "default": Marking(labels=True, provenance=ProvenanceMode.BUNDLE),
+        "registry": Marking(labels=False, provenance=ProvenanceMode.BUNDLE),
+        "study": Marking(labels=True, provenance=ProvenanceMode.BUNDLE),
+    }
+    file.write_text(KAFKA.format(routes=ROUTE, more=MARKED))
+    settings = load_settings(file)
+    assert settings.markings["default"].marking.adds_nothing
+    assert kafka_options(settings).provenance_topics == {"hl7.raw": "registry.provenance"}
+
+
+@pytest.mark.parametrize(
+    ("top", "more", "expected"),
+    [
+        ("labels = 7", "", "labels"),
+        ('provenance = "both"', "", "provenance"),
+        ('provenance = "topic"', "", "provenance_topic: name a topic for the Provenance of this project alone"),
+        ('provenance_topic = "p"', "", 'provenance_topic: it is used with provenance = "topic"'),
+        ('provenance = "topic"\nprovenance_topic = "a/b"', "", "provenance_topic"),
+        ('provenance = "topic"\nprovenance_topic = "adt"', "", "provenance_topic: adt is an input; name another topic"),
+        ('provenance = "topic"\nprovenance_topic = "adt.clean"', "", "provenance_topic: adt.clean is an output"),
+        ('provenance = "topic"\nprovenance_topic = "adt.dlq"', "", "provenance_topic: adt.dlq is for dead letters"),
+        ("", MARKED.replace("registry.provenance", "audit.lines"), "is audit.topic; name another topic"),
+        (
+            'provenance = "topic"\nprovenance_topic = "registry.provenance"',
+            MARKED,
+            r"projects\.registry\.provenance_topic: registry\.provenance is provenance_topic; name another",
+        ),
+        # A project without a topic of its own never shares that above: its ids would join two feeds.
+        ('provenance = "topic"\nprovenance_topic = "p"', "", r"projects\.registry\.provenance_topic: name a topic"),
+    ],
+)
+def test_a_provenance_that_cannot_be_published_stops_the_start(file: Path, top: str, more: str, expected: str) -> None:
+    text = KAFKA.format(routes=ROUTE, more=more).replace('path = "audit"', 'path = "audit"\ntopic = "audit.lines"')
+    file.write_text(f"{top}\n{text}")
+    with pytest.raises(ConfigurationError, match=expected):
+        load_settings(file)
+
+
+def test_only_topics_get_a_provenance_of_their_own(file: Path) -> None:
+    for text, route in (
+        (FOLDER, '{ from = "directory", project = "registry" }'),
+        (MLLP, '{ from = "mllp", project = "registry", to = "kafka:hl7.registry" }'),
+    ):
+        marked = text.replace('policy = "safe-harbor"', f'policy = "safe-harbor"{MARKED.replace(", ", chr(10))}')
+        file.write_text(marked.format(routes=route))
+        with pytest.raises(
+            ConfigurationError, match=r'projects\.registry\.provenance: "topic" needs transport and output'
+        ):
+            load_settings(file)
+
+
+def test_the_inputs_of_a_pattern_have_the_topic_of_default(file: Path) -> None:
+    start = 'provenance = "topic"\nprovenance_topic = "{}"\ntransport = "kafka"\n'
+    text = (
+        '[kafka]\nbootstrap_servers = "b:1"\ntopics_pattern = "hl7\\\\..*"\noutput = "clean.{topic}"\n'
+        '[dead_letters]\nplain = true\n[audit]\npath = "audit"\n'
+    )
+    file.write_text(start.replace("{}", "made") + text)
+    options = kafka_options(load_settings(file))
+    assert options.provenance_topic("hl7.any") == "made"
+    file.write_text(start.replace("{}", "hl7.made") + text)
+    with pytest.raises(ConfigurationError, match=r"hl7\.made is matched by kafka\.topics_pattern"):
         load_settings(file)

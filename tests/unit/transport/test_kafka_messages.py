@@ -8,8 +8,8 @@ import pytest
 from deid_agent.agent.dead_letter_records import UNSEALED, DeadLetterSealer, unpack_envelope
 from deid_agent.agent.ports import Coordinates, DeadLetter, FinishedRecord, Outcome, Output, Record
 from deid_agent.model import NO_TIME, RecordTime
-from deid_agent.model.errors import Reason, UnsafeError
-from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, date_message, to_messages
+from deid_agent.model.errors import OversizeError, Reason, UnsafeError
+from deid_agent.transport.kafka.messages import KafkaMessage, choose_partition, date_message, to_messages, undeliverable
 from deid_agent.transport.kafka.options import KafkaOptions
 from deid_agent.transport.kafka.source import KafkaTransport
 from deid_agent.transport.kafka.topic_settings import time_warnings
@@ -68,6 +68,35 @@ def test_every_record_has_a_line_on_the_topic_of_the_audit() -> None:
     assert (messages[0].offset, messages[0].key, messages[0].headers) == (7, None, (("deid-id", b"aa"),))
     assert [m.topic for m in to_messages(batch, SETTINGS, UNSEALED)] == ["adt.out"]
     assert "line" not in repr(batch)
+
+
+def test_the_provenance_of_an_output_goes_to_its_own_topic_with_the_time_of_the_output() -> None:
+    settings = SETTINGS.model_copy(update={"provenance_topics": {"adt": "made"}, "audit_topic": "deid.audit"})
+    output = Output(b"clean", timestamp_ms=1_699_920_000_000)
+    item = FinishedRecord(RECORD, Outcome.PUBLISHED, output, audit=b"line", id="aa", provenance=b"{}")
+    messages = to_messages([item], settings, UNSEALED)
+    assert [(m.topic, m.value) for m in messages] == [("adt.out", b"clean"), ("made", b"{}"), ("deid.audit", b"line")]
+    assert (messages[1].key, messages[1].headers, messages[1].timestamp_ms) == (
+        b"aa",
+        (("deid-id", b"aa"),),
+        1_699_920_000_000,
+    )
+    assert messages[1].offset == 7, "a commit that is repeated leaves it out with its output"
+    assert len(to_messages([item], SETTINGS, UNSEALED)) == 1
+    assert "{}" not in repr(item)
+
+
+def test_a_refused_record_has_no_provenance() -> None:
+    settings = SETTINGS.model_copy(update={"provenance_topics": {"": "made"}})
+    item = FinishedRecord(RECORD, Outcome.DEAD_LETTERED, dead_letter=DEAD_LETTER, provenance=b"{}")
+    assert [m.topic for m in to_messages([item], settings, UNSEALED)] == ["adt.dlq"]
+
+
+def test_a_provenance_that_no_broker_accepts_refuses_its_record_and_does_not_stop_the_agent() -> None:
+    settings = SETTINGS.model_copy(update={"provenance_topics": {"": "made"}})
+    for topic, kind in (("made", OversizeError), ("adt.out", OversizeError), ("adt.dlq", UnsafeError)):
+        message = KafkaMessage(topic, 7, b"x", None, (), None)
+        assert type(undeliverable(OversizeError, message, settings, "too large")) is kind
 
 
 def test_a_tombstone_remains_a_tombstone() -> None:
