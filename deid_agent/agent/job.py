@@ -34,6 +34,12 @@ class Task(StrEnum):
     OPERATION = "operation"
     """The input of ``$de-identify``: a FHIR resource, or Parameters around one."""
 
+    PSEUDONYMIZE = "pseudonymize"
+    """The input of ``$pseudonymize``, in the same forms."""
+
+    PSUEDONYMIZE = "psuedonymize"
+    """The same as DARTS spells it; the output parameter is spelt alike."""
+
     DOCUMENT = "document"
     """A document without a message. Its media type follows; the output has its own in the header ``content-type``."""
 

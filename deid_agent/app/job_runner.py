@@ -32,6 +32,7 @@ from deid_agent.pipeline import (
     MessagePlan,
     NoteLine,
     OperationInput,
+    PseudonymInput,
     Recognition,
     RefusedText,
     Validator,
@@ -39,6 +40,7 @@ from deid_agent.pipeline import (
     read_note_line,
     read_operation,
     read_plain_note,
+    read_pseudonymize,
     write_note_line,
 )
 from deid_agent.recognize import NameMemory
@@ -78,6 +80,8 @@ class JobRunner:
     """Runners with an equal value find the same in a text, so the texts of their jobs are read together."""
     marks: "OutputMarks | None" = None
     """Gives a Provenance the id and the time of its output; None if there is none."""
+    allows_digests: bool = False
+    """True if callers of ``$pseudonymize`` may give a key for SHA-256."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -107,10 +111,17 @@ class JobRunner:
         elif run.task is Task.OPERATION:
             run.operation = read_operation(job.payload, self.deidentifier.policy)
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
+        elif run.task in {Task.PSEUDONYMIZE, Task.PSUEDONYMIZE}:
+            run.operation = self._read_pseudonymize(run)
+            run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
         elif run.task is Task.DOCUMENT:
             run.plan = self.deidentifier.plan_document(job.payload, job.task.partition(" ")[2])
         else:
             run.note = read_note_line(job.payload) if run.task is Task.NOTE else read_plain_note(job.payload)
+
+    def _read_pseudonymize(self, run: "_JobRun") -> PseudonymInput:
+        policy, name = self.deidentifier.policy, f"{run.task}dData"
+        return read_pseudonymize(run.job.payload, policy, output=name, allows_digests=self.allows_digests)
 
     def _finish_notes(self, runs: Sequence["_JobRun"]) -> None:
         """Set the results of notes, which are read together."""
@@ -225,7 +236,7 @@ class _JobRun:
     input_digest: str = ""
     seconds: float = 0.0
     note: NoteLine | None = None
-    operation: OperationInput | None = None
+    operation: OperationInput | PseudonymInput | None = None
 
     @property
     def task(self) -> Task:

@@ -38,6 +38,7 @@ class ProjectParts:
     profile: str = "recall"
     generation: int = 0
     marking: Marking = field(default_factory=Marking)
+    allows_digests: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,20 @@ class WorkerFactory:
     scopes: ScopeTableFile | None = None
     projects: tuple[ProjectParts, ...] = ()
     marking: Marking = field(default_factory=Marking)
+    allows_digests: bool = False
 
     @property
     def default(self) -> ProjectParts:
         """The parts of the project ``default``."""
-        return ProjectParts(DEFAULT_PROJECT, self.key, self.policy, self.system, self.profile, marking=self.marking)
+        return ProjectParts(
+            DEFAULT_PROJECT,
+            self.key,
+            self.policy,
+            self.system,
+            self.profile,
+            marking=self.marking,
+            allows_digests=self.allows_digests,
+        )
 
     def deidentifier(
         self, wrap_tagger: Callable[[Tagger], Tagger] = lambda tagger: tagger, *, notes_only: bool = False
@@ -143,6 +153,7 @@ class WorkerFactory:
                 # With a memory of names the findings in a text depend on the project.
                 (each.name,) if self.remembered_patients else (each.system, each.profile),
                 _make_marks(each),
+                each.allows_digests,
             )
             for each, made in zip(projects, self._load(projects), strict=True)
         }

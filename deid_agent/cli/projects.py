@@ -46,6 +46,7 @@ def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[Proj
             each.profile or settings.profile,
             each.generation,
             settings.markings[name].marking,
+            settings.sha256_pseudonyms if each.sha256_pseudonyms is None else each.sha256_pseudonyms,
         )
         for name, each in settings.projects.items()
     )

@@ -7,7 +7,8 @@ that does not have the form of its type becomes free text. It raises ``MessageEr
 The packages ``hl7v2``, ``fhir``, ``cda`` and ``rtf`` have one shape. Start with ``codec.py``, the entry point. Next are
 the reader or walk (one pass over a message), the table (rule files as checked values), the sink (the results), and the
 values or treatments (how one value is read). ``markup`` is the common base of HTML, XHTML, C-CDA and the XML forms of
-FHIR and HL7 v2, which are read as a ``rendering`` in the usual syntax (docs/decisions/0020).
+FHIR and HL7 v2, which are read as a ``rendering`` in the usual syntax (docs/decisions/0020). ``fhir_resources`` finds
+the resources of finished outputs, which get labels and a Provenance.
 
 To change how a field or element is read, edit ``rules/hl7/segments.toml``, ``rules/fhir/types.toml`` or
 ``rules/cda/elements.toml``. A new HL7 action is a member of ``hl7v2.table.Hl7Kind``, classified in ``hl7v2/values.py``.
@@ -25,6 +26,15 @@ from deid_agent.codec.envelope import (
     EnvelopeCodec,
     EnvelopeMessage,
 )
+from deid_agent.codec.fhir_resources import (
+    SECURITY_LABELS,
+    ResourceRange,
+    insert_all,
+    list_resources,
+    list_targets,
+    place_entry,
+    place_labels,
+)
 from deid_agent.codec.framed import FramedRecord, list_messages, open_record
 from deid_agent.codec.json_ranges import JsonRange, read_ranges, rewrite_string
 from deid_agent.codec.markup.document import read_root
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
     from deid_agent.codec.html import HtmlCodec
 
 __all__ = [
+    "SECURITY_LABELS",
     "Codec",
     "Envelope",
     "EnvelopeCodec",
@@ -43,11 +54,17 @@ __all__ = [
     "JsonRange",
     "PlainMessage",
     "PlainText",
+    "ResourceRange",
     "TableCodec",
     "encode_text",
+    "insert_all",
     "is_pdf",
     "list_messages",
+    "list_resources",
+    "list_targets",
     "open_record",
+    "place_entry",
+    "place_labels",
     "read_pdf_text",
     "read_ranges",
     "read_root",

@@ -27,6 +27,7 @@ TOP_LEVEL: Final = frozenset(
         "labels",
         "provenance",
         "provenance_topic",
+        "sha256_pseudonyms",
         "allow_demo_key",
         "allow_rekey",
         "rules",

@@ -12,6 +12,7 @@ from typing import Annotated, Final, Protocol
 from pydantic import Field, field_validator
 
 from deid_agent.config.service import Section
+from deid_agent.config.transports import KafkaSettings
 from deid_agent.model import Marking, ProvenanceMode
 
 DEFAULT: Final = "default"
@@ -51,6 +52,9 @@ class ProjectSettings(Section):
     )
     provenance_topic: Topic | None = Field(
         default=None, description="Kafka topic for provenance = topic, of this project alone"
+    )
+    sha256_pseudonyms: bool | None = Field(
+        default=None, description="let callers of $pseudonymize give a key for SHA256; None is that above"
     )
 
 
@@ -177,9 +181,12 @@ def choose_markings(top: MarkedSection, projects: Mapping[str, MarkedSection]) -
     }
 
 
-def check_markings(choices: Mapping[str, MarkingChoice], used: Mapping[str, str], *, to_kafka: bool) -> None:
-    """Raise ``ValueError`` with the setting that cannot be used. ``used`` names the use of each topic so far."""
-    owners = dict(used)
+def check_markings(choices: Mapping[str, MarkingChoice], kafka: KafkaSettings | None, audit: str | None) -> None:
+    """Raise ``ValueError`` with the setting that cannot be used.
+
+    ``kafka`` is None unless records go from topics to topics; ``audit`` is the topic of the audit.
+    """
+    owners = {} if audit is None else {audit: "audit.topic"}
     for name, choice in choices.items():
         place = "" if name == DEFAULT else f"projects.{name}."
         if choice.marking.provenance is not ProvenanceMode.TOPIC:
@@ -188,10 +195,22 @@ def check_markings(choices: Mapping[str, MarkingChoice], used: Mapping[str, str]
                     f'{place}provenance_topic: it is used with provenance = "topic"; set that or remove it'
                 )
             continue
-        if not to_kafka:
+        if kafka is None:
             raise ValueError(f'{place}provenance: "topic" needs transport and output kafka; write "bundle" or "none"')
         if choice.topic is None:
             raise ValueError(f"{place}provenance_topic: name a topic for the Provenance of this project alone")
-        if choice.topic in owners:
-            raise ValueError(f"{place}provenance_topic: {choice.topic} is {owners[choice.topic]}; name another topic")
+        if owner := owners.get(choice.topic) or _use_of(choice.topic, kafka):
+            raise ValueError(f"{place}provenance_topic: {choice.topic} is {owner}; name another topic")
         owners[choice.topic] = f"{place}provenance_topic"
+
+
+def _use_of(topic: str, kafka: KafkaSettings) -> str:
+    """The use of a topic by the routes; empty if there is none."""
+    if topic in kafka.routes:
+        return "an input"
+    if topic in kafka.routes.values():
+        return "an output"
+    if topic in map(kafka.dead_letter_topic, kafka.routes):
+        return "for dead letters"
+    matched = kafka.topics_pattern is not None and kafka.route(topic) is not None
+    return "matched by kafka.topics_pattern" if matched else ""

@@ -99,6 +99,9 @@ class Settings(BaseSettings):
         default=ProvenanceMode.NONE, description="where a FHIR Provenance goes: none, bundle or topic"
     )
     provenance_topic: Topic | None = Field(default=None, description="Kafka topic for provenance = topic")
+    sha256_pseudonyms: bool = Field(
+        default=False, description="let callers of $pseudonymize give a key of at least 32 bytes for SHA256"
+    )
     allow_demo_key: bool = Field(default=False, description="let Kafka, MLLP and HTTP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
@@ -262,15 +265,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_markings(self) -> Self:
-        kafka, used = self.kafka, dict[str, str]()
-        if kafka is not None:
-            letters = {kafka.dead_letter_topic(topic): "for dead letters" for topic in kafka.routes}
-            used = letters | dict.fromkeys(kafka.routes.values(), "an output") | dict.fromkeys(kafka.routes, "an input")
-            names = [choice.topic for choice in self.markings.values() if choice.topic and kafka.topics_pattern]
-            used |= {name: "matched by kafka.topics_pattern" for name in names if kafka.route(name) is not None}
-        if self.audit.topic is not None:
-            used[self.audit.topic] = "audit.topic"
-        check_markings(self.markings, used, to_kafka=self.transport is self.destination is TransportKind.KAFKA)
+        to_kafka = self.transport is self.destination is TransportKind.KAFKA
+        check_markings(self.markings, self.kafka if to_kafka else None, self.audit.topic)
         return self
 
     @model_validator(mode="after")

@@ -305,7 +305,7 @@ def _content_type(done: FinishedRecord, checked: Checked) -> str:
 def _task(request: web.Request, route: Route, media: str) -> tuple[str, str]:
     """The task of a worker and the media type of the answer."""
     if route.form is BodyForm.OPERATION:
-        return Task.OPERATION, media
+        return route.task, media
     if route.form is BodyForm.DOCUMENT:
         return f"{Task.DOCUMENT} {media}", TEXT if media == PDF else media
     if route.form is not BodyForm.TEXT:

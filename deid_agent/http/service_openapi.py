@@ -209,7 +209,7 @@ def _result_schema(route: Route, media: str) -> Mapping[str, object]:
 
 
 def capability_statement(project: str, smart: bool = False) -> Mapping[str, object]:
-    """The CapabilityStatement. It names the one operation of DARTS that exists, and claims no conformance."""
+    """The CapabilityStatement. It names the operations of DARTS that exist, and claims no conformance."""
     security = {"service": [{"coding": [{"system": _SECURITY_SYSTEM, "code": "SMART-on-FHIR"}]}]}
     return {
         "resourceType": "CapabilityStatement",
@@ -229,7 +229,13 @@ def capability_statement(project: str, smart: bool = False) -> Mapping[str, obje
                         "name": "de-identify",
                         "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/de-identify",
                         "documentation": "Takes a resource, or Parameters with identifiableData. No files.",
-                    }
+                    },
+                    {
+                        "name": "psuedonymize",
+                        "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/psuedonymize",
+                        "documentation": "Takes a resource, or Parameters with identifiableData; algorithm and key "
+                        "where the project allows them. Also as $pseudonymize. No files.",
+                    },
                 ],
             }
         ],

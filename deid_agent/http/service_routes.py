@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from deid_agent.agent import Task
 from deid_agent.http.service_errors import FHIR_JSON
 
 JSON: Final = "application/json"
@@ -43,6 +44,8 @@ class BodyForm(StrEnum):
 class Route:
     """One address. ``takes`` are its media types; an answer has that of the request, unless ``gives`` names others.
 
+    ``task`` is that of a FHIR operation.
+
     ``query`` lists parameters with their values. A ``public`` route needs no login and holds nothing of the agent's.
     """
 
@@ -55,6 +58,7 @@ class Route:
     gives: tuple[str, ...] = ()
     query: tuple[tuple[str, tuple[str, ...]], ...] = ()
     public: bool = False
+    task: str = ""
 
     @property
     def fhir(self) -> bool:
@@ -111,6 +115,25 @@ ROUTES: Final = (
         "De-identify a FHIR resource, or the Bundle in Parameters (DARTS $de-identify).",
         BodyForm.OPERATION,
         (FHIR_JSON, JSON),
+        task=Task.OPERATION,
+    ),
+    Route(
+        "pseudonymize",
+        "POST",
+        "/fhir/{project}/$pseudonymize",
+        "Replace identifiers by the surrogates of the project, with algorithm and key also by a digest.",
+        BodyForm.OPERATION,
+        (FHIR_JSON, JSON),
+        task=Task.PSEUDONYMIZE,
+    ),
+    Route(
+        "psuedonymize",
+        "POST",
+        "/fhir/{project}/$psuedonymize",
+        "The operation $pseudonymize as DARTS spells it.",
+        BodyForm.OPERATION,
+        (FHIR_JSON, JSON),
+        task=Task.PSUEDONYMIZE,
     ),
     Route(
         "metadata",

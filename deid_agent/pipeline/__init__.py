@@ -16,7 +16,8 @@ On request, ``unexamined`` counts what no step examined, and ``validation`` comp
 ``envelopes`` makes the envelopes of records from their settings. ``tracing`` records changes for the playground.
 ``notes`` runs the same stages for notes without a message, and ``values`` replaces single values, such as the cells of
 a table. ``listed_patients`` chooses the scope of a patient by the file of ``scope_table``.
-``requests`` reads payloads that callers of the service send and that are not messages.
+``requests`` reads payloads that callers of the service send and that are not messages; ``pseudonyms`` those of
+``$pseudonymize``. ``marking`` adds security labels and the Provenance to FHIR outputs.
 """
 
 from deid_agent.pipeline.applying import DROP
@@ -29,6 +30,7 @@ from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, 
 from deid_agent.pipeline.plans import FindKnown, KnownMessages, MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
+from deid_agent.pipeline.pseudonyms import PseudonymInput, read_pseudonymize
 from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
 from deid_agent.pipeline.replacement import Replacer
 from deid_agent.pipeline.requests import (
@@ -67,6 +69,7 @@ __all__ = [
     "NumberSource",
     "OperationInput",
     "Policy",
+    "PseudonymInput",
     "Recognition",
     "RecordingTracer",
     "RefusedText",
@@ -96,6 +99,7 @@ __all__ = [
     "read_note_line",
     "read_operation",
     "read_plain_note",
+    "read_pseudonymize",
     "unite_facts",
     "write_note_line",
     "write_table",

@@ -6,7 +6,6 @@ All edits are byte ranges of the original message; all other bytes are left unch
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from deid_agent.codec import Codec, PlainMessage, PlainText
 from deid_agent.model import (
@@ -29,15 +28,13 @@ from deid_agent.model import (
 from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_siblings, write_attachment
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
+from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
 from deid_agent.surrogate import NamedPerson, Scope
-
-if TYPE_CHECKING:
-    from deid_agent.pipeline.marking import Marker
 
 UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
 """Type, method and source of the remark about values that the policy does not publish."""
@@ -79,7 +76,7 @@ class Applier:
     counts: ChangeCounts = field(default_factory=Counter)
     named: dict[int, Mapping[str, NamedPerson]] = field(default_factory=dict, repr=False)
     """The persons in the fields of each message of the part that is applied, by ``id`` of the message."""
-    marker: "Marker | None" = None
+    marker: Marker | None = None
     """Adds to the outputs of messages; None if they leave as they are."""
 
     def apply_plan(self, plan: MessagePlan) -> bytes:

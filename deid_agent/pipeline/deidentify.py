@@ -6,7 +6,7 @@ several messages plans each, recognizes all plans at once, and applies each.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from deid_agent.codec import Codec, Envelope
 from deid_agent.model import (
@@ -24,6 +24,7 @@ from deid_agent.pipeline.applying import Applier, summarize_changes
 from deid_agent.pipeline.documents import plan_document
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.notes import (
     DeidentifiedText,
     NoteDeidentifier,
@@ -42,9 +43,6 @@ from deid_agent.pipeline.unexamined import UnexaminedCounts, count_unexamined
 from deid_agent.pipeline.values import ValueDeidentifier
 from deid_agent.recognize import Findings, NameMemory, PatientNames, Tagger
 from deid_agent.surrogate import Surrogates
-
-if TYPE_CHECKING:
-    from deid_agent.pipeline.marking import Marker
 
 NO_MARKING: Final = Marking()
 
@@ -279,11 +277,9 @@ class Deidentifier:
         headers, provenance = self._select_headers(plan.headers), b"" if marker is None else marker.provenance()
         return Deidentified(payload, remarks, key, headers, timings.seconds_by_stage, plan.media, provenance)
 
-    def _make_marker(self, origin: Origin | None) -> "Marker | None":
+    def _make_marker(self, origin: Origin | None) -> Marker | None:
         if self._marking.adds_nothing:
             return None
-        from deid_agent.pipeline.marking import Marker  # noqa: PLC0415 - commands that add nothing start without it
-
         return Marker(self._marking, self._policy, origin)
 
     def count_unexamined(self, payload: bytes, envelope: Envelope | None = None) -> UnexaminedCounts:

@@ -14,8 +14,8 @@ from uuid import UUID
 import orjson
 
 from deid_agent import __version__
-from deid_agent.codec.fhir import (
-    LABELS,
+from deid_agent.codec import (
+    SECURITY_LABELS,
     ResourceRange,
     insert_all,
     list_resources,
@@ -28,7 +28,7 @@ from deid_agent.pipeline.leak_guard import GUARD_SOURCE
 from deid_agent.pipeline.plans import PartPlan
 from deid_agent.pipeline.policy import Method, Policy
 
-PSEUDONYMIZED, REDACTED, ABSTRACTED = LABELS
+PSEUDONYMIZED, REDACTED, ABSTRACTED = SECURITY_LABELS
 _LABEL_OF: Final[Mapping[str, str]] = {
     Method.SURROGATE: PSEUDONYMIZED,
     Method.LINK: PSEUDONYMIZED,

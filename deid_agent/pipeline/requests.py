@@ -1,9 +1,9 @@
-"""The payloads of requests that are not messages: notes in JSON, and the input of the FHIR operation ``$de-identify``.
+"""The payloads of requests that are not messages: notes in JSON, and the input of FHIR operations.
 
 Parameters are cut and joined by byte ranges, because a JSON library would write the decimal ``1.10`` as ``1.1``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -17,7 +17,6 @@ from deid_agent.pipeline.policy import Policy
 SAFE_HARBOR_CODE = "HHS_SAFE_HARBOR_DETERMINISTIC_METHOD"
 """The only policy code of DARTS; it names the shipped policy ``safe-harbor``."""
 _DATA, _POLICY = "identifiableData", "policy"
-_HEAD = b'{"resourceType":"Parameters","parameter":[{"name":"de-identifiedData","resource":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,15 @@ class OperationInput:
 
     def restore(self, sanitized: bytes) -> bytes:
         """The output of the operation: Parameters for Parameters, a resource for a resource."""
-        return _HEAD + sanitized + b"}]}" if self.enveloped else sanitized
+        return wrap_output(sanitized, "de-identifiedData" if self.enveloped else "")
+
+
+def wrap_output(resource: bytes, output: str) -> bytes:
+    """The resource as the output parameter of this name; unchanged if there is no name."""
+    if not output:
+        return resource
+    head = b'{"resourceType":"Parameters","parameter":[{"name":"' + output.encode("ascii") + b'","resource":'
+    return head + resource + b"}]}"
 
 
 def read_operation(payload: bytes, policy: Policy) -> OperationInput:
@@ -105,6 +112,32 @@ def read_operation(payload: bytes, policy: Policy) -> OperationInput:
     that of the project, and for parameters that the operation does not have. None may be ignored: a caller would
     believe that it was obeyed.
     """
+    call = read_call(payload, (_POLICY,))
+    if call is None:
+        return OperationInput(payload, False)
+    for path, wanted in call.values:
+        _check_policy(wanted, policy, path)
+    return OperationInput(call.resource, True)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCall:
+    """Parameters of an operation: ``identifiableData``, and the other values in order, each with its path.
+
+    ``names`` are the names of the other values.
+    """
+
+    resource: bytes = field(repr=False)
+    values: tuple[tuple[str, object], ...] = field(repr=False)
+    names: tuple[str, ...] = ()
+
+
+def read_call(payload: bytes, known: Sequence[str]) -> OperationCall | None:
+    """The Parameters of a call; None for a resource, and for Parameters that are data and no call.
+
+    ``known`` are the names of parameters beside ``identifiableData``; each is a string. Raises ``MessageError`` as
+    ``read_operation``.
+    """
     try:
         tree = orjson.loads(payload)
     except orjson.JSONDecodeError as problem:
@@ -112,13 +145,14 @@ def read_operation(payload: bytes, policy: Policy) -> OperationInput:
     if not isinstance(tree, dict) or not isinstance(tree.get("resourceType"), str):
         raise MessageError(Reason.MALFORMED, "resourceType", "not a FHIR resource")
     if tree["resourceType"] != "Parameters":
-        return OperationInput(payload, False)
+        return None
     root = _members(read_ranges(payload), "Parameters")
-    if not _is_call(tree):
-        return OperationInput(payload, False)
+    if not _is_call(tree, known):
+        return None
     if unknown := sorted(root.keys() - {"resourceType", "parameter", "id", "meta"}):
         raise MessageError(Reason.UNSUPPORTED, "Parameters", f"{len(unknown)} unknown members")
     found: JsonRange | None = None
+    values, names = list[tuple[str, object]](), list[str]()
     for number, (item, place) in enumerate(zip(tree["parameter"], root["parameter"].items or (), strict=True)):
         path = f"Parameters.parameter[{number}]"
         members = _members(place, path)
@@ -127,20 +161,24 @@ def read_operation(payload: bytes, policy: Policy) -> OperationInput:
                 if found is not None:
                     raise MessageError(Reason.MALFORMED, path, "a second identifiableData")
                 found = members["resource"]
-            case {"name": "policy"} if len(members) == 2 and members.keys() <= {"name", "valueString", "valueCode"}:
-                _check_policy(item.get("valueString", item.get("valueCode")), policy, path)
+            case {"name": str(name)} if (
+                name in known and len(members) == 2 and members.keys() <= {"name", "valueString", "valueCode"}
+            ):
+                values.append((path, item.get("valueString", item.get("valueCode"))))
+                names.append(name)
             case _:
-                raise MessageError(Reason.UNSUPPORTED, path, "another parameter than identifiableData and policy")
+                detail = f"another parameter than identifiableData, {', '.join(known)}"
+                raise MessageError(Reason.UNSUPPORTED, path, detail)
     if found is None:
         raise MessageError(Reason.MALFORMED, "Parameters.parameter", "no identifiableData")
-    return OperationInput(payload[found.start : found.end], True)
+    return OperationCall(payload[found.start : found.end], tuple(values), tuple(names))
 
 
-def _is_call(tree: Mapping[str, object]) -> bool:
+def _is_call(tree: Mapping[str, object], known: Sequence[str]) -> bool:
     """True if Parameters are the input of the operation; other Parameters are a resource like any other."""
     items = tree.get("parameter")
     names = [item.get("name") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-    return any(name in names for name in (_DATA, _POLICY, "identifiableDataFileUrls"))
+    return any(name in names for name in (_DATA, *known, "identifiableDataFileUrls"))
 
 
 def _members(place: JsonRange, path: str) -> dict[str, JsonRange]:

@@ -268,7 +268,16 @@ def test_a_key_that_cannot_be_loaded_stops_check_and_run(site: Site) -> None:
 
 def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one(site: Site) -> None:
     settings = load_settings(site.file)
-    unset = {"routes", "keys", "projects", "allow_rekey", "labels", "provenance", "provenance_topic"}
+    unset = {
+        "routes",
+        "keys",
+        "projects",
+        "allow_rekey",
+        "labels",
+        "provenance",
+        "provenance_topic",
+        "sha256_pseudonyms",
+    }
     assert unset < settings.model_dump().keys()
     former = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
     built = describe_build(settings, make_worker_factory(settings, SecretKey(KEY)))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.fhir import codec, parsed
 from support.fhir_payloads import resources
 
-from deid_agent.codec.fhir.resources import (
-    LABELS,
+from deid_agent.codec.fhir_resources import (
+    SECURITY_LABELS,
     insert_all,
     list_resources,
     list_targets,
@@ -151,7 +151,7 @@ def test_a_bundle_without_entries_gets_none(entries: str) -> None:
     assert place_entry(raw, list_resources(raw)[0], b"{}", "urn:uuid:1") is None
 
 
-@given(resources(), st.sets(st.sampled_from(LABELS)))
+@given(resources(), st.sets(st.sampled_from(SECURITY_LABELS)))
 def test_without_the_insertions_every_byte_is_the_same(raw: bytes, codes: set[str]) -> None:
     try:
         messages = codec().parse(raw)

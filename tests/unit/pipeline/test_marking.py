@@ -13,7 +13,7 @@ from deid_agent.agent import Job, OutputMarks, Processed
 from deid_agent.agent.job import JobPosition, Process
 from deid_agent.agent.ports import Coordinates
 from deid_agent.app import ProjectParts, WorkerFactory
-from deid_agent.codec.fhir.resources import LABELS, write_label
+from deid_agent.codec.fhir_resources import SECURITY_LABELS, write_label
 from deid_agent.config import DEMO_KEY
 from deid_agent.config.envelopes import EnvelopeSettings
 from deid_agent.model import Marking, ProvenanceMode, RecordTime
@@ -49,7 +49,7 @@ def bundle(*resources: Mapping[str, object]) -> dict[str, object]:
 
 
 BUNDLE = bundle(PATIENT, OBSERVATION)
-_LABEL = b"(?:" + b"|".join(re.escape(write_label(code)) for code in LABELS) + b")"
+_LABEL = b"(?:" + b"|".join(re.escape(write_label(code)) for code in SECURITY_LABELS) + b")"
 _LIST = _LABEL + b"(?:," + _LABEL + b")*"
 _INSERTED = re.compile(
     rb'"meta":\{"security":\[' + _LIST + rb'\]\},|"security":\[' + _LIST + rb"\],?|" + _LIST + rb",?"

@@ -1,15 +1,19 @@
-"""Payloads that are not messages: notes in JSON, and the input of ``$de-identify``."""
+"""Payloads that are not messages: notes in JSON, and the input of FHIR operations."""
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
+from support.shared import shared
 
-from deid_agent.agent.job import Job, Processed, Refused
-from deid_agent.app import JobRunner, WorkerFactory
+from deid_agent.agent.job import Job, Process, Processed, Refused
+from deid_agent.app import JobRunner, ProjectParts, WorkerFactory
 from deid_agent.config import DEMO_KEY
 from deid_agent.model.errors import MessageError, Reason
 from deid_agent.pipeline import load_policy, read_note_line, read_operation
+from deid_agent.pipeline.pseudonyms import digest_person
 from deid_agent.rules import data_folder
 
 RULES = data_folder("rules")
@@ -136,3 +140,146 @@ def test_offsets_in_utf16_count_its_units(runner: JobRunner) -> None:
     first = units[0]
     assert whole[2 * first["start"] : 2 * first["end"]].decode("utf-16-le") == NOTE[characters[0]["start"] :][:10]
     assert found[0]["text"] == found[1]["text"]
+
+
+# $pseudonymize
+
+KEY = "k" * 32
+PERSON = b'{"resourceType":"Patient","name":[{"given":["Ada","May"],"family":"Zyblorqvist"}],"birthDate":"1950-03-04"}'
+DIGEST = hashlib.sha256(f"Ada|Zyblorqvist|1950-03-04|{KEY}".encode()).hexdigest()
+
+
+def string(item: tuple[str, object]) -> bytes:
+    return json.dumps({"name": item[0], "valueString": item[1]}).encode()
+
+
+def call(*items: tuple[str, object], resource: bytes = PERSON) -> bytes:
+    return parameters(data(resource), *map(string, items))
+
+
+SHA256 = (("key", KEY), ("algorithm", "SHA256"))
+
+
+@pytest.fixture(scope="module")
+def worker() -> Process:
+    projects = tuple(
+        ProjectParts(name, DEMO_KEY, load_policy(policy, RULES), "none", allows_digests=True)
+        for name, policy in (("open", "pseudonymised"), ("strict", "safe-harbor"), ("apart", "unlinked"))
+    )
+    return WorkerFactory(RULES, DEMO_KEY, load_policy("pseudonymised", RULES), system="none", projects=projects)()
+
+
+def pseudonymize(worker: Process, payload: bytes, project: str = "open", task: str = "pseudonymize") -> Processed:
+    result = worker(Job(payload, project=project, task=task))
+    assert isinstance(result, Processed), result
+    assert KEY.encode() not in result.payload + result.remarks and KEY not in repr(result)
+    assert result.output_digest == hashlib.sha256(result.payload).hexdigest()
+    return result
+
+
+@pytest.mark.parametrize("task", ["pseudonymize", "psuedonymize"])
+def test_a_pseudonymized_resource_has_the_surrogates_of_the_project(worker: Process, task: str) -> None:
+    """The name of the output is spelt as the operation."""
+    (output,) = json.loads(pseudonymize(worker, call(), task=task).payload)["parameter"]
+    bare = pseudonymize(worker, PERSON, task=task)
+    message = worker(Job(PERSON, project="open"))
+    assert isinstance(message, Processed)
+    assert (output["name"], output["resource"]) == (f"{task}dData", json.loads(bare.payload))
+    assert bare.payload == message.payload != PERSON
+
+
+@pytest.mark.parametrize(
+    ("identifier", "before"),
+    [("", []), ('"identifier":[],', []), ('"identifier":[{"value":"MRN 4471902"}],', [{"value": "MRN 4471902"}])],
+)
+def test_a_digest_of_darts_is_one_more_identifier(worker: Process, identifier: str, before: list[object]) -> None:
+    person = PERSON.replace(b'"name"', identifier.encode() + b'"name"')
+    observed = DOSE.replace(b'"code"', b'"subject":{"reference":"Patient/p1"},"code"')
+    bundle = b'{"resourceType":"Bundle","type":"collection","entry":[{"resource":%b},{"resource":%b}]}' % (
+        person,
+        observed,
+    )
+    done = pseudonymize(worker, call(*SHA256, resource=bundle))
+    found = json.loads(done.payload)["parameter"][0]["resource"]["entry"][0]["resource"]
+    ours, *others = found["identifier"]
+    assert ours == {"system": "urn:deid-agent:pseudonym:sha256", "value": DIGEST}
+    assert len(others) == len(before) and (others != before or not before)
+    assert b'"value": 1.10 }' in done.payload and b"Zyblorqvist" not in done.payload
+    without = pseudonymize(worker, call(resource=bundle)).payload
+    added = json.dumps(ours, separators=(",", ":")).encode()
+    removed = re.sub(rb'"identifier":\[%b\],|%b,?' % (re.escape(added), re.escape(added)), b"", done.payload)
+    assert removed in {without, without.replace(b'"identifier":[],', b"")}
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason", "where"),
+    [
+        (call(("key", KEY)), Reason.MALFORMED, "Parameters.parameter"),
+        (call(("algorithm", "SHA256")), Reason.MALFORMED, "Parameters.parameter"),
+        (call(*SHA256, ("key", KEY)), Reason.MALFORMED, "Parameters.parameter"),
+        (call(("key", KEY[1:]), SHA256[1]), Reason.UNSUPPORTED, "Parameters.parameter[1]"),
+        (call(("key", 7), SHA256[1]), Reason.UNSUPPORTED, "Parameters.parameter[1]"),
+        (call(("key", None), SHA256[1]), Reason.UNSUPPORTED, "Parameters.parameter[1]"),
+        (call(SHA256[0], ("algorithm", "sha256")), Reason.UNSUPPORTED, "Parameters.parameter[2]"),
+        (call(SHA256[0], ("algorithm", "RSA384")), Reason.UNSUPPORTED, "Parameters.parameter[2]"),
+        (call(SHA256[0], ("algorithm", ["SHA256"])), Reason.UNSUPPORTED, "Parameters.parameter[2]"),
+        (call(*SHA256, ("policy", "pseudonymised")), Reason.UNSUPPORTED, "Parameters.parameter[3]"),
+        (parameters(b'{"name":"identifiableDataFileUrls","part":[]}'), Reason.UNSUPPORTED, "Parameters.parameter[0]"),
+        (parameters(*map(string, SHA256)), Reason.MALFORMED, "Parameters.parameter"),
+        (
+            call(*SHA256, resource=PERSON.replace(b'"family"', b'"_family"')),
+            Reason.UNSUPPORTED,
+            "Patient.name[0].family",
+        ),
+        (call(*SHA256, resource=PERSON.replace(b"Ada", b" ")), Reason.UNSUPPORTED, "Patient.name[0].given[0]"),
+        (call(*SHA256, resource=PERSON.replace(b"Ada", b"A|da")), Reason.UNSUPPORTED, "Patient.name[0].given[0]"),
+        (
+            call(*SHA256, resource=PERSON.replace(b'"birthDate"', b'"deceasedDate"')),
+            Reason.UNSUPPORTED,
+            "Patient.birthDate",
+        ),
+        (
+            call(*SHA256, resource=b'{"resourceType":"Patient","name":[]}'),
+            Reason.UNSUPPORTED,
+            "Patient.name[0].given[0]",
+        ),
+        (call(*SHA256, resource=PERSON[:-1] + b',"identifier":{"value":"x"}}'), Reason.MALFORMED, "Patient.identifier"),
+        (b"MSH|^~\\&|", Reason.MALFORMED, "column 1"),
+    ],
+)
+def test_what_the_operation_cannot_do_is_refused(worker: Process, payload: bytes, reason: Reason, where: str) -> None:
+    result = worker(Job(payload, project="open", task="psuedonymize"))
+    assert isinstance(result, Refused)
+    assert (result.reason, result.where, result.fault) == (reason, where, "")
+    assert KEY not in repr(result)
+
+
+def test_a_key_of_a_caller_needs_a_setting_and_pseudonyms_need_a_policy_with_surrogates(worker: Process) -> None:
+    refused = worker(Job(call(*SHA256), task="pseudonymize"))
+    assert isinstance(refused, Refused) and (refused.reason, refused.where) == (
+        Reason.UNSUPPORTED,
+        "Parameters.parameter[2]",
+    )
+    assert isinstance(worker(Job(call(), task="pseudonymize")), Processed)
+    for project in ("strict", "apart"):
+        refused = worker(Job(call(), project=project, task="pseudonymize"))
+        assert isinstance(refused, Refused) and (refused.reason, refused.where) == (Reason.UNSUPPORTED, "policy")
+
+
+def test_the_digests_are_those_of_the_examples_of_darts() -> None:
+    folder = shared("conformance", "darts")
+    before, after = (
+        [
+            entry["resource"]
+            for entry in json.loads((folder / f"uscore_{name}_bundle_enriched_practitioner_fixed.json").read_bytes())[
+                "entry"
+            ]
+            if entry["resource"]["resourceType"] == "Patient"
+        ]
+        for name in ("original", "pseudonymized")
+    )
+    made = [
+        digest_person(each["name"][0]["given"][0], each["name"][0]["family"], each["birthDate"], "Test")
+        for each in before
+    ]
+    assert made == [each["identifier"][0]["value"] for each in after] and len(made) == 10

@@ -18,7 +18,7 @@ _TYPE = re.compile(r"[A-Za-z]{1,64}")
 _URN = re.compile(r"urn:(?:uuid:[0-9A-Fa-f-]{36}|oid:[0-9.]{3,128})")
 _SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/v3-ObservationValue"
 _DISPLAYS: Final = {"PSEUDED": "pseudonymized", "REDACTED": "redacted", "ABSTRED": "abstracted"}
-LABELS: Final = tuple(_DISPLAYS)
+SECURITY_LABELS: Final = tuple(_DISPLAYS)
 """The codes of security labels, in the order in which they are written."""
 _CONTAINERS: Final = frozenset({"Bundle", "Parameters"})
 _OPEN_BUNDLES: Final = frozenset({"collection", "document", "message", "searchset"})
@@ -121,7 +121,9 @@ def place_labels(raw: bytes, resource: ResourceRange, codes: Iterable[str]) -> t
         (_text(raw, coding.get("system")), _text(raw, coding.get("code")))
         for coding in map(_members, (security.items if security is not None else None) or ())
     }
-    labels = b",".join(write_label(code) for code in LABELS if code in set(codes) and (_SYSTEM, code) not in known)
+    labels = b",".join(
+        write_label(code) for code in SECURITY_LABELS if code in set(codes) and (_SYSTEM, code) not in known
+    )
     if not labels:
         return None
     if security is not None:
