@@ -41,7 +41,8 @@ class PseudonymInput:
     def restore(self, sanitized: bytes) -> bytes:
         """The output of the operation: Parameters for Parameters, a resource for a resource.
 
-        Call it after the resource was parsed, which bounds its depth. Raises ``MessageError(UNSUPPORTED)`` if a Patient lacks the values of a digest, or is not published.
+        Call it after the resource was parsed, which bounds its depth. Raises ``MessageError``: UNSUPPORTED if a Patient
+        lacks the values of a digest, or is not published, MALFORMED if its identifiers are no list.
         """
         if self.key:
             digests, patients = _digest_patients(self.resource, self.key), _patients(sanitized)
