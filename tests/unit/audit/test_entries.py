@@ -74,7 +74,7 @@ def test_every_entry_is_an_audit_event_of_fhir(folder: Path) -> None:
     assert first["recorded"].startswith("2023-11-14T22:13:20.123")
 
 
-async def test_an_event_of_r4_states_what_that_of_r5_states(folder: Path, tmp_path: Path) -> None:
+async def test_an_event_of_r4_has_the_content_of_that_of_r5(folder: Path, tmp_path: Path) -> None:
     poisoned = AuditEntry(Coordinates("adt", 0, 9), Outcome.REFUSED, "POISON", stage="process")
     await written(tmp_path / "other", [[poisoned]])
     items = [*read_entries(folder), *read_entries(tmp_path / "other")]

@@ -62,7 +62,7 @@ def test_a_label_is_one_insertion(raw: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("meta", ["null", '"x"', "[]", "7", '{"security":null}', '{"security":{}}', '{"security":"x"}'])
-def test_a_resource_whose_meta_has_another_form_gets_no_label(meta: str) -> None:
+def test_a_resource_with_a_malformed_meta_gets_no_label(meta: str) -> None:
     raw = '{"resourceType":"Patient","meta":' + meta + "}"
     assert labelled(raw) == raw
 
@@ -84,7 +84,7 @@ BUNDLE = """{"resourceType":"Bundle","type":"%s","entry":[
 ]}"""
 
 
-def test_resources_are_found_where_fhir_has_them_and_not_inside_of_others() -> None:
+def test_the_resources_of_a_bundle_are_found_at_their_paths_without_contained_ones() -> None:
     raw = (BUNDLE % "collection").encode()
     found = list_resources(raw)
     assert [(each.path, each.type, each.parent) for each in found] == [

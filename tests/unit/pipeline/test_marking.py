@@ -123,7 +123,7 @@ def labels(resource: object) -> list[str]:
     ("method", "expected"),
     [("surrogate", ["PSEUDED"]), ("mask", ["REDACTED"]), ("redact", ["REDACTED"]), ("keep", [])],
 )
-def test_a_resource_is_labelled_by_what_was_done_in_it(method: str, expected: list[str]) -> None:
+def test_the_labels_of_a_resource_are_those_of_its_changes(method: str, expected: list[str]) -> None:
     found = output(method, "labelled", BUNDLE)
     assert [labels(each) for each in resources(found)] == [expected, []]
     assert labels(found) == expected, "a Bundle is as restricted as its entries"
@@ -135,7 +135,7 @@ def test_each_method_has_its_label() -> None:
     assert labels(output("link", "labelled", {"resourceType": "Patient", "id": "p1"})) == ["PSEUDED"]
 
 
-def test_a_leak_that_was_written_over_counts_where_it_was() -> None:
+def test_a_leak_that_is_written_over_labels_its_own_resource() -> None:
     held = {**OBSERVATION, "bodySite": {"coding": [{"code": "1", "display": "arm of Zyblorqvist"}]}}
     found = run("surrogate", "labelled", bundle(OBSERVATION, held, PATIENT))
     assert b"Zyblorqvist" not in found.payload
@@ -156,7 +156,7 @@ def test_without_the_labels_every_byte_is_the_same(name: str, indent: int | None
         assert (after.remarks, after.key, after.headers) == (before.remarks, before.key, before.headers)
 
 
-def test_the_labels_of_what_an_allow_list_leaves_are_those_of_its_own_resource() -> None:
+def test_a_resource_that_an_allow_list_leaves_keeps_its_own_labels() -> None:
     """Numbers of entries differ before and after: the Condition goes, and the Observation becomes the first."""
     condition = {"resourceType": "Condition", "id": "c", "recordedDate": "2019-03-04"}
     patient = {"resourceType": "Patient", "birthDate": "1950-03-04"}
@@ -242,7 +242,9 @@ def test_an_equal_record_has_an_equal_provenance_and_another_one_another_id() ->
         (RecordTime.KEEP, 10**17, "unknown"),
     ],
 )
-def test_recorded_is_no_finer_than_the_time_of_the_output(time: RecordTime, time_ms: int | None, expected: str) -> None:
+def test_the_time_of_a_provenance_has_the_precision_of_the_policy(
+    time: RecordTime, time_ms: int | None, expected: str
+) -> None:
     found = provenance(f"time-{time}", PATIENT, time_ms=time_ms)
     absent = found.get("_recorded")
     shown = absent["extension"][0]["valueCode"] if isinstance(absent, dict) else found["recorded"]
@@ -257,7 +259,7 @@ def test_the_activity_is_a_pseudonymization_only_if_a_surrogate_was_made(name: s
     assert json.dumps(provenance(name, FULL)["activity"]).endswith(f'"code": "{code}"}}]}}')
 
 
-def test_a_resource_without_an_id_is_no_target() -> None:
+def test_only_resources_with_a_valid_id_are_targets() -> None:
     assert provenance("surrogate", {**PATIENT, "id": "no id"}) == {}
     assert provenance("surrogate", {**PATIENT, "id": ["p1"]}) == {}
     batch = b"\n".join(json.dumps(each).encode() for each in (PATIENT, OBSERVATION, PATIENT, BUNDLE))

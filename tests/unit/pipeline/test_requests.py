@@ -247,7 +247,7 @@ def test_a_digest_of_darts_is_one_more_identifier(worker: Process, identifier: s
         (b"MSH|^~\\&|", Reason.MALFORMED, "column 1"),
     ],
 )
-def test_what_the_operation_cannot_do_is_refused(worker: Process, payload: bytes, reason: Reason, where: str) -> None:
+def test_a_call_that_cannot_be_obeyed_is_refused(worker: Process, payload: bytes, reason: Reason, where: str) -> None:
     result = worker(Job(payload, project="open", task="psuedonymize"))
     assert isinstance(result, Refused)
     assert (result.reason, result.where, result.fault) == (reason, where, "")
