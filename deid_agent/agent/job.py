@@ -40,6 +40,9 @@ class Task(StrEnum):
     PSUEDONYMIZE = "psuedonymize"
     """The same as DARTS spells it; the output parameter is spelt alike."""
 
+    ANONYMIZE = "anonymize"
+    """The input of ``$anonymize``: a Bundle, or Parameters around one."""
+
     DOCUMENT = "document"
     """A document without a message. Its media type follows; the output has its own in the header ``content-type``."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from deid_agent.pipeline import (
     Recognition,
     RefusedText,
     Validator,
+    anonymize,
     check_payloads,
     read_note_line,
     read_operation,
@@ -82,6 +84,8 @@ class JobRunner:
     """Gives a Provenance the id and the time of its output; None if there is none."""
     allows_digests: bool = False
     """True if callers of ``$pseudonymize`` may give a key for SHA-256."""
+    smallest_group: int | None = None
+    """The least persons of a group that ``$anonymize`` reports; None if the operation is not offered."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -114,6 +118,8 @@ class JobRunner:
         elif run.task in {Task.PSEUDONYMIZE, Task.PSUEDONYMIZE}:
             run.operation = self._read_pseudonymize(run)
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
+        elif run.task is Task.ANONYMIZE:
+            run.result = self._make_result(run, Deidentified(self._anonymize(job), ()), Timings())
         elif run.task is Task.DOCUMENT:
             run.plan = self.deidentifier.plan_document(job.payload, job.task.partition(" ")[2])
         else:
@@ -122,6 +128,13 @@ class JobRunner:
     def _read_pseudonymize(self, run: "_JobRun") -> PseudonymInput:
         policy, name = self.deidentifier.policy, f"{run.task}dData"
         return read_pseudonymize(run.job.payload, policy, output=name, allows_digests=self.allows_digests)
+
+    def _anonymize(self, job: Job) -> bytes:
+        if self.smallest_group is None:
+            raise MessageError(Reason.UNSUPPORTED, "project", "the project sets no anonymize_k")
+        time_ms = None if job.position is None else job.position.timestamp_ms
+        today = datetime.now(UTC) if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)
+        return anonymize(job.payload, self.smallest_group, today.date())
 
     def _finish_notes(self, runs: Sequence["_JobRun"]) -> None:
         """Set the results of notes, which are read together."""

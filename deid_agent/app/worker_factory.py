@@ -39,6 +39,7 @@ class ProjectParts:
     generation: int = 0
     marking: Marking = field(default_factory=Marking)
     allows_digests: bool = False
+    smallest_group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class WorkerFactory:
     projects: tuple[ProjectParts, ...] = ()
     marking: Marking = field(default_factory=Marking)
     allows_digests: bool = False
+    smallest_group: int | None = None
 
     @property
     def default(self) -> ProjectParts:
@@ -76,6 +78,7 @@ class WorkerFactory:
             self.profile,
             marking=self.marking,
             allows_digests=self.allows_digests,
+            smallest_group=self.smallest_group,
         )
 
     def deidentifier(
@@ -152,8 +155,9 @@ class WorkerFactory:
                 envelopes,
                 # With a memory of names the findings in a text depend on the project.
                 (each.name,) if self.remembered_patients else (each.system, each.profile),
-                _make_marks(each),
-                each.allows_digests,
+                marks=_make_marks(each),
+                allows_digests=each.allows_digests,
+                smallest_group=each.smallest_group,
             )
             for each, made in zip(projects, self._load(projects), strict=True)
         }

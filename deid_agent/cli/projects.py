@@ -45,8 +45,9 @@ def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[Proj
             each.system or settings.system,
             each.profile or settings.profile,
             each.generation,
-            settings.markings[name].marking,
-            settings.sha256_pseudonyms if each.sha256_pseudonyms is None else each.sha256_pseudonyms,
+            marking=settings.markings[name].marking,
+            allows_digests=settings.sha256_pseudonyms if each.sha256_pseudonyms is None else each.sha256_pseudonyms,
+            smallest_group=each.anonymize_k or settings.anonymize_k,
         )
         for name, each in settings.projects.items()
     )

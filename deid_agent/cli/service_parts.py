@@ -17,7 +17,17 @@ from deid_agent.telemetry import Telemetry
 from deid_agent.transport.folder import FolderDeadLetters, check_audit_folder, check_transport_folders
 from deid_agent.transport.mllp import MllpDeadLetters
 
-_LATER = ("routes", "keys", "projects", "allow_rekey", "labels", "provenance", "provenance_topic", "sha256_pseudonyms")
+_LATER = (
+    "routes",
+    "keys",
+    "projects",
+    "allow_rekey",
+    "labels",
+    "provenance",
+    "provenance_topic",
+    "sha256_pseudonyms",
+    "anonymize_k",
+)
 """Settings that did not exist in the first trails."""
 
 
@@ -46,6 +56,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         projects=projects,
         marking=settings.markings[DEFAULT_PROJECT].marking,
         allows_digests=settings.sha256_pseudonyms,
+        smallest_group=settings.anonymize_k,
         scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 

@@ -28,6 +28,7 @@ TOP_LEVEL: Final = frozenset(
         "provenance",
         "provenance_topic",
         "sha256_pseudonyms",
+        "anonymize_k",
         "allow_demo_key",
         "allow_rekey",
         "rules",

@@ -24,6 +24,7 @@ _PLACES: Final = {"mllp": "mllp", "directory": "files"}
 HTTP: Final = "http"
 """The HTTP interface. It is a source of each project that a route names: its clients name the project."""
 Name = Annotated[str, Field(pattern=_NAME)]
+SmallestGroup = Annotated[int, Field(ge=5, le=1_000_000)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -55,6 +56,9 @@ class ProjectSettings(Section):
     )
     sha256_pseudonyms: bool | None = Field(
         default=None, description="let callers of $pseudonymize give a key for SHA256; None is that above"
+    )
+    anonymize_k: SmallestGroup | None = Field(
+        default=None, description="least persons of a group that $anonymize reports; None is that above"
     )
 
 

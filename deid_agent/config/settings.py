@@ -37,6 +37,7 @@ from deid_agent.config.projects import (
     Name,
     ProjectSettings,
     RouteSettings,
+    SmallestGroup,
     Topic,
     check_markings,
     choose_markings,
@@ -101,6 +102,9 @@ class Settings(BaseSettings):
     provenance_topic: Topic | None = Field(default=None, description="Kafka topic for provenance = topic")
     sha256_pseudonyms: bool = Field(
         default=False, description="let callers of $pseudonymize give a key of at least 32 bytes for SHA256"
+    )
+    anonymize_k: SmallestGroup | None = Field(
+        default=None, description="least persons of a group that $anonymize reports; None refuses the operation"
     )
     allow_demo_key: bool = Field(default=False, description="let Kafka, MLLP and HTTP run with the demo key")
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")

@@ -236,6 +236,12 @@ def capability_statement(project: str, smart: bool = False) -> Mapping[str, obje
                         "documentation": "Takes a resource, or Parameters with identifiableData; algorithm and key "
                         "where the project allows them. Also as $pseudonymize. No files.",
                     },
+                    {
+                        "name": "anonymize",
+                        "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/anonymize",
+                        "documentation": "Counts of patients by age group and gender in groups of a least size, where "
+                        "the project sets one. No files.",
+                    },
                 ],
             }
         ],

@@ -136,6 +136,15 @@ ROUTES: Final = (
         task=Task.PSUEDONYMIZE,
     ),
     Route(
+        "anonymize",
+        "POST",
+        "/fhir/{project}/$anonymize",
+        "Count the patients of a Bundle by age group and gender, where the project allows it.",
+        BodyForm.OPERATION,
+        (FHIR_JSON, JSON),
+        task=Task.ANONYMIZE,
+    ),
+    Route(
         "metadata",
         "GET",
         "/fhir/{project}/metadata",

@@ -16,10 +16,12 @@ On request, ``unexamined`` counts what no step examined, and ``validation`` comp
 ``envelopes`` makes the envelopes of records from their settings. ``tracing`` records changes for the playground.
 ``notes`` runs the same stages for notes without a message, and ``values`` replaces single values, such as the cells of
 a table. ``listed_patients`` chooses the scope of a patient by the file of ``scope_table``.
-``requests`` reads payloads that callers of the service send and that are not messages; ``pseudonyms`` those of
-``$pseudonymize``. ``marking`` adds security labels and the Provenance to FHIR outputs.
+``requests`` reads payloads that callers of the service send and that are not messages. ``pseudonyms`` reads those of
+``$pseudonymize``, and ``anonymous_counts`` answers ``$anonymize``. ``marking`` adds security labels and the Provenance
+to FHIR outputs.
 """
 
+from deid_agent.pipeline.anonymous_counts import anonymize
 from deid_agent.pipeline.applying import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.envelopes import add_registry, check_payloads, make_envelope, make_registry_options
@@ -86,6 +88,7 @@ __all__ = [
     "ValueDeidentifier",
     "Zeros",
     "add_registry",
+    "anonymize",
     "check_payloads",
     "collect_facts",
     "digest_rule",

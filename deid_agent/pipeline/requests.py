@@ -167,7 +167,7 @@ def read_call(payload: bytes, known: Sequence[str]) -> OperationCall | None:
                 values.append((path, item.get("valueString", item.get("valueCode"))))
                 names.append(name)
             case _:
-                detail = f"another parameter than identifiableData, {', '.join(known)}"
+                detail = f"another parameter than {', '.join((_DATA, *known))}"
                 raise MessageError(Reason.UNSUPPORTED, path, detail)
     if found is None:
         raise MessageError(Reason.MALFORMED, "Parameters.parameter", "no identifiableData")

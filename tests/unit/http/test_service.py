@@ -75,6 +75,7 @@ async def test_no_answer_leaves_before_its_audit_entry_is_durable(start: Start) 
         (DOCUMENTS, "text/rtf", "", "document text/rtf"),
         ("/fhir/default/$pseudonymize", "application/fhir+json", "", "pseudonymize"),
         ("/fhir/default/$psuedonymize", "application/json", "", "psuedonymize"),
+        ("/fhir/default/$anonymize", "application/json", "", "anonymize"),
     ],
 )
 async def test_each_address_has_its_task(start: Start, path: str, media: str, query: str, task: str) -> None:
@@ -176,9 +177,9 @@ async def test_fhir_addresses_answer_operation_outcomes(start: Start) -> None:
         assert body["issue"][0]["code"] in {"structure", "not-found"}
     metadata = json.loads((await agent.ask("/fhir/default/metadata")).body)
     assert metadata["resourceType"] == "CapabilityStatement"
-    assert "instantiates" not in metadata, "DARTS has one more operation"
+    assert "instantiates" not in metadata, "DARTS takes files too"
     names = [each["name"] for each in metadata["rest"][0]["operation"]]
-    assert names == ["de-identify", "psuedonymize"]
+    assert names == ["de-identify", "psuedonymize", "anonymize"]
 
 
 async def test_the_projects_are_listed(start: Start) -> None:
