@@ -69,11 +69,11 @@ class Marker:
         insertions: list[tuple[int, bytes] | None] = []
         if self.marking.labels:
             labels = _find_labels(plan, found, changes, len(prefix))
-            insertions += (place_labels(output, each, codes) for each, codes in zip(found, labels, strict=True))
+            insertions += (place_labels(each, codes) for each, codes in zip(found, labels, strict=True))
         if self.marking.provenance is ProvenanceMode.BUNDLE:
-            insertions.append(self._make_entry(output, found, pseudonymized))
+            insertions.append(self._make_entry(found, pseudonymized))
         elif self.marking.provenance is ProvenanceMode.TOPIC:
-            self._targets |= dict.fromkeys(list_targets(output, found))
+            self._targets |= dict.fromkeys(list_targets(found))
             self._pseudonymized |= pseudonymized
         return insert_all(output, filter(None, insertions))
 
@@ -83,17 +83,15 @@ class Marker:
             return b""
         return self._write(self.origin.id, list(self._targets), pseudonymized=self._pseudonymized)
 
-    def _make_entry(
-        self, output: bytes, found: Sequence[ResourceRange], pseudonymized: bool
-    ) -> tuple[int, bytes] | None:
+    def _make_entry(self, found: Sequence[ResourceRange], pseudonymized: bool) -> tuple[int, bytes] | None:
         """The entry of a Bundle. Each Bundle of a batch has an id of its own."""
-        targets = list_targets(output, found)
+        targets = list_targets(found)
         if self.origin is None or not targets:
             return None
         id_ = self.origin.id if not self._bundles else f"{self.origin.id}.{self._bundles}"
         resource = self._write(id_, targets, pseudonymized=pseudonymized)
         uuid = UUID(int=int(self.origin.id, 16) ^ self._bundles, version=4)
-        entry = place_entry(output, found[0], resource, f"urn:uuid:{uuid}")
+        entry = place_entry(found[0], resource, f"urn:uuid:{uuid}")
         self._bundles += entry is not None
         return entry
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from deid_agent.codec import ResourceRange, insert_all, list_resources
+from deid_agent.codec import ResourceRange, insert_all, insert_first, list_resources
 from deid_agent.model import MessageError, PhiType, Reason
 from deid_agent.pipeline.policy import Method, Policy
 from deid_agent.pipeline.requests import read_call, wrap_output
@@ -118,11 +118,11 @@ def _read_person(patient: Mapping[str, object], path: str) -> tuple[str, str, st
 
 def _place(patient: ResourceRange, pseudonym: str) -> tuple[int, bytes]:
     """The insertion of an identifier before the others."""
-    members = {name: value for name, _, value in patient.value.members or ()}
     identifier = orjson.dumps({"system": SYSTEM, "value": pseudonym})
-    known = members.get("identifier")
+    known = patient.members.get("identifier")
     if known is None:
-        return patient.value.start + 1, b'"identifier":[' + identifier + b"],"
-    if known.items is None:
+        return insert_first(patient.span, b'"identifier":[' + identifier + b"]", more=True)
+    items = patient.json.items(known)
+    if items is None:
         raise MessageError(Reason.MALFORMED, f"{patient.path}.identifier", "no list")
-    return known.start + 1, identifier + (b"," if known.items else b"")
+    return insert_first(known, identifier, more=bool(items))

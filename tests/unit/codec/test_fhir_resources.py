@@ -25,7 +25,7 @@ PSEUDED = write_label("PSEUDED").decode()
 def labelled(raw: str, *codes: str) -> str:
     """The first resource with labels."""
     data = raw.encode()
-    insertion = place_labels(data, list_resources(data)[0], set(codes or ("PSEUDED",)))
+    insertion = place_labels(list_resources(data)[0], set(codes or ("PSEUDED",)))
     return insert_all(data, [insertion] if insertion else []).decode()
 
 
@@ -98,7 +98,7 @@ def test_the_resources_of_a_bundle_are_found_at_their_paths_without_contained_on
     ]
     for each in found:
         assert json.loads(raw[slice(*each.span)])["resourceType"] == each.type
-    assert list_targets(raw, found) == [
+    assert list_targets(found) == [
         "urn:uuid:0d1e0e0c-93ce-4a59-a1ee-cd6ea10b2b55",
         "Condition/c",
         "OperationOutcome/o",
@@ -120,13 +120,13 @@ def test_the_paths_are_those_of_the_sites() -> None:
 def test_parameters_and_their_parts_hold_resources() -> None:
     raw = b"""{"resourceType":"Parameters","parameter":[{"name":"a","resource":{"resourceType":"Patient","id":"a"}},
      {"name":"b","part":[{"name":"c","resource":{"resourceType":"Patient","id":"b"}}]}]}"""
-    assert list_targets(raw, list_resources(raw)) == ["Patient/a", "Patient/b"]
+    assert list_targets(list_resources(raw)) == ["Patient/a", "Patient/b"]
 
 
 @pytest.mark.parametrize("kind", ["collection", "document", "message", "searchset"])
 def test_an_entry_is_added_behind_the_last_one(kind: str) -> None:
     raw = (BUNDLE % kind).encode()
-    place = place_entry(raw, list_resources(raw)[0], b'{"resourceType":"Provenance"}', "urn:uuid:1")
+    place = place_entry(list_resources(raw)[0], b'{"resourceType":"Provenance"}', "urn:uuid:1")
     assert place is not None
     added = insert_all(raw, [place])
     assert added.replace(place[1], b"") == raw
@@ -142,13 +142,13 @@ def test_an_entry_is_added_behind_the_last_one(kind: str) -> None:
 def test_a_bundle_of_requests_gets_no_entry(kind: str) -> None:
     """Each entry of it is an instruction to the receiver: one that it refuses would refuse them all."""
     raw = (BUNDLE % kind).encode()
-    assert place_entry(raw, list_resources(raw)[0], b"{}", "urn:uuid:1") is None
+    assert place_entry(list_resources(raw)[0], b"{}", "urn:uuid:1") is None
 
 
 @pytest.mark.parametrize("entries", ["[]", "{}", "null", '"x"'])
 def test_a_bundle_without_entries_gets_none(entries: str) -> None:
     raw = b'{"resourceType":"Bundle","type":"collection","entry":' + entries.encode() + b"}"
-    assert place_entry(raw, list_resources(raw)[0], b"{}", "urn:uuid:1") is None
+    assert place_entry(list_resources(raw)[0], b"{}", "urn:uuid:1") is None
 
 
 @given(resources(), st.sets(st.sampled_from(SECURITY_LABELS)))
@@ -159,7 +159,7 @@ def test_without_the_insertions_every_byte_is_the_same(raw: bytes, codes: set[st
         return
     for message in messages:
         found = list_resources(message.raw)
-        insertions = [each for each in (place_labels(message.raw, one, codes) for one in found) if each]
+        insertions = [each for each in (place_labels(one, codes) for one in found) if each]
         labelled_raw = insert_all(message.raw, insertions)
         json.loads(labelled_raw.decode("utf-8-sig"))
         for position, data in sorted(insertions):
