@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deid_agent.agent import DEID_ID, Coordinates, OutputMarks, Record
-from deid_agent.agent.job import Completed, Processed, Refused, Suppressed
-from deid_agent.agent.outcomes import finish_record, make_audit_entry
+from deid_agent.agent.job import Completed, JobPosition, Processed, Refused, Suppressed, job_for
+from deid_agent.agent.outcomes import attach_audit_lines, finish_record, make_audit_entry
 from deid_agent.model import NO_TIME, Reason, RecordTime
 
 AT = Coordinates("adt", 2, 7)
@@ -113,3 +113,16 @@ def test_a_coarse_time_is_the_start_of_its_interval(time_ms: int, precision: Rec
         assert (start.hour, start.minute, start.second, start.microsecond) == (0, 0, 0, 0)
         assert precision is not RecordTime.YEAR or (start.month, start.day) == (1, 1)
         assert precision is not RecordTime.WEEK or start.weekday() == 0 or found == 0
+
+
+def test_a_provenance_stays_with_its_output_and_a_job_names_its_position() -> None:
+    record = Record(AT, b"x", timestamp_ms=ms(MOMENT), topic_id="t")
+    made = finish_record(record, Completed(Processed(b"y", provenance=b"{}")), ONE)
+    refused = finish_record(record, Completed(Refused(Reason.LEAK)), ONE)
+    first, last = attach_audit_lines([made, refused], [b"1", b"2"], head=b"h")
+    assert (first.provenance, first.audit, last.provenance, last.head) == (b"{}", b"1", b"", b"h")
+    (alone,) = attach_audit_lines([made], [b"1"], head=b"h")
+    assert (alone.provenance, alone.head) == (b"{}", b"h")
+    job = job_for(record)
+    assert job.position == JobPosition(2, 7, ms(MOMENT), "t")
+    assert ONE.id_of(Coordinates(job.source, *job.position[:2]), job.position.topic_id) == made.id
