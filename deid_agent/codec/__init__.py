@@ -29,6 +29,7 @@ from deid_agent.codec.envelope import (
 from deid_agent.codec.fhir_resources import (
     SECURITY_LABELS,
     ResourceRange,
+    find_base,
     insert_all,
     insert_first,
     list_resources,
@@ -58,6 +59,7 @@ __all__ = [
     "ResourceRange",
     "TableCodec",
     "encode_text",
+    "find_base",
     "insert_all",
     "insert_first",
     "is_pdf",

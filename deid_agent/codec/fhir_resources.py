@@ -21,6 +21,7 @@ _OBJECT, _LIST, _QUOTE = b'{["'
 _ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _TYPE = re.compile(r"[A-Za-z]{1,64}")
 _URN = re.compile(r"urn:(?:uuid:[0-9A-Fa-f-]{36}|oid:[0-9.]{3,128})")
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/%-]{1,2000}")
 _SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/v3-ObservationValue"
 _DISPLAYS: Final = {"PSEUDED": "pseudonymized", "REDACTED": "redacted", "ABSTRED": "abstracted"}
 SECURITY_LABELS: Final = tuple(_DISPLAYS)
@@ -211,6 +212,18 @@ def _refer(resource: ResourceRange) -> str:
         return resource.full_url
     id_ = resource.json.text(resource.members.get("id"))
     return f"{resource.type}/{id_}" if _ID.fullmatch(id_) else ""
+
+
+def find_base(resources: Sequence[ResourceRange]) -> str:
+    """The address under which the entries of a Bundle are: that of the first one with such an address, else empty.
+
+    A relative reference is resolved against the address of the entry that holds it.
+    """
+    for each in resources:
+        end = f"/{each.type}/{each.json.text(each.members.get('id'))}"
+        if each.parent == 0 and _ADDRESS.fullmatch(each.full_url) and each.full_url.endswith(end):
+            return each.full_url.removesuffix(end)
+    return ""
 
 
 def place_entry(bundle: ResourceRange, resource: bytes, full_url: str) -> tuple[int, bytes] | None:

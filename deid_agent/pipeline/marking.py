@@ -17,6 +17,7 @@ from deid_agent import __version__
 from deid_agent.codec import (
     SECURITY_LABELS,
     ResourceRange,
+    find_base,
     insert_all,
     list_resources,
     list_targets,
@@ -91,7 +92,8 @@ class Marker:
         id_ = self.origin.id if not self._bundles else f"{self.origin.id}.{self._bundles}"
         resource = self._write(id_, targets, pseudonymized=pseudonymized)
         uuid = UUID(int=int(self.origin.id, 16) ^ self._bundles, version=4)
-        entry = place_entry(found[0], resource, f"urn:uuid:{uuid}")
+        base = find_base(found)
+        entry = place_entry(found[0], resource, f"{base}/Provenance/{id_}" if base else f"urn:uuid:{uuid}")
         self._bundles += entry is not None
         return entry
 

@@ -10,6 +10,7 @@ from support.fhir_payloads import resources
 
 from deid_agent.codec.fhir_resources import (
     SECURITY_LABELS,
+    find_base,
     insert_all,
     list_resources,
     list_targets,
@@ -121,6 +122,18 @@ def test_parameters_and_their_parts_hold_resources() -> None:
     raw = b"""{"resourceType":"Parameters","parameter":[{"name":"a","resource":{"resourceType":"Patient","id":"a"}},
      {"name":"b","part":[{"name":"c","resource":{"resourceType":"Patient","id":"b"}}]}]}"""
     assert list_targets(list_resources(raw)) == ["Patient/a", "Patient/b"]
+
+
+def test_the_base_is_that_of_an_entry_whose_address_has_its_type_and_id() -> None:
+    assert find_base(list_resources((BUNDLE % "collection").encode())) == "https://h.example/fhir"
+    for url in (
+        "https://h.example/fhir/Condition/other",
+        "urn:uuid:1/Condition/c",
+        "https://a b/Condition/c",
+        "Condition/c",
+    ):
+        raw = (BUNDLE % "collection").replace("https://h.example/fhir/Condition/c", url).encode()
+        assert find_base(list_resources(raw)) == ""
 
 
 @pytest.mark.parametrize("kind", ["collection", "document", "message", "searchset"])

@@ -289,6 +289,18 @@ def test_a_bundle_gets_one_more_entry_and_each_bundle_of_a_batch_its_own() -> No
     assert run("surrogate", "inside", PATIENT).payload == run("surrogate", "plain", PATIENT).payload
 
 
+def test_the_entry_is_where_its_references_resolve() -> None:
+    """A relative reference is resolved against the address of the entry that holds it."""
+    whole = bundle(PATIENT, OBSERVATION)
+    for entry, name in zip(whole["entry"], ("Patient/p1", "Observation/o1"), strict=True):  # type: ignore[call-overload]
+        entry["fullUrl"] = f"https://h.example/fhir/{name}"
+    found = json.loads(run("pseudonymised", "inside", whole).payload)["entry"]
+    made = found[-1]["resource"]
+    base = found[0]["fullUrl"].removesuffix(f"/Patient/{found[0]['resource']['id']}")
+    assert found[-1]["fullUrl"] == f"{base}/Provenance/{made['id']}"
+    assert {f"{base}/{each['reference']}" for each in made["target"]} == {each["fullUrl"] for each in found[:-1]}
+
+
 def test_a_job_without_a_position_has_no_provenance() -> None:
     for how in ("topic", "inside"):
         result = worker()(Job(json.dumps(BUNDLE).encode(), project=f"surrogate/{how}"))
