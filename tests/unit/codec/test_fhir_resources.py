@@ -124,7 +124,7 @@ def test_parameters_and_their_parts_hold_resources() -> None:
     assert list_targets(list_resources(raw)) == ["Patient/a", "Patient/b"]
 
 
-def test_the_base_is_that_of_an_entry_whose_address_has_its_type_and_id() -> None:
+def test_the_base_is_the_address_before_type_and_id_of_an_entry() -> None:
     assert find_base(list_resources((BUNDLE % "collection").encode())) == "https://h.example/fhir"
     for url in (
         "https://h.example/fhir/Condition/other",

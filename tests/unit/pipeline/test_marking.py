@@ -289,7 +289,7 @@ def test_a_bundle_gets_one_more_entry_and_each_bundle_of_a_batch_its_own() -> No
     assert run("surrogate", "inside", PATIENT).payload == run("surrogate", "plain", PATIENT).payload
 
 
-def test_the_entry_is_where_its_references_resolve() -> None:
+def test_the_references_of_the_entry_resolve() -> None:
     """A relative reference is resolved against the address of the entry that holds it."""
     whole = bundle(PATIENT, OBSERVATION)
     for entry, name in zip(whole["entry"], ("Patient/p1", "Observation/o1"), strict=True):  # type: ignore[call-overload]
