@@ -50,7 +50,9 @@ from deid_agent.agent.ports import (
 )
 
 if TYPE_CHECKING:
+    from deid_agent.agent.crosswalk import MOST_CUSTODIANS, OpenedPairs, PairSealer, open_box, read_pairs
     from deid_agent.agent.dead_letter_keys import (
+        KeyUse,
         PrivateKey,
         PublicKey,
         generate_keys,
@@ -86,6 +88,7 @@ __all__ = [
     "DEFAULT_PROJECT",
     "DEID_ID",
     "MEDIA_HEADER",
+    "MOST_CUSTODIANS",
     "UNSEALED",
     "AssignmentListener",
     "AuditEntry",
@@ -109,14 +112,17 @@ __all__ = [
     "HealthStatus",
     "InlineExecutor",
     "Job",
+    "KeyUse",
     "KnowsLag",
     "KnowsOutage",
     "Lineage",
     "NoteOption",
     "NumberRange",
+    "OpenedPairs",
     "Outcome",
     "Output",
     "OutputMarks",
+    "PairSealer",
     "Partition",
     "PrivateKey",
     "Process",
@@ -142,17 +148,21 @@ __all__ = [
     "last_batches",
     "load_private_key",
     "load_public_key",
+    "open_box",
     "open_dead_letter",
     "parse_coordinates",
     "parse_private_key",
     "read_dead_letter_head",
     "read_lineage",
+    "read_pairs",
     "replay_headers",
     "result_from_error",
 ]
 
 _LAZY = {
+    "crosswalk": ("MOST_CUSTODIANS", "OpenedPairs", "PairSealer", "open_box", "read_pairs"),
     "dead_letter_keys": (
+        "KeyUse",
         "PrivateKey",
         "PublicKey",
         "generate_keys",

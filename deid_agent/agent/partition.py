@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from deid_agent.agent.deferrals import Deferrals
-from deid_agent.agent.job import Completed, Deferred, Processed, Refused
+from deid_agent.agent.job import DEFAULT_PROJECT, Completed, Deferred, Processed, Refused
 from deid_agent.agent.ledger import CommitBatch, PartitionLedger
 from deid_agent.agent.outcomes import (
     RefusalCounter,
@@ -55,6 +55,7 @@ class PartitionProcessor:
         self._context = context
         self._settings = context.settings
         self._marks = context.projects.get(stream.topic, context.marks)
+        self._crosswalk = context.crosswalks.get(self._marks.project or DEFAULT_PROJECT)
         self._ledger = PartitionLedger(stream)
         self._results: dict[int, WaitingResult] = {}
         self._taken_at: dict[int, float] = {}  # of records that are not processed
@@ -213,6 +214,7 @@ class PartitionProcessor:
         begin = loop.time()
         entries = [self._make_entry(item) for item in batch.records]
         dead_letters = self._dead_letters.with_records(batch.records)
+        await self._keep_pairs(batch)
         lines = await self._within_timeout("audit", self._context.audit.append(entries))
         head = self._context.audit.take_head() if isinstance(self._context.audit, SignsHeads) else b""
         batch = replace(batch, records=attach_audit_lines(batch.records, lines, head))
@@ -240,6 +242,23 @@ class PartitionProcessor:
         self._committed_at = loop.time()
         self._record_commit(batch, self._committed_at - begin)
         return True
+
+    async def _keep_pairs(self, batch: CommitBatch) -> None:
+        """Make the sealed pairs of a batch durable, before its audit entries and outputs.
+
+        After a crash in between the records are processed again: their lines come twice, with the same codes.
+        """
+        if self._crosswalk is None:
+            return
+        found = [
+            (item.id, result.sealed)
+            for item in batch.records
+            if item.output is not None
+            and isinstance(result := self._results[item.record.coordinates.offset].completed.result, Processed)
+            and result.sealed
+        ]
+        if found:
+            await self._within_timeout("crosswalk", self._crosswalk.append(found))
 
     def _make_entry(self, item: FinishedRecord) -> AuditEntry:
         return make_audit_entry(item, self._results[item.record.coordinates.offset].completed, self._marks.project)

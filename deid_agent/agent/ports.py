@@ -5,6 +5,9 @@ It takes finished records of one partition, in offset order and without gaps, an
 new position durable *in that order* (or in one transaction). This gives order per partition, and guarantees that no
 offset moves before its output is durable.
 
+A ``CrosswalkLog`` takes the sealed pairs of a record before its audit entry is written, so no code leaves that leads
+nowhere.
+
 An ``AuditLog`` takes one ``AuditEntry`` for each record and makes it durable before the record is committed. After a
 crash between the two, the record is delivered and audited again: the last entry for its coordinates counts.
 """
@@ -239,6 +242,16 @@ class AuditLog(Protocol):
 
     async def close(self) -> None:
         """Close. Safe to call twice."""
+
+
+class CrosswalkLog(Protocol):
+    """Stores the sealed pairs of the records of one project, see ``Processed.sealed``."""
+
+    async def append(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """Make the pairs of these records durable; each is a ``deid-id`` and its sealed pairs.
+
+        Raises ``UnsafeError`` if one cannot be made durable; its record must be neither audited nor committed then.
+        """
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor, Processed
 from deid_agent.agent.outcomes import OutputMarks
 from deid_agent.agent.partition import PartitionProcessor
-from deid_agent.agent.ports import AuditLog, KnowsLag, KnowsOutage, Partition, Record, Transport
+from deid_agent.agent.ports import AuditLog, CrosswalkLog, KnowsLag, KnowsOutage, Partition, Record, Transport
 from deid_agent.agent.runner_context import RunnerContext, RunnerSettings
 from deid_agent.model import DeidError, TransientError, UnsafeError, describe_exception, leading_error
 from deid_agent.telemetry import (
@@ -47,10 +47,12 @@ class Runner:
         health: Health | None = None,
         on_published: Callable[[Processed], None] | None = None,
         projects: Mapping[str, OutputMarks] | None = None,
+        crosswalks: Mapping[str, CrosswalkLog] | None = None,
     ) -> None:
         """``on_published`` receives each result whose output is durable.
 
-        ``projects`` are the marks of the topics that belong to another project than ``marks``.
+        ``projects`` are the marks of the topics that belong to another project than ``marks``. ``crosswalks`` are
+        those of projects by name; the caller opens and closes them.
         """
         self._context = RunnerContext(
             transport,
@@ -62,6 +64,7 @@ class Runner:
             marks,
             on_published,
             projects or {},
+            crosswalks or {},
         )
         self._processors: dict[Partition, PartitionProcessor] = {}
         self._group: asyncio.TaskGroup | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from deid_agent.agent.health import Health
 from deid_agent.agent.job import Executor, Processed
 from deid_agent.agent.outcomes import DeadLetterLimit, OutputMarks
-from deid_agent.agent.ports import AuditLog, Transport
+from deid_agent.agent.ports import AuditLog, CrosswalkLog, Transport
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import Telemetry
 
@@ -59,7 +59,8 @@ class RunnerContext:
     """The parts that all partition processors of one agent share.
 
     ``marks`` are those of every topic that ``projects`` does not name. ``on_published`` receives each result whose
-    output is durable.
+    output is durable. ``crosswalks`` are those of the projects that have one; an agent without projects has the name
+    ``default``.
     """
 
     transport: Transport
@@ -71,3 +72,4 @@ class RunnerContext:
     marks: OutputMarks
     on_published: Callable[[Processed], None] | None = None
     projects: Mapping[str, OutputMarks] = field(default_factory=dict)
+    crosswalks: Mapping[str, CrosswalkLog] = field(default_factory=dict)

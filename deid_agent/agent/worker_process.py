@@ -201,6 +201,7 @@ def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
                 result.remarks,
                 meta,
                 result.provenance,
+                result.sealed,
                 *_flatten_headers(result.headers),
             )
             return Frame(FrameKind.PROCESSED, number, fields, nanoseconds)
@@ -225,7 +226,7 @@ def decode_result(frame: Frame) -> Result:
         return Suppressed((fields[0] or b"").decode())
     if frame.kind is FrameKind.DEFERRED:
         return Deferred((fields[0] or b"").decode())
-    payload, key, remarks, meta, provenance, *headers = fields
+    payload, key, remarks, meta, provenance, sealed, *headers = fields
     before, after, found, timings, unexamined, patients = orjson.loads(meta or b"")
     return Processed(
         payload or b"",
@@ -238,7 +239,8 @@ def decode_result(frame: Frame) -> Result:
         tuple([(str(name), float(s)) for name, s in timings]),
         tuple([(str(name), str(path), str(why), int(n)) for name, path, why, n in unexamined]) if unexamined else (),
         tuple([(str(listing), int(n)) for listing, n in patients]),
-        provenance or b"",
+        provenance=provenance or b"",
+        sealed=sealed or b"",
     )
 
 

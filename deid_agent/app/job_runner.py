@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from deid_agent.agent import (
@@ -30,6 +30,7 @@ from deid_agent.pipeline import (
     Deidentified,
     DeidentifiedText,
     Deidentifier,
+    LinkPairs,
     MessagePlan,
     NoteLine,
     OperationInput,
@@ -48,7 +49,7 @@ from deid_agent.pipeline import (
 from deid_agent.recognize import NameMemory
 
 if TYPE_CHECKING:
-    from deid_agent.agent import OutputMarks
+    from deid_agent.agent import OutputMarks, PairSealer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class JobRunner:
     """True if callers of ``$pseudonymize`` may give a key for SHA-256."""
     smallest_group: int | None = None
     """The least persons of a group that ``$anonymize`` reports; None if the operation is not offered."""
+    sealer: "PairSealer | None" = None
+    """Seals the link codes of each record for the crosswalk of the project."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -152,7 +155,8 @@ class JobRunner:
                 )
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
-        done = self.deidentifier.apply(plan, recognition, origin=self._origin(run.job))
+        links: LinkPairs | None = None if self.sealer is None else {}
+        done = self.deidentifier.apply(plan, recognition, origin=self._origin(run.job), links=links)
         timings = Timings()
         if self.validator is not None and run.task is not Task.DOCUMENT:
             with timings.measure("validate"):
@@ -162,7 +166,8 @@ class JobRunner:
             done = replace(done, payload=run.operation.restore(done.payload))
         if done.media:
             done = replace(done, headers=(*done.headers, (MEDIA_HEADER, done.media.encode())))
-        run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings)
+        sealed = self.sealer.seal(links, time()) if self.sealer is not None and links else b""
+        run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings, sealed=sealed)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not
                 counts = self.deidentifier.count_unexamined_in(plan)

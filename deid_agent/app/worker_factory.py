@@ -21,7 +21,7 @@ from deid_agent.rules import data_folder
 from deid_agent.surrogate import Surrogates
 
 if TYPE_CHECKING:
-    from deid_agent.agent import OutputMarks
+    from deid_agent.agent import OutputMarks, PairSealer
     from deid_agent.schemas import RegistryOptions
 
 _SCHEMA_PATIENCE_S = 0.5
@@ -47,6 +47,7 @@ class WorkerFactory:
     """Everything that a worker needs to build its job callable.
 
     Key, policy, system, profile and marking are those of the project ``default``; ``projects`` are the others.
+    ``crosswalks`` are the sealers of the projects that have a crosswalk.
     """
 
     rules: Path
@@ -66,6 +67,7 @@ class WorkerFactory:
     marking: Marking = field(default_factory=Marking)
     allows_digests: bool = False
     smallest_group: int | None = None
+    crosswalks: "tuple[tuple[str, PairSealer], ...]" = ()
 
     @property
     def default(self) -> ProjectParts:
@@ -143,7 +145,7 @@ class WorkerFactory:
         validator = Validator() if self.validate else None
         # A worker waits only this long for a schema: its other jobs have deadlines, and the record is tried again.
         envelopes = add_registry(self.envelopes, self.registry, _SCHEMA_PATIENCE_S)
-        projects = (self.default, *self.projects)
+        projects, sealers = (self.default, *self.projects), dict(self.crosswalks)
         runners = {
             each.name: JobRunner(
                 made,
@@ -158,6 +160,7 @@ class WorkerFactory:
                 marks=_make_marks(each),
                 allows_digests=each.allows_digests,
                 smallest_group=each.smallest_group,
+                sealer=sealers.get(each.name),
             )
             for each, made in zip(projects, self._load(projects), strict=True)
         }

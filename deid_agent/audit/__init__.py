@@ -1,5 +1,20 @@
 """The audit trail on disk: a folder of chained, signed lines; ``docs/audit.md`` describes the form."""
 
+from deid_agent.audit.crosswalk import (
+    CROSSWALK_BUILD,
+    CROSSWALKS_BUILD,
+    CrosswalkCoverage,
+    CrosswalkTrail,
+    HalfOpened,
+    SealedRecord,
+    compare_with_audit,
+    digest_codes,
+    find_records,
+    half_open,
+    open_pairs,
+    opening_event,
+    read_half_opened,
+)
 from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.faults import TrailFault
 from deid_agent.audit.fhir_events import audit_event, audit_event_r4
@@ -26,22 +41,29 @@ from deid_agent.audit.reconcile import (
     balance,
     read_audited,
 )
-from deid_agent.audit.storage import LineKind, Signer, is_public_key, line_prefix, segment_files
+from deid_agent.audit.storage import LineKind, OpeningEntry, Signer, is_public_key, line_prefix, segment_files
 from deid_agent.audit.targets import TargetKeys, read_target_keys
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.audit.witness import Witness, WitnessFile, WitnessPlace, WitnessServer
 
 __all__ = [
+    "CROSSWALKS_BUILD",
+    "CROSSWALK_BUILD",
     "AuditTrail",
     "AuditedRecord",
     "CheckedProof",
+    "CrosswalkCoverage",
+    "CrosswalkTrail",
     "EntryFilter",
     "FoundResults",
     "Frontier",
+    "HalfOpened",
     "InputRecords",
     "LineKind",
+    "OpeningEntry",
     "PartitionBalance",
     "ProofError",
+    "SealedRecord",
     "Signer",
     "TargetKeys",
     "TrailEntry",
@@ -56,17 +78,24 @@ __all__ = [
     "audit_event_r4",
     "balance",
     "check_proof",
+    "compare_with_audit",
+    "digest_codes",
     "entry_build",
     "entry_remarks",
     "examine_trail",
+    "find_records",
     "first_public_key",
+    "half_open",
     "is_public_key",
     "leaf_hash",
     "line_prefix",
+    "open_pairs",
+    "opening_event",
     "prove_entry",
     "prove_growth",
     "read_audited",
     "read_entries",
+    "read_half_opened",
     "read_last_batches",
     "read_proof",
     "read_target_keys",

@@ -8,7 +8,9 @@ from deid_agent.audit.faults import FaultCode, TrailFault
 from deid_agent.audit.reading import SignedHead, parse_head
 from deid_agent.audit.storage import (
     HEAD,
+    TRAIL_NAMES,
     ChainPosition,
+    LineKind,
     TrailOrigin,
     is_signed,
     read_head,
@@ -25,7 +27,8 @@ class TrailState:
 
     ``torn`` is the number of bytes of an incomplete last line. ``unfinished`` is a further segment that a crash left
     without a head; it has no entry and is created again. ``key`` is the public key of the epoch ``origin``, empty
-    before the first one; ``in_epoch`` counts its entries.
+    before the first one; ``in_epoch`` counts its entries. ``kind`` is that of the entries in the last segment, None
+    without one.
     """
 
     segment: TrailSegment | None = None
@@ -37,29 +40,33 @@ class TrailState:
     origin: TrailOrigin | None = None
     key: str = ""
     in_epoch: int = 0
+    kind: LineKind | None = None
 
 
-def examine_trail(folder: Path) -> TrailState:
+def examine_trail(folder: Path, kind: LineKind = LineKind.ENTRY) -> TrailState:
     """The state of the trail in ``folder``. Reads the last segment and writes nothing.
 
-    Raises ``ConfigurationError`` if it does not verify: an agent must not sign lines that somebody else changed. A
-    crash while a segment begins is not a fault; it leaves the segment ``unfinished``.
+    Raises ``ConfigurationError`` if it does not verify: an agent must not sign lines that somebody else changed. The
+    same for a trail with entries of another ``kind``. A crash while a segment begins is not a fault; it leaves the
+    segment ``unfinished``.
     """
+    name = TRAIL_NAMES[kind]
     try:
         line = read_head(folder)
         found = dict(segment_files(folder))
         faults = list[TrailFault]()
         head = parse_head(HEAD, line, faults) if line is not None else None
-        _refuse(folder, faults)
+        _refuse(name, folder, faults)
         last, unfinished = max(found, default=0), None
         if found and is_unfinished(found[last], head.lines if head else 0):
             unfinished = found.pop(last)
         number = max(found, default=0)
         if unfinished is not None and number != last - 1:
             why = f"missing: {segment_name(last - 1)}, the last finished segment: restore it"
-            _refuse(folder, [TrailFault(FaultCode.SEGMENT, why, unfinished.name)])
+            _refuse(name, folder, [TrailFault(FaultCode.SEGMENT, why, unfinished.name)])
         if not found:
             _refuse(
+                name,
                 folder,
                 [TrailFault(FaultCode.TRUNCATED, "signs lines of a trail that is missing", HEAD)] if line else [],
             )
@@ -69,7 +76,9 @@ def examine_trail(folder: Path) -> TrailState:
         )
         size = walk.read(number, found[number], last=unfinished is None)
         if head is not None and head.lines <= walk.begun and read_head(folder) != line:
-            return examine_trail(folder)  # another agent is writing: its head was older than the lines read after it
+            return examine_trail(
+                folder, kind
+            )  # another agent is writing: its head was older than the lines read after it
         state = TrailState(
             walk.segment,
             size,
@@ -80,13 +89,16 @@ def examine_trail(folder: Path) -> TrailState:
             origin=walk.origin,
             key=walk.key if walk.origin is not None else "",
             in_epoch=walk.in_epoch,
+            kind=walk.kind,
         )
         faults += _check_head(head, walk, found[number].name)
         if unfinished is not None:
             walk.read(last, unfinished, last=True)
     except OSError as error:
-        raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
-    _refuse(folder, walk.faults + faults)
+        raise ConfigurationError(f"{name} folder {folder}: {error.filename or ''} {error.strerror}") from None
+    _refuse(name, folder, walk.faults + faults)
+    if state.kind not in {None, kind}:
+        raise ConfigurationError(f"{name} folder {folder}: holds a trail of another kind; choose another folder")
     return state
 
 
@@ -104,10 +116,10 @@ def _check_head(head: SignedHead | None, walk: TrailWalk, name: str) -> Iterator
         yield TrailFault(FaultCode.HEAD, "does not sign this trail", HEAD)
 
 
-def _refuse(folder: Path, faults: Sequence[TrailFault]) -> None:
+def _refuse(name: str, folder: Path, faults: Sequence[TrailFault]) -> None:
     if faults:
         first = faults[0]
         raise ConfigurationError(
-            f"audit folder {folder}: {first.where}: {first.code}: {first.detail}; run "
+            f"{name} folder {folder}: {first.where}: {first.code}: {first.detail}; run "
             f"'deid-agent audit verify {folder}', then move the folder aside and start again"
         )

@@ -50,6 +50,11 @@ class TrailFault:
     coordinates: str = ""
 
     @property
+    def missing_segment(self) -> bool:
+        """True if whole segments are not here: archived, erased or stolen. It changes no line of the others."""
+        return self.code is FaultCode.SEGMENT and self.detail.startswith("missing: ")
+
+    @property
     def where(self) -> str:
         """Segment and line as ``file:line``, a form that editors accept."""
         return f"{self.segment}:{self.line}" if self.line else self.segment

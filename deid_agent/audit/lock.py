@@ -17,18 +17,19 @@ _LOCK = "lock"
 class Lock:
     """Exclusive ownership of the folder until ``release``. A missing folder is created with mode 0700.
 
-    Raises ``ConfigurationError`` if the folder cannot be used or another process owns it.
+    Raises ``ConfigurationError``, with the ``name`` of the trail, if the folder cannot be used or another process owns
+    it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "audit") -> None:
         self._folder = folder
         try:
             if folder.is_file():
-                raise ConfigurationError(f"audit folder {folder}: is a file; the audit is a folder, name one")
+                raise ConfigurationError(f"{name} folder {folder}: is a file; the {name} is a folder, name one")
             self._made = _make(folder)
             self._file, self._new = _owned(folder / _LOCK)
         except OSError as error:
-            raise ConfigurationError(f"audit folder {folder} is in use or cannot be used: {error.strerror}") from None
+            raise ConfigurationError(f"{name} folder {folder} is in use or cannot be used: {error.strerror}") from None
 
     def release(self) -> None:
         """Release the folder. An empty one is removed if it was created here."""

@@ -57,6 +57,8 @@ class TrailReport:
     first_key: str
     epochs: int
     streams: Mapping[str, PartitionSummary] = field(repr=False)
+    kind: LineKind | None = None
+    """The kind of the entries; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Pat
         first_key=walk.first_key,
         epochs=walk.origin.epoch + 1 if walk.origin else 0,
         streams=streams,
+        kind=walk.kind,
     )
 
 
@@ -190,7 +193,7 @@ def _check_head(head: SignedHead, walk: TrailWalk, last: str, least: int) -> Tra
 
 # Reading entries. It does not verify the trail.
 
-_SEGMENT, _ENTRY = line_prefix(LineKind.SEGMENT), line_prefix(LineKind.ENTRY)
+_SEGMENT = line_prefix(LineKind.SEGMENT)
 _COUNT = 1 << 32
 """More than the values of any message: a sum of forged counts is still a JSON number."""
 
@@ -220,15 +223,17 @@ class EntryFilter:
         return ours and all(value is None or item.get(name) == value for name, value in wanted.items())
 
 
-def read_entries(folder: Path, choice: EntryFilter | None = None) -> Iterator[TrailEntry]:
-    """The entries in the order of the trail. Raises ``ConfigurationError`` if a line cannot be read."""
-    choice = choice or EntryFilter()
+def read_entries(
+    folder: Path, choice: EntryFilter | None = None, kind: LineKind = LineKind.ENTRY
+) -> Iterator[TrailEntry]:
+    """The entries of this kind in the order of the trail. Raises ``ConfigurationError`` if a line cannot be read."""
+    choice, wanted = choice or EntryFilter(), (_SEGMENT, line_prefix(kind))
     try:
         for path in segment_files(folder).values():
             build: object = {}
             with path.open("rb") as file:
                 for number, line in enumerate(file, 1):
-                    if not line.endswith(b"\n") or not line.startswith((_SEGMENT, _ENTRY)):
+                    if not line.endswith(b"\n") or not line.startswith(wanted):
                         continue
                     fields = orjson.loads(line)
                     if fields["kind"] == LineKind.SEGMENT:

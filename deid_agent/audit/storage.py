@@ -1,4 +1,4 @@
-"""The trail on disk: its lines, chained and signed, in segments of one folder.
+"""A trail on disk: its lines, chained and signed, in segments of one folder.
 
 A line is one JSON object. Its last member is ``chain``: SHA-256 (FIPS 180-4) over the chain value of the line
 before, as 64 hex digits, and the bytes of this line up to ``,"chain":``. The first line is chained to 64 zeros.
@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from deid_agent.audit.merkle import Frontier
 
 FORMAT = 2
 """Format of the lines that are written."""
+CROSSWALK_VERSION = 1
+"""The version of the lines of a crosswalk."""
 CHAINED_FORMAT = 1
 """The former format: one signing key, no tree. Such segments are read, and never continued."""
 
@@ -40,11 +42,58 @@ class LineKind(StrEnum):
 
     SEGMENT = "segment"
     ENTRY = "entry"
+    CROSSWALK = "crosswalk"
+    """The sealed pairs of a record; in a trail of their own."""
+    OPENING = "opening"
+    """The opening of a crosswalk by a custodian; in a trail of that custodian."""
     CHECKPOINT = "checkpoint"
     KEY = "key"
     """The last statement of an epoch: a checkpoint that also names the key of the next one."""
     HEAD = "head"
     """Only in ``head.json``, so that no checkpoint of the trail can be presented as a head."""
+
+
+ENTRY_KINDS = (LineKind.ENTRY, LineKind.CROSSWALK, LineKind.OPENING)
+"""The kinds of lines that a trail is written for. All entries of one trail have one kind."""
+
+TRAIL_NAMES = {LineKind.ENTRY: "audit", LineKind.CROSSWALK: "crosswalk", LineKind.OPENING: "openings"}
+"""The trail of each kind of entry, in errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrosswalkEntry:
+    """The pairs of one record. ``sealed`` are the members ``codes`` and ``sealed``, as the worker wrote them."""
+
+    project: str
+    generation: int
+    record: str
+    sealed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningEntry:
+    """One step of the opening of a crosswalk. It names no code and no original.
+
+    ``request`` is the SHA-256 of the sorted codes, ``input`` that of the half-opened file that was read, ``output``
+    that of the file that was written. They connect the trails of two custodians.
+    """
+
+    step: int
+    of: int
+    key: str
+    reason: str
+    request: str
+    codes: int
+    found: int
+    records: int
+    verified: bool
+    projects: tuple[str, ...] = ()
+    crosswalks: tuple[str, ...] = ()
+    input: str = ""
+    output: str = ""
+
+
+TrailItem = AuditEntry | CrosswalkEntry | OpeningEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +198,25 @@ def encode_entry(entry: AuditEntry, build: str, at: float) -> bytes:
     fields["build"] = build
     remarks = entry.remarks if b"\n" not in entry.remarks else b"[]"
     return orjson.dumps(fields)[:-1] + b',"remarks":' + remarks
+
+
+def encode_item(item: TrailItem, build: str, at: float) -> bytes:
+    """The line of one entry of any kind of trail. Raises ``ValueError`` for sealed pairs that are not one line."""
+    if isinstance(item, AuditEntry):
+        return encode_entry(item, build, at)
+    if isinstance(item, OpeningEntry):
+        fields = {"kind": LineKind.OPENING, "time": round(at, 3), **asdict(item), "build": build}
+        return orjson.dumps(fields)[:-1]
+    if b"\n" in item.sealed:
+        raise ValueError("sealed pairs with a line feed")
+    fields = {
+        "kind": LineKind.CROSSWALK,
+        "v": CROSSWALK_VERSION,
+        "project": item.project,
+        "generation": item.generation,
+        "record": item.record,
+    }
+    return orjson.dumps(fields)[:-1] + b"," + item.sealed
 
 
 def build_id(build: Mapping[str, object]) -> str:

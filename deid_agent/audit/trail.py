@@ -1,4 +1,4 @@
-"""Writes the audit trail: chained and signed lines in segments, synced before a position is committed."""
+"""Writes a trail: chained and signed lines in segments, for the audit synced before a position is committed."""
 
 import asyncio
 import os
@@ -9,20 +9,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from deid_agent.agent import AuditEntry, cut_torn_line
+from deid_agent.agent import cut_torn_line
 from deid_agent.audit.examine import TrailState, examine_trail
 from deid_agent.audit.keys import EpochKeys, keys_for, random_seed, save_keys
 from deid_agent.audit.lock import Lock
 from deid_agent.audit.merkle import leaf_hash
 from deid_agent.audit.storage import (
     FORMAT,
+    TRAIL_NAMES,
     ChainPosition,
     LineKind,
     Signer,
+    TrailItem,
     TrailOrigin,
     build_id,
     chain_value,
-    encode_entry,
+    encode_item,
     encode_segment,
     encode_statement,
     line_end,
@@ -42,7 +44,8 @@ class TrailSettings:
     """Lines are signed within ``checkpoint_s`` seconds, and a key signs for ``epoch_s``, and not after a stop.
 
     A new segment begins after ``segment_bytes``. ``agent`` is the name of the agent in the trail. ``append`` returns
-    the lines only if ``return_lines``: a transport that does not publish the trail would carry them in vain.
+    the lines only if ``return_lines``: a transport that does not publish the trail would carry them in vain. ``kind``
+    is that of all entries: a trail of another kind is not continued.
     """
 
     checkpoint_s: float = 1.0
@@ -50,9 +53,10 @@ class TrailSettings:
     epoch_s: float = 3600.0
     agent: str = ""
     return_lines: bool = True
+    kind: LineKind = LineKind.ENTRY
 
 
-Appended = tuple[Sequence[AuditEntry], "Future[Sequence[bytes]]"]
+Appended = tuple[Sequence[TrailItem], "Future[Sequence[bytes]]"]
 
 
 class AuditTrail:
@@ -99,15 +103,16 @@ class AuditTrail:
         self._closed = False
         self._file: int | None = None
         self._signed_at = -1.0
-        self._lock = Lock(folder)
+        self._name = TRAIL_NAMES[self._settings.kind]
+        self._lock = Lock(folder, self._name)
         try:
-            state = examine_trail(folder)
+            state = examine_trail(folder, self._settings.kind)
             self._open(state)
         except BaseException:
             self._lock.release()
             raise
         if state.torn:
-            telemetry.emit(AuditRepaired(state.torn))
+            telemetry.emit(AuditRepaired(state.torn, self._name))
 
     def _open(self, state: TrailState) -> None:
         self._place, self._signed, self._size = state.place, state.signed, state.size
@@ -125,12 +130,12 @@ class AuditTrail:
                 self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
                 cut_torn_line(self._file)
         except OSError as error:
-            raise ConfigurationError(f"audit folder {self._folder}: {error.strerror}") from None
+            raise ConfigurationError(f"{self._name} folder {self._folder}: {error.strerror}") from None
 
-    async def append(self, entries: Sequence[AuditEntry]) -> Sequence[bytes]:
+    async def append(self, entries: Sequence[TrailItem]) -> Sequence[bytes]:
         """See ``AuditLog.append``. Encoding, writing and sync happen in a thread, one batch after another."""
         if self._closed:
-            raise UnsafeError("the audit trail is closed")
+            raise UnsafeError(f"the {self._name} trail is closed")
         if not entries:
             return ()
         written: Future[Sequence[bytes]] = Future()
@@ -154,7 +159,7 @@ class AuditTrail:
         left = await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
         self._thread.shutdown(wait=False)
         if left:
-            self._telemetry.emit(AuditUnsigned(left))
+            self._telemetry.emit(AuditUnsigned(left, self._name))
 
     def take_head(self) -> bytes:
         """The newest signed head, once; empty if there is no newer one."""
@@ -190,16 +195,16 @@ class AuditTrail:
         for (_, written), lines in zip(batches, done, strict=True):
             written.set_result(lines)
 
-    def _put(self, batches: Sequence[Sequence[AuditEntry]]) -> Sequence[Sequence[bytes]]:
+    def _put(self, batches: Sequence[Sequence[TrailItem]]) -> Sequence[Sequence[bytes]]:
         if self._broken:
-            raise UnsafeError("an earlier write of the audit trail failed: restart the agent")
+            raise UnsafeError(f"an earlier write of the {self._name} trail failed: restart the agent")
         self._broken = True
         now = self._clock()
         try:
             if not self._segment_is_open:
                 self._next_segment(now)
             done = [
-                [self._chain_entry(encode_entry(entry, self._build_id, now)) for entry in batch] for batch in batches
+                [self._chain_entry(encode_item(entry, self._build_id, now)) for entry in batch] for batch in batches
             ]
             data = b"".join(line for lines in done for line in lines)
             if not 0 <= now - self._epoch_at < self._settings.epoch_s:
@@ -209,7 +214,9 @@ class AuditTrail:
             else:
                 self._flush(data)
         except OSError as error:
-            raise UnsafeError(f"the audit trail cannot be written: {error.strerror}; nothing was committed") from None
+            raise UnsafeError(
+                f"the {self._name} trail cannot be written: {error.strerror}; nothing was committed"
+            ) from None
         self._broken = False
         return [[line[:-1] for line in lines] if self._settings.return_lines else () for lines in done]
 

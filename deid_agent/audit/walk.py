@@ -9,6 +9,7 @@ from deid_agent.audit.faults import FaultCode, Fields, TrailFault, coordinates_o
 from deid_agent.audit.merkle import Frontier, leaf_hash, parse_frontier
 from deid_agent.audit.storage import (
     CHAINED_FORMAT,
+    ENTRY_KINDS,
     FORMAT,
     START,
     TAIL,
@@ -29,6 +30,7 @@ _SEGMENT, _ENTRY, _CHECKPOINT, _KEY = (
     line_prefix(kind) for kind in (LineKind.SEGMENT, LineKind.ENTRY, LineKind.CHECKPOINT, LineKind.KEY)
 )
 
+_ENTRY_PREFIXES = {line_prefix(kind): kind for kind in ENTRY_KINDS}
 _REMARKS = b',"remarks":'
 
 
@@ -96,6 +98,9 @@ class TrailWalk:
         """Lines before the last segment read."""
         self.within = 0
         """Entries in the last segment read."""
+        self.kind: LineKind | None = None
+        """The kind of the entries; None before the first one."""
+        self._entries = tuple(_ENTRY_PREFIXES)
         # Chain values that the next line may follow: after a fault both the recorded and the computed one.
         self._chains: tuple[bytes, ...] = (before.chain,) if before else ()
         self._before: tuple[bytes, ...] = self._chains
@@ -155,7 +160,7 @@ class TrailWalk:
             self._fault(FaultCode.SEGMENT, f"the first line is not that of segment {number}")
         if opening and line.startswith(_SEGMENT):
             self._open(line, body, number, adopted=adopted)
-        elif line.startswith(_ENTRY):
+        elif line.startswith(self._entries):
             self._see_entry(line, fits=fits)
         elif line.startswith((_CHECKPOINT, _KEY)):
             self._check(line, body)
@@ -232,6 +237,10 @@ class TrailWalk:
         self._tree, self.origin, self.key = stated, origin, public
 
     def _see_entry(self, line: bytes, *, fits: bool) -> None:
+        if self.kind is None and fits:
+            # An entry of another kind is from now on as foreign to this trail as any other line.
+            prefix = next(each for each in _ENTRY_PREFIXES if line.startswith(each))
+            self.kind, self._entries = _ENTRY_PREFIXES[prefix], (prefix,)
         self.entries += 1
         self.within += 1
         self.unsigned += 1

@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, _Entry]] = {
     "batch": _Entry("batch", "batch", "De-identify tables: Parquet, CSV and NDJSON files."),
     "check": _Entry("check", "check", "Check whether `run` would start, without taking a message."),
     "console": _Entry("serve", "console", "Serve the console on this machine, without an agent."),
+    "crosswalk": _Entry("crosswalk", "crosswalk", "Open the crosswalk of a project, by its two custodians."),
     "dead-letters": _Entry("dead_letters", "dead_letters", "Make keys for dead letters, list them, open one."),
     "demo": _Entry("serve", "demo", "De-identify sample messages and show the result."),
     "eval": _Entry("evaluate", "evaluate", "Score a system over an annotated corpus."),

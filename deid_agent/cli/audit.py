@@ -9,6 +9,7 @@ import orjson
 from deid_agent.agent import Outcome
 from deid_agent.audit import (
     EntryFilter,
+    LineKind,
     Signer,
     TrailEntry,
     TrailFault,
@@ -50,19 +51,32 @@ audit.add_command(check)
 audit.add_command(reconcile)
 
 
+def verify_options(command: Callable[P, None]) -> Callable[P, None]:
+    """The folder and the options of a command that verifies a trail."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and a summary line at the end."),
+        click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults."),
+        click.option(
+            "--unauthenticated", is_flag=True, help="Trust the keys that the trail names: shows consistency only."
+        ),
+        click.option(
+            "--head",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Heads kept elsewhere: a copy of head.json, or a witness.",
+        ),
+        _KEY_FILE,
+        click.option(
+            "--public-key", "public", metavar="HEX", multiple=True, help="Trusted public key; see `audit key`."
+        ),
+        _FOLDER,
+    ):
+        command = option(command)
+    return command
+
+
 @audit.command()
-@_FOLDER
-@click.option("--public-key", "public", metavar="HEX", multiple=True, help="Trusted public key; see `audit key`.")
-@_KEY_FILE
-@click.option(
-    "--head",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Heads kept elsewhere: a copy of head.json, or a witness.",
-)
-@click.option("--unauthenticated", is_flag=True, help="Trust the keys that the trail names: shows consistency only.")
-@click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and a summary line at the end.")
+@verify_options
 @handle_errors
 def verify(
     folder: Path,
@@ -79,6 +93,20 @@ def verify(
     agent's own secret key (--key-file, DEID_KEY_FILE, DEID_KEY). Only the first key of the trail (`audit key FOLDER`,
     kept elsewhere) shows that nobody who has the secret key rewrote the trail.
     """
+    return verify_folder(folder, public, key_file, head, unauthenticated, strict, as_json)
+
+
+def verify_folder(
+    folder: Path,
+    public: tuple[str, ...],
+    key_file: Path | None,
+    head: Path | None,
+    unauthenticated: bool,
+    strict: bool,
+    as_json: bool,
+    kind: LineKind | None = None,
+) -> Exit:
+    """Verify a trail and print the result. Raises ``ConfigurationError`` if its entries are not of ``kind``."""
     if not folder.is_dir():
         raise ConfigurationError(f"{printable(folder)}: no such folder")
     trusted = None if unauthenticated else find_trusted(public, key_file)
@@ -88,6 +116,8 @@ def verify(
             "--unauthenticated to check consistency only"
         )
     report = verify_trail(folder, trusted, head)
+    if kind is not None and report.kind not in {None, kind}:
+        raise ConfigurationError(f"{printable(folder)}: its entries are of the kind {report.kind}, not {kind}")
     faults = [*report.faults, *(report.warnings if strict else ())]
     warnings = [] if strict else report.warnings
     if as_json:

@@ -12,7 +12,7 @@ import orjson
 
 from deid_agent.agent import DEFAULT_PROJECT
 from deid_agent.app import WorkerFactory
-from deid_agent.audit import examine_trail, read_target_keys
+from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.projects import check_rekey, describe_markings, project_parts
@@ -113,6 +113,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     yield from _projects(settings)
     if added := describe_markings(settings):
         yield Finding("additions", added)
+    yield from _crosswalks(settings)
     yield from _envelopes(settings, offline)
     yield from _publish(settings)
     yield _try("times", lambda: _times(settings))
@@ -158,6 +159,22 @@ def _projects(settings: Settings) -> Iterator[Finding]:
         check_rekey(settings, parts)
     except ConfigurationError as problem:
         yield Finding("project", problem=str(problem))
+
+
+def _crosswalks(settings: Settings) -> Iterator[Finding]:
+    """The keys that open the crosswalk of each project, or why it cannot be written."""
+    if not settings.crosswalks:
+        return
+    try:
+        parts = make_worker_factory(settings, load_key(settings.key_file))
+        for name, sealer in parts.crosswalks:
+            path = settings.crosswalks[name].path
+            if path.is_dir():
+                examine_trail(path, LineKind.CROSSWALK)
+            alone = "" if len(sealer.ids) > 1 else ", one person alone"
+            yield Finding("crosswalk", f"{name}: {path}, opened with key {' and then key '.join(sealer.ids)}{alone}")
+    except ConfigurationError as problem:
+        yield Finding("crosswalk", problem=str(problem))
 
 
 def _try(name: str, step: Callable[[], str]) -> Finding:

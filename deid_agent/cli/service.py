@@ -24,8 +24,8 @@ from deid_agent.agent import (
     WorkerSettings,
 )
 from deid_agent.app import WorkerFactory
-from deid_agent.audit import AuditTrail, Signer, read_last_batches
-from deid_agent.cli.audit_service import open_witness, trail_settings
+from deid_agent.audit import AuditTrail, CrosswalkTrail, Signer, read_last_batches
+from deid_agent.cli.audit_service import describe_crosswalks, open_crosswalks, open_witness, trail_settings
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
 from deid_agent.cli.projects import (
@@ -110,13 +110,15 @@ async def _serve(
     witness = open_witness(settings.audit, telemetry, health, loop)
     audit = AuditTrail(
         settings.audit.path,
-        {**build, **describe_projects(settings, parts)},
+        {**build, **describe_projects(settings, parts), **describe_crosswalks(parts)},
         Signer(key.audit_seed),
         telemetry,
         trail_settings(settings.audit),
         on_head=None if witness is None else witness.offer,
     )
+    crosswalks: dict[str, CrosswalkTrail] = {}
     try:
+        crosswalks.update(open_crosswalks(settings, parts, key, telemetry))
         transport = _transport(settings, sealer, telemetry, resume_from)
         executor = _executor(settings.agent, parts, telemetry)
         limits = _runner_settings(settings)
@@ -133,6 +135,7 @@ async def _serve(
             health=health,
             on_published=None if ledger is None else ledger.add,
             projects=others,
+            crosswalks=crosswalks,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
@@ -154,6 +157,8 @@ async def _serve(
             return FolderResult(transport.dead_letters, len(transport.unreadable), transport.skipped)
         return FolderResult()
     finally:
+        for crosswalk in crosswalks.values():
+            await crosswalk.close()
         await audit.close()
         if witness is not None:
             await loop.run_in_executor(None, witness.close)
@@ -208,6 +213,7 @@ def console_sources(
         scopes=None,
         projects=(),
         marking=Marking(),
+        crosswalks=(),
         max_bytes=PLAYGROUND_BYTES,
         validate=False,
     )

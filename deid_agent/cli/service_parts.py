@@ -4,7 +4,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from deid_agent import __version__
-from deid_agent.agent import DEFAULT_PROJECT, DeadLetterSealer, DeadLetterStore, load_public_key
+from deid_agent.agent import (
+    DEFAULT_PROJECT,
+    DeadLetterSealer,
+    DeadLetterStore,
+    KeyUse,
+    PairSealer,
+    load_public_key,
+)
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.projects import ProjectDeadLetters, describe_policy, make_projects, read_policy
 from deid_agent.cli.service_mllp import check_mllp_folders, listener_section
@@ -21,6 +28,7 @@ _LATER = (
     "routes",
     "keys",
     "projects",
+    "crosswalks",
     "allow_rekey",
     "labels",
     "provenance",
@@ -57,6 +65,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         marking=settings.markings[DEFAULT_PROJECT].marking,
         allows_digests=settings.sha256_pseudonyms,
         smallest_group=settings.anonymize_k,
+        crosswalks=make_sealers(settings, {DEFAULT_PROJECT: policy, **{each.name: each.policy for each in projects}}),
         scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 
@@ -89,6 +98,29 @@ def make_sealer(settings: Settings, build: Mapping[str, str]) -> DeadLetterSeale
     return DeadLetterSealer(None if path is None else load_public_key(path), tuple(build.items()))
 
 
+def make_sealers(settings: Settings, policies: Mapping[str, Policy]) -> tuple[tuple[str, PairSealer], ...]:
+    """The sealer of each crosswalk, by project. Raises ``ConfigurationError`` for keys that make it useless."""
+    dead_letters = make_sealer(settings, {}).public if settings.crosswalks else None
+    found = []
+    for name, crosswalk in settings.crosswalks.items():
+        setting = f"crosswalks.{name}.seal_to"
+        keys = tuple(load_public_key(path, setting, KeyUse.CROSSWALK) for path in crosswalk.seal_to)
+        if len({key.id for key in keys}) < len(keys):
+            raise ConfigurationError(f"{setting}: both keys are {keys[0].id}; two persons need a key each")
+        if dead_letters is not None and any(key.raw == dead_letters.raw for key in keys):
+            raise ConfigurationError(
+                f"{setting}: a key is that of the dead letters; make another one for the crosswalk"
+            )
+        policy = policies[name]
+        if not policy.has_link_codes:
+            raise ConfigurationError(
+                f"crosswalks.{name}: the policy {policy.name} has no link codes, so the crosswalk would stay empty; "
+                "remove it, or use a policy with link"
+            )
+        found.append((name, PairSealer(keys)))
+    return tuple(found)
+
+
 def open_dead_letters(settings: Settings, topics: Sequence[str]) -> ProjectDeadLetters:
     """The dead letters of these input topics, or of all if ``topics`` is empty. Raises ``ConfigurationError``."""
     return ProjectDeadLetters(
@@ -117,6 +149,12 @@ def check_folders(settings: Settings) -> None:
     if settings.transport is TransportKind.MLLP and settings.mllp is not None:
         check_mllp_folders(settings.mllp)
     check_audit_folder(settings.audit.path, None if ours is None else ours.input)
+    for name, crosswalk in settings.crosswalks.items():
+        setting = f"crosswalks.{name}.path"
+        output = ours.output if ours is not None else settings.mllp.output if settings.mllp is not None else None
+        if output is not None and crosswalk.path.resolve().is_relative_to(output.resolve()):
+            raise ConfigurationError(f"{setting}: {crosswalk.path} is in the output folder, with its readers; move it")
+        check_audit_folder(crosswalk.path, None if ours is None else ours.input, setting)
     if settings.audit.unexamined is not None:
         UnexaminedFile(settings.audit.unexamined, Telemetry())
 

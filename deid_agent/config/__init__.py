@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         load_named_key,
         load_project_keys,
     )
-    from deid_agent.config.projects import Feed, ProjectSettings, RouteSettings, http_topic
+    from deid_agent.config.projects import CrosswalkSettings, Feed, ProjectSettings, RouteSettings, http_topic
     from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
         AgentSettings,
@@ -62,6 +62,7 @@ __all__ = [
     "AuditSettings",
     "ClientPermissions",
     "ClientToken",
+    "CrosswalkSettings",
     "DeadLetterSettings",
     "Delivery",
     "DirectorySettings",
@@ -106,7 +107,7 @@ _LAZY = {
     "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
     "http_service": ("LOCAL_CLIENT", "ClientPermissions", "ClientToken", "ServiceSettings", "is_client_name"),
     "key_sources": ("KeySettings", "KeySource", "derive_key", "load_named_key", "load_project_keys"),
-    "projects": ("Feed", "ProjectSettings", "RouteSettings", "http_topic"),
+    "projects": ("CrosswalkSettings", "Feed", "ProjectSettings", "RouteSettings", "http_topic"),
     "registry": ("RegistrySettings",),
     "service": (
         "AgentSettings",

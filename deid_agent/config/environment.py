@@ -23,6 +23,7 @@ TOP_LEVEL: Final = frozenset(
         "key_file",
         "keys",
         "projects",
+        "crosswalks",
         "routes",
         "labels",
         "provenance",

@@ -1,4 +1,4 @@
-"""The settings ``routes`` and the sections ``[projects.NAME]``: feeds of one agent under own policies and keys.
+"""The settings ``routes``, ``[projects.NAME]`` and ``[crosswalks.NAME]``: feeds under policies and keys of their own.
 
 A route takes the records of one source to one target, for one project. The project ``default`` is the top level of the
 settings with the bytes of its key file; ``[kafka.routes]`` is the short form of its routes.
@@ -7,9 +7,10 @@ settings with the bytes of its key file; ``[kafka.routes]`` is the short form of
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Protocol
+from pathlib import Path
+from typing import Annotated, Final, Protocol, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from deid_agent.config.service import Section
 from deid_agent.config.transports import KafkaSettings
@@ -62,6 +63,27 @@ class ProjectSettings(Section):
     )
 
 
+class CrosswalkSettings(Section):
+    """The crosswalk of one project, or of ``default``: sealed pairs of an original identifier and its link code."""
+
+    path: Path = Field(description="folder of the crosswalk: chained lines in segments, synced before the audit")
+    seal_to: tuple[Path, ...] = Field(
+        description="the public keys of its two custodians, in the order in which they open it; .pub files of "
+        "`deid-agent crosswalk keygen`"
+    )
+    single_custodian: bool = Field(default=False, description="let one person alone open it: one key in seal_to")
+
+    @model_validator(mode="after")
+    def _check_custodians(self) -> Self:
+        if len(self.seal_to) != (1 if self.single_custodian else 2):
+            raise ValueError(
+                "seal_to: name the public keys of two custodians; for one alone set single_custodian = true"
+                if not self.single_custodian
+                else "seal_to: name one public key, or remove single_custodian"
+            )
+        return self
+
+
 class RouteSettings(Section):
     """The way of the records of one source."""
 
@@ -83,6 +105,19 @@ class RouteSettings(Section):
 
     def __str__(self) -> str:
         return f"{self.source} to {self.to or 'the output'} for {self.project}"
+
+
+def check_crosswalks(
+    crosswalks: Mapping[str, CrosswalkSettings], projects: Mapping[str, ProjectSettings], audit: Path
+) -> None:
+    """Raise ``ValueError`` for a crosswalk without a project, or in a folder with another trail."""
+    owners = {audit.resolve(): "audit.path"}
+    for name, crosswalk in crosswalks.items():
+        if name != DEFAULT and name not in projects:
+            raise ValueError(f"crosswalks.{name}: there is no project {name!r}; add [projects.{name}]")
+        owner = owners.setdefault(crosswalk.path.resolve(), f"crosswalks.{name}.path")
+        if owner != f"crosswalks.{name}.path":
+            raise ValueError(f"crosswalks.{name}.path: is the folder of {owner} too; choose another one")
 
 
 def topic_of(source: str) -> str:

@@ -32,6 +32,7 @@ from deid_agent.config.projects import (
     DEFAULT,
     HTTP,
     KAFKA,
+    CrosswalkSettings,
     Feed,
     MarkingChoice,
     Name,
@@ -39,6 +40,7 @@ from deid_agent.config.projects import (
     RouteSettings,
     SmallestGroup,
     Topic,
+    check_crosswalks,
     check_markings,
     choose_markings,
     http_topic,
@@ -90,6 +92,9 @@ class Settings(BaseSettings):
     keys: dict[Name, KeySettings] = Field(default={}, description="keys of projects that come from another place")
     projects: dict[Name, ProjectSettings] = Field(
         default={}, description="projects with a policy and a key of their own"
+    )
+    crosswalks: dict[Name, CrosswalkSettings] = Field(
+        default={}, description="crosswalks of projects: the way back from link codes, for two custodians"
     )
     allow_rekey: bool = Field(
         default=False,
@@ -185,6 +190,7 @@ class Settings(BaseSettings):
         for name, project in self.projects.items():
             if project.key is not None and project.key not in self.keys:
                 raise ValueError(f"projects.{name}.key: there is no key {project.key!r}; add [keys.{project.key}]")
+        check_crosswalks(self.crosswalks, self.projects, self.audit.path)
         sources = {
             TransportKind.KAFKA: KAFKA,
             TransportKind.MLLP: "mllp",

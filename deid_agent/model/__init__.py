@@ -11,6 +11,7 @@ from deid_agent.model.envelopes import (
 from deid_agent.model.errors import (
     AssignmentLostError,
     ConfigurationError,
+    CrosswalkError,
     DeadLetterError,
     DeidError,
     KeylessError,
@@ -114,6 +115,7 @@ __all__ = [
     "BesideModels",
     "Confidence",
     "ConfigurationError",
+    "CrosswalkError",
     "DateKind",
     "DeadLetterError",
     "DeidError",

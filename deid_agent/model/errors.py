@@ -4,6 +4,7 @@
     ├── ConfigurationError          a call, setting, rule, model or key is wrong: the agent does not start
     ├── MessageError                one message cannot be processed: it becomes a dead letter with a ``Reason``
     ├── DeadLetterError             one dead letter cannot be opened or replayed: the others continue
+    ├── CrosswalkError              one line of a crosswalk, or a half-opened file, cannot be opened
     └── TransportError              the broker, folder, receiver, schema registry or audit file failed
         ├── TransientError          nothing was committed: retry
         │   ├── AssignmentLostError the assignment has ended: wait for a new one
@@ -65,6 +66,10 @@ class MessageError(DeidError):
 
 class DeadLetterError(DeidError):
     """One dead letter cannot be read, opened or replayed. ``str()`` is the reason; the caller names the dead letter."""
+
+
+class CrosswalkError(DeidError):
+    """A line of a crosswalk, or a half-opened file, cannot be opened. ``str()`` is the reason, without a value."""
 
 
 class TransportError(DeidError):

@@ -22,7 +22,7 @@ to FHIR outputs.
 """
 
 from deid_agent.pipeline.anonymous_counts import anonymize
-from deid_agent.pipeline.applying import DROP
+from deid_agent.pipeline.applying import DROP, LinkPairs
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.envelopes import add_registry, check_payloads, make_envelope, make_registry_options
 from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_days, unite_facts
@@ -64,6 +64,7 @@ __all__ = [
     "KeyMode",
     "KnownMessages",
     "LeakGuard",
+    "LinkPairs",
     "ListedPatients",
     "MessagePlan",
     "Method",

@@ -30,7 +30,7 @@ from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
 from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
-from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy
+from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy, strip_numbers
 from deid_agent.pipeline.recognition import PlannedText
 from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
@@ -41,6 +41,9 @@ UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
 
 ChangeCounts = Counter[tuple[str, str, str, str]]
 """Number of changes by path, PHI type, method and source."""
+
+LinkPairs = dict[tuple[str, str, str], None]
+"""Path, original and code of each link code, each once and in order. The originals are PHI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Applier:
     """The persons in the fields of each message of the part that is applied, by ``id`` of the message."""
     marker: Marker | None = None
     """Adds to the outputs of messages; None if they leave as they are."""
+    links: LinkPairs | None = field(default=None, repr=False)
+    """Gets path, original and code of each link code, for a crosswalk."""
 
     def apply_plan(self, plan: MessagePlan) -> bytes:
         """The sanitized payload.
@@ -184,6 +189,8 @@ class Applier:
             self.codes.code_for(site.value) if linked else self.replacer.replace_site(site, method, part.scope, person)
         )
         if new != site.value:
+            if linked and self.links is not None:
+                self.links[part.prefix + strip_numbers(site.path), site.value, new] = None
             self._count(part, site.path, site.type, method, site.source)
             part.trace.explain(site.start, site.end, Cause(site.path, site.type, method, site.source))
             yield Edit(site.start, site.end, part.message.encode(new))

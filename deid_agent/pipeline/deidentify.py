@@ -20,7 +20,7 @@ from deid_agent.model import (
     Timings,
     filter_headers,
 )
-from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.applying import Applier, LinkPairs, summarize_changes
 from deid_agent.pipeline.documents import plan_document
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
@@ -250,10 +250,12 @@ class Deidentifier:
         *,
         tracer: Tracer = NO_TRACE,
         origin: Origin | None = None,
+        links: LinkPairs | None = None,
     ) -> Deidentified:
         """Stage 3: make the edits, run the leak guard and assemble the bytes.
 
-        Without an ``origin`` there is no Provenance.
+        Without an ``origin`` there is no Provenance. ``links`` gets the link codes with their originals: the result itself
+        never has an original.
 
         Raises the error of the recognition, if it has one, and ``MessageError`` with LEAK if an identifier remains.
         """
@@ -265,7 +267,15 @@ class Deidentifier:
         codes = LinkCodes(self._replacer.surrogates, plan.payload)
         marker = self._make_marker(origin)
         applier = Applier(
-            self._policy, self._replacer, self._guard, recognition.spans, codes, timings, tracer, marker=marker
+            self._policy,
+            self._replacer,
+            self._guard,
+            recognition.spans,
+            codes,
+            timings,
+            tracer,
+            marker=marker,
+            links=links,
         )
         with timings.measure("edit"):
             payload = applier.apply_plan(plan)

@@ -279,6 +279,11 @@ class Policy:
         return by_type or by_path or self.record_key in {KeyMode.IDENTIFIER, KeyMode.KEEP}
 
     @property
+    def has_link_codes(self) -> bool:
+        """True if identifiers at some path become codes that join within one record."""
+        return Method.LINK in {self.default, *self.types.values(), *self.paths.values()}
+
+    @property
     def unlinked(self) -> bool:
         """True if no surrogate of one document is one of another document."""
         return self.identifiers is IdentifierScope.DOCUMENT

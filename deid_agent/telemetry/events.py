@@ -322,18 +322,20 @@ class HealthReported(Event):
 
 @dataclass(frozen=True, slots=True)
 class AuditRepaired(Event):
-    """An incomplete line, left by a crash, was removed from the audit trail. Its records were never committed."""
+    """An incomplete line, left by a crash, was removed from a trail. Its records were never committed."""
 
     level: ClassVar[int] = logging.WARNING
     bytes: int
+    trail: str = "audit"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditUnsigned(Event):
-    """The audit trail was closed with this many lines that no checkpoint signs. The next start signs them."""
+    """A trail was closed with this many lines that no checkpoint signs. The next start signs them."""
 
     level: ClassVar[int] = logging.ERROR
     lines: int
+    trail: str = "audit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from support.virtual import run_virtual
 
 from deid_agent.agent.health import Health
 from deid_agent.agent.outcomes import OutputMarks
-from deid_agent.agent.ports import AuditEntry, Partition
+from deid_agent.agent.ports import AuditEntry, CrosswalkLog, Partition
 from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.model.errors import DeidError
@@ -51,6 +51,7 @@ class RunnerHarness:
     settings: RunnerSettings = field(default_factory=RunnerSettings)
     finite: bool = True
     projects: dict[str, OutputMarks] = field(default_factory=dict)
+    crosswalks: dict[str, CrosswalkLog] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(A, B)
@@ -74,6 +75,7 @@ class RunnerHarness:
             telemetry=self.telemetry,
             health=self.health,
             projects=self.projects,
+            crosswalks=self.crosswalks,
         )
         return asyncio.create_task(self.runner.run())
 

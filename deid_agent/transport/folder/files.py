@@ -112,16 +112,16 @@ def check_transport_folders(input: Path, output: Path, dead_letters: Path, state
         raise ConfigurationError(f"directory.state: {state} cannot be written; choose a file in a writable folder")
 
 
-def check_audit_folder(path: Path, input: Path | None) -> None:
-    """Raise ``ConfigurationError`` if the audit folder is not writable, or if its files would be read as messages."""
+def check_audit_folder(path: Path, input: Path | None, setting: str = "audit.path") -> None:
+    """Raise ``ConfigurationError`` if the folder of a trail is not writable, or its files would be read as messages."""
     if input is not None and path.resolve().is_relative_to(input.resolve()):
-        raise ConfigurationError(f"audit.path: {path} is in the input folder and would be read as a message; move it")
+        raise ConfigurationError(f"{setting}: {path} is in the input folder and would be read as a message; move it")
     if path.is_file():
         raise ConfigurationError(
-            f"audit.path: {path} is a file; the audit trail is a folder: choose another path and keep the file"
+            f"{setting}: {path} is a file; a trail is a folder: choose another path and keep the file"
         )
     if not path.absolute().parent.is_dir() or not can_hold_files(path):
-        raise ConfigurationError(f"audit.path: {path} cannot be written to; choose a folder in a writable one")
+        raise ConfigurationError(f"{setting}: {path} cannot be written to; choose a folder in a writable one")
 
 
 def _can_write(file: Path) -> bool:

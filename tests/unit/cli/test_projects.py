@@ -272,6 +272,7 @@ def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one
         "routes",
         "keys",
         "projects",
+        "crosswalks",
         "allow_rekey",
         "labels",
         "provenance",

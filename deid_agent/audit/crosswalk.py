@@ -1,0 +1,309 @@
+"""Writes the crosswalk of a project, finds the records of codes in it, and opens them in one step for each custodian.
+
+A crosswalk is a trail like that of the audit, and so is the record that a custodian keeps of the openings. The first of
+two custodians makes a half-opened file, which holds the boxes of the second one: JSON lines, a head and one line for
+each record.
+"""
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from deid_agent.agent import DEFAULT_PROJECT, Outcome, PrivateKey, open_box, read_pairs
+from deid_agent.audit.faults import Fields, int_member, read_fields
+from deid_agent.audit.reading import TrailEntry, entry_remarks, read_entries
+from deid_agent.audit.storage import CROSSWALK_VERSION, CrosswalkEntry, LineKind, line_prefix, segment_files
+from deid_agent.audit.trail import AuditTrail
+from deid_agent.model import ATTACHMENT_URL_SOURCE, HOST_SOURCE, ConfigurationError, CrosswalkError, format_time
+
+CROSSWALK_BUILD: Final = "crosswalk"
+"""The member of the build of a segment that describes a crosswalk: its project, and the ids of its keys."""
+CROSSWALKS_BUILD: Final = "crosswalks"
+"""The member of the build of an audit that names the projects with a crosswalk, and the ids of its keys."""
+_HALF: Final = "half-opened"
+_SEVERITY: Final = "http://hl7.org/fhir/issue-severity"
+_LIFECYCLE: Final = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
+_R4_SUCCESS, _R4_MINOR_FAILURE = "0", "4"
+_FIELDS: Final = frozenset({"structure", ATTACHMENT_URL_SOURCE, HOST_SOURCE})
+"""The sources of values in fields: only these get link codes. In text the same method masks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrosswalkTrail:
+    """Implements ``CrosswalkLog`` for one project."""
+
+    trail: AuditTrail
+    project: str
+    generation: int
+
+    async def append(self, records: Sequence[tuple[str, bytes]]) -> None:
+        """See ``CrosswalkLog.append``."""
+        await self.trail.append([CrosswalkEntry(self.project, self.generation, *record) for record in records])
+
+    async def close(self) -> None:
+        """Close the trail. Safe to call twice."""
+        await self.trail.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRecord:
+    """The box of one record, the wanted ``codes`` in it, and the ids of the keys that open it from now on.
+
+    ``place`` is segment and line, or the line of a half-opened file.
+    """
+
+    project: str
+    generation: int
+    record: str
+    codes: tuple[str, ...]
+    keys: tuple[str, ...]
+    sealed: str = field(repr=False)
+    place: str
+
+    def opened(self, key: PrivateKey) -> bytes:
+        """The content of the box. Raises ``CrosswalkError``."""
+        try:
+            return open_box(self.sealed, key)
+        except CrosswalkError as problem:
+            raise CrosswalkError(f"{self.place}: {problem}") from None
+
+
+def find_records(folders: Iterable[Path], codes: Collection[str]) -> Iterator[SealedRecord]:
+    """The records of a crosswalk that have one of ``codes``. Does not verify it: a line that cannot be read is skipped.
+
+    Raises ``ConfigurationError`` for a folder that cannot be read, and for a line of a later release.
+    """
+    wanted = frozenset(codes)
+    for folder in folders:
+        for place, item, build in _read_lines(folder):
+            if int_member(item, "v") > CROSSWALK_VERSION:
+                raise ConfigurationError(f"{place}: is a line of a later release of deid-agent")
+            if common := tuple(code for code in _texts(item.get("codes")) if code in wanted):
+                yield _read_record(item, common, _keys_of(build), place)
+
+
+def _read_lines(folder: Path) -> Iterator[tuple[str, Fields, object]]:
+    """Place and members of each line with pairs, and the build of its segment."""
+    kept = (line_prefix(LineKind.SEGMENT), line_prefix(LineKind.CROSSWALK))
+    try:
+        for path in segment_files(folder).values():
+            build: object = {}
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    fields = read_fields(line) if line.startswith(kept) else {}
+                    if fields.get("kind") == LineKind.SEGMENT:
+                        build = fields.get("build")
+                    elif fields:
+                        yield f"{path}:{number}", fields, build
+    except OSError as error:
+        raise ConfigurationError(f"crosswalk folder {folder}: {error.filename or ''} {error.strerror}") from None
+
+
+def _read_record(item: Mapping[str, object], codes: Sequence[str], keys: Sequence[str], place: str) -> SealedRecord:
+    generation = item.get("generation")
+    return SealedRecord(
+        str(item.get("project")),
+        generation if isinstance(generation, int) else 0,
+        str(item.get("record")),
+        tuple(codes),
+        tuple(keys),
+        str(item.get("sealed")),
+        place,
+    )
+
+
+def _keys_of(build: object) -> tuple[str, ...]:
+    own = build.get(CROSSWALK_BUILD) if isinstance(build, dict) else None
+    return _texts(own.get("seal_to")) if isinstance(own, dict) else ()
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class HalfOpened:
+    """A half-opened file: the codes that the first custodian was asked for, and the boxes for the second one."""
+
+    codes: tuple[str, ...]
+    crosswalks: tuple[str, ...]
+    records: tuple[SealedRecord, ...]
+    verified: bool = False
+    """The first custodian verified the crosswalk."""
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        head = {
+            "kind": _HALF,
+            "v": CROSSWALK_VERSION,
+            "codes": self.codes,
+            "crosswalks": self.crosswalks,
+            "verified": self.verified,
+        }
+        return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in (head, *self._lines()))
+
+    def _lines(self) -> Iterator[Mapping[str, object]]:
+        for record in self.records:
+            yield {name: value for name, value in asdict(record).items() if name != "place"}
+
+
+def read_half_opened(data: bytes, name: str) -> HalfOpened:
+    """The content of a half-opened file. Raises ``CrosswalkError`` with the line that is not of that form."""
+    records: list[SealedRecord] = []
+    head: Mapping[str, object] = {}
+    for number, line in enumerate(data.splitlines(), 1):
+        place = f"{name}:{number}"
+        try:
+            fields = orjson.loads(line)
+            if number == 1:
+                if fields["kind"] != _HALF or fields["v"] != CROSSWALK_VERSION:
+                    raise ValueError
+                head = fields
+            else:
+                codes, keys = ([str(one) for one in fields[member]] for member in ("codes", "keys"))
+                records.append(_read_record(fields, codes, keys, place))
+        except (ValueError, KeyError, TypeError):
+            raise CrosswalkError(f"{place}: it is not a half-opened file of this release, or it was changed") from None
+    asked, trails = (_texts(head.get(member)) for member in ("codes", "crosswalks"))
+    if not asked:
+        raise CrosswalkError(f"{name}: it is not a half-opened file of this release, or it was changed")
+    return HalfOpened(asked, trails, tuple(records), head.get("verified") is True)
+
+
+def half_open(record: SealedRecord, key: PrivateKey) -> SealedRecord:
+    """The record after the first step. Raises ``CrosswalkError``."""
+    return replace(record, keys=record.keys[1:], sealed=base64.b64encode(record.opened(key)).decode("ascii"))
+
+
+def open_pairs(record: SealedRecord, key: PrivateKey, codes: Collection[str]) -> list[Mapping[str, object]]:
+    """The rows of a record that its last key opens: one for each place of each wanted code.
+
+    Raises ``CrosswalkError``.
+    """
+    try:
+        found = read_pairs(record.opened(key))
+    except CrosswalkError as problem:
+        raise CrosswalkError(str(problem) if record.place in str(problem) else f"{record.place}: {problem}") from None
+    return [
+        {
+            "code": code,
+            "original": original,
+            "path": path,
+            "record": record.record,
+            "project": record.project,
+            "generation": record.generation,
+            "at": found.at,
+        }
+        for path, original, code in found.pairs
+        if code in codes
+    ]
+
+
+def digest_codes(codes: Iterable[str]) -> str:
+    """SHA-256 of the codes in order, one a line: equal for equal requests, in both trails."""
+    return hashlib.sha256("".join(f"{code}\n" for code in sorted(set(codes))).encode()).hexdigest()
+
+
+def opening_event(item: TrailEntry, *, r4: bool = False) -> Mapping[str, object]:
+    """An opening as a FHIR AuditEvent, R5 or R4: a reidentification (ISO 21089) by the holder of a key."""
+    build = item.get("build")
+    version = build.get("version", "") if isinstance(build, dict) else ""
+    names = ("step", "of", "codes", "found", "records", "verified", "input", "output")
+    found = [(name, item[name]) for name in names if item.get(name, "") != ""]
+    found += [(name, one) for name in ("projects", "crosswalks") for one in _texts(item.get(name))]
+    # The type of a detail is a CodeableConcept in R5, a string in R4.
+    details = [{"type": name if r4 else {"text": name}, "valueString": str(value)} for name, value in found]
+    code, reason, done = (
+        {"system": _LIFECYCLE, "code": "reidentify"},
+        str(item.get("reason")),
+        bool(item.get("records")),
+    )
+    key = {"identifier": {"system": "urn:deid-agent:custodian-key", "value": str(item.get("key"))}}
+    agent = {"who": key, "requestor": True}
+    if r4:
+        stated = {
+            "type": code,
+            "outcome": _R4_SUCCESS if done else _R4_MINOR_FAILURE,
+            "purposeOfEvent": [{"text": reason}],
+        }
+    else:
+        severity = {"system": _SEVERITY, "code": "success" if done else "error"}
+        stated = {"code": {"coding": [code]}, "outcome": {"code": severity}, "authorization": [{"text": reason}]}
+    request = {"identifier": {"system": "urn:deid-agent:request", "value": str(item.get("request"))}}
+    return {
+        "resourceType": "AuditEvent",
+        "id": str(item["chain"]),
+        **stated,
+        "action": "R",
+        "recorded": format_time(float(str(item["time"])), "milliseconds"),
+        "agent": [agent],
+        "source": {"observer": {"display": f"deid-agent {version}".strip()}},
+        "entity": [{"what": request, "detail": details}],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CrosswalkCoverage:
+    """The published records with link codes in an audit, against the lines of a crosswalk.
+
+    ``before`` were published when their project had no crosswalk, or are older than the first segment that is left of
+    it. ``missing`` are the coordinates of records without a line.
+    """
+
+    covered: int
+    before: int
+    missing: tuple[str, ...]
+
+
+def compare_with_audit(crosswalk: Path, audits: Iterable[Path]) -> CrosswalkCoverage:
+    """Compare all records of the project of a crosswalk. Does not verify the trails.
+
+    The audit names the crosswalks of its time, so that lines before the first one of a crosswalk are missed too. Raises
+    ``ConfigurationError`` if a trail cannot be read.
+    """
+    records, projects, erased = set[str](), set[str](), _end_of_erased(crosswalk)
+    for _, item, _build in _read_lines(crosswalk):
+        records.add(str(item.get("record")))
+        projects.add(str(item.get("project")))
+    counts, missing = Counter[str](), dict[str, None]()
+    for folder in audits:
+        for item in read_entries(folder):
+            project = str(item.get("project", DEFAULT_PROJECT))
+            if project not in projects or item.get("outcome") != Outcome.PUBLISHED or not _has_codes(item):
+                continue
+            if str(item.get("deid_id")) in records:
+                counts["covered"] += 1
+            elif project not in _crosswalks_of(item.get("build")) or _time_of(item) < erased:
+                counts["before"] += 1
+            else:
+                missing[f"{item.get('topic')}/{item.get('partition')}/{item.get('offset')}"] = None
+    return CrosswalkCoverage(counts["covered"], counts["before"], tuple(missing))
+
+
+def _end_of_erased(folder: Path) -> float:
+    """The time at which the first segment begins, if segments before it were erased; else 0."""
+    number, path = next(iter(segment_files(folder).items()), (1, folder))
+    if number == 1:
+        return 0.0
+    with path.open("rb") as file:
+        return _time_of(read_fields(file.readline()))
+
+
+def _time_of(item: Mapping[str, object]) -> float:
+    time = item.get("time")
+    return float(time) if isinstance(time, int | float) else 0.0
+
+
+def _crosswalks_of(build: object) -> Collection[object]:
+    named = build.get(CROSSWALKS_BUILD) if isinstance(build, dict) else None
+    return named if isinstance(named, dict) else ()
+
+
+def _has_codes(item: TrailEntry) -> bool:
+    return any(one.get("method") == "link" and one.get("source") in _FIELDS for one in entry_remarks(item))
