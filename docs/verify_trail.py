@@ -60,7 +60,7 @@ for number, path in enumerate(sorted(folder.glob("*.jsonl")), 1):
             trail = trail or sha256(bytes.fromhex(key)).hexdigest()[:32]
             stated = [opening[name] for name in ("trail", "epoch", "public_key", "peaks")]
             require(stated == [trail, epoch, key, [peak.hex() for peak in peaks]], where, "belongs to another trail")
-        elif kind == b"ent" and trail:  # the chain alone covers lines of the former format
+        elif kind in (b"ent", b"cro", b"ope") and trail:  # the chain alone covers lines of the former format
             add(peaks, size, sha256(b"\0" + line).digest())
             size, unsigned = size + 1, unsigned + 1
         elif trail:

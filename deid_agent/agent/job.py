@@ -93,8 +93,8 @@ class Processed:
     ``timings`` are seconds by stage; both go to the metrics. ``unexamined`` counts the values that left unread, by
     format, path and reason, if the agent keeps a ledger of them. ``patients`` counts patients by their
     listing in the scope table. ``provenance`` is a FHIR Provenance for a topic of its own, if the project has one.
-    ``sealed`` are the members ``codes`` and ``sealed`` of the line in the crosswalk, if the project has one and the record
-    has link codes: nobody in the agent can open them.
+    ``sealed`` are the members ``codes`` and ``sealed`` of the line in the crosswalk, if the project has one and the
+    record has link codes: nobody in the agent can open them.
     """
 
     payload: bytes = field(repr=False)

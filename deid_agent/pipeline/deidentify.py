@@ -254,8 +254,8 @@ class Deidentifier:
     ) -> Deidentified:
         """Stage 3: make the edits, run the leak guard and assemble the bytes.
 
-        Without an ``origin`` there is no Provenance. ``links`` gets the link codes with their originals: the result itself
-        never has an original.
+        Without an ``origin`` there is no Provenance. ``links`` gets the link codes with their originals: the result
+        itself never has an original.
 
         Raises the error of the recognition, if it has one, and ``MessageError`` with LEAK if an identifier remains.
         """
