@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from deid_agent.agent.ports import Headers, Partition, Record
+from deid_agent.agent.ports import Headers, Partition, Record, Request
 from deid_agent.model import ConfigurationError, MessageError, Reason, TransientError
 
 DEFAULT_PROJECT: Final = "default"
@@ -46,6 +46,12 @@ class Task(StrEnum):
     DOCUMENT = "document"
     """A document without a message. Its media type follows; the output has its own in the header ``content-type``."""
 
+    RESOURCE = "resource"
+    """The same; the output is the resource alone, on one line of a file."""
+
+    LINE = "line"
+    """A line of a file of FHIR resources; the second word is their type."""
+
 
 class NoteOption(StrEnum):
     """Options of notes."""
@@ -70,7 +76,7 @@ class Job:
 
     ``source`` is the topic, which decides about an envelope. ``project`` decides about key and policy; it is empty in
     an agent without projects. ``task`` is a ``Task`` with its options. Only the Provenance of an output depends on the
-    ``position``.
+    ``position``. Records with one ``code_key`` have common link codes; without it those of each record are its own.
     """
 
     payload: bytes = field(repr=False)
@@ -81,6 +87,7 @@ class Job:
     project: str = ""
     task: str = ""
     position: JobPosition | None = None
+    code_key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +255,23 @@ class Executor(Protocol):
         """End the workers now, even if they are busy. Safe to call twice."""
 
 
+_NO_REQUEST: Final = Request()
+
+
 def job_for(record: Record, project: str = "") -> Job:
     """The job for a record of a project."""
-    task, at = "" if record.request is None else record.request.task, record.coordinates
-    position = JobPosition(at.partition, at.offset, record.timestamp_ms, record.topic_id)
-    return Job(record.payload, record.key, record.headers, record.tombstone, at.topic, project, task, position)
+    at, request = record.coordinates, record.request or _NO_REQUEST
+    return Job(
+        record.payload,
+        record.key,
+        record.headers,
+        record.tombstone,
+        at.topic,
+        project,
+        request.task,
+        JobPosition(at.partition, at.offset, record.timestamp_ms, record.topic_id),
+        request.code_key,
+    )
 
 
 def attempt(process: Process, job: Job) -> Result:

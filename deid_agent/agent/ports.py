@@ -54,11 +54,13 @@ class Coordinates:
 class Request:
     """The request of a sender that waits for the result of its record: it gets a refusal too, and nobody keeps it.
 
-    ``client`` is the configured name of the sender. ``task`` is the work on the payload, see ``Job``.
+    ``client`` is the configured name of the sender. ``task`` is the work on the payload, ``code_key`` the key of the
+    link codes of several records; see ``Job``.
     """
 
     client: str = ""
     task: str = ""
+    code_key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ def encode_job(number: int, job: Job) -> Frame:
             job.project.encode(),
             job.task.encode(),
             _encode_position(job.position),
+            job.code_key,
             *_flatten_headers(job.headers),
         ),
     )
@@ -169,10 +170,11 @@ def encode_job(number: int, job: Job) -> Frame:
 
 def decode_job(frame: Frame) -> Job:
     """The job in a frame of ``encode_job``."""
-    payload, key, source, project, task, position, *headers = frame.fields
+    payload, key, source, project, task, position, code_key, *headers = frame.fields
     topic, name, work = ((word or b"").decode() for word in (source, project, task))
     at = _decode_position(position)
-    return Job(payload or b"", key, _pair_headers(headers), payload is None, topic, name, work, at)
+    paired = _pair_headers(headers)
+    return Job(payload or b"", key, paired, payload is None, topic, name, work, at, code_key or b"")
 
 
 def _encode_position(position: JobPosition | None) -> bytes | None:

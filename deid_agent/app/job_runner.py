@@ -39,6 +39,7 @@ from deid_agent.pipeline import (
     RefusedText,
     Validator,
     anonymize,
+    check_line,
     check_payloads,
     read_note_line,
     read_operation,
@@ -115,8 +116,12 @@ class JobRunner:
         elif run.task is Task.MESSAGE:
             envelope = self.envelopes.get(job.source)
             run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers, envelope=envelope)
-        elif run.task is Task.OPERATION:
-            run.operation = read_operation(job.payload, self.deidentifier.policy)
+        elif run.task is Task.LINE:
+            check_line(job.payload, job.task.partition(" ")[2])
+            run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers)
+        elif run.task in {Task.OPERATION, Task.RESOURCE}:
+            given = read_operation(job.payload, self.deidentifier.policy)
+            run.operation = given if run.task is Task.OPERATION else given.on_one_line
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
         elif run.task in {Task.PSEUDONYMIZE, Task.PSUEDONYMIZE}:
             run.operation = self._read_pseudonymize(run)
@@ -156,7 +161,9 @@ class JobRunner:
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
         links: LinkPairs | None = None if self.sealer is None else {}
-        done = self.deidentifier.apply(plan, recognition, origin=self._origin(run.job), links=links)
+        done = self.deidentifier.apply(
+            plan, recognition, origin=self._origin(run.job), links=links, code_key=run.job.code_key
+        )
         timings = Timings()
         if self.validator is not None and run.task is not Task.DOCUMENT:
             with timings.measure("validate"):

@@ -251,11 +251,12 @@ class Deidentifier:
         tracer: Tracer = NO_TRACE,
         origin: Origin | None = None,
         links: LinkPairs | None = None,
+        code_key: bytes = b"",
     ) -> Deidentified:
         """Stage 3: make the edits, run the leak guard and assemble the bytes.
 
         Without an ``origin`` there is no Provenance. ``links`` gets the link codes with their originals: the result
-        itself never has an original.
+        itself never has an original. Records with one ``code_key`` have common link codes.
 
         Raises the error of the recognition, if it has one, and ``MessageError`` with LEAK if an identifier remains.
         """
@@ -264,7 +265,7 @@ class Deidentifier:
             timings.add("recognize", recognition.seconds)
         if recognition.error is not None:
             raise recognition.error
-        codes = LinkCodes(self._replacer.surrogates, plan.payload)
+        codes = LinkCodes(self._replacer.surrogates, plan.payload, code_key)
         marker = self._make_marker(origin)
         applier = Applier(
             self._policy,

@@ -51,10 +51,14 @@ class LinkCodes:
     records share a code, the same record gets the same codes again, and no code leads back to an identifier
     (45 CFR 164.514(c)). A UUID becomes a UUID, an OID becomes one under 2.25 (ITU-T X.667), and any other identifier
     becomes 20 letters and digits. Both an HL7 control id (ST, 20 characters up to version 2.6) and a FHIR id hold that.
+
+    With a ``common_key`` a code is made from that random key and the identifier, so that records which are processed
+    with one key join. Nobody can make the codes once the key is gone (docs/decisions/0006).
     """
 
     surrogates: Surrogates
     payload: bytes = field(repr=False)
+    common_key: bytes = field(default=b"", repr=False)
     _codes: dict[str, str] = field(default_factory=dict, repr=False)
     _record_digest: str = field(default="", repr=False)
 
@@ -62,11 +66,16 @@ class LinkCodes:
         """The code of ``value``: always the same for one value, never the same for two."""
         code = self._codes.get(value)
         if code is None:
-            self._record_digest = self._record_digest or hashlib.sha256(self.payload).hexdigest()
-            code = self._codes[value] = _format_code(
-                value, self.surrogates.derive_code_bytes(self._record_digest, len(self._codes))
-            )
+            code = self._codes[value] = _format_code(value, self._derive(value))
         return code
+
+    def _derive(self, value: str) -> bytes:
+        """32 bytes for the code of the next identifier."""
+        if self.common_key:
+            data = value.encode("utf-8", "surrogatepass")
+            return hashlib.blake2b(data, key=self.common_key, person=b"deid-job-code", digest_size=32).digest()
+        self._record_digest = self._record_digest or hashlib.sha256(self.payload).hexdigest()
+        return self.surrogates.derive_code_bytes(self._record_digest, len(self._codes))
 
 
 def _format_code(value: str, random: bytes) -> str:

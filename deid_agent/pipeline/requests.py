@@ -5,6 +5,7 @@ Parameters are cut and joined by byte ranges, because a JSON library would write
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -17,6 +18,8 @@ from deid_agent.pipeline.policy import Policy
 SAFE_HARBOR_CODE = "HHS_SAFE_HARBOR_DETERMINISTIC_METHOD"
 """The only policy code of DARTS; it names the shipped policy ``safe-harbor``."""
 _DATA, _POLICY = "identifiableData", "policy"
+_SPACES = bytes.maketrans(b"\r\n", b"  ")
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,11 @@ class OperationInput:
     resource: bytes = field(repr=False)
     enveloped: bool
 
+    @property
+    def on_one_line(self) -> "OperationInput":
+        """The resource without an envelope and line breaks, which are white space in valid JSON."""
+        return OperationInput(self.resource.translate(_SPACES), False)
+
     def restore(self, sanitized: bytes) -> bytes:
         """The output of the operation: Parameters for Parameters, a resource for a resource."""
         return wrap_output(sanitized, "de-identifiedData" if self.enveloped else "")
@@ -138,12 +146,7 @@ def read_call(payload: bytes, known: Sequence[str]) -> OperationCall | None:
     ``known`` are the names of parameters beside ``identifiableData``; each is a string. Raises ``MessageError`` as
     ``read_operation``.
     """
-    try:
-        tree = orjson.loads(payload)
-    except orjson.JSONDecodeError as problem:
-        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("resourceType"), str):
-        raise MessageError(Reason.MALFORMED, "resourceType", "not a FHIR resource")
+    tree = _read_resource(payload)
     if tree["resourceType"] != "Parameters":
         return None
     root = _members(read_ranges(payload), "Parameters")
@@ -174,6 +177,27 @@ def read_call(payload: bytes, known: Sequence[str]) -> OperationCall | None:
     return OperationCall(payload[found.start : found.end], tuple(values), tuple(names))
 
 
+def check_line(line: bytes, type_: str) -> None:
+    """Raise ``MessageError`` unless a line of a file is a FHIR resource of this type, as the file promises."""
+    if _read_resource(line.removeprefix(_BOM))["resourceType"] != type_:
+        raise MessageError(Reason.UNSUPPORTED, "resourceType", "another type than that of the file")
+
+
+def _read_resource(payload: bytes) -> dict[str, Any]:
+    try:
+        tree = orjson.loads(payload)
+    except orjson.JSONDecodeError as problem:
+        raise MessageError(Reason.MALFORMED, f"column {problem.colno}", "not JSON") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("resourceType"), str):
+        raise MessageError(Reason.MALFORMED, "resourceType", "not a FHIR resource")
+    return tree
+
+
+def policy_names(policy: Policy) -> tuple[str, ...]:
+    """The names by which a caller may state the policy in use."""
+    return (policy.name, SAFE_HARBOR_CODE) if policy.name == "safe-harbor" else (policy.name,)
+
+
 def _is_call(tree: Mapping[str, object], known: Sequence[str]) -> bool:
     """True if Parameters are the input of the operation; other Parameters are a resource like any other."""
     items = tree.get("parameter")
@@ -191,6 +215,5 @@ def _members(place: JsonRange, path: str) -> dict[str, JsonRange]:
 
 
 def _check_policy(wanted: object, policy: Policy, path: str) -> None:
-    names = (policy.name, SAFE_HARBOR_CODE) if policy.name == "safe-harbor" else (policy.name,)
-    if wanted not in names:
+    if wanted not in policy_names(policy):
         raise MessageError(Reason.UNSUPPORTED, path, "the project has another policy")

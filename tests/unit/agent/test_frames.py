@@ -62,7 +62,15 @@ def test_a_job_arrives_unchanged(
     number: int,
     position: JobPosition | None,
 ) -> None:
-    job = Job(payload, key, headers, source=source, project=project, position=position)  # type: ignore[arg-type]
+    job = Job(
+        payload,
+        key,
+        headers,  # type: ignore[arg-type]
+        source=source,
+        project=project,
+        position=position,
+        code_key=payload[::2],
+    )
     frame = there_and_back(encode_job(number, job))
     assert (decode_job(frame), frame.number) == (job, number)
 
@@ -94,4 +102,4 @@ def test_an_oversized_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_repr_of_a_frame_shows_no_field() -> None:
     frame = encode_job(7, Job(b"Okafor", b"4471902", (("deid-test", b"Marisol"),), source="adt"))
-    assert repr(frame) == "Frame(JOB, number=7, fields=8)"
+    assert repr(frame) == "Frame(JOB, number=7, fields=9)"

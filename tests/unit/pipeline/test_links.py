@@ -148,3 +148,29 @@ def test_a_link_in_text_is_masked() -> None:
     raw = bundle("MRN 4471902 of Ada Okafor")
     made = cast("list[Tree]", json.loads(out(raw))["entry"])[1]["resource"]
     assert cast(Tree, cast(Tree, made)["code"])["text"] == "MRN [**MEDICALRECORD**] of [**PATIENT**]"
+
+
+def of_job(resource: Tree, code_key: bytes) -> Tree:
+    made = deidentifier()
+    plan = made.plan(json.dumps(resource).encode())
+    (recognition,) = made.recognize([plan])
+    return cast("Tree", json.loads(made.apply(plan, recognition, code_key=code_key).payload))
+
+
+def test_references_join_over_the_records_of_one_key_and_of_no_other() -> None:
+    patients: list[Tree] = [{"resourceType": "Patient", "id": id_} for id_ in ("p1", "p2", UUID)]
+    referring: list[Tree] = [
+        {"resourceType": "Condition", "id": "c1", "subject": {"reference": "Patient/p1"}},
+        {"resourceType": "Condition", "id": "c2", "subject": {"reference": "http://h.example/fhir/Patient/p2"}},
+        {"resourceType": "Condition", "id": "c3", "subject": {"reference": f"urn:uuid:{UUID}"}},
+    ]
+    codes: list[set[str]] = []
+    for key in (b"a" * 32, b"b" * 32):
+        ids = [str(of_job(each, key)["id"]) for each in patients]
+        subjects = [cast("Tree", of_job(each, key)["subject"])["reference"] for each in referring]
+        assert subjects == [f"Patient/{ids[0]}", f"http://h.example/fhir/Patient/{ids[1]}", f"urn:uuid:{ids[2]}"]
+        assert re.fullmatch("[0-9A-V]{20}", ids[0])
+        assert of_job(patients[0], key) == of_job(patients[0], key), "a record that is repeated gets its codes again"
+        codes.append({*ids, *(str(of_job(each, key)["id"]) for each in referring)})
+    assert len(codes[0] | codes[1]) == 12
+    assert of_job(patients[0], b"")["id"] != of_job(patients[0], b"a" * 32)["id"]

@@ -127,6 +127,29 @@ def test_a_batch_of_different_tasks_gives_the_results_of_each_alone(runner: JobR
         assert not isinstance(result, Processed) or b"Smith" not in result.payload
 
 
+def test_a_line_of_a_file_has_the_type_of_the_file(runner: JobRunner) -> None:
+    assert isinstance(done := runner(Job(PATIENT, task="line Patient")), Processed)
+    assert b"Zyblorqvist" not in done.payload
+    assert isinstance(runner(Job(b"\xef\xbb\xbf" + PATIENT, task="line Patient")), Processed)
+    for line, task, reason in (
+        (PATIENT, "line Condition", Reason.UNSUPPORTED),
+        (b"MSH|^~\\&|A", "line Patient", Reason.MALFORMED),
+        (b"[]", "line Patient", Reason.MALFORMED),
+        (PATIENT, "line", Reason.UNSUPPORTED),
+    ):
+        assert isinstance(refused := runner(Job(line, task=task)), Refused)
+        assert refused.reason is reason
+        assert refused.input_digest, "it has an audit entry like any refused record"
+
+
+def test_a_resource_for_a_file_is_one_line(runner: JobRunner) -> None:
+    resource = DOSE.replace(b",", b",\r\n ")
+    for payload in (resource, parameters(data(resource))):
+        assert isinstance(done := runner(Job(payload, task="resource")), Processed)
+        assert done.payload == resource.replace(b"\r\n", b"  ")
+    assert isinstance(runner(Job(b'{"resourceType":"Patient","id":"a\nb"}', task="resource")), Refused)
+
+
 def test_offsets_in_utf16_count_its_units(runner: JobRunner) -> None:
     line = json.dumps({"id": "n1", "text": NOTE}).encode()
     found = []
