@@ -17,6 +17,7 @@ from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.projects import check_rekey, describe_markings, project_parts
 from deid_agent.cli.service_http import check_service
+from deid_agent.cli.service_jobs import check_jobs
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.cli.service_parts import check_folders, check_key, check_memory, make_sealer, make_worker_factory
 from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
@@ -131,8 +132,20 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         yield _try("mllp", lambda: check_listener(settings))
     if settings.transport is TransportKind.HTTP:
         yield _try("service", lambda: check_service(settings))
+    if settings.jobs is not None:
+        yield _try("jobs", lambda: check_jobs(settings, _job_policies(settings)))
     if settings.destination is TransportKind.MLLP:
         yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
+
+
+def _job_policies(settings: Settings) -> dict[str, Policy]:
+    """The policy of each project that may have jobs."""
+    names = {name: each.policy for name, each in settings.projects.items() if each.has_jobs}
+    folder = _rules_folder(settings)
+    return {
+        name: load_policy(policy or settings.policy, folder)
+        for name, policy in {DEFAULT_PROJECT: settings.policy, **names}.items()
+    }
 
 
 def _projects(settings: Settings) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from deid_agent.agent import Executor, Health
 from deid_agent.app import ProjectParts
+from deid_agent.cli.service_jobs import serve_jobs
 from deid_agent.config import ServiceSettings, Settings
 from deid_agent.http import (
     Caller,
@@ -59,29 +60,34 @@ async def serve_requests(
     if section.smart is not None:
         names = lambda client: [each.name for each in projects.of(Caller(client))]  # noqa: E731
         smart = make_smart_login(section.smart, names, telemetry)
-    service = Service(
-        transport,
-        ServiceAccess(logins, section.records_per_s, smart=smart),
-        projects,
-        ServiceLimits(
-            message_bytes=settings.agent.max_message_bytes,
-            in_flight_bytes=section.max_in_flight_bytes,
-            streams=section.max_requests // 2,
-            idle_s=section.idle_s,
-            answer_s=section.answer_s,
-        ),
-        is_ready,
-        telemetry,
-        smart,
-    )
-    server = ServiceServer(
-        section, service.application(), telemetry, _context(section), logins.shown, lambda: service.budget.held
-    )
-    await server.start()
-    try:
-        yield server.port
-    finally:
-        await server.stop()
+    access = ServiceAccess(logins, section.records_per_s, smart=smart)
+    policies = {feed.project: parts[feed.project].policy for feed in settings.feeds}
+    requires_token = bool(logins.tokens) or smart is not None
+    async with serve_jobs(settings, policies, transport, access, requires_token, telemetry) as jobs:
+        service = Service(
+            transport,
+            access,
+            projects,
+            ServiceLimits(
+                message_bytes=settings.agent.max_message_bytes,
+                in_flight_bytes=section.max_in_flight_bytes,
+                streams=section.max_requests // 2,
+                idle_s=section.idle_s,
+                answer_s=section.answer_s,
+            ),
+            is_ready,
+            telemetry,
+            smart,
+            jobs,
+        )
+        server = ServiceServer(
+            section, service.application(), telemetry, _context(section), logins.shown, lambda: service.budget.held
+        )
+        await server.start()
+        try:
+            yield server.port
+        finally:
+            await server.stop()
 
 
 def readiness(health: Health, executor: Executor) -> Callable[[], bool]:

@@ -35,6 +35,7 @@ _LATER = (
     "provenance_topic",
     "sha256_pseudonyms",
     "anonymize_k",
+    "jobs",
 )
 """Settings that did not exist in the first trails."""
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ShownSetting,
         shown_settings,
     )
+    from deid_agent.config.service_jobs import JobCodes, JobSettings, ProjectJobSettings
     from deid_agent.config.settings import Settings, TransportKind, load_settings
     from deid_agent.config.smart import SmartClientSettings, SmartMode, SmartSettings
     from deid_agent.config.transports import (
@@ -71,11 +72,14 @@ __all__ = [
     "FailureReply",
     "Feed",
     "HttpSettings",
+    "JobCodes",
+    "JobSettings",
     "KafkaSettings",
     "KeySettings",
     "KeySource",
     "MllpOutSettings",
     "MllpSettings",
+    "ProjectJobSettings",
     "ProjectSettings",
     "RegistrySettings",
     "RouteSettings",
@@ -117,6 +121,7 @@ _LAZY = {
         "ShownSetting",
         "shown_settings",
     ),
+    "service_jobs": ("JobCodes", "JobSettings", "ProjectJobSettings"),
     "settings": ("Settings", "TransportKind", "load_settings"),
     "smart": ("SmartClientSettings", "SmartMode", "SmartSettings"),
     "transports": (

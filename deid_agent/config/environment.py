@@ -47,6 +47,7 @@ TOP_LEVEL: Final = frozenset(
         "registry",
         "audit",
         "http",
+        "jobs",
     }
 )
 """The plain settings and the sections; a test compares them with ``Settings``."""

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Protocol, Self
 from pydantic import Field, field_validator, model_validator
 
 from deid_agent.config.service import Section
+from deid_agent.config.service_jobs import ProjectJobSettings
 from deid_agent.config.transports import KafkaSettings
 from deid_agent.model import Marking, ProvenanceMode
 
@@ -29,8 +30,8 @@ SmallestGroup = Annotated[int, Field(ge=5, le=1_000_000)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
-class ProjectSettings(Section):
-    """One project. What it does not set is that of the top level."""
+class ProjectSettings(ProjectJobSettings):
+    """One project. What it does not set is that of the top level, except the settings of its jobs."""
 
     policy: str | None = Field(default=None, description="a shipped profile or a policy file; None is that above")
     profile: str | None = Field(default=None, description="precision, balanced or recall; None is that above")

@@ -48,6 +48,7 @@ from deid_agent.config.projects import (
 )
 from deid_agent.config.registry import RegistrySettings
 from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
+from deid_agent.config.service_jobs import JobSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
 from deid_agent.model import ConfigurationError, ProvenanceMode
 
@@ -125,6 +126,7 @@ class Settings(BaseSettings):
     mllp: MllpSettings | None = None
     mllp_out: MllpOutSettings | None = None
     service: ServiceSettings | None = None
+    jobs: JobSettings | None = None
     envelopes: dict[str, EnvelopeSettings] = Field(
         default={}, description='input topic (or "files") = envelope of its records'
     )
@@ -210,6 +212,15 @@ class Settings(BaseSettings):
                 fits, wanted = route.to in {None, self.destination.value}, "leave it out"
             if not fits:
                 raise ValueError(f"routes.{at}.to: outputs go to {self.destination}: {wanted}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> Self:
+        if self.jobs is not None and self.transport is not TransportKind.HTTP:
+            raise ValueError("jobs: they are part of the HTTP interface: remove the section, or set transport to http")
+        for name, project in self.projects.items():
+            if self.jobs is None and project.has_jobs:
+                raise ValueError(f"projects.{name}: it has settings of jobs; add [jobs] with the folder of the outputs")
         return self
 
     @model_validator(mode="after")

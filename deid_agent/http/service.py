@@ -17,10 +17,12 @@ from deid_agent.http.service_errors import (
     RECORD_HEADER,
     ErrorBody,
     ServiceError,
+    choose_media,
     is_accepted,
     operation_outcome,
     problem,
 )
+from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_openapi import capability_statement, openapi
 from deid_agent.http.service_routes import (
     JSON,
@@ -70,7 +72,10 @@ class Checked:
 
 @dataclass(slots=True)
 class Service:
-    """Answers requests. ``is_ready`` is false while the agent starts, drains, or has no worker."""
+    """Answers requests. ``is_ready`` is false while the agent starts, drains, or has no worker.
+
+    Without ``jobs`` every request is answered at once.
+    """
 
     transport: HttpTransport
     access: ServiceAccess
@@ -79,6 +84,7 @@ class Service:
     is_ready: Callable[[], bool]
     telemetry: Telemetry
     smart: SmartLogin | None = None
+    jobs: JobAnswers | None = None
     budget: Budget = field(init=False)
     _streams: int = 0
 
@@ -173,6 +179,8 @@ class Service:
                 return self._metadata
             case "projects":
                 return self._list_projects
+            case "job" | "job-file" | "job-delete":
+                return self._answer_job
 
         async def handler(request: web.Request) -> web.StreamResponse:
             checked = self._check(request, route)
@@ -186,7 +194,15 @@ class Service:
 
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
         project = self.projects.find(request.match_info["project"], _connection(request).caller)
-        return _json(request, capability_statement(project.name, self.smart is not None), (FHIR_JSON, JSON))
+        statement = capability_statement(project.name, smart=self.smart is not None, files=self.jobs is not None)
+        return _json(request, statement, (FHIR_JSON, JSON))
+
+    async def _answer_job(self, request: web.Request) -> web.StreamResponse:
+        caller = _connection(request).caller
+        project = self.projects.find(request.match_info["project"], caller)
+        if self.jobs is None:
+            raise ServiceError("NOT_FOUND")
+        return await self.jobs.answer(request, request.match_info.route.name or "", project.name, caller.name)
 
     async def _list_projects(self, request: web.Request) -> web.StreamResponse:
         listed = [
@@ -211,7 +227,7 @@ class Service:
         task, gives = _task(request, route, media)
         # FHIR in JSON has two names, and clients send one of them and ask for the other.
         other = {JSON: FHIR_JSON, FHIR_JSON: JSON}.get(gives) if route.form is not BodyForm.TEXT else None
-        gives = _choose(request, (gives,) if other is None else (gives, other))
+        gives = choose_media(request.headers.getall("Accept", []), (gives,) if other is None else (gives, other))
         if not self.is_ready():
             raise ServiceError("UNAVAILABLE", headers={"Retry-After": "5"})
         return Checked(caller.name, project.name, media, task, gives)
@@ -221,6 +237,10 @@ class Service:
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
         try:
             payload = await body.whole()
+            if self.jobs is not None and checked.task == Task.OPERATION:
+                begun = await self.jobs.kick_off(request, checked.project, checked.client, payload, body.hold)
+                if begun is not None:
+                    return begun
             slot = self._claim(request, checked.project)
             try:
                 done = await self._process(slot, payload, Request(checked.client, checked.task))
@@ -328,16 +348,9 @@ def _error_body(request: web.Request, error: ServiceError) -> ErrorBody:
 
 
 def _json(request: web.Request, body: Mapping[str, object], media: Sequence[str]) -> web.Response:
-    return web.Response(body=orjson.dumps(body), headers={"Content-Type": _choose(request, media)})
-
-
-def _choose(request: web.Request, media: Sequence[str]) -> str:
-    """The first of these media types that the client accepts. Raises ``ServiceError`` if it accepts none."""
-    accept = ",".join(request.headers.getall("Accept", []))
-    chosen = next((each for each in media if is_accepted(accept, each)), None)
-    if chosen is None:
-        raise ServiceError("NOT_ACCEPTABLE")
-    return chosen
+    return web.Response(
+        body=orjson.dumps(body), headers={"Content-Type": choose_media(request.headers.getall("Accept", []), media)}
+    )
 
 
 def _static(body: Mapping[str, object], media: Sequence[str]) -> RouteHandler:

@@ -115,6 +115,11 @@ class BodyReader:
         self.budget.give(size)
         self.counted -= size
 
+    def hold(self) -> Callable[[], None]:
+        """Leave the bytes counted beyond ``close``. The result ends that."""
+        size, self.counted = self.counted, 0
+        return lambda: self.budget.give(size)
+
     def close(self) -> None:
         """All of them are no longer held."""
         self.release(self.counted)

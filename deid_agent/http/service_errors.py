@@ -4,7 +4,7 @@ An error names a code, a path or an offset in the message, and the record; never
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -45,7 +45,7 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "LOGIN": FaultKind(401, "login", "Send the token of the client as Authorization: Bearer."),
         "FORBIDDEN": FaultKind(403, "forbidden", "This client may not use the interface."),
         "BROWSER": FaultKind(403, "forbidden", "Pages of browsers may not use the interface."),
-        "NOT_FOUND": FaultKind(404, "not-found", "There is no such address or project."),
+        "NOT_FOUND": FaultKind(404, "not-found", "There is no such address, project or job."),
         "METHOD": FaultKind(405, "not-supported", "The address has other methods; see the header Allow."),
         "NOT_ACCEPTABLE": FaultKind(406, "not-supported", "The answer has a media type that Accept does not list."),
         "SLOW": FaultKind(408, "timeout", "The body did not arrive in time."),
@@ -58,6 +58,17 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "BUSY": FaultKind(429, "throttled", "Too many requests or bytes are in process; send the request again."),
         "UNAVAILABLE": FaultKind(503, "transient", "The agent starts, stops or restarts a worker; send it again."),
         "LATE": FaultKind(503, "transient", "There was no result in time; send the request again."),
+        "ADDRESS": FaultKind(400, "value", "The project may not read this address; see input_urls and inbox."),
+        "IDEMPOTENCY": FaultKind(422, "conflict", "The Idempotency-Key belongs to another request of this client."),
+        "JOBS": FaultKind(429, "throttled", "The client has too many jobs; delete one that has ended."),
+        "JOB_SIZE": FaultKind(413, "too-costly", "The files are more, or larger, than a job may have."),
+        "JOB_TIME": FaultKind(503, "timeout", "The job took longer than jobs.hours."),
+        "STORAGE": FaultKind(500, "exception", "The outputs of the job could not be stored; inform the operator."),
+        "FILE_STATUS": FaultKind(502, "not-found", "The server has no such file; redirects are not followed."),
+        "FILE_ENCODING": FaultKind(502, "not-supported", "The server sent the file with Content-Encoding."),
+        "FILE_CUT": FaultKind(502, "incomplete", "The file could not be read to its end; it has no output."),
+        "FILE_SLOW": FaultKind(502, "timeout", "The file did not arrive in time; it has no output."),
+        "FILE_ERRORS": FaultKind(502, "too-costly", "The file has too many refused lines; it has no output."),
     }
 )
 
@@ -107,18 +118,27 @@ def problem(error: ServiceError, line: int = 0) -> ErrorBody:
     return ErrorBody(PROBLEM_JSON, orjson.dumps(body))
 
 
-def operation_outcome(error: ServiceError, line: int = 0) -> ErrorBody:
-    """The error as a FHIR OperationOutcome, on one line."""
+def operation_outcome(error: ServiceError, line: int = 0, file: int = 0) -> ErrorBody:
+    """The error as a FHIR OperationOutcome, on one line. ``file`` is its input file in a job, from 1."""
     _, issue, title = error.kind
     details: dict[str, object] = {"coding": [{"system": _SYSTEM, "code": error.code}], "text": title}
     found: dict[str, object] = {"severity": "error", "code": issue, "details": details}
-    places = [*([f"line {line}"] if line else []), *([error.where] if error.where else [])]
+    numbers = [f"{name} {number}" for name, number in (("file", file), ("line", line)) if number]
+    places = [*numbers, *([error.where] if error.where else [])]
     if places:
         found["diagnostics"] = ", ".join(places)
     body: dict[str, object] = {"resourceType": "OperationOutcome", "issue": [found]}
     if error.record:
         body = {"resourceType": "OperationOutcome", "id": error.record, "issue": [found]}
     return ErrorBody(FHIR_JSON, orjson.dumps(body))
+
+
+def choose_media(accept: Sequence[str], media: Sequence[str]) -> str:
+    """The first of these media types that the headers ``Accept`` allow. Raises ``ServiceError`` if they allow none."""
+    chosen = next((each for each in media if is_accepted(",".join(accept), each)), None)
+    if chosen is None:
+        raise ServiceError("NOT_ACCEPTABLE")
+    return chosen
 
 
 _QUALITY_ZERO = re.compile(r";\s*q\s*=\s*0(?:\.0{0,3})?\s*(?:;|$)", re.IGNORECASE)

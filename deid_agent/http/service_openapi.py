@@ -20,6 +20,28 @@ _TOKEN_FAULTS: Final[Mapping[int, Sequence[str]]] = {
 }
 _DATE: Final = "2026-11-27"
 _SECURITY_SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/restful-security-service"
+_NO_FILES: Final = "Takes a resource, or Parameters with identifiableData. No files."
+_IN_PATH: Final = {
+    "project": "^[a-z0-9][a-z0-9_-]{0,62}$",
+    "job": "^[0-9a-f]{32}$",
+    "number": "^[1-9][0-9]{0,3}$",
+}
+_KICK_OFF: Final = (
+    {
+        "name": "Prefer",
+        "in": "header",
+        "required": False,
+        "description": "respond-async begins a job; Parameters with addresses of files always do",
+        "schema": {"type": "string"},
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "the same key and body give the same job, for 24 hours",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    },
+)
 
 
 class ServiceProblem(BaseModel):
@@ -150,12 +172,15 @@ def openapi(routes: Sequence[Route], max_bytes: int, token_url: str | None = Non
 
 def _operation(route: Route) -> Mapping[str, object]:
     parameters: list[Mapping[str, object]] = []
-    if "{project}" in route.path:
-        schema = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"}
-        parameters.append({"name": "project", "in": "path", "required": True, "schema": schema})
+    for name, pattern in _IN_PATH.items():
+        if f"{{{name}}}" in route.path:
+            schema = {"type": "string", "pattern": pattern}
+            parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     for name, values in route.query:
         schema_of: Mapping[str, object] = {"type": "string", "enum": list(values)}
         parameters.append({"name": name, "in": "query", "required": False, "schema": schema_of})
+    if route.accepted and route.takes:
+        parameters += _KICK_OFF
     operation: dict[str, object] = {"operationId": route.name, "summary": route.summary}
     if parameters:
         operation["parameters"] = parameters
@@ -176,7 +201,9 @@ def _responses(route: Route) -> Mapping[str, object]:
     body = {"$ref": _REFS.format(model="ServiceProblem")}
     error = {FHIR_JSON: {"schema": {"type": "object"}}} if route.fhir else {PROBLEM_JSON: {"schema": body}}
     statuses: Sequence[int] = () if route.public else _POST_FAULTS if route.takes else _GET_FAULTS
-    responses: dict[str, object] = {"200": done}
+    responses: dict[str, object] = {} if route.method == "DELETE" else {"200": done}
+    if route.accepted:
+        responses["202"] = {"description": "The job is in progress, or deleted."}
     if route.form is BodyForm.FORM:
         statuses = (403, 500)
         for status, texts in _TOKEN_FAULTS.items():
@@ -184,6 +211,8 @@ def _responses(route: Route) -> Mapping[str, object]:
             responses[str(status)] = {"description": " ".join(texts), "content": {JSON: schema_of}}
     elif route.public:
         statuses = (404,) if "{project}" in route.path else () if route.name in SMART_ROUTES else (406,)
+    if route.name == "job":
+        statuses = (*statuses, 500, 503)
     for status in statuses:
         titles = [kind.title for kind in FAULTS.values() if kind.status == status]
         responses[str(status)] = {"description": " ".join(titles), "content": error}
@@ -208,9 +237,10 @@ def _result_schema(route: Route, media: str) -> Mapping[str, object]:
     return {"schema": {"type": "string"} if media == TEXT or media not in {JSON, FHIR_JSON} else {"type": "object"}}
 
 
-def capability_statement(project: str, smart: bool = False) -> Mapping[str, object]:
+def capability_statement(project: str, *, smart: bool = False, files: bool = False) -> Mapping[str, object]:
     """The CapabilityStatement. It names the operations of DARTS that exist, and claims no conformance."""
     security = {"service": [{"coding": [{"system": _SECURITY_SYSTEM, "code": "SMART-on-FHIR"}]}]}
+    taken = "Takes a resource, or Parameters with identifiableData or identifiableDataFileUrls."
     return {
         "resourceType": "CapabilityStatement",
         "status": "active",
@@ -228,7 +258,7 @@ def capability_statement(project: str, smart: bool = False) -> Mapping[str, obje
                     {
                         "name": "de-identify",
                         "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/de-identify",
-                        "documentation": "Takes a resource, or Parameters with identifiableData. No files.",
+                        "documentation": taken if files else _NO_FILES,
                     },
                     {
                         "name": "psuedonymize",

@@ -47,6 +47,7 @@ class Route:
     ``task`` is that of a FHIR operation.
 
     ``query`` lists parameters with their values. A ``public`` route needs no login and holds nothing of the agent's.
+    ``accepted``: it may answer 202, without a body.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Route:
     query: tuple[tuple[str, tuple[str, ...]], ...] = ()
     public: bool = False
     task: str = ""
+    accepted: bool = False
 
     @property
     def fhir(self) -> bool:
@@ -116,6 +118,7 @@ ROUTES: Final = (
         BodyForm.OPERATION,
         (FHIR_JSON, JSON),
         task=Task.OPERATION,
+        accepted=True,
     ),
     Route(
         "pseudonymize",
@@ -144,6 +147,16 @@ ROUTES: Final = (
         (FHIR_JSON, JSON),
         task=Task.ANONYMIZE,
     ),
+    Route(
+        "job",
+        "GET",
+        "/fhir/{project}/jobs/{job}",
+        "The progress of a job (202), or its files: a manifest of FHIR Bulk Data Access, or Parameters.",
+        gives=(JSON, FHIR_JSON),
+        accepted=True,
+    ),
+    Route("job-delete", "DELETE", "/fhir/{project}/jobs/{job}", "Cancel a job and remove its files.", accepted=True),
+    Route("job-file", "GET", "/fhir/{project}/jobs/{job}/{number}.ndjson", "A file of a job.", gives=(ND_JSON[2],)),
     Route(
         "metadata",
         "GET",

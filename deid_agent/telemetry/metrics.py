@@ -118,6 +118,10 @@ SERVICE_CONNECTIONS = Metric("deid_service_connections", MetricKind.GAUGE, (), "
 SERVICE_BYTES = Metric(
     "deid_service_inflight_bytes", MetricKind.GAUGE, (), "Bytes of requests to the HTTP interface in process."
 )
+SERVICE_JOBS = Metric(
+    "deid_service_jobs_total", MetricKind.COUNTER, ("state",), "Ended jobs of the HTTP interface, by their state."
+)
+SERVICE_JOB_STATES = ("done", "failed", "cancelled")
 MLLP_ANSWER_CODES = ("AA", "AE", "AR", "CA", "CE", "CR", "none")
 MLLP_FAULT_CODES = ("JUNK", "TOO_LARGE", "RESTARTED", "TORN", "SLOW", "NOT_HL7", "SEVERAL", "CHARSET", "FULL")
 MLLP_GAVE_WAY_STATES = ("slow", "unproven", "idle", "long", "share", "busy")
@@ -159,6 +163,7 @@ METRICS: tuple[Metric, ...] = (
     SERVICE_REQUESTS,
     SERVICE_CONNECTIONS,
     SERVICE_BYTES,
+    SERVICE_JOBS,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

@@ -232,6 +232,22 @@ class ServiceKeysFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceJobEnded(Event):
+    """A job of the HTTP interface has ended, ``seconds`` after its kick-off. ``refused`` counts files and lines."""
+
+    project: str
+    client: str
+    state: str
+    files: int
+    lines: int
+    refused: int
+    seconds: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.SERVICE_JOBS, 1, (self.state,))
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceLoad(Event):
     """The connections to the HTTP interface, and the bytes of its requests."""
 

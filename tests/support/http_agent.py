@@ -28,6 +28,7 @@ from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ServiceSettings, SmartSettings
 from deid_agent.http.service import Service, ServiceLimits
 from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
+from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_server import ServiceServer
 from deid_agent.http.smart_service import SmartLogin, make_smart_login
 from deid_agent.model.errors import Reason
@@ -52,6 +53,8 @@ def result(payload: bytes) -> Result:
         return Suppressed()
     if payload.startswith(b"%PDF"):
         return Processed(b"clean", headers=((MEDIA_HEADER, b"text/plain; charset=utf-8"),))
+    if payload.startswith(b'{"resourceType"'):
+        return Processed(payload.replace(b"\n", b" "))
     return Processed(b"clean " + payload)
 
 
@@ -62,9 +65,12 @@ class TaskExecutor(ChoosyExecutor):
         super().__init__()
         self.tasks: list[str] = []
         self.projects: list[str] = []
+        self.code_keys: list[bytes] = []
 
     def submit(self, record: Record, done: ResultCallback, project: str = "") -> None:
-        self.tasks.append(job_for(record, project).task)
+        job = job_for(record, project)
+        self.tasks.append(job.task)
+        self.code_keys.append(job.code_key)
         self.projects.append(project)
         if record.payload.startswith(b"hold"):
             super().submit(record, done, project)
@@ -116,6 +122,7 @@ class HttpAgent:
         projects: Sequence[str] = ("default",),
         permitted: Mapping[str, frozenset[str]] | None = None,
         smart: Mapping[str, object] | None = None,
+        jobs: "Callable[[HttpAgent], JobAnswers] | None" = None,
         **settings: object,
     ) -> None:
         self.settings = ServiceSettings.model_validate({"port": 0, "max_requests": 4, **settings})
@@ -136,8 +143,9 @@ class HttpAgent:
         if smart is not None:
             names = lambda client: [each.name for each in served.of(Caller(client))]  # noqa: E731
             self.smart = make_smart_login(SmartSettings.model_validate(smart), names, self.telemetry)
-        access = ServiceAccess(logins or ServiceLogins(), rate, clock, self.smart)
-        self.service = Service(self.transport, access, served, limits, ready, self.telemetry, self.smart)
+        self.access = ServiceAccess(logins or ServiceLogins(), rate, clock, self.smart)
+        answers = None if jobs is None else jobs(self)
+        self.service = Service(self.transport, self.access, served, limits, ready, self.telemetry, self.smart, answers)
         held = lambda: self.service.budget.held  # noqa: E731
         self.server = ServiceServer(self.settings, self.service.application(), self.telemetry, None, "none", held)
         self.runner = Runner(
@@ -183,7 +191,7 @@ class HttpAgent:
         return reader, writer
 
     async def ask(self, path: str, body: bytes | None = None, media: str = "application/json", **headers: str) -> Reply:
-        """Send one request over a connection of its own; POST if there is a body."""
+        """Send one request over a connection of its own; POST if there is a body, unless ``Method`` names another."""
         reader, writer = await self.open()
         writer.write(request(path, body, media, **headers))
         try:
@@ -195,10 +203,11 @@ class HttpAgent:
 def request(path: str, body: bytes | None = None, media: str = "application/json", **headers: str) -> bytes:
     """The bytes of a request. A header of None is left out; ``_`` in names are hyphens."""
     lines = {"Host": "127.0.0.1"}
+    method = headers.pop("Method", "GET" if body is None else "POST")
+    head = f"{method} {path} HTTP/1.1\r\n"
     if body is not None:
         lines |= {"Content-Type": media, "Content-Length": str(len(body))}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
-    head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\n"
     return (head + "".join(f"{n}: {v}\r\n" for n, v in lines.items()) + "\r\n").encode() + (body or b"")
 
 
@@ -209,7 +218,7 @@ async def read_reply(reader: asyncio.StreamReader) -> Reply:
         first, *lines = head.strip().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         if headers.get("transfer-encoding") != "chunked":
-            body = await reader.readexactly(int(headers["content-length"]))
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
             return Reply(int(first.split()[1]), headers, body)
         body = b""
         while size := int(await reader.readuntil(b"\r\n"), 16):

@@ -46,7 +46,8 @@ BUNDLE = (
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpProcess]:
-    agent = HttpProcess(tmp_path_factory.mktemp("agent")).start()
+    folder = tmp_path_factory.mktemp("agent")
+    agent = HttpProcess(folder, f'[jobs]\nfolder = "{folder}/jobs"').start()
     yield agent
     assert agent.stop() == 0
     kept = agent.kept()

@@ -279,6 +279,7 @@ def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one
         "provenance_topic",
         "sha256_pseudonyms",
         "anonymize_k",
+        "jobs",
     }
     assert unset < settings.model_dump().keys()
     former = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
