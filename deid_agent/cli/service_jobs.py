@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from deid_agent.agent import DEFAULT_PROJECT
-from deid_agent.config import JobCodes, JobSettings, ProjectJobSettings, Settings
+from deid_agent.config import JobCodes, JobSettings, ProjectJobSettings, ServiceSettings, Settings
 from deid_agent.http import (
     InputOpener,
     InputRules,
@@ -65,13 +65,16 @@ async def serve_jobs(
     )
     try:
         yield JobAnswers(
-            jobs,
-            base_url=section.base_url or (service.smart.url if service.smart is not None else None),
-            requires_token=requires_token,
-            idle_s=service.idle_s,
+            jobs, base_url=_base_url(section, service), requires_token=requires_token, idle_s=service.idle_s
         )
     finally:
         await jobs.close()
+
+
+def _base_url(section: JobSettings, service: ServiceSettings) -> str | None:
+    if section.base_url is None and service.smart is not None:
+        return service.smart.url
+    return section.base_url
 
 
 def job_rules(settings: Settings, policies: Mapping[str, Policy]) -> dict[str, InputRules]:

@@ -9,11 +9,14 @@ from pydantic import ValidationError
 from support.keys import KEY
 
 from deid_agent.cli import main
-from deid_agent.cli.service_jobs import job_rules
+from deid_agent.cli.service_jobs import job_rules, serve_jobs
 from deid_agent.config import JobSettings, load_settings
+from deid_agent.http import ServiceAccess, ServiceLogins
 from deid_agent.model import ConfigurationError
 from deid_agent.pipeline import load_policy
 from deid_agent.rules import data_folder
+from deid_agent.telemetry import Telemetry
+from deid_agent.transport import HttpTransport
 
 
 @pytest.mark.parametrize(
@@ -144,3 +147,25 @@ def test_jobs_need_the_interface_and_projects_need_jobs(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigurationError, match="jobs: they are part of the HTTP interface"):
         load_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "smart", "expected"),
+    [
+        ("", False, None),
+        ("", True, "https://deid.example/api"),
+        ('base_url = "https://proxy.example"', True, "https://proxy.example"),
+    ],
+)
+async def test_the_base_of_addresses_is_that_of_the_logins_by_default(
+    tmp_path: Path, jobs: str, smart: bool, expected: str | None
+) -> None:
+    login = '[service.smart]\nmode = "self"\nurl = "https://deid.example/api"\nclients.a = { jwks_file = "keys" }\n'
+    lines = f'[jobs]\nfolder = "{tmp_path}/jobs"\n{jobs}'
+    settings = load_settings(settings_file(tmp_path, lines, more=login if smart else ""))
+    policy = load_policy("safe-harbor", data_folder("rules"))
+    access = ServiceAccess(ServiceLogins(), 1.0)
+    async with serve_jobs(settings, {"default": policy}, HttpTransport(2), access, smart, Telemetry()) as answers:
+        assert answers is not None
+        assert answers._base_url == expected
+        assert [each.name for each in (tmp_path / "jobs").iterdir()] == ["lock"]
