@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from support.keys import KEY
 
 from deid_agent.cli import main
-from deid_agent.cli.service_jobs import job_rules, serve_jobs
+from deid_agent.cli.service_jobs import check_jobs, job_rules, serve_jobs
 from deid_agent.config import JobSettings, load_settings
 from deid_agent.http import ServiceAccess, ServiceLogins
 from deid_agent.model import ConfigurationError
@@ -107,10 +107,10 @@ def settings_file(folder: Path, jobs: str, policy: str = "safe-harbor", more: st
         ('ca_file = "no-such-file"', "safe-harbor", "jobs.ca_file: no-such-file cannot be read"),
     ],
 )
-def test_check_names_the_setting(tmp_path: Path, lines: str, policy: str, fault: str) -> None:
-    file = settings_file(tmp_path, f'[jobs]\nfolder = "{tmp_path}/jobs"\n{lines}', policy)
-    shown = CliRunner().invoke(main, ["check", "--config", str(file)]).output
-    assert f"FAIL jobs          {fault}" in shown
+def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path, lines: str, policy: str, fault: str) -> None:
+    settings = load_settings(settings_file(tmp_path, f'[jobs]\nfolder = "{tmp_path}/jobs"\n{lines}', policy))
+    with pytest.raises(ConfigurationError, match=fault):
+        check_jobs(settings, {"default": load_policy(policy, data_folder("rules"))})
 
 
 def test_check_shows_the_inputs_and_writes_nothing(tmp_path: Path) -> None:
