@@ -21,6 +21,7 @@ from deid_agent.http.service_server import ServiceConnection
 
 _ND: Final = "application/fhir+ndjson"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 _CHUNK: Final = 1 << 16
 _MOST_WAIT_S: Final = 60
 
@@ -119,7 +120,7 @@ class JobAnswers:
             return self._base_url
         # Without the header aiohttp would ask for the name of this machine, which blocks, and reveal it.
         host = request.headers.get("Host", "")
-        return f"{request.scheme}://{host}" if host else ""
+        return f"{request.scheme}://{host}" if _HOST.fullmatch(host) else ""
 
 
 def manifest(job: ServiceJob, base: str, requires_token: bool) -> dict[str, object]:

@@ -296,6 +296,8 @@ async def test_an_address_is_that_of_the_request_or_of_the_setting(world: MakeWo
     assert started.headers["content-location"].startswith("http://localhost:81/fhir/default/jobs/")
     found = await w.finish(started)
     assert str(items(found, "output")[0]["url"]).startswith("http://127.0.0.1/fhir/default/jobs/")
+    odd = await w.kick_off(("Patient", "a"), Host="127.0.0.1/x?y=<z>")
+    assert odd.headers["content-location"].startswith("/fhir/default/jobs/")
     assert w.agent.service.jobs is not None
     w.agent.service.jobs._base_url = "https://deid.example/api"
     started = await w.kick_off(("Patient", "a"))
