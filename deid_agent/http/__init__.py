@@ -5,8 +5,9 @@ from deid_agent.http.console import CONSOLE_LIMITS, console_routes
 from deid_agent.http.history import History
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProcess
 from deid_agent.http.server import OperatorServer, operator_routes
-from deid_agent.http.service import Service, ServiceLimits, result_of
+from deid_agent.http.service import Service, ServiceLimits
 from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
+from deid_agent.http.service_bodies import result_of
 from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_job_fetch import InputOpener
 from deid_agent.http.service_job_files import JobFolder, check_job_folder

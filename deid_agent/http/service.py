@@ -11,7 +11,7 @@ from aiohttp.typedefs import Middleware
 
 from deid_agent.agent import MEDIA_HEADER, FinishedRecord, NoteOption, Request, Task
 from deid_agent.http.service_access import Projects, ServiceAccess
-from deid_agent.http.service_bodies import BodyReader, Budget, LineStream
+from deid_agent.http.service_bodies import BodyReader, Budget, LineStream, result_of
 from deid_agent.http.service_errors import (
     FHIR_JSON,
     RECORD_HEADER,
@@ -72,10 +72,7 @@ class Checked:
 
 @dataclass(slots=True)
 class Service:
-    """Answers requests. ``is_ready`` is false while the agent starts, drains, or has no worker.
-
-    Without ``jobs`` every request is answered at once.
-    """
+    """Answers requests, at once without ``jobs``. ``is_ready`` is false without workers, at start and at stop."""
 
     transport: HttpTransport
     access: ServiceAccess
@@ -304,15 +301,6 @@ def _connection(request: web.Request) -> ServiceConnection:
     if not isinstance(request.protocol, ServiceConnection):
         raise TypeError("the interface is served by a ServiceServer")
     return request.protocol
-
-
-def result_of(done: FinishedRecord) -> bytes:
-    """The output of a record. Raises ``ServiceError`` if it was refused."""
-    if done.dead_letter is not None:
-        raise ServiceError(done.dead_letter.reason.value, done.dead_letter.where, done.id)
-    if done.output is None:
-        raise ServiceError("REJECTED", "policy", done.id)
-    return done.output.payload
 
 
 def _content_type(done: FinishedRecord, checked: Checked) -> str:

@@ -125,6 +125,15 @@ class BodyReader:
         self.release(self.counted)
 
 
+def result_of(done: FinishedRecord) -> bytes:
+    """The output of a record. Raises ``ServiceError`` if it was refused."""
+    if done.dead_letter is not None:
+        raise ServiceError(done.dead_letter.reason.value, done.dead_letter.where, done.id)
+    if done.output is None:
+        raise ServiceError("REJECTED", "policy", done.id)
+    return done.output.payload
+
+
 @dataclass(slots=True)
 class _Line:
     """A line that was read: a record in process, an empty line (neither), or an error. ``size`` is in the budget."""
