@@ -11,6 +11,7 @@ import pytest
 from deid_agent.app import WorkerFactory
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.model.phi import PhiType
+from deid_agent.pipeline import LinkPairs
 from deid_agent.pipeline.deidentify import Deidentifier
 from deid_agent.pipeline.policy import Method, compile_policy, load_policy
 from deid_agent.pipeline.replacement import LinkCodes
@@ -174,3 +175,12 @@ def test_references_join_over_the_records_of_one_key_and_of_no_other() -> None:
         codes.append({*ids, *(str(of_job(each, key)["id"]) for each in referring)})
     assert len(codes[0] | codes[1]) == 12
     assert of_job(patients[0], b"")["id"] != of_job(patients[0], b"a" * 32)["id"]
+
+
+def test_the_crosswalk_gets_the_codes_of_a_common_key() -> None:
+    made = deidentifier()
+    links: LinkPairs = {}
+    plan = made.plan(json.dumps({"resourceType": "Patient", "id": "p1"}).encode())
+    (recognition,) = made.recognize([plan])
+    done = cast("Tree", json.loads(made.apply(plan, recognition, links=links, code_key=b"a" * 32).payload))
+    assert list(links) == [("Patient.id", "p1", done["id"])]
