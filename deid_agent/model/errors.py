@@ -3,6 +3,7 @@
     DeidError
     ├── ConfigurationError          a call, setting, rule, model or key is wrong: the agent does not start
     ├── MessageError                one message cannot be processed: it becomes a dead letter with a ``Reason``
+    │   └── LeftOutError            the settings leave one message out: it has no output, and is no dead letter
     ├── DeadLetterError             one dead letter cannot be opened or replayed: the others continue
     ├── CrosswalkError              one line of a crosswalk, or a half-opened file, cannot be opened
     └── TransportError              the broker, folder, receiver, schema registry or audit file failed
@@ -62,6 +63,13 @@ class MessageError(DeidError):
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.where}" + (f": {self.detail}" if self.detail else "")
+
+
+class LeftOutError(MessageError):
+    """The settings leave one message out. ``where`` is the path of the element that decided."""
+
+    def __init__(self, where: str, detail: str) -> None:
+        super().__init__(Reason.REJECTED, where, detail)
 
 
 class DeadLetterError(DeidError):

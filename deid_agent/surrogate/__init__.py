@@ -3,7 +3,7 @@
 from deid_agent.surrogate.calendars import ADULT_BIRTH_DAYS, ADULT_DAYS, DateShifts, birth_offsets, event_bases
 from deid_agent.surrogate.dates import connects_days
 from deid_agent.surrogate.lists import pin_names
-from deid_agent.surrogate.methods import Period, coarsen_date, generalize, mask
+from deid_agent.surrogate.methods import RESTRICTED_ZIP3, Period, coarsen_date, generalize, mask
 from deid_agent.surrogate.numeric_dates import detect_day_first
 from deid_agent.surrogate.people import NamedPerson, Scope
 from deid_agent.surrogate.surrogates import Surrogates
@@ -11,6 +11,7 @@ from deid_agent.surrogate.surrogates import Surrogates
 __all__ = [
     "ADULT_BIRTH_DAYS",
     "ADULT_DAYS",
+    "RESTRICTED_ZIP3",
     "DateShifts",
     "NamedPerson",
     "Period",

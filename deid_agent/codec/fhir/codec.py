@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from deid_agent.codec.dates import take_dates
+from deid_agent.codec.fhir.dapl import DaplForm, DaplOptions
 from deid_agent.codec.fhir.dates import BLANK_DATE, find_dates_of_elements, mark_births
 from deid_agent.codec.fhir.patients import find_patient, text_of
 from deid_agent.codec.fhir.selection import FhirSelector, load_required
@@ -82,7 +83,8 @@ class FhirCodec:
         """Reads ``rules/fhir``. Raises ``ConfigurationError`` that names the file and the key."""
         self._table = load_fhir_table(rules)
         self._names = ElementNames.of(self._table)
-        self._selector = FhirSelector(self._table, load_required(rules))
+        self._required = load_required(rules)
+        self._selector = FhirSelector(self._table, self._required)
         self._plans: dict[Signature, Plan] = {}
         if max_depth > _DEEPEST:
             raise ConfigurationError(f"max_depth {max_depth}: orjson writes no deeper; name at most {_DEEPEST}")
@@ -93,6 +95,10 @@ class FhirCodec:
     def resources(self) -> frozenset[str]:
         """The resource types of all FHIR releases in the tables."""
         return self._table.resources
+
+    def make_dapl_form(self, options: DaplOptions) -> DaplForm:
+        """The output shape of DAPL, with the tables of this codec."""
+        return DaplForm(self._table, self._required, options)
 
     def detect(self, raw: bytes) -> bool:
         """True if the first byte that is not white space is ``{``."""
