@@ -19,12 +19,13 @@ from deid_agent.agent import (
     Processed,
     Refused,
     Result,
+    Suppressed,
     Task,
     result_from_error,
 )
 from deid_agent.codec import Envelope
 from deid_agent.config import SecretKey
-from deid_agent.model import MessageError, Origin, Reason, Remark, Timings
+from deid_agent.model import LeftOutError, MessageError, Origin, Reason, Remark, Timings
 from deid_agent.pipeline import (
     DROP,
     Deidentified,
@@ -168,7 +169,9 @@ class JobRunner:
         if self.validator is not None and run.task is not Task.DOCUMENT:
             with timings.measure("validate"):
                 before = run.job.payload if run.operation is None else run.operation.resource
-                check_payloads(self.validator, self.envelopes.get(run.job.source), before, done.payload)
+                envelope = self.envelopes.get(run.job.source)
+                moved = self.deidentifier.is_shaped
+                check_payloads(self.validator, envelope, before, done.payload, moved=moved)
         if run.operation is not None:
             done = replace(done, payload=run.operation.restore(done.payload))
         if done.media:
@@ -287,6 +290,8 @@ class _JobRun:
         begin = perf_counter()
         try:
             yield
+        except LeftOutError:
+            self.result = Suppressed(self.input_digest)
         except MessageError as problem:
             self.result = Refused(
                 problem.reason, where=problem.where, stage="deidentify", input_digest=self.input_digest

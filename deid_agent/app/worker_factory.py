@@ -15,13 +15,27 @@ from deid_agent.app.job_runner import AuditDigester, JobRunner, ProjectRunner
 from deid_agent.codec import Codec, Envelope
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError, Marking, ProvenanceMode
-from deid_agent.pipeline import Deidentifier, LeakGuard, Policy, ScopeTableFile, Validator, add_registry, load_policy
+from deid_agent.pipeline import (
+    NO_SHAPE,
+    Deidentifier,
+    LeakGuard,
+    OutputShape,
+    Policy,
+    RestrictedZip,
+    ScopeTableFile,
+    ShapeName,
+    ShapeOptions,
+    Validator,
+    add_registry,
+    load_policy,
+)
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import data_folder
-from deid_agent.surrogate import Surrogates
+from deid_agent.surrogate import RESTRICTED_ZIP3, Surrogates
 
 if TYPE_CHECKING:
     from deid_agent.agent import OutputMarks, PairSealer
+    from deid_agent.codec.fhir import FhirCodec
     from deid_agent.schemas import RegistryOptions
 
 _SCHEMA_PATIENCE_S = 0.5
@@ -40,6 +54,7 @@ class ProjectParts:
     marking: Marking = field(default_factory=Marking)
     allows_digests: bool = False
     smallest_group: int | None = None
+    shape: ShapeOptions = NO_SHAPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,7 @@ class WorkerFactory:
     allows_digests: bool = False
     smallest_group: int | None = None
     crosswalks: "tuple[tuple[str, PairSealer], ...]" = ()
+    shape: ShapeOptions = NO_SHAPE
 
     @property
     def default(self) -> ProjectParts:
@@ -81,6 +97,7 @@ class WorkerFactory:
             marking=self.marking,
             allows_digests=self.allows_digests,
             smallest_group=self.smallest_group,
+            shape=self.shape,
         )
 
     def deidentifier(
@@ -129,6 +146,7 @@ class WorkerFactory:
                     guard=guard,
                     fhir_types=codecs.fhir_types,
                     marking=each.marking,
+                    shape=codecs.make_shape(each.shape),
                 )
                 for each in projects
             ]
@@ -190,6 +208,7 @@ def make_factory(
     rules: str | Path | None = None,
     models: str | Path | None = None,
     scope_table: str | Path | None = None,
+    shape: ShapeOptions | None = None,
 ) -> WorkerFactory:
     """The factory of these names and paths, as commands and programs give them. None is what is packaged.
 
@@ -205,16 +224,31 @@ def make_factory(
         profile=profile,
         models=None if models is None else data_folder("models", str(models)),
         scopes=None if scope_table is None else ScopeTableFile.of(Path(scope_table), key, chosen),
+        shape=(shape or NO_SHAPE).check(chosen),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageCodecs:
-    """The codecs of messages and attachments, and the resource types of FHIR."""
+    """The codecs of messages and attachments; ``fhir`` is the one of FHIR in JSON."""
 
     messages: tuple[Codec, ...] = ()
     attachments: tuple[Codec, ...] = ()
-    fhir_types: frozenset[str] = frozenset()
+    fhir: "FhirCodec | None" = None
+
+    @property
+    def fhir_types(self) -> frozenset[str]:
+        """The resource types of FHIR."""
+        return frozenset() if self.fhir is None else self.fhir.resources
+
+    def make_shape(self, options: ShapeOptions) -> OutputShape | None:
+        """The shape of outputs; None if they keep the one of their messages."""
+        if options.name is ShapeName.NONE or self.fhir is None:
+            return None
+        from deid_agent.codec.fhir import DaplOptions  # noqa: PLC0415 - most agents have no shape
+
+        drops = options.on_restricted_zip is RestrictedZip.DROP
+        return OutputShape(self.fhir.make_dapl_form(DaplOptions(RESTRICTED_ZIP3, drops)), options.age_date)
 
 
 def _load_codecs(rules: Path) -> _MessageCodecs:
@@ -229,7 +263,7 @@ def _load_codecs(rules: Path) -> _MessageCodecs:
     return _MessageCodecs(
         (hl7, fhir, CdaCodec(rules), FhirXmlCodec(fhir, FhirXmlTypes(rules)), Hl7XmlCodec(hl7)),
         (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
-        frozenset(fhir.resources),
+        fhir,
     )
 
 

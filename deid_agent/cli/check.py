@@ -15,7 +15,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.projects import check_rekey, describe_markings, project_parts
+from deid_agent.cli.projects import check_rekey, describe_markings, describe_shape, make_shape, project_parts
 from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_jobs import check_jobs
 from deid_agent.cli.service_mllp import check_listener, check_receiver
@@ -27,6 +27,7 @@ from deid_agent.pipeline import (
     Method,
     Policy,
     ScopeTableFile,
+    ShapeName,
     Validator,
     load_policy,
     make_registry_options,
@@ -105,6 +106,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("recognizers", lambda: _recognizers(settings)),
         *(() if settings.transport is TransportKind.HTTP else (("dead letters", lambda: _dead_letters(settings)),)),
         ("folders", lambda: _folders(settings)),
+        *((("shape", lambda: _shape(settings)),) if make_shape(settings).name is not ShapeName.NONE else ()),
         *((("memory", lambda: _memory(settings)),) if settings.agent.remembered_patients else ()),
         *((("validation", _validation),) if settings.agent.validate_output else ()),
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
@@ -165,7 +167,8 @@ def _projects(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 "project",
                 f"{name}: policy {each.policy.name}, digest {each.policy.digest[:16]}; key id {each.key.id}"
-                f"{generation}; {', '.join(routes) or 'no route'}",
+                f"{generation}; {''.join(f'shape {each}; ' for each in describe_shape(each.shape).values())}"
+                f"{', '.join(routes) or 'no route'}",
             )
             if (each.system, each.profile) != (settings.system, settings.profile):
                 yield _try(f"project {name}", lambda: _recognizers(settings, each.system, each.profile))  # noqa: B023
@@ -351,6 +354,11 @@ def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:
             yield Finding("envelope", f"{places}; {state}", problem=f"{topic}: {fault}" if fault else "")
         except TransientError as error:
             yield Finding("envelope", problem=f"{topic}: {error}")
+
+
+def _shape(settings: Settings) -> str:
+    shape = make_shape(settings).check(load_policy(settings.policy, _rules_folder(settings)))
+    return describe_shape(shape)["shape"]
 
 
 def _memory(settings: Settings) -> str:

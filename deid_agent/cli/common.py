@@ -13,6 +13,7 @@ import click
 from deid_agent.app import WorkerFactory, make_factory
 from deid_agent.config import DEMO_KEY, SecretKey, load_key, refuse_unknown_variables
 from deid_agent.model import ConfigurationError, UnsafeError, leading_error
+from deid_agent.pipeline import ShapeOptions
 
 P = ParamSpec("P")
 
@@ -160,7 +161,7 @@ def tagging_options(command: Callable[P, None]) -> Callable[P, None]:
     return add_tagging_options(command, "pseudonymised")
 
 
-def worker_factory(**options: Unpack[TaggingOptions]) -> WorkerFactory:
+def worker_factory(*, shape: ShapeOptions | None = None, **options: Unpack[TaggingOptions]) -> WorkerFactory:
     """The factory of the options. Warns if the demonstration key is used.
 
     Raises ``ConfigurationError``, also for an unknown ``DEID_`` variable: a mistyped policy would leak.
@@ -176,6 +177,7 @@ def worker_factory(**options: Unpack[TaggingOptions]) -> WorkerFactory:
         system=options["system"],
         rules=options["rules"],
         scope_table=options.get("scope_table"),
+        shape=shape,
     )
     warn_of_demo(key)
     return factory

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Unpack
 
@@ -30,6 +31,9 @@ from deid_agent.model import ConfigurationError, MessageError, Reason, Transient
 from deid_agent.pipeline import (
     Deidentified,
     Deidentifier,
+    RestrictedZip,
+    ShapeName,
+    ShapeOptions,
     UnexaminedCounts,
     Validator,
     add_registry,
@@ -69,6 +73,26 @@ from deid_agent.pipeline import (
     is_flag=True,
     help="Refuse outputs that hl7apy or fhir.resources find less valid. Of XML: that it is well-formed.",
 )
+@click.option(
+    "--shape",
+    type=click.Choice([each.value for each in ShapeName]),
+    default=ShapeName.NONE.value,
+    envvar="DEID_SHAPE",
+    help="The form of the outputs, which must then be FHIR in JSON (docs/conformance.md).",
+)
+@click.option(
+    "--on-restricted-zip",
+    type=click.Choice([each.value for each in RestrictedZip]),
+    default=RestrictedZip.MASK.value,
+    envvar="DEID_ON_RESTRICTED_ZIP",
+    help="With --shape: the patients of ZIP areas of few people.",
+)
+@click.option(
+    "--age-date",
+    type=click.DateTime(["%Y-%m-%d"]),
+    envvar="DEID_AGE_DATE",
+    help="With --shape: the day of all ages.",
+)
 @tagging_options
 @handle_errors
 def message(
@@ -79,6 +103,9 @@ def message(
     unexamined: Path | None,
     envelope_file: Path | None,
     validate: bool,
+    shape: str,
+    on_restricted_zip: str,
+    age_date: datetime | None,
     **tagging: Unpack[TaggingOptions],
 ) -> Exit:
     """De-identify HL7 v2 messages, FHIR resources and C-CDA documents.
@@ -102,7 +129,9 @@ def message(
     if out is None and (count := sum(not item.skipped for item in inputs)) > 1:
         raise ConfigurationError(f"{counted(count, 'message')} for one standard output: name a folder with --out DIR")
     check_names(inputs, out)
-    parts = worker_factory(**tagging)
+    day = None if age_date is None else age_date.date()
+    options = ShapeOptions(ShapeName(shape), RestrictedZip(on_restricted_zip), day)
+    parts = worker_factory(shape=options, **tagging)
     deidentifier = parts.deidentifier()
     envelope = None if envelope_file is None else _load_envelope(envelope_file)
     validator = Validator() if validate else None
@@ -170,7 +199,7 @@ def _one(
             raise MessageError(Reason.RESOURCE, "payload", f"over {counted(max_bytes, 'byte')}")
         done = deidentifier.message(payload, envelope=envelope)
         if validator is not None:
-            check_payloads(validator, envelope, payload, done.payload)
+            check_payloads(validator, envelope, payload, done.payload, moved=deidentifier.is_shaped)
         _write(done, item, out)
         if unread is not None:
             unread.update(deidentifier.count_unexamined(payload, envelope))

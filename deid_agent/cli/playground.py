@@ -21,7 +21,7 @@ from deid_agent.model import (
     Span,
 )
 from deid_agent.nlp import LOW_CONFIDENCE_NAME, TokenCrf
-from deid_agent.pipeline import Cause, DocumentTrace, RecordingTracer
+from deid_agent.pipeline import NO_SHAPE, Cause, DocumentTrace, RecordingTracer
 from deid_agent.recognize import Model, Tagger, load_rules
 
 MESSAGE, NOTE = b"message", b"note"
@@ -67,7 +67,8 @@ class PlaygroundFactory:
     def __call__(self) -> Process:
         """Load the rules and models of the agent, and observe each change."""
         watch = _ModelWatch()
-        deidentifier = self.parts.deidentifier(watch.wrap_models)
+        # The page shows the changes of the policy at their places: a shape would move them, and refuse notes.
+        deidentifier = replace(self.parts, shape=NO_SHAPE).deidentifier(watch.wrap_models)
         confidences = {rule.id: rule.confidence for rule in load_rules(self.parts.rules).patterns}
 
         def process(job: Job) -> Result:

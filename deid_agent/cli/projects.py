@@ -16,9 +16,9 @@ from deid_agent.agent import (
 )
 from deid_agent.app import ProjectParts, WorkerFactory
 from deid_agent.audit import read_target_keys
-from deid_agent.config import SecretKey, Settings, TransportKind, load_project_keys
+from deid_agent.config import ProjectSettings, SecretKey, Settings, TransportKind, load_project_keys
 from deid_agent.model import ConfigurationError, ProvenanceMode
-from deid_agent.pipeline import KeyMode, Policy, load_policy
+from deid_agent.pipeline import KeyMode, Policy, RestrictedZip, ShapeName, ShapeOptions, load_policy
 
 
 def read_policy(settings: Settings, name: str, rules: Path) -> Policy:
@@ -41,15 +41,26 @@ def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[Proj
         ProjectParts(
             name,
             keys[name],
-            read_policy(settings, each.policy or settings.policy, rules),
+            policy := read_policy(settings, each.policy or settings.policy, rules),
             each.system or settings.system,
             each.profile or settings.profile,
             each.generation,
             marking=settings.markings[name].marking,
             allows_digests=settings.sha256_pseudonyms if each.sha256_pseudonyms is None else each.sha256_pseudonyms,
             smallest_group=each.anonymize_k or settings.anonymize_k,
+            shape=make_shape(settings, each).check(policy),
         )
         for name, each in settings.projects.items()
+    )
+
+
+def make_shape(settings: Settings, project: ProjectSettings | None = None) -> ShapeOptions:
+    """The shape of the outputs of a project, or of ``default``."""
+    own = project or settings
+    return ShapeOptions(
+        ShapeName(own.shape or settings.shape or ShapeName.NONE),
+        RestrictedZip(own.on_restricted_zip or settings.on_restricted_zip or RestrictedZip.MASK),
+        own.age_date or settings.age_date,
     )
 
 
@@ -87,11 +98,19 @@ def describe_projects(settings: Settings, parts: WorkerFactory) -> dict[str, obj
                 "policy": describe_policy(each.policy),
                 "key": each.key.id,
                 "generation": each.generation,
+                **describe_shape(each.shape),
                 "routes": {feed.topic: feed.target for feed in settings.feeds if feed.project == name},
             }
             for name, each in project_parts(parts).items()
         }
     }
+
+
+def describe_shape(shape: ShapeOptions) -> dict[str, str]:
+    """The member ``shape`` of the build in the audit; empty without one."""
+    if shape.name is ShapeName.NONE:
+        return {}
+    return {"shape": f"{shape.name}:{shape.on_restricted_zip}:{shape.age_date or 'message'}"}
 
 
 def describe_policy(policy: Policy) -> str:

@@ -13,7 +13,14 @@ from deid_agent.agent import (
     load_public_key,
 )
 from deid_agent.app import WorkerFactory
-from deid_agent.cli.projects import ProjectDeadLetters, describe_policy, make_projects, read_policy
+from deid_agent.cli.projects import (
+    ProjectDeadLetters,
+    describe_policy,
+    describe_shape,
+    make_projects,
+    make_shape,
+    read_policy,
+)
 from deid_agent.cli.service_mllp import check_mllp_folders, listener_section
 from deid_agent.cli.unexamined_file import UnexaminedFile
 from deid_agent.config import SecretKey, Settings, TransportKind
@@ -36,6 +43,9 @@ _LATER = (
     "sha256_pseudonyms",
     "anonymize_k",
     "jobs",
+    "shape",
+    "on_restricted_zip",
+    "age_date",
 )
 """Settings that did not exist in the first trails."""
 
@@ -67,6 +77,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         allows_digests=settings.sha256_pseudonyms,
         smallest_group=settings.anonymize_k,
         crosswalks=make_sealers(settings, {DEFAULT_PROJECT: policy, **{each.name: each.policy for each in projects}}),
+        shape=make_shape(settings).check(policy),
         scopes=None if settings.scope_table is None else ScopeTableFile.of(settings.scope_table, key, policy),
     )
 
@@ -179,5 +190,6 @@ def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
         "policy": describe_policy(parts.policy),
         "configuration": configuration[:16],
         "key": parts.key.id,
+        **describe_shape(parts.shape),
         **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }

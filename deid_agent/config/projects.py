@@ -5,10 +5,11 @@ settings with the bytes of its key file; ``[kafka.routes]`` is the short form of
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Final, Protocol, Self
+from typing import Annotated, Final, Literal, Protocol, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +29,8 @@ HTTP: Final = "http"
 Name = Annotated[str, Field(pattern=_NAME)]
 SmallestGroup = Annotated[int, Field(ge=5, le=1_000_000)]
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+Shape = Literal["none", "dapl"]
+OnRestrictedZip = Literal["mask", "drop"]
 
 
 class ProjectSettings(ProjectJobSettings):
@@ -62,6 +65,13 @@ class ProjectSettings(ProjectJobSettings):
     anonymize_k: SmallestGroup | None = Field(
         default=None, description="least persons of a group that $anonymize reports; None is that above"
     )
+    shape: Shape | None = Field(
+        default=None, description="form of FHIR outputs: dapl, or none for that of the message; None is that above"
+    )
+    on_restricted_zip: OnRestrictedZip | None = Field(
+        default=None, description="mask or drop, with a shape; None is that above"
+    )
+    age_date: date | None = Field(default=None, description="day of the ages, with a shape; None is that above")
 
 
 class CrosswalkSettings(Section):
@@ -167,6 +177,12 @@ def merge_routes(settings: Mapping[str, object]) -> Mapping[str, object]:
 def _name_source(route: Mapping[object, object]) -> str:
     source = str(route.get("from"))
     return f"{HTTP} for {route.get('project', DEFAULT)}" if source == HTTP else source
+
+
+def check_shapes(shapes: Iterable[Shape | None], kinds: Collection[str]) -> None:
+    """Raise ``ValueError`` if outputs have a shape and messages come from or go to MLLP: these are HL7 v2."""
+    if "mllp" in kinds and any(shape not in {None, "none"} for shape in shapes):
+        raise ValueError("shape: messages over MLLP are HL7 v2, which has no such shape; remove it")
 
 
 def _check_places(places: Sequence[tuple[str, str]], short: Mapping[object, object]) -> None:

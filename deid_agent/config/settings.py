@@ -4,6 +4,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -36,12 +37,15 @@ from deid_agent.config.projects import (
     Feed,
     MarkingChoice,
     Name,
+    OnRestrictedZip,
     ProjectSettings,
     RouteSettings,
+    Shape,
     SmallestGroup,
     Topic,
     check_crosswalks,
     check_markings,
+    check_shapes,
     choose_markings,
     http_topic,
     merge_routes,
@@ -113,6 +117,16 @@ class Settings(BaseSettings):
         default=None, description="least persons of a group that $anonymize reports; None refuses the operation"
     )
     allow_demo_key: bool = Field(default=False, description="let Kafka, MLLP and HTTP run with the demo key")
+    shape: Shape | None = Field(
+        default=None,
+        description="form of FHIR outputs: dapl; None or none is that of the message (docs/conformance.md)",
+    )
+    on_restricted_zip: OnRestrictedZip | None = Field(
+        default=None, description="with a shape: drop leaves patients of ZIP areas of few people out; None is mask"
+    )
+    age_date: date | None = Field(
+        default=None, description="with a shape: the day of all ages; None is the day of each message"
+    )
     rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
     scope_table: Path | None = Field(
@@ -221,6 +235,11 @@ class Settings(BaseSettings):
         for name, project in self.projects.items():
             if self.jobs is None and project.has_jobs:
                 raise ValueError(f"projects.{name}: it has settings of jobs; add [jobs] with the folder of the outputs")
+        return self
+
+    @model_validator(mode="after")
+    def _check_shapes(self) -> Self:
+        check_shapes((self.shape, *(each.shape for each in self.projects.values())), {self.transport, self.destination})
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ On request, ``unexamined`` counts what no step examined, and ``validation`` comp
 a table. ``listed_patients`` chooses the scope of a patient by the file of ``scope_table``.
 ``requests`` reads payloads that callers of the service send and that are not messages. ``pseudonyms`` reads those of
 ``$pseudonymize``, and ``anonymous_counts`` answers ``$anonymize``. ``marking`` adds security labels and the Provenance
-to FHIR outputs.
+to FHIR outputs. ``output_shape`` is the last step if outputs have the form of DAPL.
 """
 
 from deid_agent.pipeline.anonymous_counts import anonymize
@@ -29,6 +29,7 @@ from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_da
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, ScopeTableFile, Zeros, digest_rule
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
+from deid_agent.pipeline.output_shape import NO_SHAPE, OutputShape, RestrictedZip, ShapeName, ShapeOptions
 from deid_agent.pipeline.plans import FindKnown, KnownMessages, MessagePlan
 from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
@@ -56,6 +57,7 @@ __all__ = [
     "MAX_BATCH_CHARACTERS",
     "MAX_GROUP",
     "MOST_SCOPE",
+    "NO_SHAPE",
     "Cause",
     "DateBounds",
     "Deidentified",
@@ -73,15 +75,19 @@ __all__ = [
     "NoteLine",
     "NumberSource",
     "OperationInput",
+    "OutputShape",
     "Policy",
     "PseudonymInput",
     "Recognition",
     "RecordingTracer",
     "RefusedText",
     "Replacer",
+    "RestrictedZip",
     "ScopeCipher",
     "ScopeTable",
     "ScopeTableFile",
+    "ShapeName",
+    "ShapeOptions",
     "TableHead",
     "Technical",
     "TextRequest",

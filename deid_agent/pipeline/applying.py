@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deid_agent.codec import Codec, PlainMessage, PlainText
+from deid_agent.codec import Codec, EnvelopeCodec, PlainMessage, PlainText
 from deid_agent.model import (
     ATTACHMENT_URL_SOURCE,
     Attachment,
@@ -15,6 +15,7 @@ from deid_agent.model import (
     Document,
     Edit,
     Fact,
+    LeftOutError,
     Message,
     MessageError,
     Remark,
@@ -29,6 +30,7 @@ from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_sibling
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
 from deid_agent.pipeline.marking import Marker
+from deid_agent.pipeline.output_shape import OutputShape
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy, strip_numbers
 from deid_agent.pipeline.recognition import PlannedText
@@ -38,6 +40,8 @@ from deid_agent.surrogate import NamedPerson, Scope
 
 UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
 """Type, method and source of the remark about values that the policy does not publish."""
+SHAPE = "shape"
+"""The source of the remark about elements that the shape of outputs does not have."""
 
 ChangeCounts = Counter[tuple[str, str, str, str]]
 """Number of changes by path, PHI type, method and source."""
@@ -76,6 +80,7 @@ class Applier:
     codes: LinkCodes
     timings: Timings
     tracer: Tracer
+    shape: OutputShape | None = None
     counts: ChangeCounts = field(default_factory=Counter)
     named: dict[int, Mapping[str, NamedPerson]] = field(default_factory=dict, repr=False)
     """The persons in the fields of each message of the part that is applied, by ``id`` of the message."""
@@ -87,9 +92,18 @@ class Applier:
     def apply_plan(self, plan: MessagePlan) -> bytes:
         """The sanitized payload.
 
-        Raises ``MessageError(LEAK)`` if an identifier remains that may not be written over.
+        Raises ``MessageError(LEAK)`` if an identifier remains that may not be written over, and ``LeftOutError`` if
+        every message of it is left out.
         """
-        return b"".join(self._of_document(part)._apply_document(part) for part in plan.parts)
+        written, left_out = list[bytes](), list[LeftOutError]()
+        for part in plan.parts:
+            try:
+                written.append(self._of_document(part)._apply_document(part))
+            except LeftOutError as error:
+                left_out.append(error)
+        if left_out and not written:
+            raise left_out[0]
+        return b"".join(written)
 
     def _of_document(self, plan: PartPlan) -> "Applier":
         """The applier of one document of a batch; its attachments are parts of it."""
@@ -104,12 +118,23 @@ class Applier:
 
     def _apply_message(self, plan: PartPlan, part: _Part) -> bytes:
         """The sanitized bytes of a message that is published as it is, and not inside another one."""
-        if self.marker is None:
-            return self._apply_part(plan, part)
         own = replace(self, counts=Counter())
         output = own._apply_part(plan, part)
         self.counts.update(own.counts)
-        return self.marker.mark(plan, output, own.counts, part.prefix)
+        if self.marker is not None:  # before the shape, which moves resources: paths are those of the message
+            output = self.marker.label(plan, output, own.counts, part.prefix)
+        output = self._shape_output(plan, output, part.prefix)
+        return output if self.marker is None else self.marker.add_provenance(plan, output, own.counts)
+
+    def _shape_output(self, plan: PartPlan, sanitized: bytes, prefix: str) -> bytes:
+        """A sanitized message in the shape of outputs. A record around messages has none."""
+        if self.shape is None or isinstance(plan.codec, EnvelopeCodec):
+            return sanitized
+        with self.timings.measure("shape"):
+            shaped, dropped = self.shape.write(plan, sanitized)
+        for path, count in dropped.items():
+            self.counts[prefix + path, UNLISTED, DROP, SHAPE] += count
+        return shaped
 
     def _list_changed(self, message: Message) -> Iterable[Site]:
         """The sites whose values the policy does not keep."""

@@ -33,6 +33,7 @@ from deid_agent.pipeline.notes import (
     find_patient,
     group_requests,
 )
+from deid_agent.pipeline.output_shape import OutputShape
 from deid_agent.pipeline.planning import Planner
 from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
@@ -78,11 +79,12 @@ class Deidentifier:
         attachment_codecs: Sequence[Codec] = (),
         fhir_types: frozenset[str] = frozenset(),
         marking: Marking = NO_MARKING,
+        shape: OutputShape | None = None,
     ) -> None:
         """``attachment_codecs`` are formats that come as attachments only; they are tried before ``codecs``.
 
         ``fhir_types`` are the resource types of FHIR: a record key may be a reference to one. ``marking`` is what
-        FHIR outputs get in addition.
+        FHIR outputs get in addition. With a ``shape`` outputs have it, and notes are refused.
         """
         self._codecs = tuple(codecs)
         self._key_tagger = tagger.without_models()
@@ -93,7 +95,8 @@ class Deidentifier:
         self._attachment_codecs = tuple(attachment_codecs)
         self._fhir_types = fhir_types
         self._marking = marking
-        self._notes = NoteDeidentifier(policy, tagger, self._replacer, guard)
+        self._shape = shape
+        self._notes = NoteDeidentifier(policy, tagger, self._replacer, guard, shaped=shape is not None)
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         raise TypeError("Deidentifier holds a secret and is not pickled: load one in each process")
@@ -153,6 +156,11 @@ class Deidentifier:
     def policy(self) -> Policy:
         """The policy that it applies."""
         return self._policy
+
+    @property
+    def is_shaped(self) -> bool:
+        """True if outputs have a shape of their own, so that items of lists may be left out."""
+        return self._shape is not None
 
     @property
     def prefers_batches(self) -> bool:
@@ -266,15 +274,16 @@ class Deidentifier:
         if recognition.error is not None:
             raise recognition.error
         codes = LinkCodes(self._replacer.surrogates, plan.payload, code_key)
-        marker = self._make_marker(origin)
+        marker, found = self._make_marker(origin), recognition.spans
         applier = Applier(
             self._policy,
             self._replacer,
             self._guard,
-            recognition.spans,
+            found,
             codes,
             timings,
             tracer,
+            self._shape,
             marker=marker,
             links=links,
         )

@@ -60,11 +60,13 @@ def add_registry(
     return {name: replace(each, formats=formats) if each.registered else each for name, each in made.items()}
 
 
-def check_payloads(validator: Validator, envelope: Envelope | None, before: bytes, after: bytes) -> None:
-    """Validate a record, or each message in its envelope. Raises ``MessageError(REJECTED)`` as ``Validator.check``."""
+def check_payloads(
+    validator: Validator, envelope: Envelope | None, before: bytes, after: bytes, *, moved: bool = False
+) -> None:
+    """Validate a record, or each message in its envelope. Raises ``MessageError`` as ``Validator.check``."""
     if envelope is None:
-        validator.check(before, after)
+        validator.check(before, after, moved=moved)
         return
     messages = list_messages(envelope, before), list_messages(envelope, after, is_output=True)
     for one, two in zip(*messages, strict=True):
-        validator.check(one.data, two.data)
+        validator.check(one.data, two.data, moved=moved)

@@ -58,25 +58,32 @@ class Marker:
     _pseudonymized: bool = False
     _bundles: int = 0
 
-    def mark(self, plan: PartPlan, output: bytes, changes: Changes, prefix: str) -> bytes:
-        """The output of a message with its additions. Paths of ``changes`` begin with ``prefix``.
+    def label(self, plan: PartPlan, output: bytes, changes: Changes, prefix: str) -> bytes:
+        """The output of a message with its security labels. Paths of ``changes`` begin with ``prefix``.
 
         Formats other than FHIR JSON get none.
         """
-        if plan.codec.name != "fhir" or self.policy.changes_nothing:
+        if not self.marking.labels or not self._marks(plan):
+            return output
+        found = list_resources(output)
+        labels = _find_labels(plan, found, changes, len(prefix))
+        return insert_all(output, filter(None, map(place_labels, found, labels)))
+
+    def add_provenance(self, plan: PartPlan, output: bytes, changes: Changes) -> bytes:
+        """The output of a message with its Provenance, or as it is: then ``provenance`` gives that of the record."""
+        if self.marking.provenance is ProvenanceMode.NONE or not self._marks(plan):
             return output
         found = list_resources(output)
         pseudonymized = any(_LABEL_OF.get(method) == PSEUDONYMIZED for _, _, method, _ in changes)
-        insertions: list[tuple[int, bytes] | None] = []
-        if self.marking.labels:
-            labels = _find_labels(plan, found, changes, len(prefix))
-            insertions += (place_labels(each, codes) for each, codes in zip(found, labels, strict=True))
         if self.marking.provenance is ProvenanceMode.BUNDLE:
-            insertions.append(self._make_entry(found, pseudonymized))
-        elif self.marking.provenance is ProvenanceMode.TOPIC:
-            self._targets |= dict.fromkeys(list_targets(found))
-            self._pseudonymized |= pseudonymized
-        return insert_all(output, filter(None, insertions))
+            entry = self._make_entry(found, pseudonymized)
+            return output if entry is None else insert_all(output, [entry])
+        self._targets |= dict.fromkeys(list_targets(found))
+        self._pseudonymized |= pseudonymized
+        return output
+
+    def _marks(self, plan: PartPlan) -> bool:
+        return plan.codec.name == "fhir" and not self.policy.changes_nothing
 
     def provenance(self) -> bytes:
         """The Provenance of the record for a topic; empty if there is none."""

@@ -121,6 +121,8 @@ class NoteDeidentifier:
     tagger: Tagger
     replacer: Replacer
     guard: LeakGuard
+    shaped: bool = False
+    """Outputs have a shape, and a note cannot have it."""
 
     def deidentify(
         self, requests: Sequence[TextRequest], tracer: Tracer = NO_TRACE
@@ -143,7 +145,9 @@ class NoteDeidentifier:
         ]
 
     def _refuse(self, request: TextRequest) -> RefusedText | None:
-        """The refusal of a note that must not be read: too long, in another language, or the policy publishes paths."""
+        """The refusal of a note that must not be read: too long, in another language, or outputs are no notes."""
+        if self.shaped:
+            return RefusedText(Reason.UNSUPPORTED, PATH, "outputs have a shape of FHIR, and a note has none")
         if self.policy.published is not None:
             return RefusedText(Reason.UNSUPPORTED, PATH, "the policy publishes listed paths, and a note has none")
         try:

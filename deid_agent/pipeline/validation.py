@@ -14,6 +14,7 @@ import orjson
 
 from deid_agent.codec import read_root
 from deid_agent.model import MessageError, Reason
+from deid_agent.pipeline.policy import strip_numbers
 
 Problem = str
 """``path: kind``. Paths and kinds come from the standards, never from a value or an unknown name."""
@@ -40,18 +41,26 @@ class Validator:
         import fhir.resources  # noqa: F401, PLC0415 - seconds; see the head of this module
         import hl7apy.parser  # noqa: F401, PLC0415
 
-    def check(self, before: bytes, after: bytes) -> None:
-        """Raises ``MessageError(INTERNAL)`` with the first path that is valid in ``before`` and not in ``after``."""
-        if new := self.added(before, after):
+    def check(self, before: bytes, after: bytes, *, moved: bool = False) -> None:
+        """Raises ``MessageError(INTERNAL)`` with the first path that is valid in ``before`` and not in ``after``.
+
+        With ``moved`` items of lists were left out: paths are compared without their numbers.
+        """
+        if new := self.added(before, after, moved=moved):
             where, _, kind = new[0].partition(": ")
             more = f" and {len(new) - 1} more" if len(new) > 1 else ""
             raise MessageError(Reason.INTERNAL, where, f"less valid than it came ({kind}){more}")
 
-    def added(self, before: bytes, after: bytes) -> tuple[Problem, ...]:
+    def added(self, before: bytes, after: bytes, *, moved: bool = False) -> tuple[Problem, ...]:
         """The problems of ``after`` at paths without one in ``before``, sorted; by one release of FHIR for both."""
         release = self._release(before)
-        known = {problem.partition(": ")[0] for problem in self.problems(before, release)}
-        return tuple(sorted(p for p in self.problems(after, release) if p.partition(": ")[0] not in known))
+
+        def path(problem: Problem) -> str:
+            found = problem.partition(": ")[0]
+            return strip_numbers(found) if moved else found
+
+        known = {path(problem) for problem in self.problems(before, release)}
+        return tuple(sorted(p for p in self.problems(after, release) if path(p) not in known))
 
     def problems(self, payload: bytes, release: str = "") -> frozenset[Problem]:
         """All problems, without values. FHIR is checked by ``release``, by default the release that fits best."""

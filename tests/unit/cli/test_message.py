@@ -179,3 +179,21 @@ def test_a_file_beside_the_output_is_not_overwritten(option: str, tmp_path: Path
     assert (done.exit_code, out.exists(), result.read_text()) == (2, False, "of an earlier run")
     assert f"{option} {result}: exists" in done.stderr
     assert message(SAMPLES / "01-adt-a01.hl7", "--out", out, option, os.devnull).exit_code == 0
+
+
+def test_the_shape_of_outputs_is_that_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = b'{"resourceType":"Patient","id":"p","birthDate":"1957-04-22","address":[{"postalCode":"03601"}]}'
+    options = ("--system", "none", "--policy", "safe-harbor")
+    for name, value in (("SHAPE", "dapl"), ("AGE_DATE", "2000-04-21"), ("ON_RESTRICTED_ZIP", "mask")):
+        monkeypatch.setenv(f"DEID_{name}", value)
+    made = message(*options, "-", stdin=patient)
+    assert '"value":42' in made.stdout
+    assert '"postalCode":"00000"' in made.stdout
+    left_out = message(*options, "--on-restricted-zip", "drop", "-", stdin=patient)
+    assert (left_out.exit_code, left_out.stdout) == (1, "")
+    assert "the patient of a restricted ZIP is left out" in left_out.stderr
+    plain = message(*options, "--shape", "none", "-", stdin=patient)
+    assert '"birthDate":"1957"' in plain.stdout
+    refused = message("--system", "none", "-", stdin=patient)
+    assert (refused.exit_code, "does not generalize dates" in refused.stderr) == (2, True)
+    assert message(*options, "--age-date", "yesterday", "-", stdin=patient).exit_code == 2

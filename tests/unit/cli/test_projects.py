@@ -280,6 +280,9 @@ def test_the_configuration_digest_of_an_agent_without_projects_is_the_former_one
         "sha256_pseudonyms",
         "anonymize_k",
         "jobs",
+        "shape",
+        "on_restricted_zip",
+        "age_date",
     }
     assert unset < settings.model_dump().keys()
     former = hashlib.sha256(settings.model_dump_json(exclude=unset).encode()).hexdigest()
@@ -372,3 +375,56 @@ def test_a_resource_that_an_agent_publishes_is_labelled(site: Site) -> None:
     assert json.loads(written.read_bytes())["meta"]["security"][0]["code"] == "PSEUDED"
     (entry,) = read_entries(site.root / "audit")
     assert entry["output_sha256"] == hashlib.sha256(written.read_bytes()).hexdigest()
+
+
+def test_the_shape_of_a_project_is_checked_shown_and_audited(site: Site) -> None:
+    site.configure(projects=f'{REGISTRY}shape = "dapl"\non_restricted_zip = "drop"\n', output="registry")
+    shown = site.call("check", "--config", str(site.file)).stdout
+    assert "key of generation" not in shown
+    assert "of generation 1; shape dapl:drop:message; files to" in shown
+    assert "ok   shape" not in shown
+    patient = b'{"resourceType":"Patient","id":"p","birthDate":"1957-04-22","name":[{"family":"Okafor"}]}'
+    assert site.run("a.json", patient).exit_code == 0
+    assert site.run("b.hl7").exit_code == 1, "HL7 v2 has no such shape"
+    made = json.loads((site.root / "registry" / "a.json").read_bytes())
+    assert set(made) == {"resourceType", "id", "meta", "extension", "address"}
+    first, second = read_entries(site.root / "audit")
+    assert (first["outcome"], second["outcome"], second["reason"]) == ("published", "dead_lettered", "UNSUPPORTED")
+    build = first["build"]
+    assert isinstance(build, dict)
+    assert build["projects"]["registry"]["shape"] == "dapl:drop:message"
+    assert "shape" not in build
+
+
+def test_the_shape_of_the_top_level_is_that_of_projects_without_one(site: Site) -> None:
+    top = 'policy = "safe-harbor"\nshape = "dapl"\nage_date = 2024-05-06\n'
+    site.configure(f"{top}{ROUTES}", f'{REGISTRY}age_date = 2020-01-02\n[projects.plain]\nshape = "none"\n')
+    settings = load_settings(site.file)
+    parts = make_worker_factory(settings, SecretKey(KEY))
+    assert [str(parts.shape.name), *(str(each.shape.name) for each in parts.projects)] == ["dapl", "dapl", "none"]
+    assert [str(each.age_date) for each in (parts.shape, parts.projects[0].shape)] == ["2024-05-06", "2020-01-02"]
+    assert describe_build(settings, parts)["shape"] == "dapl:mask:2024-05-06"
+    site.configure(f'policy = "research"\nshape = "dapl"\n{ROUTES}')
+    failed = site.call("check", "--config", str(site.file))
+    assert failed.exit_code == 2
+    assert "FAIL shape" in failed.stdout
+    assert "the policy research does not generalize dates" in failed.stdout
+    started = site.run("a.hl7")
+    assert (started.exit_code, "does not generalize dates" in started.stderr) == (2, True)
+    for wrong in ('shape = "DAPL"', 'on_restricted_zip = "keep"', "age_date = 2024"):
+        site.configure(f"{wrong}\n{ROUTES}")
+        assert site.run("a.hl7").exit_code == 2
+
+
+def test_a_patient_of_a_restricted_area_leaves_no_output_and_no_dead_letter(site: Site) -> None:
+    site.configure(
+        f'policy = "safe-harbor"\nshape = "dapl"\non_restricted_zip = "drop"\n{ROUTES}',
+        "[projects.registry]\n",
+        "registry",
+    )
+    few = b'{"resourceType":"Patient","id":"p","birthDate":"1957-04-22","address":[{"postalCode":"03601"}]}'
+    assert site.run("a.json", few).exit_code == 0
+    assert site.run("b.json", few.replace(b"03601", b"40205")).exit_code == 0
+    assert [one["outcome"] for one in read_entries(site.root / "audit")] == ["suppressed", "published"]
+    assert [path.name for path in (site.root / "registry").iterdir()] == ["b.json"]
+    assert not [path for path in (site.root / "dead").rglob("*") if path.is_file()]

@@ -44,6 +44,8 @@ def test_every_combination_of_transports_loads(tmp_path: Path, text: str, destin
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (f'transport = "mllp"\nshape = "dapl"\n{MLLP}{OUT}', "shape: messages over MLLP are HL7 v2"),
+        (f'transport = "mllp"\n{MLLP}{OUT}[projects.a]\nshape = "dapl"\n', "shape: messages over MLLP are HL7 v2"),
         (f'transport = "mllp"\n{OUT}', r"transport is 'mllp' but there is no \[mllp\] section"),
         (f'transport = "mllp"\n{MLLP}', r"there is no \[mllp_out\] section: name the receiver there"),
         (f'transport = "mllp"\noutput = "kafka"\n{MLLP}', r'kafka\.routes: write "mllp" = "output topic"'),

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from deid_agent.config import load_settings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, BusyError, PlaygroundProcess
 from deid_agent.model import SourceKind
+from deid_agent.pipeline import ShapeName, ShapeOptions
 from deid_agent.pipeline.policy import load_policy
 from deid_agent.rules import data_folder
 from deid_agent.telemetry.metrics import RESTARTS
@@ -48,6 +50,16 @@ def tried(process: Process, text: str, kind: bytes = b"auto") -> Any:
 
 def whole(page: Any, side: str) -> str:
     return "".join(piece for piece, _ in page[side])
+
+
+def test_a_shape_of_outputs_does_not_move_the_changes_or_refuse_notes() -> None:
+    shaped = replace(parts(system="none"), shape=ShapeOptions(ShapeName.DAPL))
+    process = PlaygroundFactory(shaped)()
+    assert tried(process, "Seen by Ines Castellano.")["kind"] == "note"
+    message = '{"resourceType": "Patient", "name": [{"family": "Castellano"}], "active": true}'
+    (page,) = tried(process, message)["pages"]
+    assert whole(page, "before") == message
+    assert '"name"' in whole(page, "after")
 
 
 def test_a_note_is_returned_before_and_after_with_causes(process: Process) -> None:

@@ -85,8 +85,8 @@ def test_the_matching_release_validates(validator: Validator, resource: dict[str
 class Breaks(Deidentifier):
     """A de-identifier with a fault: it empties a required field."""
 
-    def __init__(self) -> None:  # nothing to hold
-        pass
+    def __init__(self) -> None:
+        self._shape = None
 
     def plan(self, payload: bytes, **_: object) -> MessagePlan:
         return MessagePlan(payload, None, (), (), (), Timings())
