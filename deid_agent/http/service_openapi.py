@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 description and the CapabilityStatement, made of the table of routes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -237,15 +237,34 @@ def _result_schema(route: Route, media: str) -> Mapping[str, object]:
     return {"schema": {"type": "string"} if media == TEXT or media not in {JSON, FHIR_JSON} else {"type": "object"}}
 
 
+_DARTS: Final = "http://hl7.org/fhir/us/darts"
+_DARTS_OPERATIONS: Final = frozenset({"de-identify", "psuedonymize", "anonymize"})
+"""The operations of a DARTS service, as DARTS spells them."""
+
+
+def instantiates_darts(taking_files: Collection[str]) -> bool:
+    """True if a service may claim conformance with DARTS: all three operations are among those that take files."""
+    return set(taking_files) >= _DARTS_OPERATIONS
+
+
 def capability_statement(project: str, *, smart: bool = False, files: bool = False) -> Mapping[str, object]:
-    """The CapabilityStatement. It names the operations of DARTS that exist, and claims no conformance."""
-    security = {"service": [{"coding": [{"system": _SECURITY_SYSTEM, "code": "SMART-on-FHIR"}]}]}
+    """The CapabilityStatement. It names the operations of DARTS that exist, and claims no more than they do."""
     taken = "Takes a resource, or Parameters with identifiableData or identifiableDataFileUrls."
+    operations = {  # the code of an operation and its documentation
+        "de-identify": taken if files else _NO_FILES,
+        "psuedonymize": "Takes a resource, or Parameters with identifiableData; algorithm and key where the project "
+        "allows them. Also as $pseudonymize. No files.",
+        "anonymize": "Counts of patients by age group and gender in groups of a least size, where the project sets "
+        "one. No files.",
+    }
+    canonical = f"{_DARTS}/CapabilityStatement/darts-service-provider"
+    security = {"service": [{"coding": [{"system": _SECURITY_SYSTEM, "code": "SMART-on-FHIR"}]}]}
     return {
         "resourceType": "CapabilityStatement",
         "status": "active",
         "date": _DATE,
         "kind": "instance",
+        **({"instantiates": [canonical]} if instantiates_darts({"de-identify"} if files else ()) else {}),
         "software": {"name": "deid-agent", "version": __version__},
         "implementation": {"description": f"De-identification, project {project}"},
         "fhirVersion": "4.0.1",
@@ -255,23 +274,8 @@ def capability_statement(project: str, *, smart: bool = False, files: bool = Fal
                 "mode": "server",
                 **({"security": security} if smart else {}),
                 "operation": [
-                    {
-                        "name": "de-identify",
-                        "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/de-identify",
-                        "documentation": taken if files else _NO_FILES,
-                    },
-                    {
-                        "name": "psuedonymize",
-                        "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/psuedonymize",
-                        "documentation": "Takes a resource, or Parameters with identifiableData; algorithm and key "
-                        "where the project allows them. Also as $pseudonymize. No files.",
-                    },
-                    {
-                        "name": "anonymize",
-                        "definition": "http://hl7.org/fhir/us/darts/OperationDefinition/anonymize",
-                        "documentation": "Counts of patients by age group and gender in groups of a least size, where "
-                        "the project sets one. No files.",
-                    },
+                    {"name": name, "definition": f"{_DARTS}/OperationDefinition/{name}", "documentation": text}
+                    for name, text in operations.items()
                 ],
             }
         ],

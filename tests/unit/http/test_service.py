@@ -24,6 +24,7 @@ from deid_agent.agent.ports import Outcome
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ClientToken
 from deid_agent.http.service_access import ServiceLogins
+from deid_agent.http.service_openapi import instantiates_darts
 from deid_agent.telemetry.transport_events import ServiceAnswered, ServiceDenied
 
 CANARY = "Zyblorqvist"
@@ -180,6 +181,12 @@ async def test_fhir_addresses_answer_operation_outcomes(start: Start) -> None:
     assert "instantiates" not in metadata, "DARTS takes files too"
     names = [each["name"] for each in metadata["rest"][0]["operation"]]
     assert names == ["de-identify", "psuedonymize", "anonymize"]
+
+
+def test_darts_is_claimed_only_if_all_of_its_operations_take_files() -> None:
+    assert instantiates_darts(["de-identify", "psuedonymize", "anonymize", "another"])
+    assert not instantiates_darts(["de-identify"])
+    assert not instantiates_darts(["de-identify", "pseudonymize", "anonymize"])  # DARTS: psuedonymize
 
 
 async def test_the_projects_are_listed(start: Start) -> None:
