@@ -4,7 +4,7 @@
 # make test-all  every test on this Python, then the others: chaos, full walks, fuzzing
 # make core      build the compiled core and install it: needs cargo. make demo and make test do so if cargo is there
 # make bench-compare  cost of recognition and of the agent against the last committed run: minutes
-# make engines   install Spark and Ray for the tests of batch on them: 500 MB; Spark needs Java 17
+# make engines   install Spark, Ray, deltalake and pyiceberg for the tests of batch with them: 600 MB; Spark needs Java 17
 # make models    train the models of the default: some minutes of CPU for each
 PYTHON ?= python3
 VENV ?= .venv
@@ -116,7 +116,7 @@ lock:
 lock-engines:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock-engines" --constraint requirements.lock \
-	  --extra batch-spark --extra batch-ray --group engines pyproject.toml -o requirements-engines.lock
+	  --extra batch-spark --extra batch-ray --extra batch-delta --extra batch-iceberg --group engines pyproject.toml -o requirements-engines.lock
 
 clean:
 	rm -rf $(VENV) demo-out dist build

@@ -20,7 +20,7 @@ from deid_agent.batch.manifest import AUDIT
 from deid_agent.batch.outputs import OutputFormat, UnitFile, encode_batch
 from deid_agent.batch.row_state import ChangeKey, RowCounts
 from deid_agent.batch.schema import OUTCOME, REFUSED
-from deid_agent.batch.sources import Unit, name_faults
+from deid_agent.batch.sources import InputFile, Unit, name_faults
 from deid_agent.config import SecretKey
 
 if TYPE_CHECKING:
@@ -41,10 +41,12 @@ class Digests:
         return hashlib.blake2b(self.key.secret, person=use, digest_size=32).digest()
 
     def name_unit(self, unit: Unit) -> str:
-        """The name of a unit."""
-        name = unit.source.name.encode("utf-8", "surrogateescape")
-        digest = hashlib.blake2b(name, key=self.derive_secret(b"deid-batch-name"), digest_size=8).hexdigest()
-        return f"{digest}-{unit.first:05d}"
+        """The name of a unit. It begins with that of the input: a file, or a table and its data file."""
+        names = [unit.source.name] if unit.source.layout is None else [unit.source.layout.table, unit.source.name]
+        key = self.derive_secret(b"deid-batch-name")
+        data = [name.encode("utf-8", "surrogateescape") for name in names]
+        digests = [hashlib.blake2b(each, key=key, digest_size=8).hexdigest() for each in data]
+        return f"{'-'.join(digests)}-{unit.first:05d}"
 
     def start(self) -> "hashlib.blake2b":
         """The empty digest of a content."""
@@ -57,6 +59,11 @@ class Digests:
             while data := file.read(1 << 20):
                 digest.update(data)
         return digest.hexdigest()
+
+    def digest_source(self, source: InputFile) -> str:
+        """The digest of what decides the rows of an input: the file, and the table of a data file."""
+        content = self.digest_file(source.path)
+        return content if source.layout is None else source.layout.digest(content)
 
 
 def _part_schema(*, leaf: bool) -> "pa.Schema":

@@ -141,7 +141,7 @@ def run_on_engine(
             continue
         if not result.entry.is_in(run.folder):
             raise ConfigurationError("OUT: the output of a task is not in it: name a folder that all machines share")
-        manifest.add(result.entry)
+        run.finish(manifest, result.entry)
         report(UnitReport(task.unit, result.entry))
     if left:
         raise UnsafeError(f"the engine returned no result for {len(left)} of {len(tasks)} units: run it again")

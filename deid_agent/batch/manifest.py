@@ -59,6 +59,7 @@ class Head:
     key: str
     policy: str
     table: str
+    format: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class UnitEntry:
     are the replacements by column, type, method and rule, and ``sample`` is the SHA-256 of the sample so far.
     ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
     Of a FHIR export, ``types`` counts the resources and ``refusals`` is the SHA-256 of the file of refused lines.
+    ``pinned`` is the version of the Delta or Iceberg table that was read.
     """
 
     unit: str
@@ -90,6 +92,7 @@ class UnitEntry:
     sample: str = ""
     types: Mapping[str, int] = field(default_factory=dict)
     refusals: str = ""
+    pinned: str = ""
 
     def __post_init__(self) -> None:
         if any("/" in name or name.startswith(".") for name in (self.file, self.audit)):
@@ -297,14 +300,28 @@ class OpenManifest:
             )
         return entry if entry.source == source and entry.is_in(self._folder) else None
 
+    def list_lost(self, names: set[str]) -> list[UnitEntry]:
+        """The finished parts of inputs that no longer have them. ``names`` are the parts that they have."""
+        sources = {name.partition("-")[0] for name in names}
+        units = self.manifest.units.items()
+        return [each for name, each in units if each.file and name not in names and name.partition("-")[0] in sources]
+
     def remove_lost(self, names: set[str], commit_sample: Callable[[str], str] = lambda _: "") -> None:
         """Remove the outputs of parts that a changed input no longer has. ``names`` are those that it has."""
-        sources = {name.partition("-")[0] for name in names}
-        for name, entry in list(self.manifest.units.items()):
-            if name not in names and name.partition("-")[0] in sources and entry.file:
-                self.add(entry.removed(commit_sample(name)))
-                for path in entry.named_files:
-                    (self._folder / path).unlink(missing_ok=True)
+        for entry in self.list_lost(names):
+            self.add(entry.removed(commit_sample(entry.unit)))
+            for path in entry.named_files:
+                (self._folder / path).unlink(missing_ok=True)
+
+    def refuse_other_version(self, name: str, pinned: str, shown: str) -> None:
+        """Raises ``ConfigurationError`` if outputs of the table of a unit are of another version than ``pinned``."""
+        table = name.partition("-")[0]
+        others = {each.pinned for each in self.manifest.finished if each.unit.partition("-")[0] == table} - {pinned}
+        if others:
+            raise ConfigurationError(
+                f"{shown}: is of {pinned}, and there are outputs of {', '.join(sorted(others))}: give --table-version "
+                "to go on with that one, or --again to follow the table"
+            )
 
 
 def sync_folder(folder: Path) -> None:

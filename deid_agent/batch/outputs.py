@@ -1,4 +1,7 @@
-"""The outputs: one Parquet or CSV file for each unit, which gets its name when it is complete and on the disk."""
+"""The outputs: one Parquet or CSV file for each unit, which gets its name when it is complete and on the disk.
+
+The files of a Delta or Iceberg table are Parquet, in the types that the table has.
+"""
 
 import csv
 import hashlib
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deid_agent.batch.arrow import is_text, load_arrow
 from deid_agent.batch.manifest import sync_folder
 from deid_agent.batch.schema import OUTCOME
+from deid_agent.batch.sources import name_faults
 from deid_agent.model import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _GROUP_ROWS = 20_000
 """Rows of a row group of an output whose input has none."""
 _UNFINISHED = ".unfinished"
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
 
 
 class OutputFormat(StrEnum):
@@ -28,6 +33,18 @@ class OutputFormat(StrEnum):
 
     PARQUET = "parquet"
     CSV = "csv"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the files: those of a table are Parquet."""
+        return "csv" if self is OutputFormat.CSV else "parquet"
+
+    @property
+    def is_table(self) -> bool:
+        """True if the files are those of a table with a log."""
+        return self in {OutputFormat.DELTA, OutputFormat.ICEBERG}
 
 
 class _Writer(Protocol):
@@ -37,15 +54,19 @@ class _Writer(Protocol):
 
 
 class _ParquetWriter:
-    def __init__(self, path: Path, schema: "pa.Schema", codec: str) -> None:
-        self._schema = schema
-        self._writer = load_arrow("pyarrow.parquet").ParquetWriter(path, schema, compression=codec)
+    def __init__(self, path: Path, schema: "pa.Schema", written: "pa.Schema", codec: str) -> None:
+        self._schema, self._written = schema, written
+        self._writer = load_arrow("pyarrow.parquet").ParquetWriter(path, written, compression=codec)
 
     def write(self, batches: Sequence["pa.RecordBatch"]) -> None:
         """Write one row group."""
         pa = load_arrow()
         rows = sum(batch.num_rows for batch in batches)
-        self._writer.write_table(pa.Table.from_batches(batches, self._schema), row_group_size=max(rows, 1))
+        table = pa.Table.from_batches(batches, self._schema)
+        if self._written != self._schema:
+            with name_faults():
+                table = table.cast(self._written)
+        self._writer.write_table(table, row_group_size=max(rows, 1))
 
     def close(self) -> None:
         self._writer.close()
@@ -77,9 +98,63 @@ class _CsvWriter:
         self._file.close()
 
 
+def written_schema(format_: OutputFormat, schema: "pa.Schema") -> "pa.Schema":
+    """The columns of the outputs in types that the format has. Raises ``ConfigurationError`` for one without."""
+    if not format_.is_table:
+        return schema
+    pa = load_arrow()
+    columns = []
+    for column in schema:
+        name = column.name.lower()
+        if format_ is OutputFormat.DELTA and set(column.name) & _NOT_IN_DELTA:
+            raise ConfigurationError(f"column {name}: Delta has no such names (blanks, commas, brackets): rename it")
+        if (found := _table_type(format_, column.type)) is None:
+            raise ConfigurationError(f"column {name}: a {format_} table has no type for {column.type}: use parquet")
+        columns.append(pa.field(column.name, found))
+    return pa.schema(columns)
+
+
+def _table_type(format_: OutputFormat, type_: "pa.DataType") -> "pa.DataType | None":
+    """The type of a table for the values of a column, which none of them changes; None if there is none."""
+    arrow = load_arrow()
+    types = arrow.types
+
+    def inner(each: "pa.DataType") -> "pa.DataType | None":
+        return _table_type(format_, each)
+
+    if types.is_timestamp(type_):
+        return arrow.timestamp("us", None if type_.tz is None else "UTC")
+    if types.is_struct(type_):
+        members = [(each.name, inner(each.type)) for each in type_]
+        return None if any(found is None for _, found in members) else arrow.struct(members)
+    if types.is_list(type_) or types.is_large_list(type_):
+        value = inner(type_.value_type)
+        return None if value is None else arrow.list_(value)
+    if types.is_map(type_):
+        key, item = inner(type_.key_type), inner(type_.item_type)
+        return None if key is None or item is None else arrow.map_(key, item)
+    if types.is_fixed_size_binary(type_) or types.is_binary(type_) or types.is_large_binary(type_):
+        return arrow.binary()
+    same = {arrow.bool_(), arrow.int32(), arrow.int64(), arrow.float32(), arrow.float64(), arrow.string(), arrow.date32()}
+    small = arrow.int16() if format_ is OutputFormat.DELTA else arrow.int32()
+    changed = {
+        arrow.int8(): arrow.int8() if format_ is OutputFormat.DELTA else arrow.int32(),
+        arrow.int16(): small,
+        arrow.uint8(): small,
+        arrow.uint16(): arrow.int32(),
+        arrow.uint32(): arrow.int64(),
+        arrow.large_string(): arrow.string(),
+        arrow.string_view(): arrow.string(),
+        arrow.date64(): arrow.date32(),
+        arrow.null(): arrow.string(),
+    }
+    return type_ if type_ in same or types.is_decimal128(type_) else changed.get(type_)
+
+
 def check_format(format_: OutputFormat, schema: "pa.Schema") -> None:
     """Raises ``ConfigurationError`` if a column cannot be written in the format."""
     types = load_arrow().types
+    written_schema(format_, schema)
     for column in schema:
         if format_ is not OutputFormat.CSV or column.name == OUTCOME:
             continue
@@ -116,7 +191,8 @@ class UnitFile:
         if self.format is OutputFormat.CSV:
             self._open = _CsvWriter(self._path, self.schema)
         else:
-            self._open = _ParquetWriter(self._path, self.schema, self.codec)
+            written = written_schema(self.format, self.schema)
+            self._open = _ParquetWriter(self._path, self.schema, written, self.codec)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,8 @@ Results are written in the order of the rows: an output has the same bytes in ea
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from deid_agent.agent import Factory, WorkerPool, WorkerSettings
@@ -15,6 +16,7 @@ from deid_agent.batch.audit_parts import Digests, RowAuditor, UnitAudit
 from deid_agent.batch.identities import Identities, list_patients
 from deid_agent.batch.jobs import FinishedRows, RowJobs
 from deid_agent.batch.manifest import AUDIT, OpenManifest, UnitEntry
+from deid_agent.batch.output_tables import OutputTable
 from deid_agent.batch.outputs import OutputFormat, UnitFile, remove_unfinished
 from deid_agent.batch.pacing import Pace
 from deid_agent.batch.sampling import Sampler, refuse_missing_sampler
@@ -22,12 +24,16 @@ from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_out
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import Listing
+from deid_agent.model import ConfigurationError, Listing
 from deid_agent.telemetry import Telemetry
 
 _IN_FLIGHT = 3
 """Jobs for each worker that are read ahead."""
 _DEADLINE_S = 300.0
+_NOT_TAKEN_BACK = (
+    "rows that are in the output table are changed or gone in the input: its old versions keep them, so write to "
+    "another table"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class BatchRun:
     """The units of one run and everything that they share. ``again`` allows inputs that have changed since.
 
     With a ``limit`` in ``pace`` only the first rows of the units are read, and units after them are left out.
+    ``output`` is the table to which the outputs are added.
     """
 
     table: Table
@@ -75,6 +82,7 @@ class BatchRun:
     again: bool = False
     sampler: Sampler | None = None
     pace: Pace | None = None
+    output: OutputTable | None = None
 
     def run(
         self,
@@ -91,7 +99,16 @@ class BatchRun:
         """
         tasks = self.select(units, manifest, report)
         if tasks:
-            self.process(tasks, factory, workers, manifest.add, report, settings)
+            self.process(tasks, factory, workers, partial(self.finish, manifest), report, settings)
+
+    def finish(self, manifest: OpenManifest, entry: UnitEntry) -> None:
+        """Add a unit to the output table, if there is one, and write its line.
+
+        A kill in between leaves a unit in the table without a line: it is made again, and not added again.
+        """
+        if self.output is not None:
+            self.output.commit(entry)
+        manifest.add(entry)
 
     def process(
         self,
@@ -119,10 +136,12 @@ class BatchRun:
         signed: dict[int, tuple[tuple[int, ...], str]] = {}
         left = []
         before = 0
+        names = {self.digests.name_unit(unit) for unit in units}
+        self._check_versions(units, manifest, names)
         for unit in units:
             number, path = unit.source.number, unit.source.path
             try:
-                signed[number] = signed.get(number) or (sign_file(path), self.digests.digest_file(path))
+                signed[number] = signed.get(number) or (sign_file(path), self.digests.digest_source(unit.source))
             except UnreadableError as problem:
                 report(UnitReport(unit, fault=str(problem)))
                 continue
@@ -131,13 +150,35 @@ class BatchRun:
             entry = manifest.find_finished(name, digest, unit.source.shown, again=self.again)
             if entry is not None:
                 report(UnitReport(unit, entry, skipped=True))
+                self._pin(unit, entry, manifest)
                 before += entry.rows
             else:
+                self._refuse_replacement(manifest.manifest.units.get(name), digest)
                 left.append(UnitTask(unit, name, digest, signature, before))
         if self.again:
-            names = {self.digests.name_unit(unit) for unit in units}
             manifest.remove_lost(names, self.sampler.commit if self.sampler is not None else lambda _: "")
         return left
+
+    def _check_versions(self, units: Sequence[Unit], manifest: OpenManifest, names: set[str]) -> None:
+        """Raises ``ConfigurationError`` for outputs of another version of a table, unless ``again`` allows it."""
+        tables = {unit.source.layout.table: unit for unit in units if unit.source.layout is not None}
+        for unit in tables.values():
+            layout = unit.source.layout
+            if layout is not None and not self.again:
+                manifest.refuse_other_version(self.digests.name_unit(unit), layout.pinned, unit.source.shown)
+        if self.again and self.output is not None and manifest.list_lost(names):
+            raise ConfigurationError(_NOT_TAKEN_BACK)
+
+    def _refuse_replacement(self, entry: UnitEntry | None, digest: str) -> None:
+        if self.output is not None and entry is not None and entry.file and entry.source != digest:
+            raise ConfigurationError(_NOT_TAKEN_BACK)
+
+    def _pin(self, unit: Unit, entry: UnitEntry, manifest: OpenManifest) -> None:
+        """Note the version of a table that has the same data file as the one before."""
+        layout = unit.source.layout
+        if layout is not None and entry.pinned != layout.pinned:
+            latest = manifest.manifest.latest
+            manifest.add(replace(entry, pinned=layout.pinned, sample=latest.sample if latest is not None else ""))
 
     async def _run(
         self,
@@ -187,7 +228,7 @@ class BatchRun:
         check_schema(self.table, schema)
         output = make_output_schema(self.table, schema)
         stem = f"part-{task.name}-{self.build[:8]}"
-        file = UnitFile(self.folder, f"{stem}.{self.format}", output, self.format, find_codec(unit.source))
+        file = UnitFile(self.folder, f"{stem}.{self.format.suffix}", output, self.format, find_codec(unit.source))
         chunks = _limit_rows(read_chunks(unit, self.table, schema), most)
         refused = RefusedRows(output, self.build)
         no_patient = 0
@@ -232,6 +273,7 @@ class BatchRun:
             in_texts=audit.in_texts,
             counts=audit.counts,
             sample=await asyncio.to_thread(self.sampler.commit, task.name) if self.sampler is not None else "",
+            pinned=unit.source.layout.pinned if unit.source.layout is not None else "",
         )
 
     def _write(self, task: UnitTask, chunk: RowChunk, rows: FinishedRows, file: UnitFile, audit: UnitAudit) -> None:

@@ -1,20 +1,23 @@
 """The inputs: Parquet, CSV and NDJSON files, divided into units of work, read in chunks of rows.
 
+The files of a Delta or Iceberg table are Parquet, read by the layout of the table.
+
 CSV and NDJSON have the types that the table file declares, never inferred ones: inference makes 12 of ``0012``.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deid_agent.batch.arrow import load_arrow
+from deid_agent.batch.layouts import Layout
 from deid_agent.batch.table_file import CellType, ColumnKind
 from deid_agent.batch.tables import Table
-from deid_agent.batch.text_files import UnreadableError, list_files, open_text, parse_line, read_csv
+from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
 from deid_agent.model import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,12 +49,16 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """An input file. Names of files may hold PHI, so messages give its ``number`` in the order of the names."""
+    """An input file. Names of files may hold PHI, so messages give its ``number`` in the order of the names.
+
+    A data file of a table has a ``layout``, and its ``name`` is that in the table.
+    """
 
     number: int
     name: str = field(repr=False)
     path: Path = field(repr=False)
     format: FileFormat
+    layout: Layout | None = field(default=None, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
@@ -81,45 +88,6 @@ class RowChunk:
     batch: "pa.RecordBatch" = field(repr=False)
     faults: Sequence[str | None]
     ends_group: bool = False
-
-
-def list_sources(paths: Iterable[Path]) -> tuple[list[InputFile], int]:
-    """The files of the inputs by name, and the number of files of other formats, which are left out.
-
-    Raises ``ConfigurationError`` if there is none, if a path does not exist, if two have one name, or if a folder is a
-    partition: its name is then a value of a column, which would be lost.
-    """
-    found: dict[str, tuple[Path, FileFormat]] = {}
-    others = 0
-    for place, root in enumerate(paths, 1):
-        if not root.exists():
-            raise ConfigurationError(f"path {place}: no such file or folder; correct the path")
-        files = [root] if root.is_file() else list_files(root, f"path {place}")
-        for path in files:
-            name = path.name if root.is_file() else path.relative_to(root).as_posix()
-            parts = name.split("/")
-            if parts[0] == "_delta_log" or name.endswith(".metadata.json"):
-                raise ConfigurationError(
-                    f"path {place}: is a Delta or Iceberg table, whose folder also has files of older versions: write "
-                    "the version that you need to Parquet files"
-                )
-            if root.is_dir() and any(part.startswith((".", "_")) for part in parts):
-                continue
-            if any("=" in part for part in parts[:-1]):
-                raise ConfigurationError(
-                    f"path {place}: has partition folders (column=value), which are not read: write the column into "
-                    "the files"
-                )
-            if (format_ := find_format(path)) is None:
-                others += 1
-                continue
-            if name in found:
-                raise ConfigurationError(f"path {place}: has a file of the same name as an earlier path: rename one")
-            found[name] = path, format_
-    if not found:
-        raise ConfigurationError("no Parquet, CSV or NDJSON file in the inputs; correct the path")
-    named = enumerate(sorted(found.items()), 1)
-    return [InputFile(number, name, path, format_) for number, (name, (path, format_)) in named], others
 
 
 def make_source(path: Path) -> InputFile:
@@ -153,9 +121,11 @@ def name_faults() -> Iterator[None]:
 def read_schema(source: InputFile, table: Table) -> "pa.Schema":
     """The columns of a source with their types. Raises ``UnreadableError``."""
     pa = load_arrow()
+    if source.layout is not None:
+        return source.layout.schema
     with name_faults():
         if source.format is FileFormat.PARQUET:
-            schema = load_arrow("pyarrow.parquet").read_schema(source.path)
+            schema = _open_parquet(source).schema_arrow
             return pa.schema([pa.field(column.name, column.type) for column in schema])
         if source.format is FileFormat.CSV:
             with open_text(source.path) as file:
@@ -242,13 +212,20 @@ def read_chunks(unit: Unit, table: Table, schema: "pa.Schema") -> Iterator[RowCh
         yield _make_chunk(waiting, schema, table)
 
 
+def _open_parquet(source: InputFile) -> Any:
+    """The file. Points in time of Spark (INT96) become microseconds: in nanoseconds 9999-12-31 overflows."""
+    return load_arrow("pyarrow.parquet").ParquetFile(source.path, coerce_int96_timestamp_unit="us")
+
+
 def _read_groups(unit: Unit) -> Iterator[RowChunk]:
+    layout = unit.source.layout
     with name_faults():
-        file = load_arrow("pyarrow.parquet").ParquetFile(unit.source.path)
+        file = _open_parquet(unit.source)
+        fit = layout.fit(file.schema_arrow) if layout is not None else None
         for group in range(unit.first, unit.last):
             waiting: pa.RecordBatch | None = None
             for batch in file.iter_batches(batch_size=CHUNK_ROWS, row_groups=[group], use_threads=False):
-                for part in _divide(batch):
+                for part in _divide(batch if fit is None else fit(batch)):
                     if waiting is not None:
                         yield RowChunk(waiting, ())
                     waiting = part

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _POLL_S = 0.2
-_OWN_ERROR = re.compile(r"UnsafeError: (unit [0-9a-f]{16}-\d{5}: [^\n]{0,200})")
+_OWN_ERROR = re.compile(r"UnsafeError: (unit (?:[0-9a-f]{16}-){1,2}\d{5}: [^\n]{0,200})")
 
 
 def load_spark(module: str = "pyspark.sql") -> Any:

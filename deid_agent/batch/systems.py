@@ -108,7 +108,7 @@ def make_head(
         **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }
     build = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return Head(build, __version__, parts.key.id, parts.policy.name, table.name)
+    return Head(build, __version__, parts.key.id, parts.policy.name, table.name, str(format_))
 
 
 def refuse_key(settings: Iterable[tuple[str, object]], where: str) -> None:

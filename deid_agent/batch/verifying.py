@@ -15,6 +15,8 @@ import orjson
 from deid_agent.audit import Frontier, TrailFault, TrailReport, leaf_hash, segment_files, verify_trail
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import encode_leaf
+from deid_agent.batch.delta_tables import DELTA_LOG, compare_delta
+from deid_agent.batch.iceberg_tables import METADATA, compare_iceberg
 from deid_agent.batch.manifest import (
     AUDIT,
     EXPORT,
@@ -27,6 +29,7 @@ from deid_agent.batch.manifest import (
     read_manifest,
 )
 from deid_agent.batch.manifest_trail import TRAIL, read_last_entry, trail_folder
+from deid_agent.batch.outputs import OutputFormat
 from deid_agent.batch.pacing import PAUSE
 from deid_agent.batch.row_state import ChangeKey
 from deid_agent.batch.sampling import SAMPLE
@@ -36,6 +39,7 @@ from deid_agent.model import ConfigurationError, counted
 DEMO_NOTE = "_DEMO-KEY.txt"
 _OWN = frozenset({MANIFEST, LOCK, AUDIT, PAUSE, DEMO_NOTE})
 _OWN_IN_TRAIL = frozenset({"head.json", "signing.key", "lock"})
+_OWN_OF: Mapping[str, set[str]] = {OutputFormat.DELTA: {DELTA_LOG}, OutputFormat.ICEBERG: {METADATA}}
 _MOST_FOREIGN = 1000
 
 
@@ -85,14 +89,19 @@ class FolderCheck:
 
 
 def verify_folder(
-    folder: Path, trusted: Collection[str] | None = None, head: Path | None = None, least_lines: int = 0
+    folder: Path,
+    trusted: Collection[str] | None = None,
+    head: Path | None = None,
+    least_lines: int = 0,
+    table: str | None = None,
 ) -> FolderCheck:
     """Verify an output folder.
 
     ``trusted`` are public keys (hex) for the trail; with None those that it names are trusted. ``head`` is a file of
-    heads kept elsewhere, and ``least_lines`` a number of lines that the manifest had before.
+    heads kept elsewhere, and ``least_lines`` a number of lines that the manifest had before. ``table`` names the
+    Iceberg table of the outputs, as a catalog has it.
 
-    Raises ``ConfigurationError`` if there is no run, or one that is still going on.
+    Raises ``ConfigurationError`` if there is no run, one that is still going on, or a table that is not named.
     """
     with _hold(folder):
         findings: list[FolderFinding] = []
@@ -112,7 +121,10 @@ def verify_folder(
         export = manifest is not None and manifest.head.table == "fhir"
         if export:
             findings += _check_export(folder, units)
-        findings += _find_foreign(folder, units, {EXPORT} if export else set())
+        format_ = manifest.head.format if manifest is not None else ""
+        if genuine:
+            findings += _check_table(folder, manifest, units, table)
+        findings += _find_foreign(folder, units, {EXPORT} if export else _OWN_OF.get(format_, set()))
     return FolderCheck(
         tuple(findings),
         len(units),
@@ -258,6 +270,26 @@ def _check_rows(path: Path, entry: UnitEntry) -> str:
     if sums != (entry.rows, dict(entry.refused), entry.words, entry.in_texts, stated):
         return "its rows have other counts than the manifest"
     return ""
+
+
+def _check_table(
+    folder: Path, manifest: Manifest | None, units: Collection[UnitEntry], table: str | None
+) -> Iterator[FolderFinding]:
+    """Compare a Delta or Iceberg table with the lines of the manifest, which state its files."""
+    format_ = manifest.head.format if manifest is not None else ""
+    if (format_ == OutputFormat.ICEBERG) != (table is not None):
+        raise ConfigurationError(
+            "--to: the outputs are not those of an Iceberg table: leave it out"
+            if table is not None
+            else "the outputs are those of an Iceberg table: name it with --to CATALOG.NAMESPACE.TABLE"
+        )
+    why = ""
+    if format_ == OutputFormat.DELTA:
+        why = compare_delta(folder, units)
+    elif table is not None and manifest is not None:
+        why = compare_iceberg(table, folder, manifest.head.build, units)
+    if why:
+        yield FolderFinding(FindingCode.OUTPUT, next(iter(_OWN_OF[format_])), f"the table {why}")
 
 
 def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFinding]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,6 +21,7 @@ from deid_agent.batch import (
     InputFile,
     OpenManifest,
     OpenTrail,
+    OutputColumns,
     OutputFormat,
     Pace,
     RowWorkerFactory,
@@ -28,7 +29,6 @@ from deid_agent.batch import (
     Table,
     Unit,
     UnreadableError,
-    check_format,
     check_policy,
     check_schema,
     count_rows,
@@ -40,6 +40,7 @@ from deid_agent.batch import (
     make_head,
     make_output_schema,
     make_source,
+    open_output_table,
     read_identities,
     read_schema,
     run_on_engine,
@@ -47,6 +48,7 @@ from deid_agent.batch import (
 )
 from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
 from deid_agent.cli.batch_fhir import plan_export, read_bulk, refuse_row_options, run_export
+from deid_agent.cli.batch_folders import check_folder, check_table_folder
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_options import run_options
 from deid_agent.cli.batch_results import RunOutput, report, status, verify
@@ -58,7 +60,7 @@ _MIB = 1 << 20
 
 @click.group()
 def batch() -> None:
-    """De-identify tables: Parquet, CSV and NDJSON files."""
+    """De-identify tables: Parquet, CSV and NDJSON files, Delta and Iceberg tables."""
 
 
 batch.add_command(identities_commands)
@@ -78,6 +80,7 @@ class _Plan:
     unreadable: list[str]
     identities: Identities
     identities_digest: str
+    columns: OutputColumns
 
 
 def _make_plan(
@@ -87,6 +90,8 @@ def _make_plan(
     identities: Path | None,
     output_format: str,
     unit_mib: int,
+    to: str | None,
+    table_version: int | None,
     limit: int | None = None,
     **tagging: Unpack[TaggingOptions],
 ) -> _Plan:
@@ -95,14 +100,17 @@ def _make_plan(
     table = load_table(table_name, parts.rules)
     check_policy(table, parts.policy)
     format_ = OutputFormat(output_format)
-    sources, others = list_sources(paths)
+    if (to is not None) != (format_ is OutputFormat.ICEBERG):
+        raise ConfigurationError("--format iceberg and --to come together: --to names the table to write")
+    sources, others = list_sources(paths, table_version)
     units: list[Unit] = []
     unreadable: list[str] = []
+    columns = OutputColumns(format_)
     for source in sources:
         try:
             schema = read_schema(source, table)
             check_schema(table, schema)
-            check_format(format_, make_output_schema(table, schema))
+            columns.add(make_output_schema(table, schema))
             units += list_units(source, unit_mib * _MIB)
         except UnreadableError as problem:
             unreadable.append(f"{source.shown}: {problem}")
@@ -116,7 +124,7 @@ def _make_plan(
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
     head = make_head(table, parts, format_, unit_mib, limit)
-    return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest)
+    return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest, columns)
 
 
 @batch.command()
@@ -136,6 +144,8 @@ def plan(paths: tuple[Path, ...], **options: Any) -> Exit:
     counts += [f"rows of {counted(len(rows) - len(known), 'file')} not counted"] if len(known) < len(rows) else []
     files, units = counted(len(made.sources), "file"), counted(len(made.units), "unit")
     click.echo(f"inputs     {', '.join([files, units, *counts])}")
+    for pinned in dict.fromkeys(source.layout.pinned for source in made.sources if source.layout is not None):
+        click.echo(f"version    {pinned}")
     for name, kind in _list_kinds(made):
         click.echo(f"column     {name:<32} {kind}")
     for each in made.unreadable:
@@ -225,11 +235,11 @@ def run(
     pace = Pace(out, rate, limit, shown.show_progress)
     if (bulk := read_bulk(paths, options)) is not None:
         refuse_row_options(engine=None if engine == "local" else engine, limit=limit, sample=sample)
-        _check_folder(paths, out)
+        check_folder(paths, out)
         return run_export(bulk, out, workers or 1, shown, pace, again=again)
     readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
     made = _make_plan(paths, limit=limit, **options)
-    _check_folder(paths, out)
+    check_table_folder(paths, made.sources, out, made.format)
     digests = Digests(made.parts.key)
     work = BatchRun(
         table=made.table,
@@ -254,6 +264,7 @@ def run(
     with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
+        work = replace(work, output=open_output_table(made.columns, options["to"], out, made.head.build))
         if chosen is None:
             factory = RowWorkerFactory(made.parts, made.table, made.head.build)
             work.run(made.units, manifest, factory, workers or 1, shown.show_unit)
@@ -272,15 +283,6 @@ def run(
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
     refused = any(end.fault or (end.entry and end.entry.refused) for end in shown.ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
-
-
-def _check_folder(paths: tuple[Path, ...], out: Path) -> None:
-    folder = out.resolve()
-    if out.exists() and not out.is_dir():
-        raise ConfigurationError("OUT is a file: name a folder")
-    for path in (each.resolve() for each in paths):
-        if path == folder or path in folder.parents or folder in path.parents:
-            raise ConfigurationError("OUT is an input, or one is inside the other: name another folder")
 
 
 for each in (status, verify, report):

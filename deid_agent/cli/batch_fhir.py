@@ -19,6 +19,7 @@ from deid_agent.batch import (
     LineWorkerFactory,
     OpenManifest,
     OpenTrail,
+    OutputFormat,
     Pace,
     SurveyedFile,
     Table,
@@ -52,13 +53,14 @@ def read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions |
         return None
     parts = worker_factory(**{name: options[name] for name in TaggingOptions.__annotations__})
     _check_options(paths, options["identities"], options["output_format"], parts)
+    refuse_row_options(to=options["to"], table_version=options["table_version"])
     head = make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
     return BulkOptions(paths[0], parts, head, options["unit_mib"] * (1 << 20))
 
 
 def refuse_row_options(**given: object) -> None:
     """Raises ``ConfigurationError`` for an option that only runs over tables have."""
-    if wrong := [name for name, value in given.items() if value is not None]:
+    if wrong := [name.replace("_", "-") for name, value in given.items() if value is not None]:
         raise ConfigurationError(f"--{wrong[0]}: is for tables, not for a FHIR bulk export: leave it out")
 
 
@@ -71,7 +73,7 @@ def _check_options(paths: tuple[Path, ...], identities: Path | None, output_form
         raise ConfigurationError(
             "the Patient and Practitioner files of the export are the identities: leave out --identities"
         )
-    if output_format == "csv":
+    if output_format != OutputFormat.PARQUET:
         raise ConfigurationError("the outputs of an export are NDJSON: leave out --format")
 
 

@@ -29,7 +29,16 @@ def run_options(command: Callable[P, None]) -> Callable[P, None]:
             type=click.Choice([each.value for each in OutputFormat]),
             default=OutputFormat.PARQUET.value,
             show_default=True,
-            help="Format of the outputs.",
+            help="Format of the outputs; delta makes OUT a Delta table, iceberg needs --to.",
+        ),
+        click.option(
+            "--to", metavar="CATALOG.NAMESPACE.TABLE", help="The Iceberg table to write; its data files are in OUT."
+        ),
+        click.option(
+            "--table-version",
+            metavar="N",
+            type=click.IntRange(0),
+            help="Version of a Delta table, or snapshot of an Iceberg table, to read; the last one if not given.",
         ),
         click.option(
             "--identities", metavar="FILE", type=click.Path(path_type=Path), help="Known persons, one row each."

@@ -159,6 +159,7 @@ def status(out: Path, as_json: bool) -> Exit:
     for entry in units:
         refused.update(entry.refused)
         types.update(entry.types)
+    versions = sorted({entry.pinned for entry in units if entry.pinned})
     missing = sum(not entry.is_in(out) for entry in units)
     rows, no_patient = sum(entry.rows for entry in units), sum(entry.no_patient for entry in units)
     listings = {name: sum(getattr(entry, name) for entry in units) for name in ("unlisted", "conflicting")}
@@ -166,11 +167,14 @@ def status(out: Path, as_json: bool) -> Exit:
         names = ("build", "table", "policy", "key", "version")
         figures = {"units": len(units), "rows": rows, "refused": dict(refused), "no_patient": no_patient} | listings
         figures |= {"resources": dict(types)} if types else {}
+        figures |= {"versions": versions} if versions else {}
         lines = {"missing": missing, "lines": len(manifest.lines)}
         _echo_json({name: getattr(head, name) for name in names} | figures | lines)
         return Exit.REFUSED if missing else Exit.DONE
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key}, {head.version})")
     click.echo(f"units      {len(units)}")
+    for pinned in versions:
+        click.echo(f"version    {pinned}")
     click.echo(f"rows       {rows}")
     click.echo(f"refused    {describe_refusals(refused)}")
     if types:
@@ -195,10 +199,11 @@ def status(out: Path, as_json: bool) -> Exit:
     type=click.Path(path_type=Path),
     help=f"A copy of {AUDIT}/trail/head.json, kept elsewhere.",
 )
+@click.option("--to", metavar="CATALOG.NAMESPACE.TABLE", help="The Iceberg table of the outputs.")
 @click.option("--lines", metavar="N", type=click.IntRange(0), default=0, help="Lines that the manifest had before.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per finding, and a summary line at the end.")
 @handle_errors
-def verify(out: Path, public: tuple[str, ...], head: Path | None, lines: int, as_json: bool) -> Exit:
+def verify(out: Path, public: tuple[str, ...], head: Path | None, to: str | None, lines: int, as_json: bool) -> Exit:
     """Find every file and line of an output folder that was changed, added, dropped or put back.
 
     Needs no secret key and no models. The exit code is 1 if something is found, and 2 if the call is wrong. Only with
@@ -207,7 +212,7 @@ def verify(out: Path, public: tuple[str, ...], head: Path | None, lines: int, as
     trusted = find_trusted(public, None)
     if not out.is_dir():
         raise ConfigurationError(f"{printable(out)}: no such folder")
-    found = verify_folder(out, trusted, head, lines)
+    found = verify_folder(out, trusted, head, lines, to)
     sound = not found.findings
     if as_json:
         for each in found.findings:

@@ -22,7 +22,8 @@ from deid_agent.batch.pacing import Pace
 from deid_agent.batch.rows import RowDeidentifier
 from deid_agent.batch.running import BatchRun, UnitReport
 from deid_agent.batch.sampling import Sampler
-from deid_agent.batch.sources import list_sources, list_units
+from deid_agent.batch.source_lists import list_sources
+from deid_agent.batch.sources import list_units
 
 HEAD = Head(BUILD, "0.1.0", "key", "research", "own")
 TABLE = table(columns={"id": "id", "who": "id", "text": "text", "n": "keep"}, row={"document": "id", "patient": "who"})

@@ -19,7 +19,8 @@ from deid_agent.batch.pacing import PAUSE, Pace, RunProgress, measure_units
 from deid_agent.batch.report_page import report_page, review_page
 from deid_agent.batch.reporting import bound_misses, describe_bound, find_unusual, make_report
 from deid_agent.batch.sampling import SealedRow, read_sample
-from deid_agent.batch.sources import InputFile, Unit, list_sources, list_units
+from deid_agent.batch.source_lists import list_sources
+from deid_agent.batch.sources import InputFile, Unit, list_units
 from deid_agent.batch.verifying import verify_folder
 from deid_agent.cli import main
 from deid_agent.model import ConfigurationError, DeadLetterError

@@ -16,7 +16,8 @@ from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.manifest import Head, OpenManifest, UnitEntry
 from deid_agent.batch.outputs import OutputFormat, UnitFile
 from deid_agent.batch.running import BatchRun, UnitReport
-from deid_agent.batch.sources import list_sources, list_units
+from deid_agent.batch.source_lists import list_sources
+from deid_agent.batch.sources import list_units
 from deid_agent.config import SecretKey
 from deid_agent.model import ConfigurationError
 from deid_agent.pipeline import load_policy

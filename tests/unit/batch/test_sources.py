@@ -8,7 +8,8 @@ import pytest
 from support.tables import table
 
 from deid_agent.batch.outputs import OutputFormat, check_format
-from deid_agent.batch.sources import InputFile, RowChunk, list_sources, list_units, read_chunks, read_schema
+from deid_agent.batch.source_lists import list_sources
+from deid_agent.batch.sources import InputFile, RowChunk, list_units, read_chunks, read_schema
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import ConfigurationError
 
