@@ -135,7 +135,15 @@ def _table_type(format_: OutputFormat, type_: "pa.DataType") -> "pa.DataType | N
         return None if key is None or item is None else arrow.map_(key, item)
     if types.is_fixed_size_binary(type_) or types.is_binary(type_) or types.is_large_binary(type_):
         return arrow.binary()
-    same = {arrow.bool_(), arrow.int32(), arrow.int64(), arrow.float32(), arrow.float64(), arrow.string(), arrow.date32()}
+    same = {
+        arrow.bool_(),
+        arrow.int32(),
+        arrow.int64(),
+        arrow.float32(),
+        arrow.float64(),
+        arrow.string(),
+        arrow.date32(),
+    }
     small = arrow.int16() if format_ is OutputFormat.DELTA else arrow.int32()
     changed = {
         arrow.int8(): arrow.int8() if format_ is OutputFormat.DELTA else arrow.int32(),

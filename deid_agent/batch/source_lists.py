@@ -33,9 +33,10 @@ def list_sources(paths: Iterable[Path], version: int | None = None) -> tuple[lis
         if not root.exists():
             raise ConfigurationError(f"path {place}: no such file or folder; correct the path")
         files = [root] if root.is_file() else list_files(root, f"path {place}")
+        if root.is_dir():
+            _refuse_tables((path.relative_to(root).as_posix() for path in files), place)
         for path in files:
             name = path.name if root.is_file() else path.relative_to(root).as_posix()
-            _refuse_table(name, place)
             parts = name.split("/")
             if root.is_dir() and any(part.startswith((".", "_")) for part in parts):
                 continue
@@ -75,12 +76,13 @@ def _list_table(root: Path, place: int, version: int | None) -> list[DataFile] |
     return None
 
 
-def _refuse_table(name: str, place: int) -> None:
+def _refuse_tables(names: Iterable[str], place: int) -> None:
     """Raises ``ConfigurationError`` for a file of a table: its folder also has files of older versions."""
-    if DELTA_LOG in name.split("/")[:-1]:
-        raise ConfigurationError(f"path {place}: has a Delta table in it: name the folder of the table alone")
-    if name.endswith(METADATA_FILE):
-        raise ConfigurationError(
-            f"path {place}: has an Iceberg table in it, whose folder also has files of older snapshots: name "
-            f"{ADDRESS}CATALOG.NAMESPACE.TABLE, or the newest {METADATA_FILE}"
-        )
+    for name in names:
+        if DELTA_LOG in name.split("/")[:-1]:
+            raise ConfigurationError(f"path {place}: has a Delta table in it: name the folder of the table alone")
+        if name.endswith(METADATA_FILE):
+            raise ConfigurationError(
+                f"path {place}: has an Iceberg table in it, whose folder also has files of older snapshots: name "
+                f"{ADDRESS}CATALOG.NAMESPACE.TABLE, or the newest {METADATA_FILE}"
+            )

@@ -24,8 +24,10 @@ def check_table_folder(paths: Iterable[Path], sources: Sequence[InputFile], out:
     Raises ``ConfigurationError`` if OUT has a table that no run has made.
     """
     roots = {Path(source.layout.root) for source in sources if source.layout is not None}
-    folders = {source.path.parent for source in sources if source.layout is not None}
-    check_folder([*paths, *sorted(roots), *sorted(folders)], out)
+    check_folder([*paths, *sorted(roots)], out)
+    # A table may name data files elsewhere.
+    if any(out.resolve() in source.path.resolve().parents for source in sources):
+        raise ConfigurationError("OUT has data files of an input: name another folder")
     own = {OutputFormat.DELTA: DELTA_LOG, OutputFormat.ICEBERG: ICEBERG_METADATA}.get(format_)
     for name in (DELTA_LOG, ICEBERG_METADATA):
         if (out / name).exists() and not (name == own and (out / MANIFEST).exists()):
