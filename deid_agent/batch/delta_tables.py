@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.layouts import DataFile, Layout, Place, find_local, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -68,7 +68,7 @@ def list_delta(root: Path, version: int | None) -> list[DataFile]:
     partitions = set(metadata.partition_columns)
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     places = tuple(
-        Place() if each["name"] in partitions else _find_place(each, mode)
+        ColumnPlace() if each["name"] in partitions else _find_place(each, mode)
         for each in json.loads(table.schema().to_json())["fields"]
     )
     _refuse_deletions(table, protocol.reader_features or ())
@@ -81,12 +81,12 @@ def list_delta(root: Path, version: int | None) -> list[DataFile]:
     return sorted(files, key=lambda file: file.name)
 
 
-def _find_place(column: dict[str, Any], mode: str) -> Place:
+def _find_place(column: dict[str, Any], mode: str) -> ColumnPlace:
     known = column.get("metadata") or {}
     required = not column.get("nullable", True)
     if mode == "id":
-        return Place(id=int(known[_ID]), required=required)
-    return Place((str(known[_PHYSICAL]) if mode == "name" else column["name"],), required=required)
+        return ColumnPlace(id=int(known[_ID]), required=required)
+    return ColumnPlace((str(known[_PHYSICAL]) if mode == "name" else column["name"],), required=required)
 
 
 def _refuse_deletions(table: Any, features: Collection[str]) -> None:

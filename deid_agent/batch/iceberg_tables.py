@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deid_agent.batch.layouts import DataFile, Layout, Place, find_local, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -121,11 +121,11 @@ def _plan(table: Any, snapshot: int) -> list[Any]:
     return tasks
 
 
-def _find_places(table: Any, schema: Any) -> Iterator[Place]:
+def _find_places(table: Any, schema: Any) -> Iterator[ColumnPlace]:
     mapping = table.name_mapping()
     names = {} if mapping is None else {each.field_id: tuple(each.names) for each in mapping.root}
     for column in schema.fields:
-        yield Place(names.get(column.field_id, ()), column.field_id, bool(column.required))
+        yield ColumnPlace(names.get(column.field_id, ()), column.field_id, bool(column.required))
 
 
 def _find_constants(table: Any, schema: Any, file: Any) -> dict[str, object]:

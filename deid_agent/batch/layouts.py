@@ -23,7 +23,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """Where a column is in the data files: the field with this id if the file has ids, else one of the names.
 
     A column without id and names is in no file. ``required`` ones have no nulls.
@@ -46,7 +46,7 @@ class Layout:
     table: str = field(repr=False)
     root: str = field(repr=False)
     schema: "pa.Schema" = field(repr=False)
-    places: tuple[Place, ...] = field(repr=False)
+    places: tuple[ColumnPlace, ...] = field(repr=False)
     constants: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def digest(self, content: str) -> str:
@@ -84,7 +84,7 @@ class Layout:
         return make
 
     @staticmethod
-    def _find(found: "pa.Schema", place: Place) -> int | None:
+    def _find(found: "pa.Schema", place: ColumnPlace) -> int | None:
         """The index of a column in the file; None if it is not there. Raises ``UnreadableError`` if it is ambiguous."""
         ids = [(column.metadata or {}).get(_FIELD_ID) for column in found]
         if place.id is not None and any(ids):
@@ -157,7 +157,7 @@ def find_local(location: str, root: Path) -> Path:
     Raises ``ConfigurationError`` for an object store.
     """
     for scheme in ("file://localhost/", "file:///", "file:/"):
-        if location.startswith(scheme):
+        if location.startswith(scheme) and not location.removeprefix(scheme).startswith("/"):
             return Path("/" + location.removeprefix(scheme))
     if "://" in location:
         raise ConfigurationError("has data files in an object store, which are not read: mount it, or copy the table")

@@ -1,7 +1,7 @@
 """One run of everything on a real engine, for tests/system/engines: ``python -m support.engine_job spark FOLDER``.
 
 It writes its results to ``FOLDER/seen.json``. A start of an engine costs many seconds, so all tests of one share a run.
-A row kills its worker, and the first attempt of one unit kills its task.
+A row kills its worker, on Spark one hangs it, and the first attempt of one unit kills its task.
 """
 
 import json
@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 from support.keys import KEY
-from support.killer_rows import KILLER, DyingFactory
+from support.killer_rows import HANGER, KILLER, DyingFactory
 from support.scope_tables import build
 
-from deid_agent.agent import Factory
+from deid_agent.agent import Factory, WorkerSettings
 from deid_agent.app import WorkerFactory
-from deid_agent.batch import BatchDeidentifier, Table
+from deid_agent.batch import BatchDeidentifier, Table, running
 from deid_agent.batch.engine_units import UnitResult, UnitWork
 from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.running import UnitTask
@@ -35,6 +35,8 @@ from deid_agent.cli import batch, batch_engines, main
 FILES, ROWS = 3, 24
 OPTIONS = ("--table", "omop/note", "--system", "rules")
 _STARTS, _DEATHS = "starts", "deaths"
+_DEADLINE_S = 10.0
+"""How long a row hangs, twice in each run: long enough for the other rows on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def _make_dying(starts: Path, *parts: Any) -> DyingFactory:
     return DyingFactory(RowWorkerFactory(*parts), starts)
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, *, hangs: bool) -> None:
     """Notes of a patient in files that bear the name of the patient, known persons, a scope table, and a key."""
     (folder / "in").mkdir()
     (folder / "plain").mkdir()
@@ -69,6 +71,8 @@ def write_inputs(folder: Path) -> None:
         texts = [f"Note {n}. Zyblorq Quixwell, MRN 4471902, 3/4/2019. Call 740-555-0183." for n in range(ROWS)]
         if number == 1:
             texts[7] = f"{KILLER} Quixwell"
+        if number == 2 and hangs:
+            texts[5] = f"{HANGER} Quixwell"
         columns = {
             "note_id": pa.array(range(first + 1, first + ROWS + 1), pa.int32()),
             "person_id": pa.array([1001 + n % 2 for n in range(ROWS)], pa.int64()),
@@ -178,12 +182,13 @@ def run_ray(folder: Path) -> dict[str, Any]:
 
 def run_all(engine: str, folder: Path) -> None:
     """The runs of a local machine and of the engine."""
-    write_inputs(folder)
+    write_inputs(folder, hangs=engine == "spark")
     seen: dict[str, Any] = {}
     # By name: the commands do not export the classes that they use.
     vars(batch)["RowWorkerFactory"] = partial(_make_dying, folder / "local starts")
+    vars(running)["_DEADLINE_S"] = _DEADLINE_S
     seen["local"] = run_units(folder, "local")
-    vars(batch_engines)["UnitWork"] = DyingWork
+    vars(batch_engines)["UnitWork"] = partial(DyingWork, settings=WorkerSettings(_DEADLINE_S, attempts=1))
     os.environ["DEID_KEY"] = KEY.hex()
     seen["key in environment"] = run_units(folder, "refused", "--engine", engine, mounted=False)
     del os.environ["DEID_KEY"]

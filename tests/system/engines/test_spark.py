@@ -26,12 +26,12 @@ def test_a_task_that_dies_is_tried_again(run: EngineRun) -> None:
     assert (run.folder / "deaths").read_text() == "task\n" * 2
 
 
-def test_a_row_that_kills_is_refused_once(run: EngineRun) -> None:
+def test_a_row_that_kills_and_one_that_hangs_are_refused_once_each(run: EngineRun) -> None:
     rows = run.read_rows("engine")
     assert len(rows) == 72
-    assert [row["deid"]["reason"] for row in rows].count("POISON") == 1
-    # One worker for each unit, and two restarts.
-    assert (run.folder / "starts").read_text().count("start") == 5
+    assert [row["deid"]["reason"] for row in rows].count("POISON") == 2
+    # One worker for each unit, and two restarts for each of the rows.
+    assert (run.folder / "starts").read_text().count("start") == 7
 
 
 def test_rows_of_a_data_frame_equal_those_of_a_local_run(run: EngineRun) -> None:

@@ -1,6 +1,7 @@
 """Inputs: types are declared, a broken row is one refused row, and no error has a value."""
 
 import gzip
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,33 @@ def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
     assert source.name == "_a.csv"
 
 
-@pytest.mark.parametrize("name", ["_delta_log/00.json", "metadata/v1.metadata.json"])
-def test_the_files_of_a_versioned_table_are_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).parent.mkdir()
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("notes/_delta_log/00.json", "path 1: has a Delta table in it"),
+        ("metadata/v1.metadata.json", "path 1: has an Iceberg table in it"),
+    ],
+)
+def test_the_files_of_a_versioned_table_are_refused(name: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).touch()
     (tmp_path / "a.parquet").touch()
-    with pytest.raises(ConfigurationError, match="path 1: is a Delta or Iceberg table"):
+    with pytest.raises(ConfigurationError, match=error):
         list_sources([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "extra"),
+    [("table", "deltalake", "delta"), ("iceberg:lab.clinic.notes", "pyiceberg.catalog", "iceberg")],
+)
+def test_a_missing_library_of_a_table_is_named(
+    path: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=rf"path 1: .*pip install 'deid-agent\[batch-{extra}\]'"):
+        list_sources([Path(path)])
 
 
 def test_partition_folders_and_missing_files_are_refused_without_their_names(tmp_path: Path) -> None:
