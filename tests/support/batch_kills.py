@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,20 @@ ON_SPARK = Kind(
     ("--engine", "spark"),
     {PARENT: "", "executor": "CoarseGrainedExecutorBackend", "python": "pyspark.daemon", "worker": "spawn_main"},
 )
+
+
+def is_marked(place: Path, variable: str) -> bool:
+    """True if the process of a folder in ``/proc`` has inherited a variable (``NAME=value``). Raises ``OSError``."""
+    return f"{variable}\0".encode() in (place / "environ").read_bytes()
+
+
+def list_marked(variable: str) -> Iterator[Path]:
+    """The folders in ``/proc`` of the processes that have inherited a variable."""
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):
+                if is_marked(place, variable):
+                    yield place
 
 
 def write_inputs(folder: Path, files: int, rows: int) -> None:
@@ -127,15 +142,9 @@ class KilledRuns:
     def _list_processes(self) -> dict[int, str]:
         """The command lines of all processes of the runs, also of those whose parent is gone."""
         found = {}
-        mark = f"{_TOKEN}={self.folder}\0".encode()
-        for place in Path("/proc").iterdir():
-            if not place.name.isdigit():
-                continue
-            try:
-                if mark in (place / "environ").read_bytes():
-                    found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode("latin-1")
-            except OSError:
-                continue
+        for place in list_marked(f"{_TOKEN}={self.folder}"):
+            with suppress(OSError):
+                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode("latin-1")
         return found
 
     def _run_round(self, kind: Kind, out: Path, most: int) -> int:
