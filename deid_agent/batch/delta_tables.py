@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, hide_faults, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -45,13 +45,15 @@ def load_delta() -> Any:
 
 def _open(root: Path, version: int | None = None) -> Any:
     delta = load_delta()
-    try:
-        return delta.DeltaTable(root.absolute().as_posix(), version=version)
-    except Exception as error:  # noqa: BLE001 - its text quotes paths
-        feature = _FEATURE.search(str(error))
-        why = f"needs a feature of Delta that is not read: {feature.group(1)}" if feature else type(error).__name__
     which = "" if version is None else f" at version {version}"
-    raise ConfigurationError(f"cannot be opened as a Delta table{which} ({why}): is there such a version?")
+    with hide_faults(f"cannot be opened as a Delta table{which}"):
+        try:
+            return delta.DeltaTable(root.absolute().as_posix(), version=version)
+        except delta.exceptions.DeltaError as error:
+            if (feature := _FEATURE.search(str(error))) is None:
+                raise
+            name = feature.group(1)
+        raise ConfigurationError(f"needs features of Delta that are not read: {name}")
 
 
 def list_delta(root: Path, version: int | None) -> list[DataFile]:
@@ -59,26 +61,31 @@ def list_delta(root: Path, version: int | None) -> list[DataFile]:
 
     Raises ``ConfigurationError`` if it cannot be opened, or has rows that its data files alone do not state.
     """
-    table = _open(root, version)
-    protocol, metadata = table.protocol(), table.metadata()
-    if unknown := {*(protocol.reader_features or ())} - _READ:
-        raise ConfigurationError(f"needs features of Delta that are not read: {', '.join(sorted(unknown))}")
-    pinned = f"delta version {table.version()} of {metadata.id}"
-    schema = plain_schema(load_arrow().schema(table.schema().to_arrow()))
-    partitions = set(metadata.partition_columns)
-    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
-    places = tuple(
-        ColumnPlace() if each["name"] in partitions else _find_place(each, mode)
-        for each in json.loads(table.schema().to_json())["fields"]
-    )
-    _refuse_deletions(table, protocol.reader_features or ())
-    name = root.resolve().name
-    files = []
-    for path, constants in _list_actions(table, partitions):
-        layout = Layout(pinned, name, str(root), schema, places, constants)
-        # The log has paths as in an address.
-        files.append(DataFile(find_local(unquote(path), root), path, layout))
-    return sorted(files, key=lambda file: file.name)
+    table = _open(root)
+    if version is not None and version != table.version():
+        if version > table.version():  # deltalake would look for all versions up to that one
+            raise ConfigurationError(f"has no version {version}: the last one is {table.version()}")
+        table = _open(root, version)
+    with hide_faults("the log of the Delta table cannot be read"):
+        protocol, metadata = table.protocol(), table.metadata()
+        if unknown := {*(protocol.reader_features or ())} - _READ:
+            raise ConfigurationError(f"needs features of Delta that are not read: {', '.join(sorted(unknown))}")
+        pinned = f"delta version {table.version()} of {metadata.id}"
+        schema = plain_schema(load_arrow().schema(table.schema().to_arrow()))
+        partitions = set(metadata.partition_columns)
+        mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+        places = tuple(
+            ColumnPlace() if each["name"] in partitions else _find_place(each, mode)
+            for each in json.loads(table.schema().to_json())["fields"]
+        )
+        _refuse_deletions(table)
+        name = root.resolve().name
+        files = []
+        for path, constants in _list_actions(table, partitions):
+            layout = Layout(pinned, name, str(root), schema, places, constants)
+            # The log has paths as in an address.
+            files.append(DataFile(find_local(unquote(path), root), path, layout))
+        return sorted(files, key=lambda file: file.name)
 
 
 def _find_place(column: dict[str, Any], mode: str) -> ColumnPlace:
@@ -89,9 +96,9 @@ def _find_place(column: dict[str, Any], mode: str) -> ColumnPlace:
     return ColumnPlace((str(known[_PHYSICAL]) if mode == "name" else column["name"],), required=required)
 
 
-def _refuse_deletions(table: Any, features: Collection[str]) -> None:
+def _refuse_deletions(table: Any) -> None:
     """Raises ``ConfigurationError`` if rows of the data files are deleted: they would be published."""
-    if "deletionVectors" not in features:
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
         return
     try:
         deleted = load_arrow().table(table.deletion_vectors()).num_rows
@@ -130,8 +137,9 @@ class DeltaOutput:
         if log.is_symlink():
             raise ConfigurationError(f"OUT: {DELTA_LOG} is a link: it may be that of an input; name another folder")
         if not delta.DeltaTable.is_deltatable(folder.absolute().as_posix()):
-            wanted = delta.Schema.from_arrow(schema)
-            delta.DeltaTable.create(folder.absolute().as_posix(), wanted, description=_WRITTEN + build)
+            with hide_faults("OUT: the table cannot be made"):
+                wanted = delta.Schema.from_arrow(schema)
+                delta.DeltaTable.create(folder.absolute().as_posix(), wanted, description=_WRITTEN + build)
             _sync_log(folder, 0)
         table = _open(folder)
         if table.metadata().description != _WRITTEN + build:
@@ -143,7 +151,8 @@ class DeltaOutput:
     def commit(self, entry: UnitEntry) -> None:
         """Add the output of a unit. Nothing happens if it was added before."""
         delta = load_delta()
-        self.table.update_incremental()
+        with hide_faults("OUT: the table cannot be read; run it again", UnsafeError):
+            self.table.update_incremental()
         # The identifier is that of the unit, and its version the digest of the output.
         name, version = f"deid-agent/{self.build}/{entry.unit}", int(entry.digest[:12], 16)
         found = self.table.transaction_version(name)
@@ -158,15 +167,10 @@ class DeltaOutput:
         stats = json.dumps({"numRecords": entry.rows})
         add = delta.transaction.AddAction(entry.file, size.st_size, {}, size.st_mtime_ns // 1_000_000, True, stats)
         once = delta.CommitProperties(app_transactions=[delta.Transaction(name, version, time.time_ns() // 1_000_000)])
-        try:
+        with hide_faults("OUT: the table takes no commit; run it again", UnsafeError):
             self.table.create_write_transaction([add], "append", self.table.schema(), commit_properties=once)
             self.table.update_incremental()
-        except Exception as error:  # noqa: BLE001 - its text may quote the table
-            fault = type(error).__name__
-        else:
-            _sync_log(self.folder, self.table.version())
-            return
-        raise UnsafeError(f"OUT: the table takes no commit ({fault}): run it again")
+        _sync_log(self.folder, self.table.version())
 
 
 def _sync_log(folder: Path, version: int) -> None:
@@ -186,12 +190,13 @@ def _sync_log(folder: Path, version: int) -> None:
 def compare_delta(folder: Path, units: Collection[UnitEntry]) -> str:
     """The difference between the last version of the table and the manifest; empty if there is none."""
     try:
-        table = _open(folder)
-        found = load_arrow().table(table.get_add_actions(flatten=True)).to_pylist()
-        _refuse_deletions(table, table.protocol().reader_features or ())
+        with hide_faults("the log"):
+            table = _open(folder)
+            _refuse_deletions(table)
+            found = load_arrow().table(table.get_add_actions(flatten=True)).to_pylist()
+            named = sorted((unquote(each["path"]), each["size_bytes"], each["num_records"]) for each in found)
     except ConfigurationError:
         return "cannot be read, or has deleted rows"
-    named = sorted((unquote(each["path"]), each["size_bytes"], each["num_records"]) for each in found)
     stated = sorted((entry.file, _size(folder / entry.file), entry.rows) for entry in units)
     return "" if named == stated else "names other files, sizes or counts than the manifest"
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, hide_faults, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -48,18 +48,12 @@ def _open(address: str) -> tuple[Any, str]:
     """The table of an address or of a metadata file, and its name. Raises ``ConfigurationError``."""
     if address.endswith(METADATA_FILE):
         static = load_iceberg("table").StaticTable
-        try:
+        with hide_faults("cannot be read as the metadata of an Iceberg table"):
             table = static.from_metadata(str(Path(address).absolute()))
             return table, str(table.location()).rstrip("/").rpartition("/")[2]
-        except Exception as error:  # noqa: BLE001 - its text quotes paths
-            fault = type(error).__name__
-        raise ConfigurationError(f"cannot be read as the metadata of an Iceberg table ({fault})")
     catalog, name = _open_catalog(address.removeprefix(ADDRESS))
-    try:
+    with hide_faults("the Iceberg table cannot be loaded; correct its name CATALOG.NAMESPACE.TABLE"):
         return catalog.load_table(name), name
-    except Exception as error:  # noqa: BLE001 - its text may quote addresses with passwords
-        fault = type(error).__name__
-    raise ConfigurationError(f"the Iceberg table cannot be loaded ({fault}): correct its name CATALOG.NAMESPACE.TABLE")
 
 
 def _open_catalog(address: str) -> tuple[Any, str]:
@@ -68,11 +62,8 @@ def _open_catalog(address: str) -> tuple[Any, str]:
     if not catalog or not name.partition(".")[2]:
         raise ConfigurationError("an Iceberg table is named CATALOG.NAMESPACE.TABLE")
     load = load_iceberg("catalog").load_catalog
-    try:
+    with hide_faults("the Iceberg catalog cannot be opened; see ~/.pyiceberg.yaml"):  # an address may hold a password
         return load(catalog), name
-    except Exception as error:  # noqa: BLE001 - its text may quote addresses with passwords
-        fault = type(error).__name__
-    raise ConfigurationError(f"the Iceberg catalog cannot be opened ({fault}): see ~/.pyiceberg.yaml")
 
 
 def list_iceberg(address: str, snapshot: int | None) -> list[DataFile]:
@@ -81,36 +72,29 @@ def list_iceberg(address: str, snapshot: int | None) -> list[DataFile]:
     Raises ``ConfigurationError`` if it cannot be opened, or has rows that its data files alone do not state.
     """
     table, name = _open(address)
-    found = table.current_snapshot() if snapshot is None else table.metadata.snapshot_by_id(snapshot)
-    if found is None:
-        if snapshot is not None:
-            raise ConfigurationError(f"the Iceberg table has no snapshot {snapshot}: correct --table-version")
-        return []
-    schema = {each.schema_id: each for each in table.metadata.schemas}.get(found.schema_id, table.schema())
-    columns = plain_schema(load_iceberg("io.pyarrow").schema_to_pyarrow(schema, include_field_ids=False))
-    places = tuple(_find_places(table, schema))
-    pinned = f"iceberg snapshot {found.snapshot_id} of {table.metadata.table_uuid}"
-    root = find_local(table.location(), Path())
-    files = []
-    for task in _plan(table, found.snapshot_id):
-        constants = _find_constants(table, schema, task.file)
-        path = str(task.file.file_path)
-        files.append(
-            DataFile(find_local(path, root), path, Layout(pinned, name, str(root), columns, places, constants))
-        )
-    return sorted(files, key=lambda file: file.name)
+    with hide_faults("the metadata of the Iceberg table cannot be read"):
+        found = table.current_snapshot() if snapshot is None else table.metadata.snapshot_by_id(snapshot)
+        if found is None:
+            if snapshot is not None:
+                raise ConfigurationError(f"the Iceberg table has no snapshot {snapshot}: correct --table-version")
+            return []
+        schema = {each.schema_id: each for each in table.metadata.schemas}.get(found.schema_id, table.schema())
+        columns = plain_schema(load_iceberg("io.pyarrow").schema_to_pyarrow(schema, include_field_ids=False))
+        places = tuple(_find_places(table, schema))
+        pinned = f"iceberg snapshot {found.snapshot_id} of {table.metadata.table_uuid}"
+        root = find_local(table.location(), Path())
+        files = []
+        for task in _plan(table, found.snapshot_id):
+            layout = Layout(pinned, name, str(root), columns, places, _find_constants(table, schema, task.file))
+            path = str(task.file.file_path)
+            files.append(DataFile(find_local(path, root), path, layout))
+        return sorted(files, key=lambda file: file.name)
 
 
 def _plan(table: Any, snapshot: int) -> list[Any]:
     """The data files of a snapshot. Raises ``ConfigurationError`` for rows that delete files remove."""
-    try:
+    with hide_faults("the files of the Iceberg table cannot be listed"):
         tasks = list(table.scan(snapshot_id=snapshot).plan_files())
-    except Exception as error:  # noqa: BLE001 - its text quotes paths
-        tasks, fault = [], type(error).__name__
-    else:
-        fault = ""
-    if fault:
-        raise ConfigurationError(f"the files of the Iceberg table cannot be listed ({fault})")
     if any(task.delete_files for task in tasks):
         raise ConfigurationError(
             "has rows that delete files or deletion vectors remove, which are not read: rewrite the data files "
@@ -154,20 +138,12 @@ class IcebergOutput:
         location = f"file://{folder.resolve()}"
         if (folder / METADATA).is_symlink():
             raise ConfigurationError(f"OUT: {METADATA} is a link: it may be that of an input; name another folder")
-        try:
-            known = catalog.table_exists(name)
-            properties = {_BUILD: build, **_PROPERTIES}
-            table = (
-                catalog.load_table(name)
-                if known
-                else catalog.create_table(name, schema, location, properties=properties)
-            )
-        except Exception as error:  # noqa: BLE001 - its text may quote addresses with passwords
-            table, fault = None, type(error).__name__
-        else:
-            fault = ""
-        if fault:
-            raise ConfigurationError(f"--to: the Iceberg table cannot be made ({fault}): is there its namespace?")
+        properties = {_BUILD: build, **_PROPERTIES}
+        with hide_faults("--to: the Iceberg table cannot be made; is there its namespace?"):
+            if catalog.table_exists(name):
+                table = catalog.load_table(name)
+            else:
+                table = catalog.create_table(name, schema, location, properties=properties)
         if table.properties.get(_BUILD) != build or table.location() != location:
             raise ConfigurationError("--to is an Iceberg table that this run does not write: name another")
         found = load_iceberg("io.pyarrow").schema_to_pyarrow(table.schema(), include_field_ids=False)
@@ -226,7 +202,10 @@ def _list_units(table: Any) -> dict[str, str]:
 
 
 def compare_iceberg(address: str, folder: Path, build: str, units: Collection[UnitEntry]) -> str:
-    """The difference between the current snapshot of the table and the manifest; empty if there is none."""
+    """The difference between the current snapshot of the table and the manifest; empty if there is none.
+
+    Raises ``ConfigurationError`` if the table cannot be opened.
+    """
     table, _ = _open(address)
     if table.properties.get(_BUILD) != build:
         return "is not the table of this run"

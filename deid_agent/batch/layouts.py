@@ -5,7 +5,8 @@ of partitions may be in the log of the table alone.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import orjson
 
 from deid_agent.batch.arrow import decode_type, load_arrow
 from deid_agent.batch.text_files import UnreadableError
-from deid_agent.model import ConfigurationError
+from deid_agent.model import ConfigurationError, DeidError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +108,20 @@ class DataFile:
     path: Path = field(repr=False)
     name: str = field(repr=False)
     layout: Layout
+
+
+@contextmanager
+def hide_faults(what: str, kind: type[DeidError] = ConfigurationError) -> Iterator[None]:
+    """Turns the errors of a library of tables into ``kind`` without their texts, which quote paths and values."""
+    try:
+        yield
+    except DeidError:
+        raise
+    except BaseException as error:
+        # A fault of Rust is no ``Exception``.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise kind(f"{what} ({type(error).__name__})") from None
 
 
 def may_become(old: "pa.DataType", new: "pa.DataType") -> bool:

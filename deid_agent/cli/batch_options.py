@@ -37,7 +37,7 @@ def run_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option(
             "--table-version",
             metavar="N",
-            type=click.IntRange(0),
+            type=click.IntRange(0, (1 << 63) - 1),
             help="Version of a Delta table, or snapshot of an Iceberg table, to read; the last one if not given.",
         ),
         click.option(

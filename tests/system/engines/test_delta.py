@@ -206,7 +206,7 @@ def test_rows_that_a_deletion_vector_deletes_and_unknown_features_are_refused(la
                 },
                 "deletion vectors delete",
             ),
-            (["rowWobble"], {}, "a feature of Delta that is not read: rowWobble"),
+            (["rowWobble"], {}, "needs features of Delta that are not read: rowWobble"),
             (["deletionVectors"], {}, ""),
             ([], {"path": "s3://bucket/Quixwell.parquet"}, "data files in an object store"),
         ]
@@ -227,7 +227,9 @@ def test_calls_that_do_not_fit_are_refused(lake: Lake, delta: Any, source: Path)
     odd = notes(1, 2, score=pa.array([1], pa.uint64()))
     (lake.folder / "odd").mkdir()
     pq.write_table(odd, lake.folder / "odd" / "odd.parquet")
-    lake.refuse("cannot be opened as a Delta table at version 9", source, "--table-version", "9")
+    lake.refuse("has no version 9: the last one is 1", source, "--table-version", "9")
+    lake.refuse("has no version 9223372036854775807", source, "--table-version", str((1 << 63) - 1))
+    lake.refuse("is not in the range", source, "--table-version", str(1 << 63))
     lake.refuse("no input is a Delta or Iceberg table", lake.folder / "notes.parquet", "--table-version", "0")
     (lake.folder / "in").mkdir()
     source.rename(lake.folder / "in" / "notes")
@@ -241,6 +243,35 @@ def test_calls_that_do_not_fit_are_refused(lake: Lake, delta: Any, source: Path)
         assert done.exit_code == 2 and text in done.stderr
     lake.refuse("a delta table has no type for uint64", lake.folder / "odd", "--format", "delta")
     lake.refuse("--format iceberg and --to come together", source, "--format", "iceberg")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Quixwell",
+        b'{"metaData":{"id":"Quixwell"}}',
+        b'{"protocol":{"minReaderVersion":99,"minWriterVersion":99}}',
+        b'{"add":{"path":"%FF%00","partitionValues":{"ward":"Quixwell"},"size":-1,"modificationTime":1,"dataChange":true}}',
+        b'{"add":{"path":"\xff"}}',
+        b"[" * 9000,
+    ],
+)
+def test_a_log_that_cannot_be_read_is_refused_without_its_text(
+    line: bytes, lake: Lake, delta: Any, source: Path
+) -> None:
+    (source / "_delta_log" / f"{2:020d}.json").write_bytes(line)
+    done = lake.run(source, "out")
+    assert done.exit_code in {1, 2} and isinstance(done.exception, SystemExit), done.output
+    assert not find_canaries(done.output)
+    assert "cannot be opened as a Delta table" in done.stderr or "the log of the Delta table" in done.stderr
+
+
+def test_a_data_file_that_is_gone_is_refused_alone(lake: Lake, delta: Any, source: Path) -> None:
+    next(source.rglob("ward=c/*.parquet")).unlink()
+    done = lake.run(source, "out", "--format", "delta")
+    assert done.exit_code == 1 and "cannot be read (FileNotFoundError)" in done.stderr
+    assert len(read(delta, lake.folder / "out")) == 3
+    assert not find_canaries(done.output)
 
 
 def test_the_log_and_the_footers_hold_no_original_and_no_bounds(lake: Lake, delta: Any, source: Path) -> None:

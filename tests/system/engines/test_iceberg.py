@@ -165,8 +165,10 @@ def test_an_output_in_an_input_and_a_table_of_others_are_refused(lake: Lake, cat
 
 def test_calls_that_do_not_fit_are_refused(lake: Lake, catalog: Any, source: Any) -> None:
     lake.refuse("no snapshot 5: correct --table-version", INPUT, "--table-version", "5")
-    lake.refuse("the Iceberg table cannot be loaded (NoSuchTableError)", "iceberg:lab.clinic.none")
-    lake.refuse("the Iceberg catalog cannot be opened (ValueError)", "iceberg:nowhere.clinic.notes")
+    lake.refuse("CATALOG.NAMESPACE.TABLE (NoSuchTableError)", "iceberg:lab.clinic.none")
+    lake.refuse(
+        "the Iceberg catalog cannot be opened; see ~/.pyiceberg.yaml (ValueError)", "iceberg:nowhere.clinic.notes"
+    )
     lake.refuse("is named CATALOG.NAMESPACE.TABLE", "iceberg:lab.notes")
     lake.refuse("cannot be read as the metadata of an Iceberg table", lake.folder / "Quixwell.metadata.json")
     lake.refuse("has an Iceberg table in it", Path(source.location().removeprefix("file://")))
@@ -182,6 +184,29 @@ def test_calls_that_do_not_fit_are_refused(lake: Lake, catalog: Any, source: Any
         (set(), "ORC", "data files of other formats than Parquet"),
     ],
 )
+def test_metadata_that_cannot_be_read_is_refused_without_its_text(
+    lake: Lake, catalog: Any, source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(source.metadata_location.removeprefix("file://"))
+    whole = path.read_text()
+    for text in (
+        '{"Quixwell": 1}',
+        "Quixwell",
+        whole.replace('"long"', '"Quixwell"'),
+        whole.replace("snap-", "Quixwell-"),
+    ):
+        path.write_text(text)
+        for address in (INPUT, path):
+            done = lake.run(address, "out")
+            assert done.exit_code == 2 and isinstance(done.exception, SystemExit), done.output
+            assert not find_canaries(done.output)
+    path.write_text(whole)
+    module = import_module("pyiceberg.catalog")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAB__URI", "postgresql+psycopg2://user:Quixwell@127.0.0.1:9/none")
+    monkeypatch.setattr(module, "_ENV_CONFIG", import_module("pyiceberg.utils.config").Config())
+    lake.refuse("the Iceberg catalog cannot be opened", INPUT)
+
+
 def test_rows_that_the_data_files_do_not_state_are_refused(
     deletes: set[str], format_: str, text: str, lake: Lake, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
