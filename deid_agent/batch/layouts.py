@@ -169,8 +169,10 @@ def plain_schema(schema: "pa.Schema") -> "pa.Schema":
 def find_local(location: str, root: Path) -> Path:
     """The path of a data file: relative to the table, absolute, or a ``file:`` address.
 
-    Raises ``ConfigurationError`` for an object store.
+    Raises ``ConfigurationError`` for an object store, and for a name that no file has.
     """
+    if "\0" in location:
+        raise ConfigurationError("names a data file that cannot be")
     for scheme in ("file://localhost/", "file:///", "file:/"):
         if location.startswith(scheme) and not location.removeprefix(scheme).startswith("/"):
             return Path("/" + location.removeprefix(scheme))

@@ -177,13 +177,6 @@ def test_calls_that_do_not_fit_are_refused(lake: Lake, catalog: Any, source: Any
     assert done.exit_code == 2 and "is there its namespace" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("deletes", "format_", "text"),
-    [
-        ({"a delete file"}, "PARQUET", "delete files or deletion vectors remove"),
-        (set(), "ORC", "data files of other formats than Parquet"),
-    ],
-)
 def test_metadata_that_cannot_be_read_is_refused_without_its_text(
     lake: Lake, catalog: Any, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +200,13 @@ def test_metadata_that_cannot_be_read_is_refused_without_its_text(
     lake.refuse("the Iceberg catalog cannot be opened", INPUT)
 
 
+@pytest.mark.parametrize(
+    ("deletes", "format_", "text"),
+    [
+        ({"a delete file"}, "PARQUET", "delete files or deletion vectors remove"),
+        (set(), "ORC", "data files of other formats than Parquet"),
+    ],
+)
 def test_rows_that_the_data_files_do_not_state_are_refused(
     deletes: set[str], format_: str, text: str, lake: Lake, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,11 @@ def test_paths_of_data_files() -> None:
         assert "bucket" not in str(caught.value)
 
 
+def test_a_name_that_no_file_has_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="names a data file that cannot be"):
+        find_local("a\0b", Path("/tables"))
+
+
 def test_one_place_has_many_names(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "other").mkdir()
