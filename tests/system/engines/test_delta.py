@@ -263,7 +263,7 @@ def test_a_log_that_cannot_be_read_is_refused_without_its_text(
     done = lake.run(source, "out")
     assert done.exit_code in {1, 2} and isinstance(done.exception, SystemExit), done.output
     assert not find_canaries(done.output)
-    assert "cannot be opened as a Delta table" in done.stderr or "the log of the Delta table" in done.stderr
+    assert "path 1: " in done.stderr
 
 
 def test_a_data_file_that_is_gone_is_refused_alone(lake: Lake, delta: Any, source: Path) -> None:
