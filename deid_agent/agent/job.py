@@ -180,14 +180,19 @@ ResultCallback = Callable[[Record, Completed], None]
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How long a job and a start may take, and how often a job is tried before it is refused as poison."""
+    """How long a job and a start may take, and how often a job is tried before it is refused as poison.
+
+    After ``slow_after_s`` the jobs behind a slow one are also given to other workers. They may be done twice then, so it
+    is above the usual time of a job.
+    """
 
     deadline_s: float = 60.0
     attempts: int = 2
     start_timeout_s: float = 120.0
+    slow_after_s: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.deadline_s <= 0 or self.attempts < 1 or self.start_timeout_s <= 0:
+        if min(self.deadline_s, self.start_timeout_s, self.slow_after_s) <= 0 or self.attempts < 1:
             raise ConfigurationError("workers: deadline and start timeout must be above 0, attempts at least 1")
 
 

@@ -32,7 +32,6 @@ _AHEAD_NS: Final = 2_000_000
 _BATCH_AHEAD_NS: Final = 200_000_000
 _CHUNK: Final = 1 << 18
 _START_FAILURES: Final = 3
-_SLOW_AFTER_S: Final = 0.5
 _GRACE_S: Final = 0.1
 _BATCH_DEADLINE_S: Final = 2.0  # limit for a batch of jobs, or
 _BATCH_DEADLINE_FACTOR: Final = 4  # this many times what the batch should take at the worker's recent pace
@@ -239,7 +238,9 @@ class Worker:
             self._timer = None
         self._slow, self._deadline_seen = None, False
         if self._timer is None:
-            self._timer = loop.call_later(min(_SLOW_AFTER_S, self._settings.deadline_s), self._check_deadline)
+            self._timer = loop.call_later(
+                min(self._settings.slow_after_s, self._settings.deadline_s), self._check_deadline
+            )
 
     def _check_deadline(self) -> None:
         """Check how long the current job has been running: first move the jobs behind it to other workers, then kill
@@ -256,7 +257,7 @@ class Worker:
         if self._batch_left:
             expected_s = self._batch_left * self._pace_ns / 1e9
             deadline_s = min(deadline_s, max(_BATCH_DEADLINE_S, _BATCH_DEADLINE_FACTOR * expected_s))
-        slow_after_s = min(_SLOW_AFTER_S, deadline_s)
+        slow_after_s = min(self._settings.slow_after_s, deadline_s)
         if waited < slow_after_s:
             left = slow_after_s - waited
         else:

@@ -46,6 +46,8 @@ _JOB_LINES = 64
 _JOB_BYTES = 1 << 20
 _IN_FLIGHT = 3
 _DEADLINE_S = 300.0
+_SLOW_AFTER_S = 30.0
+"""A job of many rows takes seconds: those behind it would be done twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class BulkRun:
         if self.again:
             manifest.remove_lost({self.digests.name_unit(part.unit) for file in files for part in file.parts})
         if left:
-            chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
+            chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
             asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
         self._write_manifest(files, manifest)
 

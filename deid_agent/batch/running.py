@@ -30,6 +30,8 @@ from deid_agent.telemetry import Telemetry
 _IN_FLIGHT = 3
 """Jobs for each worker that are read ahead."""
 _DEADLINE_S = 300.0
+_SLOW_AFTER_S = 30.0
+"""A job of many rows takes seconds: those behind it would be done twice."""
 _NOT_TAKEN_BACK = (
     "rows that are in the output table are changed or gone in the input: its old versions keep them, so write to "
     "another table"
@@ -120,7 +122,7 @@ class BatchRun:
         settings: WorkerSettings | None = None,
     ) -> None:
         """Write the outputs of units; pass the entry of each to ``add``, then its end to ``report``."""
-        chosen = settings or WorkerSettings(deadline_s=_DEADLINE_S, attempts=1)
+        chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
         asyncio.run(self._run(tasks, add, WorkerPool(factory, workers, Telemetry(), chosen), report))
 
     def select(

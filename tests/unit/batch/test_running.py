@@ -1,6 +1,7 @@
 """Units in worker processes: rows that kill or hang, changed inputs, the same bytes in each run."""
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from support.keys import KEY
 from support.killer_rows import HANGER, KILLER, DyingFactory
 from support.tables import BUILD, RULES, table
 
-from deid_agent.agent import Factory, WorkerSettings
+from deid_agent.agent import Factory, Job, Process, Result, WorkerSettings
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.jobs import RowWorkerFactory
@@ -73,6 +74,36 @@ def check_one_refusal(tmp_path: Path, fatal: str, rows: int, at: int) -> None:
     assert [row["text"] for row in found if row["text"]] == [text for text in texts if text != fatal]
     # One restart for the job of many rows and one for that of the row.
     assert len((tmp_path / "starts").read_text().split()) == 3
+
+
+@dataclass(frozen=True)
+class SlowFactory:
+    """Workers that take more than half a second for a job, and note each."""
+
+    parts: RowWorkerFactory
+    jobs: Path
+
+    def __call__(self) -> Process:
+        process = self.parts()
+
+        def run(job: Job) -> Result:
+            with self.jobs.open("a") as file:
+                file.write("job\n")
+            time.sleep(0.7)
+            return process(job)
+
+        return run
+
+
+def test_a_job_that_waits_behind_another_is_done_once(tmp_path: Path) -> None:
+    """Jobs of messages that wait for half a second are also given to other workers; one of rows takes that long."""
+    write(tmp_path / "a.parquet", [f"note {n}" for n in range(64 * 6)])
+    factory = SlowFactory(RowWorkerFactory(PARTS, TABLE, BUILD), tmp_path / "jobs")
+    units = list_units(list_sources([tmp_path / "a.parquet"])[0][0], 1 << 20)
+    work = BatchRun(TABLE, BUILD, tmp_path / "out", OutputFormat.PARQUET, Digests(PARTS.key))
+    with OpenManifest(tmp_path / "out", HEAD) as manifest:
+        work.run(units, manifest, factory, 2, lambda _: None)
+    assert len((tmp_path / "jobs").read_text().split()) == 6
 
 
 def test_a_row_that_kills_is_refused_alone(tmp_path: Path) -> None:
