@@ -182,8 +182,8 @@ ResultCallback = Callable[[Record, Completed], None]
 class WorkerSettings:
     """How long a job and a start may take, and how often a job is tried before it is refused as poison.
 
-    After ``slow_after_s`` the jobs behind a slow one are also given to other workers. They may be done twice then, so it
-    is above the usual time of a job.
+    After ``slow_after_s`` the jobs behind a slow one are also given to other workers. They may be done twice then, so
+    it is above the usual time of a job.
     """
 
     deadline_s: float = 60.0

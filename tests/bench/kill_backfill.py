@@ -32,7 +32,7 @@ def main() -> int:
         write_inputs(Path(folder), FILES, ROWS)
         runs = KilledRuns(Path(folder), random.Random(chosen.seed))
         for kind, kills in ((LOCAL, chosen.local), (LOCAL_DELTA, chosen.delta), (ON_SPARK, chosen.spark)):
-            runs.kill(kind, kills, lambda line: sys.stderr.write(f"{line}\n") and None)
+            runs.kill(kind, kills, lambda line: sys.stderr.write(f"{line}\n"))
     result = {
         "kills": sum(runs.killed.values()),
         "killed": dict(sorted(runs.killed.items())),

@@ -107,7 +107,7 @@ class KilledRuns:
     faults: list[str] = field(default_factory=list)
     _references: dict[tuple[str, ...], dict[str, bytes]] = field(default_factory=dict)
 
-    def kill(self, kind: Kind, kills: int, report: Callable[[str], None] = lambda _: None) -> None:
+    def kill(self, kind: Kind, kills: int, report: Callable[[str], object] = lambda _: None) -> None:
         """Kill this number of processes, in as many folders of outputs as that takes."""
         reference = self._make_reference(kind)
         left = kills

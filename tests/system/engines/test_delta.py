@@ -1,4 +1,4 @@
-"""``batch`` with real Delta tables: versions, layouts, commits that are made once, and what the log holds."""
+"""``batch`` with real Delta tables: versions, layouts, commits that are made once, and the content of the log."""
 
 import json
 from datetime import UTC, datetime
