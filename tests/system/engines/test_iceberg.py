@@ -1,4 +1,4 @@
-"""``batch`` with real Iceberg tables: snapshots, layouts, commits that are made once, and the content of the metadata."""
+"""``batch`` with real Iceberg tables: snapshots, layouts, commits that are made once, the content of the metadata."""
 
 from importlib import import_module
 from pathlib import Path

@@ -79,9 +79,26 @@ def make_work(folder: Path, head: Head = HEAD, scope_table: str | None = None) -
     return UnitWork(TABLE, system, head.build, str(folder / "out"), OutputFormat.CSV, 32)
 
 
-def run(folder: Path, engine: Engine, work: UnitWork | None = None, head: Head = HEAD) -> list[UnitReport]:
+class Commits:
+    """An output table that notes its units, and the lines of the manifest at the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made: list[tuple[str, int]] = []
+
+    def commit(self, entry: UnitEntry) -> None:
+        self.made.append((entry.unit, (self.folder / "_manifest.jsonl").read_bytes().count(b"\n")))
+
+
+def run(
+    folder: Path,
+    engine: Engine,
+    work: UnitWork | None = None,
+    head: Head = HEAD,
+    output: Commits | None = None,
+) -> list[UnitReport]:
     sources, _ = list_sources([folder / "in"])
-    own = BatchRun(TABLE, head.build, folder / "out", OutputFormat.CSV, Digests(SecretKey(KEY)))
+    own = BatchRun(TABLE, head.build, folder / "out", OutputFormat.CSV, Digests(SecretKey(KEY)), output=output)
     reports: list[UnitReport] = []
     with OpenManifest(folder / "out", head, OpenTrail(PARTS.key)) as manifest:
         units = [Unit(source) for source in sources]
@@ -142,6 +159,13 @@ def test_a_result_that_arrives_twice_counts_once(folder: Path) -> None:
     reports = run(folder, Engine(answer_twice(folder)))
     assert len(reports) == 2
     assert len((folder / "out" / "_manifest.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_driver_adds_a_unit_to_the_table_before_its_line(folder: Path) -> None:
+    commits = Commits(folder / "out")
+    reports = run(folder, Engine(answer_twice(folder)), output=commits)
+    assert commits.made == [(end.entry.unit, line) for line, end in enumerate(reports, 1) if end.entry]
+    assert len(commits.made) == 2
 
 
 def test_an_output_that_the_driver_does_not_see_stops_the_run(folder: Path) -> None:
