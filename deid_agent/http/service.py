@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Middleware
 
 from deid_agent.agent import MEDIA_HEADER, FinishedRecord, NoteOption, Request, Task
@@ -121,6 +121,7 @@ class Service:
 
     async def _answer(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
         try:
+            _check_coding(request)
             if request.match_info.route.name not in PUBLIC:
                 _connection(request).caller = await self.access.caller(request)
             return await handler(request)
@@ -140,6 +141,7 @@ class Service:
     async def _expect(self, request: web.Request) -> web.Response | None:
         """Ask for the body of a request with ``Expect``, unless it is refused already."""
         try:
+            _check_coding(request)
             if request.headers["Expect"].strip().lower() != "100-continue":
                 raise ServiceError("EXPECTATION")
             if request.match_info.route.name not in PUBLIC:
@@ -161,7 +163,10 @@ class Service:
         headers = {"Content-Type": body.media, **error.headers}
         if error.record:
             headers[RECORD_HEADER] = error.record
-        return web.Response(body=body.data, status=error.kind.status, headers=headers)
+        response = web.Response(body=body.data, status=error.kind.status, headers=headers)
+        if error.code == "TRANSFER":  # another reader of the connection may see the end of the body elsewhere
+            response.force_close()
+        return response
 
     def _handler(self, route: Route) -> RouteHandler:
         if self.smart is not None and route.name in self.smart.routes:
@@ -294,6 +299,16 @@ class Service:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         _connection(request).working = True
         return slot
+
+
+def _check_coding(request: web.Request) -> None:
+    """Raise ``ServiceError`` for a transfer coding other than ``chunked`` (RFC 9112, 6.1): nothing here decodes it.
+
+    aiohttp accepts ``gzip, chunked`` and hands out the compressed bytes as the body.
+    """
+    given = request.headers.getall("Transfer-Encoding", [])
+    if given and (",".join(given).strip().lower() != "chunked" or request.version < HttpVersion11):
+        raise ServiceError("TRANSFER")
 
 
 def _connection(request: web.Request) -> ServiceConnection:

@@ -56,6 +56,9 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "EXPECTATION": FaultKind(417, "not-supported", "The only expectation is 100-continue."),
         "RATE": FaultKind(429, "throttled", "The client sends more records than service.records_per_s."),
         "BUSY": FaultKind(429, "throttled", "Too many requests or bytes are in process; send the request again."),
+        "TRANSFER": FaultKind(
+            501, "not-supported", "The only transfer coding is chunked, and not before version 1.1 of HTTP."
+        ),
         "UNAVAILABLE": FaultKind(503, "transient", "The agent starts, stops or restarts a worker; send it again."),
         "LATE": FaultKind(503, "transient", "There was no result in time; send the request again."),
         "ADDRESS": FaultKind(400, "value", "The project may not read this address; see input_urls and inbox."),

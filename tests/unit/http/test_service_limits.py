@@ -1,11 +1,13 @@
 """The limits of the HTTP interface: requests, bytes, rates, and clients that send or read slowly or ambiguously."""
 
 import asyncio
+import gzip
 
 import pytest
 from support.http_agent import (
     MESSAGES,
     PATIENCE_S,
+    STREAM,
     Start,
     chunk,
     code_of,
@@ -99,6 +101,39 @@ async def test_bytes_that_two_readers_would_take_differently_are_refused(start: 
     assert CANARY.encode() not in answer
     assert CANARY not in repr(agent.telemetry.events)
     assert agent.audit.entries == []
+
+
+@pytest.mark.parametrize(
+    "coding",
+    [
+        b"Transfer-Encoding: gzip, chunked",
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: deflate,chunked",
+        b"Transfer-Encoding: x-gzip, chunked\r\nExpect: 100-continue",
+    ],
+)
+@pytest.mark.parametrize("path", [MESSAGES, STREAM, "/openapi.json"])
+async def test_a_transfer_coding_that_nothing_decodes_is_refused(start: Start, path: str, coding: bytes) -> None:
+    agent = await start()
+    reader, writer = await agent.open()
+    body = gzip.compress(CANARY.encode())
+    head = request(path, b"").replace(b"Content-Length: 0", coding)
+    head = head.replace(b"POST", b"GET") if path.endswith("json") else head
+    writer.write(head + chunk(body) + b"0\r\n\r\n" + request("/v1/projects"))
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    assert answer[8:12] in {b" 501", b" 400"}, "and the connection is closed: nothing after it is read"
+    assert answer.count(b"HTTP/1.") == 1
+    assert agent.audit.entries == [] and not agent.executor.tasks
+
+
+@pytest.mark.parametrize("coding", [b"Transfer-Encoding: chunked", b"transfer-encoding:  Chunked "])
+async def test_a_chunked_body_is_read(start: Start, coding: bytes) -> None:
+    agent = await start()
+    reader, writer = await agent.open()
+    writer.write(request(MESSAGES, b"").replace(b"Content-Length: 0", coding) + chunk(b"x") + b"0\r\n\r\n")
+    assert (await read_reply(reader)).body == b"clean x"
+    writer.close()
 
 
 async def test_a_request_without_a_length_is_refused(start: Start) -> None:
