@@ -26,6 +26,7 @@ from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.bulk_export import (
     BulkExport,
     FilePart,
+    FileRole,
     Line,
     SurveyedFile,
     open_lines,
@@ -173,30 +174,30 @@ class BulkRun:
             refusals=refused,
             unlisted=counts.listings[Listing.UNLISTED],
             conflicting=counts.listings[Listing.CONFLICTING],
+            role=self.export.role(file.source).value,
         )
 
     def _write_manifest(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:
-        """Write the manifest of the export for all outputs that are complete."""
-        first = {file.source.name: self.digests.name_unit(file.parts[0].unit) for file in files if file.parts}
+        """Write the manifest of the export for all outputs that are complete, also those of earlier runs."""
         units = manifest.manifest.units
-        listed = []
+        first = {file.source.name: self.digests.name_unit(file.parts[0].unit) for file in files if file.parts}
+        following: dict[str, str] = {}
         for file in files:
-            for part in file.parts:
-                entry = units.get(self.digests.name_unit(part.unit))
-                if entry is None or not entry.is_in(self.folder):
-                    continue
-                last = part is file.parts[-1]
-                following = units.get(first.get(self.export.continues.get(file.source.name, ""), "")) if last else None
-                listed.append(
-                    BulkOutput(
-                        entry.file,
-                        self.export.role(file.source),
-                        entry.types,
-                        name_refusals(entry.file) if entry.refusals else "",
-                        sum(entry.refused.values()),
-                        following.file if following is not None else "",
-                    )
-                )
+            after = units.get(first.get(self.export.continues.get(file.source.name, ""), ""))
+            if file.parts and after is not None and after.types:
+                following[self.digests.name_unit(file.parts[-1].unit)] = after.file
+        listed = [
+            BulkOutput(
+                entry.file,
+                FileRole(entry.role or FileRole.OUTPUT),
+                entry.types,
+                name_refusals(entry.file) if entry.refusals else "",
+                sum(entry.refused.values()),
+                following.get(entry.unit, ""),
+            )
+            for entry in manifest.manifest.finished
+            if entry.is_in(self.folder)
+        ]
         listed.sort(key=lambda each: each.name)
         write_whole(self.folder / EXPORT, make_manifest(self.export, listed, self.build, self.time))
 

@@ -69,7 +69,10 @@ class UnitEntry:
     ``audit`` is the file of the audit of its rows with the SHA-256 and the root of the tree over the rows, ``counts``
     are the replacements by column, type, method and rule, and ``sample`` is the SHA-256 of the sample so far.
     ``unlisted`` and ``conflicting`` are the rows whose patient the scope table does not list, or lists as several.
-    Of a FHIR export, ``types`` counts the resources and ``refusals`` is the SHA-256 of the file of refused lines.
+    Of a FHIR export, ``types`` counts the resources, ``refusals`` is the SHA-256 of the file of refused lines, and
+    ``role`` is the list of the export's manifest that has the output.
+    ``no_identity`` are the rows whose patient is not among the identities, ``unmatched`` the identities of the run that
+    no row of its inputs has.
     ``pinned`` is the version of the Delta or Iceberg table that was read.
     """
 
@@ -93,6 +96,9 @@ class UnitEntry:
     types: Mapping[str, int] = field(default_factory=dict)
     refusals: str = ""
     pinned: str = ""
+    role: str = ""
+    no_identity: int = 0
+    unmatched: int = 0
 
     def __post_init__(self) -> None:
         if any("/" in name or name.startswith(".") for name in (self.file, self.audit)):

@@ -41,6 +41,7 @@ _OWN = frozenset({MANIFEST, LOCK, AUDIT, PAUSE, DEMO_NOTE})
 _OWN_IN_TRAIL = frozenset({"head.json", "signing.key", "lock"})
 _OWN_OF: Mapping[str, set[str]] = {OutputFormat.DELTA: {DELTA_LOG}, OutputFormat.ICEBERG: {METADATA}}
 _MOST_FOREIGN = 1000
+_EXPORT_LISTS = ("output", "deleted", "error")
 
 
 class FindingCode(StrEnum):
@@ -303,28 +304,37 @@ def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFin
 
 
 def _check_export(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
-    """Compare the manifest of a FHIR export with the lines of the manifest, which state its files and counts."""
-    stated: dict[str, tuple[int, str | None]] = {}
-    for entry in units:
-        if entry.types:
-            stated[entry.file] = sum(entry.types.values()), next(iter(entry.types)) if len(entry.types) == 1 else None
-        if entry.refusals:
-            stated[name_refusals(entry.file)] = sum(entry.refused.values()), "OperationOutcome"
+    """Compare the manifest of a FHIR export with the lines of the manifest, which state its files, lists and counts."""
     path = folder / EXPORT
     if path.is_symlink() or not path.is_file():
         yield FolderFinding(FindingCode.MISSING, EXPORT, "run again to make it")
         return
+    stated = [each for entry in units for each in _list_files(entry)]
+    names = {each["url"] for _, each in stated}
     try:
         made = orjson.loads(path.read_bytes())
-        named = [each for role in ("output", "deleted", "error") for each in made[role]]
-        listed = [each["url"] for each in named]
-        wrong = len({*listed}) < len(listed) or any(
-            stated.get(each["url"]) != (each["count"], each.get("type")) for each in named
-        )
+        found = [(role, dict(each)) for role in _EXPORT_LISTS for each in made[role]]
+        wrong = any(each.pop("continuesInFile", None) not in {None, *names} for _, each in found)
+        wrong = wrong or sorted(found, key=_place_of) != sorted(stated, key=_place_of)
+        wrong = wrong or any(type(each["count"]) is not int for _, each in found)
     except (OSError, ValueError, KeyError, TypeError):
         wrong = True
     if wrong:
         yield FolderFinding(FindingCode.OUTPUT, EXPORT, f"has other files or counts than {MANIFEST}; run again")
+
+
+def _place_of(listed: tuple[str, Mapping[str, object]]) -> tuple[str, str]:
+    return listed[0], str(listed[1]["url"])
+
+
+def _list_files(entry: UnitEntry) -> Iterator[tuple[str, dict[str, object]]]:
+    """The entries of a unit in the manifest of an export, each with its list; without the file that continues it."""
+    one = {"type": next(iter(entry.types))} if len(entry.types) == 1 else {}
+    if entry.types:
+        yield entry.role or _EXPORT_LISTS[0], {**one, "url": entry.file, "count": sum(entry.types.values())}
+    if entry.refusals:
+        refused = {"url": name_refusals(entry.file), "count": sum(entry.refused.values())}
+        yield _EXPORT_LISTS[-1], {"type": "OperationOutcome", **refused}
 
 
 def _find_foreign(folder: Path, units: Collection[UnitEntry], more: set[str]) -> Iterator[FolderFinding]:

@@ -122,11 +122,20 @@ def check_that_changes_are_found(out: Path) -> None:
     retyped = read_manifest(out)
     retyped["output"][0]["type"] = "Quixwell"
     made["output"][0]["count"] += 1
+    shortened, longer, moved, followed, unfinished = (read_manifest(out) for _ in range(5))
+    del shortened["output"][1]
+    longer["output"].append({**longer["output"][0], "url": "part-x.ndjson"})
+    moved["deleted"].append(moved["output"].pop())
+    followed["output"][0]["continuesInFile"] = "part-x.ndjson"
+    unfinished["error"] = []
     for name, content, code in [
         (refused, b"{}\n", "OUTPUT"),
         (refused, None, "MISSING"),
         ("manifest.json", orjson.dumps(made), "OUTPUT"),
-        ("manifest.json", orjson.dumps(retyped), "OUTPUT"),
+        *(
+            ("manifest.json", orjson.dumps(each), "OUTPUT")
+            for each in (retyped, shortened, longer, moved, followed, unfinished, {**read_manifest(out), "output": {}})
+        ),
         ("manifest.json", b"[]", "OUTPUT"),
         ("manifest.json", None, "MISSING"),
     ]:
@@ -164,6 +173,16 @@ def test_a_unit_is_done_once_and_has_the_same_bytes_again(tmp_path: Path) -> Non
     (export / "Encounter-Quixwell.ndjson.gz").write_bytes(gzip.compress(lines(ENCOUNTERS))[:-20])
     (fault,) = [each.fault for each in run(export, tmp_path / "out", again=True) if each.fault]
     assert fault.startswith("cannot be read (")
+
+
+def test_an_input_that_is_gone_keeps_its_place_in_the_manifest(tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in")
+    run(export, tmp_path / "out")
+    before = read_manifest(tmp_path / "out")
+    (export / "Binary.ndjson").unlink()
+    run(export, tmp_path / "out")
+    assert read_manifest(tmp_path / "out") == before
+    assert find_changes(tmp_path / "out") == []
 
 
 def test_a_changed_input_is_refused_unless_it_is_wanted(tmp_path: Path) -> None:
