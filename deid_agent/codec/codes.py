@@ -119,13 +119,14 @@ def is_long_number(text: str) -> bool:
 class NameReader:
     """Finds names of persons in codes and in addresses; compared by identity.
 
-    ``single`` are listed names that are no other word, ``names`` listed names that are no common word, and ``common``
-    the common words.
+    ``single`` are listed names that are no other word, ``names`` listed names that are no common word, ``common`` the
+    common words, and ``plain`` those of them that nobody is called (not "will").
     """
 
     single: frozenset[str]
     names: frozenset[str]
     common: frozenset[str]
+    plain: frozenset[str] = frozenset()
 
     @lru_cache(maxsize=4096)  # noqa: B019 - one reader for each process
     def is_person(self, text: str) -> bool:
@@ -236,13 +237,14 @@ def is_below(host: str, names: frozenset[str]) -> bool:
 def load_names(rules: Path) -> NameReader:
     """The names of ``rules/dictionary`` that are no other words; empty if the lists are missing."""
     common = _read_all(rules, _COMMON)
-    names = _read_all(rules, [f"dictionary/{name}" for name in _NAMES]) - common
+    lists = [f"dictionary/{name}" for name in _NAMES]
+    names = _read_all(rules, lists) - common
     rare = _read_all(rules, [f"dictionary/{_RARE}"]) - common
     terms = _read_all(rules, [f"dictionary/{name}" for name in _TERMS])
-    return NameReader(names - terms, names | rare, common)
+    return NameReader(names - terms, names | rare, common, common - _read_all(rules, lists, ambiguous=True))
 
 
-def _read_all(rules: Path, names: Iterable[str]) -> frozenset[str]:
-    """The unambiguous terms of all lists. A name that is an ordinary word too is no evidence in a code."""
+def _read_all(rules: Path, names: Iterable[str], *, ambiguous: bool = False) -> frozenset[str]:
+    """The terms of all lists. A name that is an ordinary word too is ambiguous: it is no evidence in a code."""
     paths = (rules / f"{name}.txt" for name in names)
-    return frozenset[str]().union(*(read_terms(path, ambiguous=False) for path in paths if path.is_file()))
+    return frozenset[str]().union(*(read_terms(path, ambiguous=ambiguous) for path in paths if path.is_file()))

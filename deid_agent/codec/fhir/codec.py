@@ -17,12 +17,12 @@ import orjson
 from deid_agent.codec.dates import take_dates
 from deid_agent.codec.fhir.dapl import DaplForm, DaplOptions
 from deid_agent.codec.fhir.dates import BLANK_DATE, find_dates_of_elements, mark_births
+from deid_agent.codec.fhir.names import ElementNames
 from deid_agent.codec.fhir.patients import find_patient, text_of
 from deid_agent.codec.fhir.selection import FhirSelector, load_required
 from deid_agent.codec.fhir.sink import FhirSink, Object
 from deid_agent.codec.fhir.table import load_fhir_table
 from deid_agent.codec.fhir.tokens import (
-    ElementNames,
     FhirLeafReader,
     StringIndex,
     check_value_count,
@@ -48,7 +48,6 @@ _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _DEEPEST = 250
 _SMALL = 20_000
 """Bytes of a payload up to which its brackets are counted faster than its depth is measured."""
-_TYPE = re.compile(r"[A-Za-z]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +107,13 @@ class FhirCodec:
         """The resources of one payload: one JSON object, or one object per line (NDJSON).
 
         Raises ``MessageError``: MALFORMED for invalid JSON or a duplicate key, UNSUPPORTED for JSON that is not a
-        resource, RESOURCE past the bounds.
+        resource or of a type that no release of FHIR has, RESOURCE past the bounds.
         """
         return [self._parse_resource(part, tree) for part, tree in _iter_trees(raw)]
 
     def parse_leaves(self, raw: bytes) -> list[Narrative]:
         """Every string and number of every resource. Raises as ``parse``."""
-        trees = [_check_resource(tree)[0] for _, tree in _iter_trees(raw)]
+        trees = [self._check_resource(tree)[0] for _, tree in _iter_trees(raw)]
         expected = sum(count_scalars(tree, self._max_depth) for tree in trees)
         spans = scalar_ranges(raw, self._max_values)
         if len(spans) != expected:
@@ -128,10 +127,10 @@ class FhirCodec:
         return self._selector.find_unlisted(raw, listed)
 
     def _parse_resource(self, raw: bytes, found: object) -> FhirMessage:
-        tree, name = _check_resource(found)
+        tree, name = self._check_resource(found)
         strings = self._index_strings(raw, tree)
         sink = FhirSink(raw, self._table)
-        walk = FhirWalk(sink, strings, tree, Plans(self._table, self._plans))
+        walk = FhirWalk(sink, strings, tree, Plans(self._table, self._names, self._plans))
         walk.resource(tree, name)
         dates, narratives = take_dates(sorted(sink.narratives, key=lambda n: n.mapped.starts[0]))
         attachments = sorted(sink.attachments, key=attrgetter("start"))
@@ -150,6 +149,15 @@ class FhirCodec:
             sink.sexes,
         )
 
+    def _check_resource(self, tree: object) -> tuple[Object, str]:
+        """The tree as an object, and its type. Raises ``MessageError(UNSUPPORTED)`` if it is not a resource."""
+        if not isinstance(tree, dict):
+            raise MessageError(Reason.UNSUPPORTED, "resourceType", "not a JSON object")
+        name = tree.get("resourceType")
+        if not isinstance(name, str) or name not in self._names.types:
+            raise MessageError(Reason.UNSUPPORTED, "resourceType", "no type of a resource that a release of FHIR has")
+        return tree, name
+
     def _index_strings(self, raw: bytes, tree: Object) -> StringIndex:
         """The strings of the text, checked to be those of the tree: the tree lacks the value of a duplicate key.
 
@@ -165,16 +173,6 @@ class FhirCodec:
             at = _find_duplicate_key(raw, scalar_ranges(raw, self._max_values), tree)
             raise MessageError(Reason.MALFORMED, f"byte {at}", "a key occurs twice in an object")
         return strings
-
-
-def _check_resource(tree: object) -> tuple[Object, str]:
-    """The tree as an object, and its resource type. Raises ``MessageError(UNSUPPORTED)`` if it is not a resource."""
-    if not isinstance(tree, dict):
-        raise MessageError(Reason.UNSUPPORTED, "resourceType", "not a JSON object")
-    name = tree.get("resourceType")
-    if not isinstance(name, str) or not _TYPE.fullmatch(name):
-        raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
-    return tree, name
 
 
 def _iter_trees(raw: bytes) -> Iterator[tuple[bytes, object]]:

@@ -6,12 +6,12 @@ Source: RFC 8259, sections 3 and 7.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from deid_agent.codec.fhir.shapes import FhirTable, Shape
+from deid_agent.codec.fhir.names import CODED_MEMBERS, ElementNames
+from deid_agent.codec.fhir.shapes import FhirTable
 from deid_agent.codec.json_ranges import character_ranges
 from deid_agent.codec.markup.readable import Attribute, EscapedText, escape_replacements, read_markup
 from deid_agent.model import LeafRole, MappedText, MessageError, Narrative, Reason
@@ -25,11 +25,7 @@ _STEPS = bytes(1 if sign in b"{[" else 255 if sign in b"}]" else 0 for sign in r
 
 Range = tuple[int, int]
 
-_FIXED = frozenset({"keep", "code", "canonical", "system", "vocabulary", "unit", "label", "caption"})
 _ENCODED = frozenset({"data", "blob", "content", "hash"})
-_CODED = frozenset({"code", "display", "version"})
-_VERSIONS = frozenset({"etag", "versionId", "ifMatch", "ifNoneMatch"})
-"""Kept values that a server may form of anything, PHI included."""
 
 
 def _mask_escapes(text: bytes) -> bytes:
@@ -119,40 +115,6 @@ def read_xhtml(
     return escape_replacements(mapped, quoted=quoted), lowered
 
 
-@dataclass(frozen=True, slots=True)
-class ElementNames:
-    """Element names of all types: ``known`` exist in some type, ``fixed`` are codes in every type that has them."""
-
-    known: frozenset[str] = field(repr=False)
-    fixed: frozenset[str] = field(repr=False)
-
-    @classmethod
-    def of(cls, table: FhirTable) -> "ElementNames":
-        treatments: dict[str, set[str]] = {}
-        for shape in _all_shapes(table):
-            for name, rule in shape.rules.items():
-                words = treatments.setdefault(name, set())
-                if rule.treatment is not None or rule.child is None:
-                    words.add(rule.treatment.name if rule.treatment is not None else "keep")
-        codes = frozenset(name for name, words in treatments.items() if words and words <= _FIXED)
-        return cls(
-            frozenset(treatments) | {"resourceType", "fhir_comments"},
-            codes - _CODED - _VERSIONS | {"resourceType", "system"},
-        )
-
-
-def _all_shapes(table: FhirTable) -> Iterator[Shape]:
-    """All shapes, including those of backbone elements."""
-    seen: set[int] = set()
-    todo = list(table.shapes.values())
-    while todo:
-        shape = todo.pop()
-        if id(shape) not in seen:
-            seen.add(id(shape))
-            yield shape
-            todo += [rule.child for rule in shape.rules.values() if rule.child is not None]
-
-
 class FhirLeafReader:
     """Reads the leaves of one payload: its trees in parallel with the byte ranges of their scalars; used once."""
 
@@ -172,20 +134,15 @@ class FhirLeafReader:
             start, end = self._next()
             child_path = f"{path}.{key}"
             bare = key[1:] if key[:1] == "_" else key
-            if bare not in self._names.known and not self._is_choice(bare):
+            if not self._names.defines(bare):
                 child_path = f"{path}.?"
                 yield self._narrative(child_path, key, start + 1, end - 1, LeafRole.KEY)
             yield from self._value(value, child_path, key, self._role(bare, system=system))
 
-    def _is_choice(self, key: str) -> bool:
-        """True for an element name followed by the name of a type, such as ``valueQuantity``."""
-        at = next((i for i, c in enumerate(key) if c.isupper()), 0)
-        return at > 0 and (key[at:] in self._table.shapes or key[at].lower() + key[at + 1 :] in self._table.primitives)
-
     def _role(self, key: str, *, system: bool) -> LeafRole:
         if key in self._names.fixed:
             return LeafRole.CODE
-        if system and key in _CODED:
+        if system and key in CODED_MEMBERS:
             return LeafRole.LABEL if key == "display" else LeafRole.CODE
         return LeafRole.TEXT
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from deid_agent.codec.fhir.names import ElementNames, blank_name
 from deid_agent.codec.fhir.shapes import FhirRule, FhirTable, FhirTreatment, Shape, labelled_rule, labelled_shape
 from deid_agent.codec.fhir.sink import FhirFrame, FhirSink, Handler, Object, Scalar
 from deid_agent.codec.fhir.tokens import StringIndex
 from deid_agent.codec.fhir.treatments import HANDLERS, handle_number
-from deid_agent.model import MessageError, PhiType, Reason, Subject
+from deid_agent.model import MessageError, PhiType, Reason, Subject, ValueKind
 
 MAX_PLANS = 4096
 """Plans kept between messages; bounds the memory."""
@@ -40,7 +41,7 @@ _ROLE_ORDER = (PhiType.DOCTOR, PhiType.PATIENT, PhiType.ORGANIZATION, PhiType.HO
 Signature = tuple[object, ...]
 _TEXT = FhirTreatment("text")
 NAME = FhirRule(_TEXT)
-"""The rule of a step that reads the name of a member as text, instead of its value."""
+"""The rule of a step that reads the name of a member, instead of its value."""
 
 
 class Step(NamedTuple):
@@ -81,8 +82,9 @@ class Plans:
     Other objects are planned for one message only.
     """
 
-    def __init__(self, table: FhirTable, known: dict[Signature, Plan]) -> None:
+    def __init__(self, table: FhirTable, names: ElementNames, known: dict[Signature, Plan]) -> None:
         self._table = table
+        self.names = names
         self.known = known
         self._own: dict[Signature, Plan] = {}
 
@@ -90,7 +92,7 @@ class Plans:
         """The plan of an object whose signature is not in ``known``."""
         found = self._own.get(signature)
         if found is None:
-            found = _make_plan(self._table, shape, value)
+            found = _make_plan(self._table, self.names, shape, value)
             if not shape.rules or not value.keys() <= shape.rules.keys():
                 self._own[signature] = found
             else:
@@ -100,23 +102,27 @@ class Plans:
         return found
 
 
-def _make_plan(table: FhirTable, shape: Shape, value: Object) -> Plan:
+def _make_plan(table: FhirTable, names: ElementNames, shape: Shape, value: Object) -> Plan:
     steps: list[Step] = []
     skip, bare = 0, False
     for key, item in value.items():
         rule = shape.rules.get(key) or _rule_for_unlisted(table, shape, key)
-        treatment = rule.treatment
-        if not _KEY.fullmatch(key):
+        treatment, shown = rule.treatment, f".{key}"
+        own = key in shape.rules or (key[:1] == "_" and key[1:] in shape.rules)
+        if not own and key not in names.known and not names.may_stay(key):
+            steps.append(Step(skip, key, ".?", NAME, None, _TEXT, None, _redact_name))
+            skip, shown = 0, ".?"
+        elif not own and not _KEY.fullmatch(key):
             # Only a broken producer writes such a name, and the name may contain PHI.
             steps.append(Step(skip, key, ".?", NAME, None, _TEXT, None, HANDLERS["text"]))
-            skip = 0
+            skip, shown = 0, ".?"
         skip += 2
         bare = not isinstance(item, str | list | dict)
         wanted = treatment is not None if isinstance(item, str) else not bare or _is_number_to_handle(rule, item)
         if wanted:
             child = None if rule.child is table.anything else rule.child
             treatment = treatment or _TEXT
-            steps.append(Step(skip, key, f".{key}", rule, child, treatment, treatment.keeps, HANDLERS[treatment.name]))
+            steps.append(Step(skip, key, shown, rule, child, treatment, treatment.keeps, HANDLERS[treatment.name]))
             skip = 0
         if isinstance(item, str):
             skip += 2
@@ -124,6 +130,13 @@ def _make_plan(table: FhirTable, shape: Shape, value: Object) -> Plan:
         step.treatment.name in _CODED and isinstance(value[step.key], str) for step in steps
     )
     return Plan(tuple(steps), skip, bare, coding=sum(step.skip for step in steps) + skip if is_coding else 0)
+
+
+def _redact_name(
+    sink: FhirSink, _treatment: FhirTreatment, name: str, start: int, end: int, path: str, frame: FhirFrame
+) -> None:
+    blank = blank_name(list(frame.owner).index(name))
+    sink.site(path, start, end, name, PhiType.IDNUM, frame, ValueKind.REDACT, blank=blank)
 
 
 def _is_number_to_handle(rule: FhirRule, item: object) -> bool:
@@ -205,9 +218,16 @@ class FhirWalk:
         self._contained: dict[str, str] = {}
 
     def resource(self, value: Object, path: str, frame: FhirFrame | None = None) -> None:
-        """Walk a resource of any type; one of an unknown type has the elements that all resources have."""
+        """Walk a resource; one of a release that the table does not have has the elements that all resources have.
+
+        Raises ``MessageError(UNSUPPORTED)`` for a type that no release has.
+        """
         name = value.get("resourceType")
         name = name if isinstance(name, str) else ""
+        if name and name not in self._plans.names.types:
+            raise MessageError(
+                Reason.UNSUPPORTED, f"{path}.resourceType", "no type of a resource that a release of FHIR has"
+            )
         shape = self._table.shapes.get(name) if name in self._table.resources else None
         shape = shape or self._table.shapes["DomainResource" if name else "Resource"]
         outer = self._contained

@@ -11,7 +11,7 @@ from deid_agent.codec.fhir.xml_types import FhirXmlTypes
 from deid_agent.codec.markup.document import MarkupMessage, check_well_formed, parse_markup_view, read_root
 from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_spaces
 from deid_agent.codec.rendering import build_message, drop_beside, outermost, read_beside
-from deid_agent.model import Dropped, LeafRole, Narrative, PublishedPaths
+from deid_agent.model import Dropped, LeafRole, MessageError, Narrative, PublishedPaths, Reason
 
 NAMESPACE = "http://hl7.org/fhir"
 _DEEPEST = 100
@@ -42,6 +42,10 @@ class FhirXmlCodec:
         tree, renderer = self._render(raw)
         rendering = renderer.rendering
         (found,) = self._fhir.parse(rendering.raw)
+        if named := [site for site in found.sites if rendering.raw[site.end : site.end + 2] == b'":']:
+            # The name of an element has two places, and none is ever rewritten.
+            where = f"byte {rendering.site(named[0]).start}"
+            raise MessageError(Reason.UNSUPPORTED, where, "the name of an element may be that of a person")
         charset = tree.view.charset
         # The type of a resource is the name of an element, which is never rewritten.
         values = (each for each in found.sites if each.start not in renderer.names)

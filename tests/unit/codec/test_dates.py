@@ -241,7 +241,7 @@ def test_a_long_run_of_digits_or_months_takes_linear_time() -> None:
         ({"resourceType": "FamilyMemberHistory", "bornDate": "1957-04", "deceasedDate": "1999"}, [BIRTH, EVENT]),
         ({"resourceType": "FamilyMemberHistory", "bornPeriod": {"start": "1957", "end": "1958"}}, [BIRTH, BIRTH]),
         ({"resourceType": "FamilyMemberHistory", "bornString": "1957-04-22"}, [BIRTH]),
-        ({"resourceType": "Zorg", "birthDateTime": "1957-04-22", "when": "2019-03-04"}, [BIRTH, EVENT]),
+        ({"resourceType": "OrderResponse", "birthDateTime": "1957-04-22", "when": "2019-03-04"}, [BIRTH, EVENT]),
         ({"resourceType": "Patient", "meta": {"lastUpdated": "2019-03-04T10:11:12Z"}}, [TECHNICAL]),
         ({"resourceType": "Patient", "meta": {"versionId": "20190304101112"}}, [TECHNICAL]),
         ({"resourceType": "Bundle", "timestamp": "2019-03-04T10:11:12Z"}, [TECHNICAL]),

@@ -46,8 +46,8 @@ def test_an_attachment_with_all_its_siblings() -> None:
             "Patient.extension[0].valueAttachment.data",
         ),
         (
-            '{"resourceType":"FutureThing","file":{"contentType":"text/plain","data":"QWRh"}}',
-            "FutureThing.file.data",
+            '{"resourceType":"OrderResponse","file":{"contentType":"text/plain","data":"QWRh"}}',
+            "OrderResponse.file.data",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from support.fhir import RULES, codec, parsed
 from support.fhir_payloads import TABLE, resources
 
 from deid_agent.codec.fhir import FhirCodec
+from deid_agent.codec.fhir.names import ElementNames
 from deid_agent.codec.fhir.tokens import StringIndex, count_quotes, scalar_ranges
 from deid_agent.codec.fhir.uris import AddressReader, identifying_parts, resource_type_of
 from deid_agent.codec.fhir.walk import MAX_PLANS, Plan, Plans, Signature
@@ -109,7 +110,7 @@ def test_a_message_is_read_the_same_after_any_other(first: bytes, second: bytes)
 
 def test_plans_that_outlive_a_message_have_no_names_of_its_own() -> None:
     known: dict[Signature, Plan] = {}
-    plans, patient = Plans(TABLE, known), TABLE.shapes["Patient"]
+    plans, patient = Plans(TABLE, ElementNames.of(TABLE), known), TABLE.shapes["Patient"]
 
     values: list[dict[str, object]] = [{"id": "1", "Ada Okafor": 1}, {"id": "1"}, {"id": 1}]
     for value in values:
@@ -120,7 +121,7 @@ def test_plans_that_outlive_a_message_have_no_names_of_its_own() -> None:
 
 def test_plans_have_a_bound() -> None:
     known: dict[Signature, Plan] = {}
-    plans, patient = Plans(TABLE, known), TABLE.shapes["Patient"]
+    plans, patient = Plans(TABLE, ElementNames.of(TABLE), known), TABLE.shapes["Patient"]
 
     sizes = []
     for number in range(2 * MAX_PLANS + 1):
