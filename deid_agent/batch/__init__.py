@@ -18,6 +18,7 @@ from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.bulk_export import BulkExport, SurveyedFile, list_export, survey_export
 from deid_agent.batch.bulk_identities import IdentityWriter
 from deid_agent.batch.bulk_lines import LineWorkerFactory
+from deid_agent.batch.bulk_links import LinkCounts
 from deid_agent.batch.bulk_running import BulkRun
 from deid_agent.batch.delta_tables import DELTA_LOG
 from deid_agent.batch.engine_units import UnitEngine, UnitWork, run_on_engine
@@ -73,6 +74,7 @@ __all__ = [
     "InputFile",
     "Layout",
     "LineWorkerFactory",
+    "LinkCounts",
     "Manifest",
     "OpenManifest",
     "OpenTrail",

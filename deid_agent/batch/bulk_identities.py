@@ -25,15 +25,17 @@ import orjson
 from nacl.secret import SecretBox
 
 from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.bulk_links import LINK_TABLES, LinkCounts, find_joined, join_links, list_identifiers, list_links
 from deid_agent.codec.fhir import FhirCodec
-from deid_agent.model import Message, MessageError, PatientField, PatientIdentifier, Reason
+from deid_agent.model import Message, MessageError, PatientField, Reason
 from deid_agent.pipeline import KnownMessages
 
 PATIENT, PRACTITIONER, ROLE, RELATIVE, BINARY = "Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Binary"
-BUNDLE = "Bundle"
+BUNDLE, PERSON = "Bundle", "Person"
 _PERSONS = frozenset({PATIENT, PRACTITIONER, ROLE, RELATIVE})
+_KEPT = _PERSONS | {PERSON}
 _TARGETS = (PATIENT, PRACTITIONER, ROLE, RELATIVE)
-_MAY_MATTER = re.compile(rb'"(?:Patient|Practitioner|PractitionerRole|RelatedPerson)"|Binary|\\u00')
+_MAY_MATTER = re.compile(rb'"(?:Patient|Person|Practitioner|PractitionerRole|RelatedPerson)"|Binary|\\u00')
 _TYPES = re.compile(rb'"resourceType"\s*:\s*"(\w+)"')
 _REFERENCE = re.compile(
     r"\s*(?:[^?#]*/)?(Patient|Practitioner|PractitionerRole|RelatedPerson|Binary)"
@@ -71,11 +73,15 @@ class IdentityWriter:
         self._store = sqlite3.connect(self._path, isolation_level=None)
         self._store.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = OFF; BEGIN;"
-            "CREATE TABLE line (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, sealed BLOB);"
+            "CREATE TABLE line (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, sealed BLOB, own BLOB, patient INTEGER);"
+            f"{LINK_TABLES}"
             "CREATE TABLE alias (alias BLOB, line INTEGER, PRIMARY KEY (alias, line)) WITHOUT ROWID"
         )
         self._torn = False
+        self._links = 0
         self.persons = 0
+        self.links = LinkCounts()
+        """Known after ``finish``."""
         self._digest = hashlib.blake2b(digest_size=16)
 
     def __enter__(self) -> "IdentityWriter":
@@ -101,7 +107,7 @@ class IdentityWriter:
             return
         if b"Patient" in types and _has_two_heads(line):
             self._torn = True
-        if _type(tree) in _PERSONS:
+        if _type(tree) in _KEPT:
             self._add_person(line, tree)
         elif _type(tree) != BINARY:
             if keys := [f"{BINARY}/{key}" for type_, key in list_references(tree) if type_ == BINARY]:
@@ -109,27 +115,44 @@ class IdentityWriter:
             entries = tree.get("entry") if _type(tree) == BUNDLE else None
             for entry in entries if isinstance(entries, list) else ():
                 resource = entry.get("resource") if isinstance(entry, dict) else None
-                if isinstance(resource, dict) and _type(resource) in _PERSONS:
+                if isinstance(resource, dict) and _type(resource) in _KEPT:
                     self._add_person(orjson.dumps(resource), resource)
 
     def _add_person(self, line: bytes, tree: Mapping[str, Any]) -> None:
-        self.persons += 1
+        self.persons += _type(tree) != PERSON
         # Nothing can find a Patient without an id.
         self._torn = self._torn or (_type(tree) == PATIENT and not isinstance(tree.get("id"), str))
         if keys := list(_list_aliases(tree)):
-            self._insert(line, keys)
+            self._insert(line, keys, self._add_links(tree), patient=_type(tree) == PATIENT)
 
-    def _insert(self, line: bytes, keys: Iterable[str]) -> None:
+    def _add_links(self, tree: Mapping[str, Any]) -> bytes | None:
+        """Keep the links of a Patient or a Person; return the digest of its id, if it is one that links may name."""
+        if _type(tree) not in {PATIENT, PERSON} or not isinstance(tree.get("id"), str):
+            return None
+        source = self._hash_key(f"{_type(tree)}/{tree['id']}")
+        for found in list_links(tree):
+            self._links += 1
+            targets = {f"{type_}/{key}" for type_, key in list_references(found) if type_ == PATIENT}
+            rows = [(source, self._links, self._hash_key(each)) for each in targets]
+            self._store.executemany("INSERT INTO link VALUES (?, ?, ?)", rows)
+        return source
+
+    def _hash_key(self, key: str) -> bytes:
+        return _hash(self._secret, key.encode("utf-8", "surrogatepass"))
+
+    def _insert(self, line: bytes, keys: Iterable[str], own: bytes | None = None, *, patient: bool = False) -> None:
         digest = _hash(self._secret, line)
         self._digest.update(len(line).to_bytes(8, "big") + line)
         sealed = SecretBox(self._secret).encrypt(zlib.compress(line, 1))
-        self._store.execute("INSERT OR IGNORE INTO line (digest, sealed) VALUES (?, ?)", (digest, bytes(sealed)))
+        row = (digest, bytes(sealed), own, patient)
+        self._store.execute("INSERT OR IGNORE INTO line (digest, sealed, own, patient) VALUES (?, ?, ?, ?)", row)
         ((number,),) = self._store.execute("SELECT id FROM line WHERE digest = ?", (digest,))
-        rows = [(_hash(self._secret, key.encode("utf-8", "surrogatepass")), number) for key in keys]
+        rows = [(self._hash_key(key), number) for key in keys]
         self._store.executemany("INSERT OR IGNORE INTO alias VALUES (?, ?)", rows)
 
     def finish(self) -> StoreKey:
         """Everything is in the file; workers may open it."""
+        self.links = join_links(self._store)
         self._store.execute("COMMIT")
         return StoreKey(self._path, self._secret, self._torn)
 
@@ -163,48 +186,49 @@ class IdentityStore:
         """
         tree = orjson.loads(message.raw.removeprefix(b"\xef\xbb\xbf"))
         own = f"{tree.get('resourceType')}/{tree.get('id')}"
-        referring = self._find([own]) if tree.get("resourceType") == BINARY else {}
+        referring = self._find([self._hash_key(own)]) if tree.get("resourceType") == BINARY else {}
         trees = [tree, *(each for _, each in referring.values())]
         wanted = list(dict.fromkeys(f"{type_}/{key}" for each in trees for type_, key in list_references(each)))
-        wanted = [own, *wanted] if tree.get("resourceType") == PATIENT else wanted
-        persons = self._find(wanted)
+        wanted = [own, *wanted] if tree.get("resourceType") in {PATIENT, PERSON} else wanted
+        persons = self._find(map(self._hash_key, wanted))
+        records = self._choose_records(message, tree, persons, referring)
+        nodes = [self._hash_key(f"{PATIENT}/{each.get('id')}") for _, each in records.values()]
+        nodes += [self._hash_key(own)] if tree.get("resourceType") == PERSON else []
+        linked = self._find(dict.fromkeys(each for node in nodes for each in find_joined(self._store, node)))
+        persons |= linked
         further = [f"{t}/{k}" for _, each in persons.values() if _type(each) == ROLE for t, k in list_references(each)]
         further += [f"of:{PATIENT}/{each.get('id')}" for _, each in persons.values() if _type(each) == PATIENT]
-        persons |= self._find(further)
-        patients = self._choose_patient(message, tree, persons, referring)
-        rank = {PATIENT: 0, RELATIVE: 1}
+        persons |= self._find(map(self._hash_key, further))
+        rank = {PATIENT: 0, PERSON: 0, RELATIVE: 1}
         # The order is that of content, not of files, so that an export in another order gives the same output.
         ordered = sorted(persons.values(), key=lambda each: (rank.get(_type(each[1]), 2), each[0].raw))
         known = [*ordered, *sorted(referring.values(), key=lambda each: each[0].raw)]
         messages = tuple(each for each, _ in known if each.raw != message.raw)
-        return KnownMessages(messages, patients)
+        return KnownMessages(messages, list_identifiers((records | linked).values()))
 
-    def _choose_patient(
-        self,
-        message: Message,
-        tree: Mapping[str, Any],
-        persons: Mapping[int, tuple[Message, Mapping[str, Any]]],
-        referring: Mapping[int, tuple[Message, Mapping[str, Any]]],
-    ) -> tuple[PatientIdentifier, ...]:
-        """The identifiers of the patient, of all lines that have them; empty if the export has no such Patient."""
+    def _choose_records(
+        self, message: Message, tree: Mapping[str, Any], persons: "_Lines", referring: "_Lines"
+    ) -> "_Lines":
+        """All lines of the patient; none if the export has no such Patient."""
         named = {each.value for each in message.patients if each.field is PatientField.LOGICAL}
         for document, _ in referring.values() if not named else ():
             named |= {each.value for each in document.patients if each.field is PatientField.LOGICAL}
-        patients = [(each, found) for each, found in persons.values() if _type(found) == PATIENT]
-        own = [each for each, found in patients if found.get("id") in named]
-        if not own and not named and len({found.get("id") for _, found in patients}) == 1:
-            own = [each for each, _ in patients]
+        patients = {number: each for number, each in persons.items() if _type(each[1]) == PATIENT}
+        own = {number: each for number, each in patients.items() if each[1].get("id") in named}
+        if not own and not named and len({found.get("id") for _, found in patients.values()}) == 1:
+            own = patients
         self.unknown_patient = not own and bool(named) and _type(tree) != PATIENT
         if self.unknown_patient and self._key.torn:
             raise MessageError(Reason.MALFORMED, "identities", "the patient is unknown, and a Patient cannot be read")
-        found = {identifier: None for each in own for identifier in each.patients}
-        return tuple(sorted(found, key=lambda each: (each.field, each.value, each.type, each.assigners)))
+        return own
 
-    def _find(self, keys: Iterable[str]) -> dict[int, tuple[Message, Mapping[str, Any]]]:
-        found: dict[int, tuple[Message, Mapping[str, Any]]] = {}
+    def _hash_key(self, key: str) -> bytes:
+        return _hash(self._key.secret, key.encode("utf-8", "surrogatepass"))
+
+    def _find(self, digests: Iterable[bytes]) -> "_Lines":
+        found: _Lines = {}
         known = 0
-        for key in islice(keys, _MOST_KEYS):
-            digest = _hash(self._key.secret, key.encode("utf-8", "surrogatepass"))
+        for digest in islice(digests, _MOST_KEYS):
             rows = self._store.execute("SELECT line FROM alias WHERE alias = ? LIMIT ?", (digest, _MOST_VERSIONS + 1))
             numbers = [number for (number,) in rows]
             if len(numbers) > _MOST_VERSIONS:
@@ -230,6 +254,10 @@ class IdentityStore:
         else:
             self._parsed.move_to_end(number)
         return known
+
+
+_Lines = dict[int, tuple[Message, Mapping[str, Any]]]
+"""Kept lines by their numbers: parsed, and as trees."""
 
 
 def _hash(secret: bytes, data: bytes) -> bytes:

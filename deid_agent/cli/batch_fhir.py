@@ -17,6 +17,7 @@ from deid_agent.batch import (
     Head,
     IdentityWriter,
     LineWorkerFactory,
+    LinkCounts,
     OpenManifest,
     OpenTrail,
     OutputFormat,
@@ -83,7 +84,7 @@ def plan_export(options: BulkOptions) -> Exit:
     with tempfile.TemporaryDirectory() as folder, IdentityWriter(Path(folder)) as identities:
         files = list(survey_export(export.files, options.unit_bytes, Digests(options.parts.key), identities))
         torn = identities.finish().torn
-        persons = identities.persons
+        persons, links = identities.persons, identities.links
     head = options.head
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key})")
     units, lines = sum(len(file.parts) for file in files), sum(file.lines for file in files)
@@ -92,6 +93,8 @@ def plan_export(options: BulkOptions) -> Exit:
     roles = Counter(export.role(file.source) for file in files)
     click.echo(f"roles      {', '.join(f'{count} {role}' for role, count in sorted(roles.items()))}")
     click.echo(f"identities {counted(persons, 'person')}")
+    if links.links:
+        click.echo(f"links      {_describe_links(links)}")
     faults = [file for file in files if file.fault]
     for file in faults:
         click.echo(f"unreadable {file.source.shown}: {file.fault}")
@@ -99,6 +102,17 @@ def plan_export(options: BulkOptions) -> Exit:
         click.echo(f"left out   {counted(export.others, 'file')} of other formats")
     _warn(export, torn=torn)
     return Exit.REFUSED if faults or export.missing or torn else Exit.DONE
+
+
+def _describe_links(links: LinkCounts) -> str:
+    """The links between records of one person."""
+    parts = [
+        counted(links.links, "link"),
+        f"{counted(links.patients, 'Patient')} of {counted(links.groups, 'person')}",
+        *([f"{links.absent} to a record that the export does not have"] if links.absent else []),
+        *([f"{counted(links.left, 'Patient')} in groups that are too large to be one person"] if links.left else []),
+    ]
+    return ", ".join(parts)
 
 
 def _warn(export: BulkExport, *, torn: bool, others: bool = False) -> None:
@@ -124,6 +138,8 @@ def run_export(options: BulkOptions, out: Path, workers: int, shown: RunOutput, 
         files: list[SurveyedFile] = list(survey_export(export.files, options.unit_bytes, digests, identities))
         store = identities.finish()
         _warn(export, torn=store.torn, others=True)
+        if identities.links.links:
+            echo_error(f"deid-agent: links: {_describe_links(identities.links)}")
         known = identities.digest(digests)
         time = options.parts.policy.record_time
         work = BulkRun(export, options.head.build, out, digests, known, time, again, pace)
