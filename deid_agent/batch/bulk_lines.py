@@ -3,8 +3,9 @@
 A line that cannot be published is a closed code and nothing else; no exception leaves ``LineWorker``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import orjson
@@ -14,7 +15,10 @@ from deid_agent.app import WorkerFactory
 from deid_agent.batch.bulk_identities import IdentityStore, StoreKey
 from deid_agent.codec.fhir import FhirCodec
 from deid_agent.model import Listing, MessageError, Reason
-from deid_agent.pipeline import Deidentifier, MessagePlan, Recognition
+from deid_agent.pipeline import Deidentifier, MessagePlan, Recognition, strip_numbers
+
+_OF_FIELDS = frozenset({"structure", "host", "attachment-url", "policy", "attachment", "pdf"})
+"""Sources of changes that no recognizer found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class LineResult:
     """A sanitized line with its resource type, or the reason why it has none.
 
     ``unknown_patient`` is true if it refers to a Patient that the export does not have. ``listing`` is that of its
-    patient in the scope table, if there is one.
+    patient in the scope table, if there is one. ``changes`` are the replacements by path, type, method and rule,
+    ``in_texts`` those that a recognizer found, in ``words`` words of texts. ``document`` is the identity of the line.
     """
 
     content: bytes = field(default=b"", repr=False)
@@ -30,6 +35,13 @@ class LineResult:
     reason: str = ""
     unknown_patient: bool = False
     listing: str = ""
+    document: str = field(default="", repr=False)
+    words: int = 0
+    in_texts: int = 0
+    changes: tuple[tuple[str, str, str, str, int], ...] = ()
+
+
+_MEMBERS = [each.name for each in fields(LineResult) if each.name != "content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +98,28 @@ class LineWorker:
 
     def _apply(self, plan: MessagePlan, recognition: Recognition, unknown: bool) -> LineResult:
         try:
-            payload = self.deidentifier.apply(plan, recognition).payload
+            done = self.deidentifier.apply(plan, recognition)
+            payload = done.payload
             found = orjson.loads(payload)["resourceType"]
         except Exception as error:  # noqa: BLE001 - as above
             return _refuse(error)
         # A JSON text may have line feeds between its members, but one line has none.
         named = [listing for listing, _ in plan.listings]
         listing = next((each for each in (Listing.CONFLICTING, Listing.UNLISTED) if each in named), "")
-        return LineResult(payload, found if found in self.types else "", "", unknown, listing)
+        changes = Counter[tuple[str, str, str, str]]()
+        for each in done.remarks:
+            changes[strip_numbers(each.path), each.type, each.method, each.source] += each.count
+        return LineResult(
+            payload,
+            found if found in self.types else "",
+            "",
+            unknown,
+            listing,
+            plan.parts[0].message.identity,
+            sum(len(text.text.split()) for text in plan.texts if not text.label),
+            sum(count for (_, _, _, source), count in changes.items() if source not in _OF_FIELDS),
+            tuple((*key, count) for key, count in sorted(changes.items())),
+        )
 
 
 def _refuse(error: Exception) -> LineResult:
@@ -118,7 +144,7 @@ def decode_lines(payload: bytes) -> list[bytes]:
 
 def encode_results(results: Sequence[LineResult]) -> bytes:
     """Results as the payload of an answer."""
-    head = [[len(each.content), each.type, each.reason, each.unknown_patient, each.listing] for each in results]
+    head = [[len(each.content), *(getattr(each, name) for name in _MEMBERS)] for each in results]
     return _join(head, [each.content for each in results])
 
 
@@ -127,6 +153,7 @@ def decode_results(payload: bytes) -> list[LineResult]:
     head, content = _split(payload)
     found, at = [], 0
     for size, *more in head:
+        more[-1] = tuple(map(tuple, more[-1]))
         found.append(LineResult(content[at : at + size], *more))
         at += size
     return found

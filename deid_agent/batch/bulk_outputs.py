@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from deid_agent.batch.bulk_export import BulkExport, FileRole, Line
+from deid_agent.batch.bulk_export import BulkExport, FileRole
 from deid_agent.batch.bulk_lines import LineResult
 from deid_agent.batch.manifest import sync_folder
 from deid_agent.model import RecordTime
@@ -50,24 +50,21 @@ class LineFile:
 
 @dataclass(slots=True)
 class LineCounts:
-    """Writes the results of lines, and counts them."""
+    """Counts the results of lines, and writes them."""
 
     types: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
     no_patient: int = 0
     listings: Counter[str] = field(default_factory=Counter)
 
-    def write(self, lines: Sequence[Line], results: Sequence[LineResult], output: LineFile, refusals: LineFile) -> None:
-        """Write and count the result of each line."""
-        for line, result in zip(lines, results, strict=True):
-            if result.reason:
-                self.reasons[result.reason] += 1
-                refusals.write(_describe(line.number, result.reason))
-            else:
-                self.types[result.type or "Basic"] += 1
-                self.no_patient += result.unknown_patient
-                self.listings[result.listing] += 1
-                output.write(result.content)
+    def write(self, number: int, result: LineResult, output: LineFile, refusals: LineFile) -> None:
+        """Write and count the result of the line ``number``."""
+        if result.reason:
+            refusals.write(_describe(number, result.reason))
+        else:
+            self.types[result.type or "Basic"] += 1
+            self.no_patient += result.unknown_patient
+            self.listings[result.listing] += 1
+            output.write(result.content)
 
 
 def _describe(number: int, reason: str) -> bytes:

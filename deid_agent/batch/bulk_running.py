@@ -9,6 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from deid_agent.agent import (
@@ -23,6 +25,7 @@ from deid_agent.agent import (
     WorkerSettings,
 )
 from deid_agent.batch.audit_parts import Digests
+from deid_agent.batch.bulk_audit import LineAudit, list_cells
 from deid_agent.batch.bulk_export import (
     BulkExport,
     FilePart,
@@ -34,10 +37,11 @@ from deid_agent.batch.bulk_export import (
 )
 from deid_agent.batch.bulk_lines import LineResult, decode_results, encode_lines
 from deid_agent.batch.bulk_outputs import BulkOutput, LineCounts, LineFile, make_manifest, write_whole
-from deid_agent.batch.manifest import EXPORT, OpenManifest, UnitEntry, name_refusals
+from deid_agent.batch.manifest import AUDIT, EXPORT, OpenManifest, UnitEntry, name_refusals
 from deid_agent.batch.outputs import remove_unfinished
 from deid_agent.batch.pacing import Pace
 from deid_agent.batch.running import UnitReport
+from deid_agent.batch.sampling import Sampler, refuse_missing_sampler
 from deid_agent.batch.sources import Unit
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import Listing, Reason, RecordTime, UnsafeError
@@ -53,7 +57,10 @@ _SLOW_AFTER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class BulkRun:
-    """The files of one run and everything that they share. ``again`` allows files that have changed since."""
+    """The files of one run and everything that they share. ``again`` allows files that have changed since.
+
+    With a ``limit`` in ``pace`` only the first lines of the files are read, and units after them are left out.
+    """
 
     export: BulkExport
     build: str
@@ -63,6 +70,7 @@ class BulkRun:
     time: RecordTime
     again: bool = False
     pace: Pace | None = None
+    sampler: Sampler | None = None
 
     def run(
         self,
@@ -77,10 +85,16 @@ class BulkRun:
 
         Raises ``ConfigurationError`` if a file has changed, before anything is written, or if no worker starts.
         """
-        remove_unfinished(self.folder)
+        for folder in (self.folder, self.folder / AUDIT):
+            remove_unfinished(folder)
+        if self.sampler is not None:
+            self.sampler.open(manifest.manifest)
+        else:
+            refuse_missing_sampler(self.folder)
         left = self._select(files, manifest, report)
         if self.again:
-            manifest.remove_lost({self.digests.name_unit(part.unit) for file in files for part in file.parts})
+            names = {self.digests.name_unit(part.unit) for file in files for part in file.parts}
+            manifest.remove_lost(names, self.sampler.commit if self.sampler is not None else lambda _: "")
         if left:
             chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
             asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
@@ -88,8 +102,9 @@ class BulkRun:
 
     def _select(
         self, files: Sequence[SurveyedFile], manifest: OpenManifest, report: Callable[[UnitReport], None]
-    ) -> list[tuple[SurveyedFile, FilePart]]:
+    ) -> list["_Part"]:
         left = []
+        before = 0
         for file in files:
             if file.fault:
                 report(UnitReport(Unit(file.source), fault=file.fault))
@@ -98,13 +113,14 @@ class BulkRun:
                 entry = manifest.find_finished(name, file.digest, file.source.shown, again=self.again)
                 if entry is not None:
                     report(UnitReport(part.unit, entry, skipped=True))
+                    before += entry.rows
                 else:
-                    left.append((file, part))
+                    left.append(_Part(file, part, before))
         return left
 
     async def _run(
         self,
-        left: Sequence[tuple[SurveyedFile, FilePart]],
+        left: Sequence["_Part"],
         manifest: OpenManifest,
         pool: WorkerPool,
         report: Callable[[UnitReport], None],
@@ -115,14 +131,25 @@ class BulkRun:
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(pool.serve())
                 jobs = _LineJobs(pool)
-                pace.begin([part.unit for _, part in left], {part.unit: part.end - part.start for _, part in left})
-                for file, part in left:
+                parts = [each.part for each in left]
+                pace.begin([part.unit for part in parts], {part.unit: part.end - part.start for part in parts})
+                made = 0
+                for each in left:
+                    part = each.part
+                    most = None if pace.limit is None else pace.limit - each.before - made
+                    if most is not None and most <= 0:
+                        report(UnitReport(part.unit, left_out=True))
+                        continue
                     try:
-                        entry = await self._run_part(file, part, jobs, pace)
+                        entry = await self._run_part(each.file, part, jobs, pace, most)
                     except UnreadableError as problem:
                         pace.end(part.unit)
                         report(UnitReport(part.unit, fault=str(problem)))
                         continue
+                    finally:
+                        if self.sampler is not None:
+                            self.sampler.discard()
+                    made += entry.rows
                     await asyncio.to_thread(manifest.add, entry)
                     pace.end(part.unit)
                     report(UnitReport(part.unit, entry))
@@ -132,16 +159,21 @@ class BulkRun:
         finally:
             await pool.stop()
 
-    async def _run_part(self, file: SurveyedFile, part: FilePart, jobs: "_LineJobs", pace: Pace) -> UnitEntry:
+    async def _run_part(
+        self, file: SurveyedFile, part: FilePart, jobs: "_LineJobs", pace: Pace, most: int | None
+    ) -> UnitEntry:
         name = self.digests.name_unit(part.unit)
-        file_name = f"part-{name}-{self.build[:8]}.ndjson"
+        stem = f"part-{name}-{self.build[:8]}"
+        file_name = f"{stem}.ndjson"
         counts = LineCounts()
         with (
             LineFile(self.folder, file_name) as output,
             LineFile(self.folder, name_refusals(file_name)) as refusals,
+            LineAudit.begin(self.digests, self.folder, stem) as audit,
             open_lines(file.source.path) as lines,
         ):
-            chunks = _divide(read_lines(lines, part.line, part.start, part.end))
+            chunks = _divide(islice(read_lines(lines, part.line, part.start, part.end), most))
+            write = partial(self._write, name, counts, output, refusals, audit)
             waiting: deque[tuple[list[Line], asyncio.Future[list[LineResult]]]] = deque()
             while True:
                 chunk = await asyncio.to_thread(next, chunks, None)
@@ -151,7 +183,7 @@ class BulkRun:
                 while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
                     done, future = waiting.popleft()
                     results = await future
-                    await asyncio.to_thread(counts.write, done, results, output, refusals)
+                    await asyncio.to_thread(write, done, results)
                     size = sum(len(line.content or b"") for line in done)
                     pace.add(part.unit, len(done), sum(bool(each.reason) for each in results), size)
                 if chunk is None:
@@ -161,13 +193,14 @@ class BulkRun:
             if not refused:
                 (self.folder / refusals.name).unlink(missing_ok=True)
             digest = await asyncio.to_thread(output.finish)
+            await asyncio.to_thread(audit.finish)
         return UnitEntry(
             unit=name,
             source=file.digest,
             file=file_name,
             digest=digest,
             rows=output.lines + refusals.lines,
-            refused=dict(sorted(counts.reasons.items())),
+            refused=dict(sorted(audit.refused.items())),
             no_patient=counts.no_patient,
             identities=self.identities,
             types=dict(sorted(counts.types.items())),
@@ -175,7 +208,32 @@ class BulkRun:
             unlisted=counts.listings[Listing.UNLISTED],
             conflicting=counts.listings[Listing.CONFLICTING],
             role=self.export.role(file.source).value,
+            audit=audit.file.name,
+            audit_digest=audit.digest,
+            root=audit.tree.root.hex(),
+            words=audit.words,
+            in_texts=audit.in_texts,
+            counts=audit.counts,
+            sample=await asyncio.to_thread(self.sampler.commit, name) if self.sampler is not None else "",
         )
+
+    def _write(
+        self,
+        name: str,
+        counts: LineCounts,
+        output: LineFile,
+        refusals: LineFile,
+        audit: LineAudit,
+        lines: Sequence[Line],
+        results: Sequence[LineResult],
+    ) -> None:
+        """Write the results of some lines, with their audit, and offer them to the sample."""
+        for line, result in zip(lines, results, strict=True):
+            digest = audit.add(line.content, result)
+            if self.sampler is not None and line.content is not None and not result.reason:
+                cells = partial(list_cells, line.content, result.content)
+                self.sampler.offer_row(name, output.lines, digest, cells)
+            counts.write(line.number, result, output, refusals)
 
     def _write_manifest(self, files: Sequence[SurveyedFile], manifest: OpenManifest) -> None:
         """Write the manifest of the export for all outputs that are complete, also those of earlier runs."""
@@ -215,6 +273,15 @@ def _divide(lines: Iterable[Line]) -> Iterator[list[Line]]:
         size += own
     if chunk:
         yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part to process; ``before`` are the lines of the finished ones before it."""
+
+    file: SurveyedFile
+    part: FilePart
+    before: int
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ from deid_agent.model import ConfigurationError
 MANIFEST = "_manifest.jsonl"
 AUDIT = "_audit"
 """The folder of the audit, in the folder of the outputs."""
+LINE_PART = ".jsonl"
+"""The end of the name of an audit part of lines; those of rows are Parquet."""
 LOCK = "_lock"
 EXPORT = "manifest.json"
 """The manifest of a FHIR bulk export, as its standard names it: of an input, and of the outputs."""

@@ -10,8 +10,9 @@ import binascii
 import hashlib
 import heapq
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,7 @@ class Sampler:
     size: int
     public: PublicKey
     digests: Digests
-    table: Table
+    table: Table | None = None
     digest: str = ""
     _bound: str = ""
     _rows: dict[tuple[str, int], SealedRow] = field(default_factory=dict, repr=False)
@@ -143,24 +144,29 @@ class Sampler:
     def offer(self, unit: str, first: int, batch: "pa.RecordBatch", done: FinishedRows) -> None:
         """Choose among the rows of a job, of which ``first`` is the place of the first one in its unit."""
         digests, outcomes = done.audit.column("row").to_pylist(), done.audit.column("outcome").to_pylist()
-        secret = self.digests.derive_secret(b"deid-batch-smpl")
         for n, (digest, outcome) in enumerate(zip(digests, outcomes, strict=True)):
-            name = f"{unit}/{first + n}".encode()
-            rank = hashlib.blake2b(digest + name, key=secret, digest_size=8).hexdigest()
-            if outcome == DONE and (not self._bound or rank < self._bound):
-                sealed = self.public.seal(self._encode(unit, first + n, batch, done.output, n))
-                self._waiting.append(SealedRow(rank, unit, first + n, sealed))
+            if outcome == DONE:
+                self.offer_row(unit, first + n, digest, partial(self._list_cells, batch, done.output, n))
+
+    def offer_row(self, unit: str, row: int, digest: bytes, list_cells: Callable[[], Sequence[SampledCell]]) -> None:
+        """Choose one published row or not. Its cells are read if it is chosen so far."""
+        secret = self.digests.derive_secret(b"deid-batch-smpl")
+        rank = hashlib.blake2b(digest + f"{unit}/{row}".encode(), key=secret, digest_size=8).hexdigest()
+        if self._bound and rank >= self._bound:
+            return
+        content = orjson.dumps({"unit": unit, "row": row, "cells": list_cells()})
+        self._waiting.append(SealedRow(rank, unit, row, self.public.seal(content)))
         if len(self._waiting) > 2 * self.size:
             self._waiting = heapq.nsmallest(self.size, self._waiting)
 
-    def _encode(self, unit: str, row: int, batch: "pa.RecordBatch", output: "pa.RecordBatch", n: int) -> bytes:
+    def _list_cells(self, batch: "pa.RecordBatch", output: "pa.RecordBatch", n: int) -> list[SampledCell]:
         before = {column.name: array for column, array in zip(batch.schema, batch.columns, strict=True)}
-        cells = []
+        cells = list[SampledCell]()
         for column, array in zip(output.schema, output.columns, strict=True):
-            kind = self.table.find_kind(column.name)
+            kind = None if self.table is None else self.table.find_kind(column.name)
             if column.name != OUTCOME and kind is not None and kind is not ColumnKind.DROP:
                 cells.append((column.name, kind.value, _show(before[column.name], n), _show(array, n)))
-        return orjson.dumps({"unit": unit, "row": row, "cells": cells})
+        return cells
 
     def discard(self) -> None:
         """Forget the rows of a unit that gets no output."""

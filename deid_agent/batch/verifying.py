@@ -20,6 +20,7 @@ from deid_agent.batch.iceberg_tables import METADATA, compare_iceberg
 from deid_agent.batch.manifest import (
     AUDIT,
     EXPORT,
+    LINE_PART,
     LOCK,
     MANIFEST,
     Manifest,
@@ -41,6 +42,7 @@ _OWN = frozenset({MANIFEST, LOCK, AUDIT, PAUSE, DEMO_NOTE})
 _OWN_IN_TRAIL = frozenset({"head.json", "signing.key", "lock"})
 _OWN_OF: Mapping[str, set[str]] = {OutputFormat.DELTA: {DELTA_LOG}, OutputFormat.ICEBERG: {METADATA}}
 _MOST_FOREIGN = 1000
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _EXPORT_LISTS = ("output", "deleted", "error")
 
 
@@ -253,16 +255,14 @@ def _check_rows(path: Path, entry: UnitEntry) -> str:
     tree, refused, changes = Frontier(), Counter[str](), Counter[ChangeKey]()
     words = in_texts = 0
     try:
-        file = load_arrow("pyarrow.parquet").ParquetFile(path)
-        for batch in file.iter_batches(batch_size=4096, use_threads=False):
-            for row in batch.to_pylist():
-                tree = tree.add(leaf_hash(encode_leaf(row)))
-                words, in_texts = words + row["words"], in_texts + row["in_texts"]
-                if row["outcome"] == REFUSED:
-                    refused[row["reason"]] += 1
-                for change in row["counts"]:
-                    changes[change["column"], change["type"], change["method"], change["rule"]] += change["count"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, load_arrow().ArrowException):
+        for leaf in _read_leaves(path):
+            _, _, outcome, reason, _, of_row, in_row, counts = orjson.loads(leaf)
+            tree = tree.add(leaf_hash(leaf))
+            words, in_texts = words + of_row, in_texts + in_row
+            refused.update([reason] if outcome == REFUSED else [])
+            for column, type_, method, rule, count in counts:
+                changes[column, type_, method, rule] += count
+    except _UNREADABLE:
         return "its rows cannot be read"
     if tree.root.hex() != entry.root:
         return "its rows have another root than the manifest"
@@ -291,6 +291,20 @@ def _check_table(
         why = compare_iceberg(table, folder, manifest.head.build, units)
     if why:
         yield FolderFinding(FindingCode.OUTPUT, next(iter(_OWN_OF[format_])), f"the table {why}")
+
+
+def _read_leaves(path: Path) -> Iterator[bytes]:
+    """The leaves of a part. Raises one of ``_UNREADABLE``."""
+    if path.suffix == LINE_PART:
+        with path.open("rb") as lines:
+            yield from (line.removesuffix(b"\n") for line in lines)
+        return
+    file = load_arrow("pyarrow.parquet").ParquetFile(path)
+    try:
+        for batch in file.iter_batches(batch_size=4096, use_threads=False):
+            yield from map(encode_leaf, batch.to_pylist())
+    except load_arrow().ArrowException:
+        raise ValueError from None
 
 
 def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFinding]:

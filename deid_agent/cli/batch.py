@@ -47,7 +47,7 @@ from deid_agent.batch import (
     trail_folder,
 )
 from deid_agent.cli.batch_engines import ENGINES, make_unit_work, refuse_options
-from deid_agent.cli.batch_fhir import plan_export, read_bulk, refuse_row_options, run_export
+from deid_agent.cli.batch_fhir import FHIR, plan_export, read_bulk, refuse_engine, run_export
 from deid_agent.cli.batch_folders import check_folder, check_table_folder
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_options import run_options
@@ -227,17 +227,19 @@ def run(
 
     A file named pause in OUT pauses the run. `dead-letters keygen` makes the keys for --seal-to.
     """
+    if options["table_name"] == FHIR:
+        refuse_engine(engine)
     if engine != "local":
         refuse_options(engine, workers=workers, limit=limit, rate=rate, sample=sample)
     if (sample is None) != (seal_to is None):
         raise ConfigurationError("--sample and --seal-to come together: rows leave the run sealed only")
     shown = RunOutput(as_json)
     pace = Pace(out, rate, limit, shown.show_progress)
-    if (bulk := read_bulk(paths, options)) is not None:
-        refuse_row_options(engine=None if engine == "local" else engine, limit=limit, sample=sample)
-        check_folder(paths, out)
-        return run_export(bulk, out, workers or 1, shown, pace, again=again)
     readers = None if seal_to is None else load_public_key(seal_to, "--seal-to")
+    if (bulk := read_bulk(paths, options, limit)) is not None:
+        check_folder(paths, out)
+        sealed = None if readers is None or sample is None else (sample, readers)
+        return run_export(bulk, out, workers or 1, shown, pace, again=again, sample=sealed)
     made = _make_plan(paths, limit=limit, **options)
     check_table_folder(paths, made.sources, out, made.format)
     digests = Digests(made.parts.key)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from deid_agent.agent import PublicKey
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import first_public_key
 from deid_agent.batch import (
@@ -22,6 +23,7 @@ from deid_agent.batch import (
     OpenTrail,
     OutputFormat,
     Pace,
+    Sampler,
     SurveyedFile,
     Table,
     check_bulk_policy,
@@ -48,14 +50,14 @@ class BulkOptions:
     unit_bytes: int
 
 
-def read_bulk(paths: tuple[Path, ...], options: dict[str, Any]) -> BulkOptions | None:
+def read_bulk(paths: tuple[Path, ...], options: dict[str, Any], limit: int | None = None) -> BulkOptions | None:
     """The options of a FHIR bulk export; None for a table."""
     if options["table_name"] != FHIR:
         return None
     parts = worker_factory(**{name: options[name] for name in TaggingOptions.__annotations__})
     _check_options(paths, options["identities"], options["output_format"], parts)
     refuse_row_options(to=options["to"], table_version=options["table_version"])
-    head = make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"])
+    head = make_head(Table(FHIR, FHIR, {}), parts, "ndjson", options["unit_mib"], limit)
     return BulkOptions(paths[0], parts, head, options["unit_mib"] * (1 << 20))
 
 
@@ -63,6 +65,15 @@ def refuse_row_options(**given: object) -> None:
     """Raises ``ConfigurationError`` for an option that only runs over tables have."""
     if wrong := [name.replace("_", "-") for name, value in given.items() if value is not None]:
         raise ConfigurationError(f"--{wrong[0]}: is for tables, not for a FHIR bulk export: leave it out")
+
+
+def refuse_engine(engine: str) -> None:
+    """Raises ``ConfigurationError`` for an engine: its tasks would need the persons of all files."""
+    if engine != "local":
+        raise ConfigurationError(
+            "--engine: a FHIR bulk export is read on this machine, since each line needs the persons of all files: "
+            "leave it out and use --workers"
+        )
 
 
 def _check_options(paths: tuple[Path, ...], identities: Path | None, output_format: str, parts: WorkerFactory) -> None:
@@ -127,10 +138,20 @@ def _warn(export: BulkExport, *, torn: bool, others: bool = False) -> None:
         )
 
 
-def run_export(options: BulkOptions, out: Path, workers: int, shown: RunOutput, pace: Pace, *, again: bool) -> Exit:
-    """De-identify the export into the folder ``out``."""
+def run_export(
+    options: BulkOptions,
+    out: Path,
+    workers: int,
+    shown: RunOutput,
+    pace: Pace,
+    *,
+    again: bool,
+    sample: tuple[int, PublicKey] | None = None,
+) -> Exit:
+    """De-identify the export into the folder ``out``. ``sample`` is the number of lines to seal, and to whom."""
     export = list_export(options.folder)
     digests = Digests(options.parts.key)
+    sampler = None if sample is None else Sampler(out, *sample, digests)
     trail = OpenTrail(options.parts.key)
     with OpenManifest(out, options.head, trail) as manifest, IdentityWriter(out) as identities:
         if options.parts.key.demo:
@@ -142,7 +163,7 @@ def run_export(options: BulkOptions, out: Path, workers: int, shown: RunOutput, 
             echo_error(f"deid-agent: links: {_describe_links(identities.links)}")
         known = identities.digest(digests)
         time = options.parts.policy.record_time
-        work = BulkRun(export, options.head.build, out, digests, known, time, again, pace)
+        work = BulkRun(export, options.head.build, out, digests, known, time, again, pace, sampler)
         work.run(files, manifest, LineWorkerFactory(options.parts, store), workers, shown.show_unit)
         written = len(manifest.manifest.lines)
     shown.show_end(first_public_key(trail_folder(out)), written)

@@ -31,7 +31,7 @@ from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, Sc
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.output_shape import NO_SHAPE, OutputShape, RestrictedZip, ShapeName, ShapeOptions
 from deid_agent.pipeline.plans import FindKnown, KnownMessages, MessagePlan
-from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy
+from deid_agent.pipeline.policy import KeyMode, Method, Policy, load_policy, strip_numbers
 from deid_agent.pipeline.policy_dates import DateBounds, Technical
 from deid_agent.pipeline.pseudonyms import PseudonymInput, read_pseudonymize
 from deid_agent.pipeline.recognition import MAX_BATCH_CHARACTERS, Recognition
@@ -114,6 +114,7 @@ __all__ = [
     "read_operation",
     "read_plain_note",
     "read_pseudonymize",
+    "strip_numbers",
     "unite_facts",
     "write_note_line",
     "write_table",

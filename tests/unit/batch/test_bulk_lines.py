@@ -285,5 +285,9 @@ def test_the_file_of_identities_is_sealed_and_removed(tmp_path: Path) -> None:
 def test_jobs_and_answers_are_read_back() -> None:
     given = [b"{}", b"", "ü\0".encode()]
     assert decode_lines(encode_lines(given)) == given
-    results = [LineResult(b"{}", "Patient"), LineResult(reason="POISON"), LineResult(b"x", "", "", True, "unlisted")]
+    results = [
+        LineResult(b"{}", "Patient"),
+        LineResult(reason="POISON"),
+        LineResult(b"x", "", "", True, "unlisted", "Patient/1", 7, 2, (("Patient.id", "IDNUM", "surrogate", "x", 1),)),
+    ]
     assert decode_results(encode_results(results)) == results

@@ -2,8 +2,10 @@
 
 import gzip
 import os
+import shutil
 import signal
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,30 @@ from support.bulk_exports import CANARIES, DOCUMENTS, ENCOUNTERS, FILES, PATIENT
 from support.keys import KEY
 from support.tables import BUILD, RULES
 
-from deid_agent.agent import Factory, Job, Process, Result, WorkerSettings
+from deid_agent.agent import (
+    Factory,
+    Job,
+    Process,
+    PublicKey,
+    Result,
+    WorkerSettings,
+    load_private_key,
+    load_public_key,
+)
+from deid_agent.agent.dead_letter_keys import generate_keys
 from deid_agent.app import WorkerFactory
 from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.bulk_export import MAX_LINE, FileRole, list_export, read_lines, survey_export
 from deid_agent.batch.bulk_identities import IdentityWriter
 from deid_agent.batch.bulk_lines import LineWorkerFactory
 from deid_agent.batch.bulk_running import BulkRun
-from deid_agent.batch.manifest import Head, OpenManifest
+from deid_agent.batch.manifest import AUDIT, Head, OpenManifest
+from deid_agent.batch.manifest import read_manifest as read_units
 from deid_agent.batch.manifest_trail import OpenTrail
+from deid_agent.batch.pacing import Pace
+from deid_agent.batch.reporting import make_report
 from deid_agent.batch.running import UnitReport
+from deid_agent.batch.sampling import Sampler, read_sample
 from deid_agent.batch.schema import check_bulk_policy
 from deid_agent.batch.verifying import verify_folder
 from deid_agent.config import SecretKey
@@ -54,7 +70,14 @@ class KilledFactory:
 
 
 def run(
-    inputs: Path, out: Path, *, unit_bytes: int = 1 << 20, again: bool = False, killed: bool = False
+    inputs: Path,
+    out: Path,
+    *,
+    unit_bytes: int = 1 << 20,
+    again: bool = False,
+    killed: bool = False,
+    limit: int | None = None,
+    readers: PublicKey | None = None,
 ) -> list[UnitReport]:
     reports: list[UnitReport] = []
     export, digests = list_export(inputs), Digests(PARTS.key)
@@ -62,6 +85,9 @@ def run(
         files = list(survey_export(export.files, unit_bytes, digests, identities))
         store = identities.finish()
         work = BulkRun(export, BUILD, out, digests, identities.digest(digests), RecordTime.DAY, again)
+        work = replace(work, pace=Pace(out, limit=limit))
+        if readers is not None:
+            work = replace(work, sampler=Sampler(out, 4, readers, digests))
         plain = LineWorkerFactory(PARTS, store)
         factory: Factory = KilledFactory(plain) if killed else plain
         work.run(files, manifest, factory, 1, reports.append, FAST)
@@ -279,3 +305,65 @@ def test_a_policy_with_codes_of_one_line_is_refused(paths: dict[str, str]) -> No
     data = {"name": "own", "default": "surrogate", "dates": {"offset_days": 0}, "paths": paths}
     with pytest.raises(ConfigurationError, match="lines of an export would not join"):
         check_bulk_policy(compile_policy(data, "own.toml"))
+
+
+def test_an_audit_part_has_each_line_and_its_changes_are_found(tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in")
+    with (export / "DocumentReference.ndjson").open("ab") as file:
+        file.write(b"torn Quixwell\n")
+    run(export, tmp_path / "out")
+    found = read_units(tmp_path / "out")
+    assert found is not None
+    made = make_report(found)
+    assert (made.rows, made.refused) == (15, {"MALFORMED": 1})
+    assert made.columns["Patient.name.family"] == 3 and made.types["DATE"] > 10 and made.words > 10
+    (entry,) = [each for each in found.finished if each.types == {"DocumentReference": 3}]
+    part = tmp_path / "out" / AUDIT / entry.audit
+    rows = [orjson.loads(each) for each in part.read_bytes().splitlines()]
+    assert [each[2:5] for each in rows] == [["done", None, None]] * 3 + [["refused", "MALFORMED", "line"]]
+    sums = Counter[str]()
+    for row in rows:
+        sums.update({f"{c}|{t}|{m}|{r}": count for c, t, m, r, count in row[7]})
+    assert {f"{c}|{t}|{m}|{r}": count for c, t, m, r, count in entry.counts} == sums
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "out" / AUDIT).glob("part-*"))
+    everything += (tmp_path / "out" / "_manifest.jsonl").read_bytes()
+    assert not [canary for canary in CANARIES if canary.encode() in everything]
+    for change in (
+        part.read_bytes().replace(b'"refused"', b'"done"'),
+        b"".join(part.read_bytes().splitlines(keepends=True)[:-1]),
+        next(each for each in part.parent.glob("part-*") if each != part).read_bytes(),
+    ):
+        copy = Path(shutil.copytree(tmp_path / "out", tmp_path / "copy", dirs_exist_ok=True))
+        (copy / AUDIT / entry.audit).write_bytes(change)
+        assert find_changes(copy) == [("PART", f"{AUDIT}/{entry.audit}")]
+        shutil.rmtree(copy)
+    assert find_changes(tmp_path / "out") == []
+
+
+def test_a_limit_and_a_sample_are_those_of_lines(tmp_path: Path) -> None:
+    export = write_export(tmp_path / "in")
+    generate_keys(tmp_path / "readers.key")
+    readers = load_public_key(tmp_path / "readers.key.pub")
+    for _ in range(2):  # the second run finds the first one's work
+        ends = run(export, tmp_path / "some", limit=5)
+        assert [each.left_out for each in ends] == [False, False, False, True, True]
+        assert sum(each.entry.rows for each in ends if each.entry) == 5
+    assert find_changes(tmp_path / "some") == []
+    run(export, tmp_path / "out", readers=readers)
+    found = read_sample(tmp_path / "out")
+    assert found is not None and len(found.rows) == 4
+    assert not [canary for canary in CANARIES if canary in (tmp_path / "out" / AUDIT / "sample.jsonl").read_text()]
+    units = read_units(tmp_path / "out")
+    assert units is not None
+    files = {each.unit: each.file for each in units.finished}
+    private = load_private_key(tmp_path / "readers.key")
+    for row in found.rows:
+        (name, kind, before, after), *texts = row.open(private)
+        assert (name, kind) == ("resource", "fhir") and before != after
+        written = orjson.loads((tmp_path / "out" / files[row.unit]).read_bytes().splitlines()[row.row])
+        assert written["id"] == orjson.loads(after or "")["id"]
+        assert all(each[1] == "text" and each[0].endswith("data") for each in texts)
+    assert find_changes(tmp_path / "out") == []
+    with pytest.raises(ConfigurationError, match="has a sample of 4 rows"):
+        run(export, tmp_path / "out")
+    run(export, tmp_path / "out", readers=readers)
