@@ -24,7 +24,14 @@ from deid_agent.batch.delta_tables import DELTA_LOG
 from deid_agent.batch.engine_units import UnitEngine, UnitWork, run_on_engine
 from deid_agent.batch.frames import BatchDeidentifier
 from deid_agent.batch.iceberg_tables import METADATA as ICEBERG_METADATA
-from deid_agent.batch.identities import Identities, describe_malformed, read_columns, read_identities
+from deid_agent.batch.identities import (
+    Identities,
+    PatientMatches,
+    describe_malformed,
+    match_patients,
+    read_columns,
+    read_identities,
+)
 from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.layouts import Layout, is_same_place
 from deid_agent.batch.manifest import AUDIT, MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
@@ -82,6 +89,7 @@ __all__ = [
     "OutputFormat",
     "OutputTable",
     "Pace",
+    "PatientMatches",
     "PersonColumns",
     "RayUnits",
     "RowDeidentifier",
@@ -123,6 +131,7 @@ __all__ = [
     "make_output_schema",
     "make_report",
     "make_source",
+    "match_patients",
     "open_output_table",
     "read_columns",
     "read_identities",

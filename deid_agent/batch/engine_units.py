@@ -141,8 +141,9 @@ def run_on_engine(
             continue
         if not result.entry.is_in(run.folder):
             raise ConfigurationError("OUT: the output of a task is not in it: name a folder that all machines share")
-        run.finish(manifest, result.entry)
-        report(UnitReport(task.unit, result.entry))
+        entry = replace(result.entry, unmatched=run.unmatched)
+        run.finish(manifest, entry)
+        report(UnitReport(task.unit, entry))
     if left:
         raise UnsafeError(f"the engine returned no result for {len(left)} of {len(tasks)} units: run it again")
 

@@ -1,6 +1,7 @@
 """The identities: one row a person, from a file of the source system. They become the facts of the person's rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ import orjson
 
 from deid_agent.batch.arrow import decode_type, load_arrow
 from deid_agent.batch.cells import read_cells
-from deid_agent.batch.sources import FileFormat, InputFile, name_faults
+from deid_agent.batch.sources import FileFormat, InputFile, Unit, name_faults, read_chunks, read_schema
 from deid_agent.batch.table_file import PersonSection
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
@@ -44,6 +45,15 @@ class Identities:
             return None
         return self.contexts.get(str(patient).strip(), _TORN if self.torn else None)
 
+    @property
+    def known(self) -> Mapping[str, bytes] | None:
+        """All patients, by key; None if there may be others."""
+        return None if self.torn or not self.contexts else self.contexts
+
+    def lacks(self, patient: object) -> bool:
+        """True for a patient who is not among the identities, if there are any."""
+        return patient is not None and bool(self.contexts) and str(patient).strip() not in self.contexts
+
     def find(self, patient: object) -> orjson.Fragment | None:
         """The same, as a part of JSON."""
         context = self.find_json(patient)
@@ -57,6 +67,46 @@ def list_patients(table: Table, batch: "pa.RecordBatch") -> list[object]:
             values = read_cells(array, decode_type(column.type), column.name, [None] * len(array))
             return [None if value == "" else value for value in values]
     return [None] * batch.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PatientMatches:
+    """``unmatched`` identities that no row has, and ``no_identity`` rows whose patient is not among the identities."""
+
+    unmatched: int = 0
+    no_identity: int = 0
+
+
+def match_patients(units: Iterable[Unit], table: Table, identities: Identities) -> PatientMatches:
+    """Compare the patients of all rows with the identities. Inputs that cannot be read end where they end."""
+    if table.patient is None or not identities.contexts:
+        return PatientMatches()
+    seen: set[str] = set()
+    no_identity = 0
+    for unit in units:
+        with suppress(UnreadableError):
+            for patient in _list_unit_patients(unit, table, identities):
+                seen.add(str(patient).strip())
+                no_identity += identities.lacks(patient)
+    return PatientMatches(len(identities.contexts.keys() - seen), no_identity)
+
+
+def _list_unit_patients(unit: Unit, table: Table, identities: Identities) -> Iterator[object]:
+    """The patient of each row of a unit. Raises ``UnreadableError``."""
+    source = unit.source
+    # The columns of a Delta or Iceberg table may have other names in its files, or be missing there.
+    if source.format is not FileFormat.PARQUET or source.layout is not None:
+        for chunk in read_chunks(unit, table, read_schema(source, table), identities.known):
+            yield from list_patients(table, chunk.batch)
+        return
+    with name_faults():
+        file = load_arrow("pyarrow.parquet").ParquetFile(source.path)
+        names = [name for name in file.schema_arrow.names if name.lower() == table.patient]
+        groups = list(range(unit.first, unit.last))
+        for batch in (
+            file.iter_batches(batch_size=10_000, row_groups=groups, columns=names, use_threads=False) if names else ()
+        ):
+            yield from list_patients(table, batch)
 
 
 def read_identities(source: InputFile, person: PersonSection) -> Identities:

@@ -49,6 +49,8 @@ def report_page(report: BatchReport, sampled: int | None) -> str:
                 ("Rows", report.rows),
                 ("Refused rows", sum(report.refused.values())),
                 ("Rows without a patient", report.no_patient),
+                ("Rows whose patient has no identity", report.no_identity),
+                ("Identities that no row has", report.unmatched),
                 ("Words of texts", report.words),
                 ("Replacements", report.replacements),
             ],

@@ -30,7 +30,10 @@ class UnitRate:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The figures of an output folder. ``unusual`` are units that leave the ``median`` of all rates."""
+    """The figures of an output folder. ``unusual`` are units that leave the ``median`` of all rates.
+
+    ``no_identity`` are rows whose patient is not among the identities, ``unmatched`` identities that no row has.
+    """
 
     head: Head
     units: int
@@ -43,6 +46,8 @@ class BatchReport:
     columns: Mapping[str, int]
     median: float | None
     unusual: Sequence[UnitRate]
+    no_identity: int = 0
+    unmatched: int = 0
 
     @property
     def replacements(self) -> int:
@@ -73,6 +78,8 @@ def make_report(manifest: Manifest) -> BatchReport:
         _sort(columns),
         middle,
         unusual,
+        sum(entry.no_identity for entry in units),
+        manifest.latest.unmatched if manifest.latest is not None else 0,
     )
 
 

@@ -72,6 +72,7 @@ class BatchRun:
 
     With a ``limit`` in ``pace`` only the first rows of the units are read, and units after them are left out.
     ``output`` is the table to which the outputs are added.
+    ``unmatched`` are the identities that no row has.
     """
 
     table: Table
@@ -81,6 +82,7 @@ class BatchRun:
     digests: Digests
     identities: Identities = field(default_factory=Identities)
     identities_digest: str = ""
+    unmatched: int = 0
     again: bool = False
     sampler: Sampler | None = None
     pace: Pace | None = None
@@ -231,9 +233,9 @@ class BatchRun:
         output = make_output_schema(self.table, schema)
         stem = f"part-{task.name}-{self.build[:8]}"
         file = UnitFile(self.folder, f"{stem}.{self.format.suffix}", output, self.format, find_codec(unit.source))
-        chunks = _limit_rows(read_chunks(unit, self.table, schema), most)
+        chunks = _limit_rows(read_chunks(unit, self.table, schema, self.identities.known), most)
         refused = RefusedRows(output, self.build)
-        no_patient = 0
+        no_patient = no_identity = 0
         listings: Counter[str] = Counter()
         with file, UnitAudit.begin(self.folder, stem) as audit:
             waiting: deque[tuple[RowChunk, asyncio.Future[FinishedRows]]] = deque()
@@ -243,6 +245,7 @@ class BatchRun:
                     await pace.wait(chunk.batch.num_rows)
                     patients = list_patients(self.table, chunk.batch)
                     no_patient += sum(patient is None for patient in patients)
+                    no_identity += sum(map(self.identities.lacks, patients))
                     contexts = [self.identities.find(patient) for patient in patients]
                     waiting.append((chunk, asyncio.ensure_future(jobs.process(chunk, contexts, refused))))
                 while waiting and (chunk is None or len(waiting) >= _IN_FLIGHT * jobs.pool.size):
@@ -276,6 +279,8 @@ class BatchRun:
             counts=audit.counts,
             sample=await asyncio.to_thread(self.sampler.commit, task.name) if self.sampler is not None else "",
             pinned=unit.source.layout.pinned if unit.source.layout is not None else "",
+            no_identity=no_identity,
+            unmatched=self.unmatched,
         )
 
     def _write(self, task: UnitTask, chunk: RowChunk, rows: FinishedRows, file: UnitFile, audit: UnitAudit) -> None:

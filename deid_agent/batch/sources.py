@@ -6,7 +6,7 @@ CSV and NDJSON have the types that the table file declares, never inferred ones:
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.layouts import Layout
+from deid_agent.batch.record_form import RecordForm
 from deid_agent.batch.table_file import CellType, ColumnKind
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
@@ -27,6 +28,8 @@ CHUNK_ROWS = 64
 """Rows of a job: notes are read 16 together, and a job that is lost is not much."""
 _CHUNK_BYTES = 4 << 20
 _PEEK = 1000
+Known = Container[str] | None
+_Row = tuple[list[str | None], str | None]
 _HIGHEST = {CellType.INT32: (1 << 31) - 1, CellType.INT64: (1 << 63) - 1}
 
 
@@ -193,13 +196,13 @@ def find_codec(source: InputFile) -> str:
     return "zstd"
 
 
-def read_chunks(unit: Unit, table: Table, schema: "pa.Schema") -> Iterator[RowChunk]:
-    """The rows of a unit in order. Raises ``UnreadableError``."""
+def read_chunks(unit: Unit, table: Table, schema: "pa.Schema", known: Known = None) -> Iterator[RowChunk]:
+    """The rows of a unit in order. ``known`` are all patients that may be in them. Raises ``UnreadableError``."""
     if unit.source.format is FileFormat.PARQUET:
         yield from _read_groups(unit)
         return
-    rows = _read_rows(unit.source, table, [column.name for column in schema])
-    waiting: list[tuple[list[str | None], str | None]] = []
+    rows = _read_rows(unit.source, table, [column.name for column in schema], known)
+    waiting: list[_Row] = []
     size = 0
     with name_faults():
         for cells, fault in rows:
@@ -243,7 +246,7 @@ def _divide(batch: "pa.RecordBatch") -> Iterator["pa.RecordBatch"]:
     yield from _divide(batch.slice(half))
 
 
-def _make_chunk(rows: Sequence[tuple[list[str | None], str | None]], schema: "pa.Schema", table: Table) -> RowChunk:
+def _make_chunk(rows: Sequence[_Row], schema: "pa.Schema", table: Table) -> RowChunk:
     """Rows of text as columns of their declared types. A cell that does not fit is null, with a fault of its row."""
     pa = load_arrow()
     faults = [fault for _, fault in rows]
@@ -277,12 +280,12 @@ def _read_cell(text: str | None, type_: CellType) -> str | int | None:
     return number
 
 
-def _read_rows(source: InputFile, table: Table, names: Sequence[str]) -> Iterator[tuple[list[str | None], str | None]]:
+def _read_rows(source: InputFile, table: Table, names: Sequence[str], known: Known) -> Iterator[_Row]:
     """The cells of each row in the order of ``names``; of a broken row the fault, and no cells."""
     nothing: list[str | None] = [None] * len(names)
     with open_text(source.path) as file:
         if source.format is FileFormat.CSV:
-            rows = read_csv(file)
+            rows = read_csv(file, RecordForm.of(table, names, known))
             next(rows, None)
             for cells, fault in rows:
                 if cells == [] and len(names) == 1:
@@ -307,9 +310,7 @@ def _read_rows(source: InputFile, table: Table, names: Sequence[str]) -> Iterato
                 yield _write_members(members, table, wanted)
 
 
-def _write_members(
-    members: Mapping[str, object], table: Table, names: Sequence[str]
-) -> tuple[list[str | None], str | None]:
+def _write_members(members: Mapping[str, object], table: Table, names: Sequence[str]) -> _Row:
     """The members of a line as cells. An object or a list is a fault, unless its column is dropped."""
     cells: list[str | None] = []
     fault = None

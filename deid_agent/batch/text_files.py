@@ -10,12 +10,12 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from deid_agent.model import ConfigurationError
 
@@ -62,9 +62,22 @@ def open_text(path: Path) -> Iterator[TextIO]:
             yield file
 
 
-def read_csv(file: TextIO) -> Iterator[tuple[list[str] | None, str | None]]:
+class ChecksRecords(Protocol):
+    """Judges lines by their cells; see ``RecordForm``."""
+
+    def may_be(self, cells: Sequence[str]) -> bool:
+        """True if cells may be those of a record."""
+
+    def is_hidden(self, line: str) -> bool:
+        """True if a line inside of a text is a record."""
+
+
+def read_csv(file: TextIO, form: ChecksRecords | None = None) -> Iterator[tuple[list[str] | None, str | None]]:
     """The records of a CSV file (RFC 4180); None for one with a quote in the wrong place, and for each line after it
     that may be the rest of its text: its parts would be cells of columns that are kept.
+
+    With a ``form`` lines without quotes after such a record count only if they may be records, and a record is refused
+    with the lines of its texts that are records themselves: a quote that is not closed has hidden them.
 
     Raises ``UnreadableError`` for a quote that is not closed: all rows after it would be one field.
     """
@@ -72,12 +85,12 @@ def read_csv(file: TextIO) -> Iterator[tuple[list[str] | None, str | None]]:
     lines = _Lines(file)
     reader = csv.reader(lines, strict=True)
     number = width = 0
+    unsure = False
     while True:
         number += 1
+        lines.taken.clear()
         try:
             record = next(reader)
-            width = width or len(record)
-            yield record, None
         except StopIteration:
             return
         except csv.Error as error:
@@ -85,6 +98,16 @@ def read_csv(file: TextIO) -> Iterator[tuple[list[str] | None, str | None]]:
                 raise UnreadableError(f"row {number}: a quote is not closed") from None
             for _ in range(1 + lines.skip_rest(width)):
                 yield None, "row"
+            unsure = True
+            continue
+        unsure = unsure and not any('"' in line for line in lines.taken)
+        hidden = sum(map(form.is_hidden, lines.taken[1:])) if form is not None and width else 0
+        if hidden or (unsure and record and form is not None and not form.may_be(record)):
+            for _ in range(1 + hidden):
+                yield None, "row"
+            continue
+        width = width or len(record)
+        yield record, None
 
 
 @dataclass(slots=True)
@@ -92,13 +115,17 @@ class _Lines:
     """The lines of a file, of which some are looked at before they are read."""
 
     file: TextIO
+    taken: list[str] = field(default_factory=list, repr=False)
+    """The lines since it was cleared."""
     _next: deque[str] = field(default_factory=deque, repr=False)
 
     def __iter__(self) -> "_Lines":
         return self
 
     def __next__(self) -> str:
-        return self._next.popleft() if self._next else next(self.file)
+        line = self._next.popleft() if self._next else next(self.file)
+        self.taken.append(line)
+        return line
 
     def skip_rest(self, width: int) -> int:
         """Leave out the lines of a broken record, and return their number.

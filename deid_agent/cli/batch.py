@@ -24,6 +24,7 @@ from deid_agent.batch import (
     OutputColumns,
     OutputFormat,
     Pace,
+    PatientMatches,
     RowWorkerFactory,
     Sampler,
     Table,
@@ -40,6 +41,7 @@ from deid_agent.batch import (
     make_head,
     make_output_schema,
     make_source,
+    match_patients,
     open_output_table,
     read_identities,
     read_schema,
@@ -51,7 +53,7 @@ from deid_agent.cli.batch_fhir import FHIR, plan_export, read_bulk, refuse_engin
 from deid_agent.cli.batch_folders import check_folder, check_table_folder
 from deid_agent.cli.batch_identities import identities as identities_commands
 from deid_agent.cli.batch_options import run_options
-from deid_agent.cli.batch_results import RunOutput, report, status, verify
+from deid_agent.cli.batch_results import RunOutput, describe_matches, report, status, verify
 from deid_agent.cli.common import Exit, TaggingOptions, echo_error, handle_errors, worker_factory
 from deid_agent.model import ConfigurationError, Listing, counted
 
@@ -81,6 +83,7 @@ class _Plan:
     identities: Identities
     identities_digest: str
     columns: OutputColumns
+    matches: PatientMatches
 
 
 def _make_plan(
@@ -124,7 +127,8 @@ def _make_plan(
         known = read_identities(source, table.person)
         digest = Digests(parts.key).digest_file(source.path)
     head = make_head(table, parts, format_, unit_mib, limit)
-    return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest, columns)
+    matches = match_patients(units, table, known)
+    return _Plan(table, parts, format_, head, sources, units, others, unreadable, known, digest, columns, matches)
 
 
 @batch.command()
@@ -176,6 +180,8 @@ def _echo_identities(made: _Plan) -> None:
     if made.identities.contexts:
         persons = counted(len(made.identities.contexts), "person")
         click.echo(f"identities {persons}, {describe_malformed(made.identities)}")
+        if made.table.patient is not None:
+            click.echo(f"matches    {describe_matches(made.matches.unmatched, made.matches.no_identity)}")
     elif made.table.patient is not None:
         click.echo("identities none: texts are not searched for the names of their patients; give --identities")
 
@@ -251,6 +257,7 @@ def run(
         digests=digests,
         identities=made.identities,
         identities_digest=made.identities_digest,
+        unmatched=made.matches.unmatched,
         again=again,
         sampler=None if readers is None or sample is None else Sampler(out, sample, readers, digests, made.table),
         pace=pace,
@@ -260,9 +267,7 @@ def run(
         echo_error(f"deid-agent: {each}")
     if made.others:
         echo_error(f"deid-agent: left out {counted(made.others, 'file')} of other formats")
-    if made.identities.malformed:
-        refused_of = "these persons" + (" and of patients without a row" if made.identities.torn else "")
-        echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of {refused_of} are refused")
+    _warn_identities(made)
     with OpenManifest(out, made.head, OpenTrail(made.parts.key)) as manifest:
         if made.parts.key.demo:
             (out / "_DEMO-KEY.txt").write_text("Made with the public demonstration key: everyone can reverse it.\n")
@@ -285,6 +290,14 @@ def run(
         echo_error(f"deid-agent: {counted(older, 'unit')} had been made with other identities: use another folder")
     refused = any(end.fault or (end.entry and end.entry.refused) for end in shown.ends)
     return Exit.REFUSED if refused or made.unreadable else Exit.DONE
+
+
+def _warn_identities(made: _Plan) -> None:
+    if made.identities.malformed:
+        refused_of = "these persons" + (" and of patients without a row" if made.identities.torn else "")
+        echo_error(f"deid-agent: identities: {describe_malformed(made.identities)}: texts of {refused_of} are refused")
+    if made.matches != PatientMatches():
+        echo_error(f"deid-agent: identities: {describe_matches(made.matches.unmatched, made.matches.no_identity)}")
 
 
 for each in (status, verify, report):

@@ -299,7 +299,8 @@ def _report_json(made: BatchReport, sampled: int | None) -> dict[str, object]:
         }
         for each in made.unusual
     ]
-    names = ("units", "rows", "refused", "no_patient", "words", "replacements", "types", "columns", "rules")
+    names = ["units", "rows", "refused", "no_patient", "no_identity", "unmatched", "words", "replacements"]
+    names += ["types", "columns", "rules"]
     figures: dict[str, object] = {name: getattr(made, name) for name in names}
     middle = None if made.median is None else round(made.median, 2)
     return {
@@ -311,11 +312,18 @@ def _report_json(made: BatchReport, sampled: int | None) -> dict[str, object]:
     }
 
 
+def describe_matches(unmatched: int, no_identity: int) -> str:
+    """How identities and rows fit, in one line."""
+    return f"{counted(unmatched, 'person')} without a row, {counted(no_identity, 'row')} of patients without identity"
+
+
 def _echo_report(made: BatchReport, sampled: int | None) -> None:
     head = made.head
     click.echo(f"build      {head.build} (table {head.table}, policy {head.policy}, key {head.key}, {head.version})")
     click.echo(f"rows       {made.rows} in {counted(made.units, 'unit')}, {made.no_patient} without a patient")
     click.echo(f"refused    {describe_refusals(made.refused)}")
+    if made.no_identity or made.unmatched:
+        click.echo(f"identities {describe_matches(made.unmatched, made.no_identity)}")
     for name, counts in (("type", made.types), ("column", made.columns), ("rule", made.rules)):
         for each, count in list(counts.items())[:_SHOWN_RULES]:
             click.echo(printable(f"{name:<10} {each:<32} {count:>10}"))

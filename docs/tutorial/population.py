@@ -1,5 +1,6 @@
 """The synthetic population of docs/tutorial-backfill.md: its feed, its joins, and a search for every known value.
 
+    python population.py few EXPORT FOLDER [--visits N]        an export of the first visits of each patient
     python population.py feed CSV FOLDER [--since DAY]         HL7 v2 messages of the encounters, a file each
     python population.py joins EXPORT OUT INBOX OUTBOX [--table CSV FOLDER] [--svg FILE]   intervals, before and after
     python population.py leaks EXPORT OUT INBOX OUTBOX                                   a search for known values
@@ -30,6 +31,45 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+
+
+# A smaller export.
+
+
+def keep_visits(export: Path, folder: Path, most: int) -> Counter[str]:
+    """Copy an export with the first visits of each patient that it has, and their documents; all persons stay."""
+    folder.mkdir(exist_ok=True)
+    visits: Counter[str] = Counter()
+    known = {
+        f"Patient/{json.loads(line)['id']}"
+        for path in export.glob("Patient*.ndjson")
+        for line in path.read_bytes().splitlines()
+    }
+    kept: set[str] = set()
+    written: Counter[str] = Counter()
+    # The visits come before their documents.
+    for path in sorted(export.glob("*.ndjson"), key=lambda path: (not path.name.startswith("Encounter"), path.name)):
+        with path.open("rb") as lines, (folder / path.name).open("wb") as copy:
+            for line in lines:
+                found = json.loads(line)
+                kind = found["resourceType"]
+                if kind == "Encounter":
+                    patient = found["subject"]["reference"]
+                    visits[patient] += 1
+                    if visits[patient] > most or patient not in known:
+                        continue
+                    kept.add(f"Encounter/{found['id']}")
+                elif kind in {"DocumentReference", "Condition"} and kept.isdisjoint(list_visits(found)):
+                    continue
+                copy.write(line)
+                written[kind] += 1
+    return written
+
+
+def list_visits(found: Json) -> list[str]:
+    """The visits to which a document or a diagnosis belongs."""
+    several = found.get("context", {}).get("encounter", [])
+    return [each["reference"] for each in (*several, found.get("encounter", {})) if "reference" in each]
 
 
 # The feed.
@@ -418,6 +458,10 @@ def learn_shift(old: str, new: str, shifts: set[int]) -> None:
 def main() -> int:
     options = argparse.ArgumentParser()
     commands = options.add_subparsers(dest="command", required=True)
+    few = commands.add_parser("few")
+    few.add_argument("export", type=Path)
+    few.add_argument("folder", type=Path)
+    few.add_argument("--visits", type=int, default=3)
     feed = commands.add_parser("feed")
     feed.add_argument("tables", type=Path)
     feed.add_argument("folder", type=Path)
@@ -432,6 +476,14 @@ def main() -> int:
     given = options.parse_args()
     if given.command == "feed":
         say(f"{write_feed(given.tables, given.folder, given.since)} messages")
+        return 0
+    if given.command == "few":
+        say(
+            ", ".join(
+                f"{count} {kind}"
+                for kind, count in sorted(keep_visits(given.export, given.folder, given.visits).items())
+            )
+        )
         return 0
     places = given.export, given.out, given.inbox, given.outbox
     return 0 if (join(*places, given.table, given.svg) if given.command == "joins" else search(*places)) else 1

@@ -2,6 +2,7 @@
 
 import gzip
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from support.tables import table
 from deid_agent.batch.outputs import OutputFormat, check_format
 from deid_agent.batch.source_lists import list_sources
 from deid_agent.batch.sources import InputFile, RowChunk, list_units, read_chunks, read_schema
+from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import ConfigurationError
 
@@ -26,14 +28,14 @@ def write(path: Path, data: bytes) -> InputFile:
     return source
 
 
-def read(source: InputFile) -> list[RowChunk]:
-    schema = read_schema(source, TABLE)
-    return [chunk for unit in list_units(source, 1) for chunk in read_chunks(unit, TABLE, schema)]
+def read(source: InputFile, shape: Table = TABLE, known: Container[str] | None = None) -> list[RowChunk]:
+    schema = read_schema(source, shape)
+    return [chunk for unit in list_units(source, 1) for chunk in read_chunks(unit, shape, schema, known)]
 
 
-def rows(source: InputFile) -> list[tuple[Any, ...]]:
+def rows(source: InputFile, shape: Table = TABLE, known: Container[str] | None = None) -> list[tuple[Any, ...]]:
     found = []
-    for chunk in read(source):
+    for chunk in read(source, shape, known):
         columns = [array.to_pylist() for array in chunk.batch.columns]
         found += [(fault, *row) for fault, row in zip(chunk.faults, zip(*columns, strict=True), strict=True)]
     return found
@@ -77,6 +79,53 @@ def test_the_lines_of_a_broken_text_are_refused(text: str, refused: int, after: 
     assert [row[0] for row in found[:-2]] == ["row"] * len(found[:-2])
     assert len(found[:-2]) == refused or found[-2:] == [("row", None, None, None)] * 2
     assert [row[1] for row in found if row[0] is None][-1:] == [9]
+
+
+NOTES = table(
+    row={"document": "id", "patient": "who", "reference": "day"},
+    columns={"id": "id", "who": "id", "day": "date", "ward": "keep", "text": "text"},
+    types={"id": "int64", "who": "int64"},
+)
+NOTE_HEAD = b"id,who,day,ward,text\n1,31,2019-03-04,W1,first\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Quixwell,went,home,with,friends\n",  # no numbers where they should be
+        b"7,Quixwell,2019-03-04,Quixwell,x\n",
+        b"7,31,Quixwell,Quixwell,x\n",
+        b",,,Quixwell,seen\n",  # nothing that shows a record
+    ],
+)
+def test_a_line_of_a_broken_text_is_no_record_if_its_cells_do_not_fit(line: bytes, tmp_path: Path) -> None:
+    data = NOTE_HEAD + b'2,31,2019-03-05,W1,"He said "hi".\n' + line + b"3,31,2019-03-06,W2,last\n"
+    found = rows(write(tmp_path / "a.csv", data), NOTES)
+    assert [row[:2] for row in found] == [(None, 1), ("row", None), ("row", None), (None, 3)]
+    assert "Quixwell" not in str(found)
+
+
+def test_a_record_of_an_unknown_patient_in_a_broken_text_is_refused(tmp_path: Path) -> None:
+    hidden = b"7,99,2019-03-04,Quixwell,x\n"
+    data = NOTE_HEAD + b'2,31,2019-03-05,W1,"He said "hi".\n' + hidden + b"3,31,2019-03-06,W2,last\n"
+    source = write(tmp_path / "a.csv", data)
+    assert [row[1] for row in rows(source, NOTES, {"31"})] == [1, None, None, 3]
+    # Without identities it is a record like others.
+    assert [row[1] for row in rows(source, NOTES)] == [1, None, 7, 3]
+
+
+@pytest.mark.parametrize("known", [None, {"31", "32"}])
+def test_records_that_a_quote_has_hidden_in_a_text_are_refused_with_it(
+    known: Container[str] | None, tmp_path: Path
+) -> None:
+    swallowed = b'2,31,2019-03-05,W1,"not closed\n3,32,2019-03-06,Quixwell,hidden\n4,32,2019-03-07,W1,"\n'
+    data = NOTE_HEAD + swallowed + b"5,31,2019-03-08,W1,last\n"
+    found = rows(write(tmp_path / "a.csv", data), NOTES, known)
+    assert [row[:2] for row in found] == [(None, 1), *[("row", None)] * 3, (None, 5)]
+    # A list of numbers in a note is none of them.
+    listed = b'2,31,2019-03-05,W1,"took\n1,2,or,3,daily\n5,10,mg,and,15\nBP, 120, 80, ok, yes\n"\n'
+    (first, second) = rows(write(tmp_path / "b.csv", NOTE_HEAD + listed), NOTES, known)
+    assert (first[0], second[0]) == (None, None)
 
 
 def test_a_member_twice_refuses_the_line(tmp_path: Path) -> None:
