@@ -6,8 +6,8 @@ import orjson
 import pytest
 from support.tables import RULES
 
-from deid_agent.batch.identities import describe_malformed, read_identities
-from deid_agent.batch.sources import make_source
+from deid_agent.batch.identities import Identities, PatientMatches, describe_malformed, match_patients, read_identities
+from deid_agent.batch.sources import list_sources, make_source
 from deid_agent.batch.tables import load_table
 from deid_agent.model import ConfigurationError, MessageError
 from deid_agent.pipeline import facts_from_context
@@ -53,6 +53,20 @@ def test_malformed_rows_are_named_by_number(tmp_path: Path) -> None:
     for patient in (2, "4"):
         with pytest.raises(MessageError):
             facts_from_context(orjson.loads(orjson.dumps(found.find(patient))))
+
+
+def test_identities_and_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    table = load_table("omop/note", RULES)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("person_id,note_text\n1,x\n 2,x\n,x\n7,x\nbroken\n7,x\n")
+    (tmp_path / "in" / "b.jsonl").write_text('{"person_id": 3}\n{"person_id": 8}\n{"note_text": "x"}\n{\n')
+    people = pa.array([4, None, 9, 4], pa.int64())
+    pq.write_table(pa.table({"PERSON_ID": people, "note_text": ["x"] * 4}), tmp_path / "in" / "c.parquet")
+    (tmp_path / "in" / "d.parquet").write_bytes(b"Quixwell is no file of this format")
+    sources, _ = list_sources([tmp_path / "in"])
+    found = Identities({str(number): b"{}" for number in range(1, 7)})
+    assert match_patients(sources, table, found) == PatientMatches(unmatched=3, no_identity=4)
+    assert match_patients(sources, table, Identities()) == PatientMatches()
 
 
 @pytest.mark.parametrize("column", ["person_id", "mrn", "zip"])

@@ -86,6 +86,7 @@ def test_plan_shows_columns_units_and_problems(tmp_path: Path) -> None:
     known = batch("plan", folder, *OPTIONS, "--identities", tmp_path / "persons.csv")
     assert known.exit_code == 1
     assert "identities 2 persons, 1 malformed (row 3: row)" in known.stdout
+    assert "matches    1 person without a row, 0 rows of patients without identity" in known.stdout
     assert not find_canaries(known.output)
     assert list(tmp_path.glob("*/*")) == [folder / "Quixwell-4471902.parquet"], "nothing is written"
 
@@ -187,8 +188,14 @@ def test_csv_comes_out_as_csv(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a.csv").write_text('note_id,person_id,note_date,note_text\n1,9,2019-03-04,"Seen 3/4,\nwell"\n2,9,,\n')
     out = tmp_path / "out"
-    done = batch("run", folder, out, *OPTIONS, "--format", "csv")
+    (tmp_path / "persons.csv").write_text(PERSONS)
+    done = batch("run", folder, out, *OPTIONS, "--format", "csv", "--identities", tmp_path / "persons.csv")
     assert done.exit_code == 0, done.output
+    counts = "1 person without a row, 2 rows of patients without identity"
+    assert f"deid-agent: identities: {counts}" in done.stderr
+    assert f"identities {counts}" in batch("report", out).stdout
+    found = json.loads(batch("report", out, "--json").stdout)
+    assert (found["unmatched"], found["no_identity"]) == (1, 2)
     ((name, data),) = read(out).items()
     assert name.endswith(".csv")
     lines = data.decode().split("\r\n")
