@@ -22,6 +22,7 @@ from deid_agent.surrogate.shape import Word, fold, match_case, split_words
 
 _LETTERS = "BCDEFGHJKLMNPRST"  # enough names begin with each; A would be read as an article
 _ENOUGH = 5
+_GIVEN_PARTICLES = frozenset({"del", "della"})  # given names, too, that the lists of surrogates do not have
 _TYPIST = re.compile(r"[b-df-hj-np-tv-xz]{3}")  # RA/plk: initials of author and typist
 
 
@@ -161,7 +162,8 @@ class Namer:
         if folded not in sets["particles"] or n + 1 == count or _comma_between(value, words[n], words[n + 1]):
             return False
         in_family = kind is ValueKind.FAMILY or "," in value[words[n].start :]
-        return word.islower() or n > 0 or in_family or folded in self.people.family or not self._is_given(folded)
+        given = folded in _GIVEN_PARTICLES or self._is_given(folded)
+        return word.islower() or n > 0 or in_family or folded in self.people.family or not given
 
     def _is_credential(self, word: str, before: str) -> bool:
         if word in self.lists.sets["credentials"]:

@@ -174,10 +174,16 @@ class People:
         return known or word in self.given or word in self.family
 
     def _find_lone_names(self, people: Sequence[NamedPerson]) -> frozenset[str]:
-        """Family names of one word, and given names that are also particles: Del, or Von of the given names Von Ray."""
+        """Family names of one word, and given names that are also particles: Del, or Von of the given names Von Ray.
+
+        So is the last given name of a field with a capital letter: Van of Larry Van Moen.
+        """
         families = {fold(person.family) for person in people if len(split_words(person.family)) == 1}
         named = [(person, split_words(person.given)) for person in people]
         givens = {fold(words[0].text) for person, words in named if len(words) == 1 or (words and person.certain)}
+        givens |= {
+            fold(words[-1].text) for person, words in named if person.certain and words and words[-1].text[0].isupper()
+        }
         return frozenset((families - self._lists.sets["baby"]) | (givens & self._lists.sets["particles"]))
 
     def _read_all(self, people: Sequence[NamedPerson]) -> list[tuple[NamedPerson, NameWords]]:

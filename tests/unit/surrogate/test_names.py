@@ -117,6 +117,7 @@ def test_a_known_name_is_found_at_any_position() -> None:
         ("Nguyen", "Van"),
         ("Nguyen", "Van Minh"),
         ("Will", "Von Winfred"),
+        ("Moen", "Larry Van"),
     ],
 )
 def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: str, given: str) -> None:
@@ -127,6 +128,12 @@ def test_a_name_that_is_a_particle_title_or_credential_too_is_replaced(family: s
         was, expected = written.format(family, given), written.format(new, first)
         assert replace(MADE, PhiType.PATIENT, was, scope=scope) == expected
         assert replace(MADE, PhiType.PATIENT, was.upper(), scope=scope) == expected.upper()
+
+
+def test_a_given_name_that_is_a_particle_is_replaced_at_the_beginning_of_a_name() -> None:
+    for name in ("Della Cronin", "Del Nicolas"):
+        assert not {"Del", "Della"} & set(replace(MADE, PhiType.PATIENT, name, scope=Scope("d")).split())
+    assert replace(MADE, PhiType.PATIENT, "Maria del Carmen", ValueKind.GIVEN, scope=Scope("d")).split()[1] == "del"
 
 
 @pytest.mark.parametrize(
