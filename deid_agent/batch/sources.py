@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.layouts import Layout
-from deid_agent.batch.record_form import RecordForm
+from deid_agent.batch.line_form import LineForm
 from deid_agent.batch.table_file import CellType, ColumnKind
 from deid_agent.batch.tables import Table
 from deid_agent.batch.text_files import UnreadableError, open_text, parse_line, read_csv
@@ -285,7 +285,7 @@ def _read_rows(source: InputFile, table: Table, names: Sequence[str], known: Kno
     nothing: list[str | None] = [None] * len(names)
     with open_text(source.path) as file:
         if source.format is FileFormat.CSV:
-            rows = read_csv(file, RecordForm.of(table, names, known))
+            rows = read_csv(file, LineForm.of(table, names, known))
             next(rows, None)
             for cells, fault in rows:
                 if cells == [] and len(names) == 1:

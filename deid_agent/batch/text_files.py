@@ -63,7 +63,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 class ChecksRecords(Protocol):
-    """Judges lines by their cells; see ``RecordForm``."""
+    """Judges lines by their cells; see ``LineForm``."""
 
     def may_be(self, cells: Sequence[str]) -> bool:
         """True if cells may be those of a record."""

@@ -26,6 +26,8 @@ from typing import Any
 
 Json = Any
 _DAY = re.compile(r"(?:19|20)\d\d-\d\d-\d\d")
+_PARTICLES = frozenset({"de", "del", "della", "di", "la", "van", "von"})
+_PLACES = ("custodian", "location", "organization", "managingOrganization", "serviceProvider")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -328,7 +330,8 @@ def search(export: Path, out: Path, inbox: Path, outbox: Path) -> bool:
         for (path, old), (_, new) in zip(list_strings(pair.before), list_strings(pair.after), strict=True):
             where = f"{pair.place}.{path}"
             judge(where, old, new, patient, people, every_id, found, searched)
-            if path.endswith(".display") and "oding." not in path:
+            of_person = path.rpartition(".")[0].rpartition(".")[2] not in _PLACES
+            if path.endswith(".display") and "oding." not in path and of_person:
                 judge_names(where, old, new, staff, "name of staff", found, searched, explained, set())
             if patient in people:
                 judge_names(where, old, new, people[patient], "name", found, searched, explained, contexts)
@@ -410,6 +413,8 @@ def judge_names(
         places, stays = ([n for n, word in enumerate(each) if word == name] for each in (words, kept))
         if all(neighbours(kept, n) in contexts for n in stays):
             explained[kind, "a word of the language, which patients of other names have at the same place"] += 1
+        elif name in _PARTICLES and re.search(rf"(?<=\w )(?:{name})(?= \w)", new):
+            explained[kind, "a particle inside of a name: Jasmin del Lindsay for Maria del Carmen"] += 1
         elif len(words) < 8 and not set(places) & set(stays):
             explained[kind, "a surrogate of another part of the name, by chance"] += 1
         else:

@@ -98,7 +98,7 @@ NOTE_HEAD = b"id,who,day,ward,text\n1,31,2019-03-04,W1,first\n"
         b",,,Quixwell,seen\n",  # nothing that shows a record
     ],
 )
-def test_a_line_of_a_broken_text_is_no_record_if_its_cells_do_not_fit(line: bytes, tmp_path: Path) -> None:
+def test_cells_decide_about_lines_after_a_broken_text(line: bytes, tmp_path: Path) -> None:
     data = NOTE_HEAD + b'2,31,2019-03-05,W1,"He said "hi".\n' + line + b"3,31,2019-03-06,W2,last\n"
     found = rows(write(tmp_path / "a.csv", data), NOTES)
     assert [row[:2] for row in found] == [(None, 1), ("row", None), ("row", None), (None, 3)]

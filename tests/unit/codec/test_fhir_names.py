@@ -61,7 +61,7 @@ UNKNOWN = {
 }
 
 
-def test_a_member_whose_name_may_be_a_persons_loses_the_name_and_its_value_is_read() -> None:
+def test_an_unknown_member_may_lose_its_name_and_its_value_is_read() -> None:
     message = parsed(UNKNOWN)
     named = [site for site in message.sites if message.raw[site.end : site.end + 2] == b'":']
     assert [(site.value, site.path) for site in named] == [

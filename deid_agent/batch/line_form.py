@@ -19,7 +19,7 @@ _SURE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RecordForm:
+class LineForm:
     """The places of the columns that are checked in a record of ``width`` cells. ``known`` are all known patients."""
 
     width: int
@@ -30,7 +30,7 @@ class RecordForm:
     known: Container[str] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, table: Table, names: Sequence[str], known: Container[str] | None = None) -> "RecordForm":
+    def of(cls, table: Table, names: Sequence[str], known: Container[str] | None = None) -> "LineForm":
         """The form of the records of a file with these columns. ``known`` are the patients of the identities."""
         kinds = {place: table.find_kind(name) for place, name in enumerate(names)}
         types = {place: table.types.get(name.lower(), CellType.STRING) for place, name in enumerate(names)}
