@@ -132,7 +132,9 @@ class IdentityWriter:
         source = self._hash_key(f"{_type(tree)}/{tree['id']}")
         for found in list_links(tree):
             self._links += 1
-            targets = {f"{type_}/{key}" for type_, key in list_references(found) if type_ == PATIENT}
+            # A number without a system may be that of several persons.
+            keys = [key for type_, key in list_references(found) if type_ == PATIENT]
+            targets = {f"{PATIENT}/{key}" for key in keys if not key.startswith(("?|", "?*|"))}
             rows = [(source, self._links, self._hash_key(each)) for each in targets]
             self._store.executemany("INSERT INTO link VALUES (?, ?, ?)", rows)
         return source

@@ -56,7 +56,8 @@ class LineForm:
         except (csv.Error, StopIteration):
             return False
         found = self._count_fitting(cells)
-        return found is not None and (found >= _SURE or (self.known is not None and found > 0))
+        known = self.known is not None and self.patient is not None
+        return found is not None and found >= (1 if known else _SURE)
 
     def _count_fitting(self, cells: Sequence[str]) -> int | None:
         """The number of checked cells that have a digit; None if one of them does not fit."""

@@ -11,6 +11,7 @@ many quotes precede each of them, so that all other members cost only their part
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from deid_agent.codec.fhir.names import ElementNames, blank_name
@@ -105,12 +106,12 @@ class Plans:
 def _make_plan(table: FhirTable, names: ElementNames, shape: Shape, value: Object) -> Plan:
     steps: list[Step] = []
     skip, bare = 0, False
-    for key, item in value.items():
+    for place, (key, item) in enumerate(value.items()):
         rule = shape.rules.get(key) or _rule_for_unlisted(table, shape, key)
         treatment, shown = rule.treatment, f".{key}"
         own = key in shape.rules or (key[:1] == "_" and key[1:] in shape.rules)
         if not own and key not in names.known and not names.may_stay(key):
-            steps.append(Step(skip, key, ".?", NAME, None, _TEXT, None, _redact_name))
+            steps.append(Step(skip, key, ".?", NAME, None, _TEXT, None, partial(_redact_name, blank_name(place))))
             skip, shown = 0, ".?"
         elif not own and not _KEY.fullmatch(key):
             # Only a broken producer writes such a name, and the name may contain PHI.
@@ -133,9 +134,8 @@ def _make_plan(table: FhirTable, names: ElementNames, shape: Shape, value: Objec
 
 
 def _redact_name(
-    sink: FhirSink, _treatment: FhirTreatment, name: str, start: int, end: int, path: str, frame: FhirFrame
+    blank: str, sink: FhirSink, _: FhirTreatment, name: str, start: int, end: int, path: str, frame: FhirFrame
 ) -> None:
-    blank = blank_name(list(frame.owner).index(name))
     sink.site(path, start, end, name, PhiType.IDNUM, frame, ValueKind.REDACT, blank=blank)
 
 

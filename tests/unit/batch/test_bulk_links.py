@@ -5,7 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bulk_exports import PATIENTS, Resource, document, line, note, patient, read, text_of, worker, write_export
+from support.bulk_exports import (
+    MRN,
+    PATIENTS,
+    Resource,
+    document,
+    line,
+    note,
+    patient,
+    read,
+    text_of,
+    worker,
+    write_export,
+)
 
 from deid_agent.batch.bulk_identities import IdentityWriter
 from deid_agent.batch.bulk_links import MOST_LINKED, LinkCounts
@@ -73,6 +85,17 @@ def test_chains_cycles_and_absent_records_are_harmless(tmp_path: Path) -> None:
     made = shifts(tmp_path / "in", found, *keys)
     assert len({*made[:3]}) == 1 and len({*made}) == 4
     assert count(tmp_path, *found) == LinkCounts(6, 2, 1, 3, 0)
+
+
+def test_a_link_by_a_number_needs_its_system(tmp_path: Path) -> None:
+    def by_number(number: str, **system: str) -> Resource:
+        link = {"other": {"identifier": {"value": number, **system}}, "type": "seealso"}
+        return {**linked("p100"), "link": [link]}
+
+    others = [linked("p101"), linked("p102")]
+    for found, joined in ((by_number("55101"), False), (by_number("55101", system=MRN), True)):
+        one, two, _ = shifts(tmp_path / str(joined), [found, *others], "p100", "p101", "p102")
+        assert (one == two) is joined
 
 
 def test_a_person_joins_its_patients_unless_it_is_unsure(tmp_path: Path) -> None:
