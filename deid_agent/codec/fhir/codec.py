@@ -154,7 +154,9 @@ class FhirCodec:
         if not isinstance(tree, dict):
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "not a JSON object")
         name = tree.get("resourceType")
-        if not isinstance(name, str) or name not in self._names.types:
+        if not isinstance(name, str):
+            raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
+        if name not in self._names.types:
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "no type of a resource that a release of FHIR has")
         return tree, name
 

@@ -32,6 +32,8 @@ _R4 = (
 _R6 = "ClinicalAssessment DeviceAlert InsuranceProduct MolecularDefinition PersonalRelationship"  # from its ballots
 _OTHER_RELEASES = frozenset(f"{_DSTU} {_R4} {_R6}".split())
 """Types of resources of the releases that ``elements.json`` does not have."""
+_OTHER_WORDS = frozenset({"exclusivity", "jurisdictional"})
+"""Words of their members that are neither in the table nor common."""
 _BLANK = "redacted"
 _LONGEST_NUMBER = 3
 
@@ -68,7 +70,7 @@ class ElementNames:
             codes - CODED_MEMBERS - _VERSIONS | {"resourceType", "system"},
             types,
             suffixes,
-            frozenset(own | labels | table.addresses.people.plain) - {_BLANK},
+            frozenset(own | labels | table.addresses.people.plain | _OTHER_WORDS) - {_BLANK},
         )
 
     def defines(self, name: str) -> bool:
