@@ -344,10 +344,9 @@ def test_a_limit_and_a_sample_are_those_of_lines(tmp_path: Path) -> None:
     export = write_export(tmp_path / "in")
     generate_keys(tmp_path / "readers.key")
     readers = load_public_key(tmp_path / "readers.key.pub")
-    for _ in range(2):  # the second run finds the first one's work
-        ends = run(export, tmp_path / "some", limit=5)
-        assert [each.left_out for each in ends] == [False, False, False, True, True]
-        assert sum(each.entry.rows for each in ends if each.entry) == 5
+    ends = run(export, tmp_path / "some", limit=5)
+    assert [each.left_out for each in ends] == [False, False, False, True, True]
+    assert sum(each.entry.rows for each in ends if each.entry) == 5
     assert find_changes(tmp_path / "some") == []
     run(export, tmp_path / "out", readers=readers)
     found = read_sample(tmp_path / "out")
@@ -366,4 +365,3 @@ def test_a_limit_and_a_sample_are_those_of_lines(tmp_path: Path) -> None:
     assert find_changes(tmp_path / "out") == []
     with pytest.raises(ConfigurationError, match="has a sample of 4 rows"):
         run(export, tmp_path / "out")
-    run(export, tmp_path / "out", readers=readers)
