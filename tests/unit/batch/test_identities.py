@@ -7,7 +7,8 @@ import pytest
 from support.tables import RULES
 
 from deid_agent.batch.identities import Identities, PatientMatches, describe_malformed, match_patients, read_identities
-from deid_agent.batch.sources import list_sources, make_source
+from deid_agent.batch.source_lists import list_sources
+from deid_agent.batch.sources import Unit, make_source
 from deid_agent.batch.tables import load_table
 from deid_agent.model import ConfigurationError, MessageError
 from deid_agent.pipeline import facts_from_context
@@ -64,9 +65,10 @@ def test_identities_and_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None
     pq.write_table(pa.table({"PERSON_ID": people, "note_text": ["x"] * 4}), tmp_path / "in" / "c.parquet")
     (tmp_path / "in" / "d.parquet").write_bytes(b"Quixwell is no file of this format")
     sources, _ = list_sources([tmp_path / "in"])
+    units = [Unit(source, 0, 1) for source in sources]
     found = Identities({str(number): b"{}" for number in range(1, 7)})
-    assert match_patients(sources, table, found) == PatientMatches(unmatched=3, no_identity=4)
-    assert match_patients(sources, table, Identities()) == PatientMatches()
+    assert match_patients(units, table, found) == PatientMatches(unmatched=3, no_identity=4)
+    assert match_patients(units, table, Identities()) == PatientMatches()
 
 
 @pytest.mark.parametrize("column", ["person_id", "mrn", "zip"])
