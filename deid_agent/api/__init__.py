@@ -36,7 +36,7 @@ A message keeps every byte that is no PHI:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -91,14 +91,15 @@ def load(
     policy: str = "pseudonymised",
     profile: str = "recall",
     system: str = "default",
-    rules: str | Path | None = None,
+    rules: str | Path | Sequence[str | Path] | None = None,
     models: str | Path | None = None,
     scope_table: str | Path | None = None,
 ) -> Deidentifier:
     """A de-identifier with everything loaded: two seconds of CPU, 220 MB.
 
     The arguments are those of the commands (docs/reference.md): ``policy`` is a name or a file, ``profile`` one of
-    ``precision``, ``balanced`` and ``recall``. The key comes from ``key_file``, else from the environment as for the
+    ``precision``, ``balanced`` and ``recall``. ``rules`` is a folder, or a list such as ``["shipped", "site/"]``
+    (docs/site.md). The key comes from ``key_file``, else from the environment as for the
     commands. ``demo_key`` selects the public demonstration key: everyone can reverse its output.
 
     Raises ``ConfigurationError``, whose text names the argument or file and the remedy.

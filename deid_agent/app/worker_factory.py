@@ -30,7 +30,7 @@ from deid_agent.pipeline import (
     load_policy,
 )
 from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
-from deid_agent.rules import data_folder
+from deid_agent.rules import RulesGiven, data_folder, find_rules
 from deid_agent.surrogate import RESTRICTED_ZIP3, Surrogates
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class WorkerFactory:
     smallest_group: int | None = None
     crosswalks: "tuple[tuple[str, PairSealer], ...]" = ()
     shape: ShapeOptions = NO_SHAPE
+    sites: tuple[Path, ...] = ()
 
     @property
     def default(self) -> ProjectParts:
@@ -121,7 +122,7 @@ class WorkerFactory:
         """A de-identifier for each project. All share codecs and leak guard; equal systems and profiles the tagger."""
         with pause_gc():
             codecs = _MessageCodecs() if notes_only else _load_codecs(self.rules)
-            loaded = load_rules(self.rules)
+            loaded = load_rules(self.rules, self.sites)
             models = self.models or data_folder("models")
             known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
             guard = LeakGuard(known.recognize, known.proves_absence)
@@ -205,7 +206,7 @@ def make_factory(
     policy: str,
     profile: str,
     system: str,
-    rules: str | Path | None = None,
+    rules: RulesGiven = None,
     models: str | Path | None = None,
     scope_table: str | Path | None = None,
     shape: ShapeOptions | None = None,
@@ -214,10 +215,11 @@ def make_factory(
 
     Raises ``ConfigurationError`` for a policy or a file that is missing or invalid.
     """
-    folder = data_folder("rules", None if rules is None else str(rules))
-    chosen = load_policy(policy, folder)
+    found = find_rules(rules)
+    chosen = load_policy(policy, found.folder)
     return WorkerFactory(
-        rules=folder,
+        rules=found.folder,
+        sites=found.sites,
         key=key,
         policy=chosen,
         system=system,

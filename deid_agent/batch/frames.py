@@ -21,10 +21,11 @@ from deid_agent.batch.outputs import OutputFormat
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.schema import RefusedRows, check_schema, make_output_schema
 from deid_agent.batch.sources import CHUNK_ROWS, make_source
-from deid_agent.batch.systems import EngineSystem, make_head, require_build
+from deid_agent.batch.systems import EngineSystem, make_head, plain_rules, require_build
 from deid_agent.batch.tables import Table
 from deid_agent.model import ConfigurationError, DeidError, Reason, describe_exception
 from deid_agent.pipeline import Deidentifier
+from deid_agent.rules import RulesGiven
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class BatchDeidentifier:
     policy: str = "research"
     profile: str = "recall"
     system: str = "default"
-    rules: str | Path | None = None
+    rules: RulesGiven = None
     models: str | Path | None = None
     identities: str | Path | None = None
     scope_table: str | Path | None = None
@@ -120,7 +121,8 @@ class BatchDeidentifier:
 
     def _load(self) -> _Loaded:
         fault: ConfigurationError
-        known = (os.getpid(), self.table.digest, *(value for name, value in vars(self).items() if name != "table"))
+        given = {**vars(self), "table": self.table.digest, "rules": plain_rules(self.rules)}
+        known = (os.getpid(), *given.values())
         with _LOADING:
             if known in _LOADED:
                 return _LOADED[known]
@@ -135,10 +137,15 @@ class BatchDeidentifier:
 
     def _make(self) -> _Loaded:
         load_arrow().set_cpu_count(1)
-        given = {name: getattr(self, name) for name in ("key_file", "rules", "models", "scope_table")}
+        given = {name: getattr(self, name) for name in ("key_file", "models", "scope_table")}
         paths = {name: None if path is None else str(path) for name, path in given.items()}
         system = EngineSystem(
-            demo_key=self.demo_key, policy=self.policy, profile=self.profile, system=self.system, **paths
+            demo_key=self.demo_key,
+            policy=self.policy,
+            profile=self.profile,
+            system=self.system,
+            rules=plain_rules(self.rules),
+            **paths,
         )
         if (os.getpid(), system) not in _SYSTEMS:
             made = system.make_parts()

@@ -19,7 +19,7 @@ from deid_agent.batch.schema import check_policy
 from deid_agent.batch.tables import Table
 from deid_agent.config import DEMO_KEY, limit_blas_threads, limit_loaded_blas, load_key
 from deid_agent.model import ConfigurationError
-from deid_agent.rules import data_folder, digest_folder
+from deid_agent.rules import SHIPPED, RulesGiven, data_folder, digest_folder, digest_sites
 
 DEFAULT_UNIT_MIB = 32
 _SECRET_NAME = re.compile(r"(?:^|[^A-Z0-9_])DEID_KEY$", re.IGNORECASE)
@@ -38,7 +38,7 @@ class EngineSystem:
     policy: str = "research"
     profile: str = "recall"
     system: str = "default"
-    rules: str | None = None
+    rules: str | tuple[str, ...] | None = None
     models: str | None = None
     scope_table: str | None = None
 
@@ -69,15 +69,25 @@ class EngineSystem:
         def absolute(path: str | None) -> str | None:
             return None if path is None else str(folder / path)
 
+        rules: str | tuple[str, ...] | None = None
+        if self.rules is not None:
+            given = (self.rules,) if isinstance(self.rules, str) else self.rules
+            rules = tuple(each if each == SHIPPED else str(folder / each) for each in given)
+            rules = rules[0] if isinstance(self.rules, str) else rules
         policy = absolute(self.policy) if (folder / self.policy).is_file() else self.policy
         return replace(
             self,
             key_file=absolute(self.key_file),
             policy=policy or self.policy,
-            rules=absolute(self.rules),
+            rules=rules,
             models=absolute(self.models),
             scope_table=absolute(self.scope_table),
         )
+
+
+def plain_rules(given: RulesGiven) -> str | tuple[str, ...] | None:
+    """The rules that a caller gives, as text that may be compared and sent."""
+    return None if given is None else str(given) if isinstance(given, str | Path) else tuple(map(str, given))
 
 
 def make_head(
@@ -95,6 +105,7 @@ def make_head(
     content = {
         "version": __version__,
         "rules": digest_folder(parts.rules),
+        **({"site": digest_sites(parts.sites)} if parts.sites else {}),
         "models": digest_folder(parts.models or data_folder("models")),
         "policy": parts.policy.digest,
         "key": parts.key.id,

@@ -29,7 +29,7 @@ def make_unit_work(run: BatchRun, parts: WorkerFactory, head: Head, options: Map
         policy=options["policy_name"],
         profile=parts.profile,
         system=parts.system,
-        rules=options["rules"],
+        rules=options["rules"] or None,
         models=os.environ.get("DEID_MODELS"),
         scope_table=None if scope_table is None else str(scope_table),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from deid_agent.batch import PersonColumns, ScopeBuilder, check_columns, load_table, make_source, read_columns
-from deid_agent.cli.common import Exit, echo_error, handle_errors, worker_factory
+from deid_agent.cli.common import Exit, echo_error, handle_errors, rules_option, worker_factory
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.pipeline import (
     NumberSource,
@@ -44,7 +44,7 @@ def identities() -> None:
 @click.option("--policy", default="research", show_default=True, envvar="DEID_POLICY", help="Its [patient] applies.")
 @click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key.")
 @click.option("--demo-key", is_flag=True, help="Use the public demonstration key.")
-@click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
+@rules_option
 @handle_errors
 def build(
     persons: tuple[Path, ...],
@@ -55,7 +55,7 @@ def build(
     policy: str,
     key_file: Path | None,
     demo_key: bool,
-    rules: str | None,
+    rules: tuple[str, ...],
 ) -> Exit:
     """Make a scope table from identities, one row a person: CSV, NDJSON or Parquet.
 
@@ -104,7 +104,7 @@ def build(
 def check(file: Path, key_file: Path | None, demo_key: bool) -> Exit:
     """Check every byte of a scope table, and show its sources."""
     key = worker_factory(
-        policy_name="research", profile="recall", system="none", key_file=key_file, demo_key=demo_key, rules=None
+        policy_name="research", profile="recall", system="none", key_file=key_file, demo_key=demo_key, rules=()
     ).key
     table = open_table(file, key)
     _echo(table.identity, table.head.persons, table.aliases, table.head.merges)

@@ -34,7 +34,7 @@ from deid_agent.pipeline import (
     open_table,
 )
 from deid_agent.recognize import load_rules
-from deid_agent.rules import data_folder, digest_folder
+from deid_agent.rules import data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.schemas import SchemaRegistry
 from deid_agent.transport.kafka import (
     KafkaOptions,
@@ -97,6 +97,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     yield Finding("settings", str(file))
     steps: tuple[tuple[str, Callable[[], str]], ...] = (
         ("rules", lambda: _rules(settings)),
+        *((("site", lambda: _site(settings)),) if _has_sites(settings) else ()),
         ("models", lambda: digest_folder(data_folder("models", _str(settings.models)))[:16]),
         ("core", describe_core),
         ("key", lambda: f"id {check_key(settings, load_key(settings.key_file)).id}"),
@@ -283,16 +284,27 @@ def _str(path: Path | None) -> str | None:
 
 
 def _rules_folder(settings: Settings) -> Path:
-    return data_folder("rules", _str(settings.rules))
+    return find_rules(settings.rules).folder
+
+
+def _has_sites(settings: Settings) -> bool:
+    return isinstance(settings.rules, tuple) and len(settings.rules) > 1
 
 
 def _rules(settings: Settings) -> str:
-    folder = _rules_folder(settings)
-    loaded = load_rules(folder)
+    found = find_rules(settings.rules)
+    loaded = load_rules(found.folder, found.sites)
     return (
         f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
-        f"digest {digest_folder(folder)[:16]}"
+        f"digest {digest_folder(found.folder)[:16]}"
     )
+
+
+def _site(settings: Settings) -> str:
+    """What the site folders add and remove, in numbers, and their digest."""
+    found = find_rules(settings.rules)
+    site = load_rules(found.folder, found.sites).site
+    return "" if site is None else f"{site.summary}, digest {digest_sites(found.sites)[:16]}"
 
 
 def _policy(settings: Settings) -> str:
@@ -321,11 +333,12 @@ def _publish(settings: Settings) -> Iterator[Finding]:
 
 def _recognizers(settings: Settings, system: str | None = None, profile: str | None = None) -> str:
     system, profile = system or settings.system, profile or settings.profile
-    folder = _rules_folder(settings)
+    found = find_rules(settings.rules)
     WorkerFactory(
-        rules=folder,
+        rules=found.folder,
+        sites=found.sites,
         key=DEMO_KEY,
-        policy=load_policy(settings.policy, folder),
+        policy=load_policy(settings.policy, found.folder),
         system=system,
         profile=profile,
         models=settings.models,

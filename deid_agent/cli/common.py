@@ -109,6 +109,26 @@ scope_table_option = click.option(
 )
 
 
+class _Folder(click.types.StringParamType):
+    """A folder. A variable holds one, whatever blanks its name has."""
+
+    name = "DIR"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv]
+
+
+rules_option = click.option(
+    "--rules",
+    metavar="DIR",
+    multiple=True,
+    type=_Folder(),
+    envvar="DEID_RULES",
+    help="Rules folder in place of the packaged one (shipped); again for each site folder.",
+)
+"""``--rules DIR``, or ``--rules shipped --rules SITE``. The value is a tuple."""
+
+
 class TaggingOptions(TypedDict):
     """The values of the options of ``add_tagging_options``, as a command gets them."""
 
@@ -117,7 +137,7 @@ class TaggingOptions(TypedDict):
     system: str
     key_file: Path | None
     demo_key: bool
-    rules: str | None
+    rules: tuple[str, ...]
     scope_table: NotRequired[Path | None]
 
 
@@ -129,7 +149,7 @@ def add_tagging_options(command: Callable[P, None], policy: str) -> Callable[P, 
     """
     for option in (
         scope_table_option,
-        click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one."),
+        rules_option,
         click.option("--demo-key", is_flag=True, help="Use the public demonstration key; output is marked."),
         click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key."),
         click.option(

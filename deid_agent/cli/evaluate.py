@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing
+from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing, rules_option
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.eval import (
     ABLATED_LIST_PREFIX,
@@ -45,7 +45,7 @@ from deid_agent.eval import (
 )
 from deid_agent.model import Annotated, ConfigurationError
 from deid_agent.recognize import NameMemory
-from deid_agent.rules import data_folder
+from deid_agent.rules import data_folder, find_rules
 
 
 @click.command("eval")
@@ -104,7 +104,7 @@ from deid_agent.rules import data_folder
 @click.option(
     "--html", "html_file", metavar="FILE", help="Write a page with every mistake in its context. It holds text."
 )
-@click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
+@rules_option
 @click.option("--models", metavar="DIR", envvar="DEID_MODELS", help="Models folder in place of the packaged one.")
 @handle_errors
 def evaluate(
@@ -124,7 +124,7 @@ def evaluate(
     ablate: bool,
     json_file: str | None,
     html_file: str | None,
-    rules: str | None,
+    rules: tuple[str, ...],
     models: str | None,
 ) -> Exit:
     """Score a system over an annotated corpus.
@@ -150,7 +150,7 @@ def evaluate(
         report = EvaluationReport(about, score_notes(matched), authors=notes.format is CorpusFormat.MARKUP)
         return _finish(report, matched, convention, alpha, json_file, html_file, complete=complete)
     refuse_unknown_variables()
-    tagger = load_system(data_folder("rules", rules), data_folder("models", models), system, profile)
+    tagger = load_system(find_rules(rules), data_folder("models", models), system, profile)
     notes = _notes(corpus or Path(), chosen, split, authors)
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)

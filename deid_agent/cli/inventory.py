@@ -6,7 +6,7 @@ block, so the console calls them in a thread.
 
 import hashlib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -14,13 +14,23 @@ import click
 import orjson
 
 from deid_agent.app import WorkerFactory
-from deid_agent.cli.common import Exit, echo_error, handle_errors
+from deid_agent.cli.common import Exit, echo_error, handle_errors, rules_option
+from deid_agent.cli.site_rules import import_lists, learn
 from deid_agent.config import Settings, shown_settings
 from deid_agent.measure import check_forms, load_grammar
 from deid_agent.model import counted
 from deid_agent.pipeline import Policy
 from deid_agent.recognize import SYSTEMS, load_rules
-from deid_agent.rules import check_contexts, check_samples, data_folder, digest_folder
+from deid_agent.rules import (
+    Rule,
+    Ruleset,
+    check_contexts,
+    check_samples,
+    data_folder,
+    digest_folder,
+    digest_sites,
+    find_rules,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +51,11 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
     """
     parts, build = agent.parts, agent.build
     models = parts.models or data_folder("models")
-    loaded = load_rules(parts.rules)
+    loaded = load_rules(parts.rules, parts.sites)
     now = {"rules": digest_folder(parts.rules)[:16], "models": digest_folder(models)[:16]}
+    if parts.sites:
+        now["site"] = digest_sites(parts.sites)[:16]
     used = {name for name, _ in SYSTEMS[parts.system].models} if parts.system in SYSTEMS else set()
-    patterns = [("pattern", "patterns", rule) for rule in loaded.patterns]
-    vetoes = [("veto", "vetoes", rule) for rule in loaded.vetoes]
     return {
         "build": dict(build),
         "changed": [name for name, digest in now.items() if digest != build.get(name)],
@@ -59,9 +69,9 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
                 "types": [t.value for t in rule.types],
                 "confidence": rule.confidence.value if kind == "pattern" else None,
                 "why": rule.why,
-                "digest": _digest_file(parts.rules / folder / f"{rule.id}.toml"),
+                "digest": _digest_file(folder / f"{rule.id}.toml"),
             }
-            for kind, folder, rule in (*patterns, *vetoes)
+            for kind, folder, rule in _list_rules(loaded)
         ],
         "lists": [{"id": name, "words": len(words)} for name, words in sorted(loaded.lexicons.items())],
         "models": _describe_models(models, used),
@@ -81,6 +91,21 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
         ],
         "configuration": [asdict(setting) for setting in shown_settings(agent.settings)],
     }
+
+
+def _list_rules(loaded: Ruleset) -> Iterator[tuple[str, Path, Rule]]:
+    """Each rule that runs, with its kind and its folder; those of site folders last."""
+    site = loaded.site
+    for kind, folder, rules, own in (
+        ("pattern", "patterns", loaded.patterns, site.patterns if site else ()),
+        ("veto", "vetoes", loaded.vetoes, site.vetoes if site else ()),
+    ):
+        yield from (
+            (kind, loaded.folder / folder, rule) for rule in rules if site is None or rule.id not in site.removed
+        )
+        folders = site.folders if site else ()
+        places = {path.stem: path.parent for each in folders for path in (each / folder).glob("*.toml")}
+        yield from ((kind, places[rule.id], rule) for rule in own)
 
 
 def _describe_models(folder: Path, names: Set[str]) -> list[dict[str, object]]:
@@ -148,23 +173,27 @@ def _digest_file(path: Path) -> str:
 
 @click.group()
 def rules() -> None:
-    """List the rules, or test each against its own samples."""
+    """List and test rules; make the lists and rules of a site."""
+
+
+rules.add_command(import_lists)
+rules.add_command(learn)
 
 
 @rules.command("list")
-@click.option("--rules", "folder", metavar="DIR", help="Rules folder in place of the packaged one.")
+@rules_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per rule.")
 @handle_errors
-def list_(folder: str | None, as_json: bool) -> Exit:
+def list_(rules: tuple[str, ...], as_json: bool) -> Exit:
     """List every rule and every form of a measurement, with its types and the reason for it."""
-    loaded = load_rules(data_folder("rules", folder))
-    for kind, group in (("pattern", loaded.patterns), ("veto", loaded.vetoes)):
-        for rule in group:
-            types = [t.value for t in rule.types]
-            if as_json:
-                click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
-            else:
-                click.echo(f"{kind:8} {rule.id:28} {', '.join(types):24} {rule.why}")
+    found = find_rules(rules)
+    loaded = load_rules(found.folder, found.sites)
+    for kind, _, rule in _list_rules(loaded):
+        types = [t.value for t in rule.types]
+        if as_json:
+            click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
+        else:
+            click.echo(f"{kind:8} {rule.id:28} {', '.join(types):24} {rule.why}")
     for form in load_grammar(loaded.folder).forms:
         measured = f"{form.kind}, {form.veto}"
         if as_json:
@@ -176,25 +205,27 @@ def list_(folder: str | None, as_json: bool) -> Exit:
 
 
 @rules.command("test")
-@click.option("--rules", "folder", metavar="DIR", help="Rules folder in place of the packaged one.")
+@rules_option
 @handle_errors
-def test(folder: str | None) -> Exit:
+def test(rules: tuple[str, ...]) -> Exit:
     """Test every rule against its own samples.
 
     The exit code is 2 if a sample fails.
     """
-    loaded = load_rules(data_folder("rules", folder))
+    found = find_rules(rules)
+    loaded = load_rules(found.folder, found.sites)
     grammar = load_grammar(loaded.folder)
     faults = [*check_samples(loaded), *check_forms(grammar), *check_contexts(loaded.contexts)]
     for fault in faults:
         echo_error(fault)
-    tested = (*loaded.patterns, *loaded.vetoes, *(form.rule for form in grammar.forms))
+    tested = (*loaded.every_rule, *(form.rule for form in grammar.forms))
     contexts = tuple(context for entries in loaded.contexts.values() for context in entries.values())
     samples = sum(len(rule.hit) + len(rule.miss) for rule in tested)
     samples += sum(len(context.hit) + len(context.miss) for context in contexts)
     right = samples - len(faults)
+    patterns = (*loaded.patterns, *(loaded.site.patterns if loaded.site else ()))
     echo_error(
-        f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(patterns), 'pattern')}, {counted(len(loaded.every_rule) - len(patterns), 'veto', 'vetoes')}, "
         f"{counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
         f"{right} of {counted(samples, 'sample')} pass"
     )

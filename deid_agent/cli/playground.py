@@ -69,7 +69,8 @@ class PlaygroundFactory:
         watch = _ModelWatch()
         # The page shows the changes of the policy at their places: a shape would move them, and refuse notes.
         deidentifier = replace(self.parts, shape=NO_SHAPE).deidentifier(watch.wrap_models)
-        confidences = {rule.id: rule.confidence for rule in load_rules(self.parts.rules).patterns}
+        loaded = load_rules(self.parts.rules, self.parts.sites)
+        confidences = {rule.id: rule.confidence for rule in loaded.every_rule}
 
         def process(job: Job) -> Result:
             watch.read.clear()

@@ -139,7 +139,8 @@ async def _serve(
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
-        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name()))
+        site = build.get("site", "")
+        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name(), site))
         if settings.has_projects:
             for each in project_parts(parts).values():
                 telemetry.emit(ProjectOpened(each.name, describe_policy(each.policy), each.key.id, each.generation))

@@ -26,7 +26,7 @@ from deid_agent.cli.unexamined_file import UnexaminedFile
 from deid_agent.config import SecretKey, Settings, TransportKind
 from deid_agent.model import ConfigurationError
 from deid_agent.pipeline import Policy, ScopeTableFile, make_envelope, make_registry_options
-from deid_agent.rules import data_folder, digest_folder
+from deid_agent.rules import data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.telemetry import Telemetry
 from deid_agent.transport.folder import FolderDeadLetters, check_audit_folder, check_transport_folders
 from deid_agent.transport.mllp import MllpDeadLetters
@@ -55,12 +55,14 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
 
     Raises ``ConfigurationError`` if a setting contradicts a policy, or if the key of a project cannot be loaded.
     """
-    rules = data_folder("rules", None if settings.rules is None else str(settings.rules))
-    policy, projects = read_policy(settings, settings.policy, rules), make_projects(settings, key, rules)
+    found = find_rules(settings.rules)
+    policy = read_policy(settings, settings.policy, found.folder)
+    projects = make_projects(settings, key, found.folder)
     for each in (policy, *(project.policy for project in projects)):
         check_memory(settings, each)
     return WorkerFactory(
-        rules=rules,
+        rules=found.folder,
+        sites=found.sites,
         key=key,
         policy=policy,
         system=settings.system,
@@ -186,6 +188,7 @@ def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
     return {
         "version": __version__,
         "rules": digest_folder(parts.rules)[:16],
+        **({"site": digest_sites(parts.sites)[:16]} if parts.sites else {}),
         "models": digest_folder(models)[:16],
         "policy": describe_policy(parts.policy),
         "configuration": configuration[:16],

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -127,7 +128,10 @@ class Settings(BaseSettings):
     age_date: date | None = Field(
         default=None, description="with a shape: the day of all ages; None is the day of each message"
     )
-    rules: Path | None = Field(default=None, description="rules folder in place of the packaged one")
+    rules: Annotated[Path | Annotated[tuple[Path, ...], Field(min_length=1)] | None, NoDecode] = Field(
+        default=None,
+        description='rules folder in place of the packaged one, or ["shipped", site folders] (docs/site.md)',
+    )
     models: Path | None = Field(default=None, description="models folder in place of the packaged one")
     scope_table: Path | None = Field(
         default=None, description="who is one patient; made by: batch identities build (docs/backfill.md)"

@@ -34,6 +34,7 @@ from deid_agent.recognize import (
     load_rules,
     load_tagger,
 )
+from deid_agent.rules import RuleFolders
 
 FactLookup = Callable[[Note], tuple[Fact, ...]]
 """Returns the facts that are known about a note before it is read."""
@@ -67,12 +68,13 @@ class TaggingRun:
     without: Mapping[str, list[Pair]] = field(repr=False)
 
 
-def load_system(rules: Path, models: Path, system: str, profile: str) -> EvaluatedSystem:
+def load_system(rules: RuleFolders | Path, models: Path, system: str, profile: str) -> EvaluatedSystem:
     """Load a system by name, with its ablations.
 
     Raises ``ConfigurationError`` for a bad rule, an invalid model, or an unknown name.
     """
-    whole = load_tagger(load_rules(rules), models, system, Profile(profile))
+    found = RuleFolders(rules) if isinstance(rules, Path) else rules
+    whole = load_tagger(load_rules(found.folder, found.sites), models, system, Profile(profile))
     whole = replace(whole, recognizers=tuple(_CachingRecognizer(recognizer) for recognizer in whole.recognizers))
     without: dict[str, Finder] = {}
     if len(whole.recognizers) + len(whole.models) > 1:

@@ -12,7 +12,7 @@ To add a recognizer:
 ``CONTRIBUTING.md`` has the tests to extend. No other module of the package needs a change.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -53,8 +53,9 @@ from deid_agent.recognize.listed_names import ListContexts, ListedNameRecognizer
 from deid_agent.recognize.name_contexts import PersonContexts
 from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
+from deid_agent.recognize.site_lists import SiteRecognizer
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, RuleScan, Ruleset, load_ruleset, load_words
+from deid_agent.rules import CHECKS, Dictionaries, Rule, RuleScan, Ruleset, Site, load_ruleset, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class RegisteredRecognizer:
 
     build: Callable[[Ruleset], Recognizer]
     sets: frozenset[str] = _EVERY_SET
+    needs_site: bool = False
+    """The recognizer is there only if the rules have a site folder."""
 
 
 def _load_dictionaries(rules: Path) -> Dictionaries:
@@ -130,13 +133,25 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     ),
     "glued": RegisteredRecognizer(lambda rules: GluedTextRecognizer.load(rules.lexicons), frozenset({"default"})),
     "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
+    "site": RegisteredRecognizer(
+        lambda rules: SiteRecognizer(
+            rules.site or Site(),
+            _load_dictionaries(rules.folder),
+            ListContexts.of(rules).not_person,
+            rules.lexicons["common"],
+        ),
+        needs_site=True,
+    ),
 }
 """Every recognizer by name, in the order in which they run."""
 
 
-def load_rules(rules: Path) -> Ruleset:
-    """The rule set in folder ``rules`` with the built-in checks. Raises ``ConfigurationError`` for an invalid rule."""
-    return load_ruleset(rules, CHECKS)
+def load_rules(rules: Path, sites: Sequence[Path] = ()) -> Ruleset:
+    """The rule set in folder ``rules``, with site folders beside it and the built-in checks.
+
+    Raises ``ConfigurationError`` for an invalid rule or list.
+    """
+    return load_ruleset(rules, CHECKS, sites)
 
 
 def assemble_recognizers(rules: Ruleset, name: str) -> tuple[Recognizer, ...]:
@@ -146,7 +161,11 @@ def assemble_recognizers(rules: Ruleset, name: str) -> tuple[Recognizer, ...]:
     """
     if name not in RECOGNIZER_SETS:
         raise ConfigurationError(f"unknown recognizer system {name}: one of {', '.join(RECOGNIZER_SETS)}")
-    return tuple(each.build(rules) for each in RECOGNIZERS.values() if name in each.sets)
+    return tuple(
+        each.build(rules)
+        for each in RECOGNIZERS.values()
+        if name in each.sets and (rules.site is not None or not each.needs_site)
+    )
 
 
 class ModelRole(StrEnum):

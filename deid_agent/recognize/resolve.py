@@ -9,17 +9,17 @@ for boundaries and joining.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from operator import itemgetter
 
 from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
-from deid_agent.model import Document, PhiType, Source, SourceKind, Span, fold_accents, in_order, joins_word
+from deid_agent.model import Document, PhiType, Range, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import TITLES, repair_boundaries, trim_span
 from deid_agent.recognize.joining import complete_spans
-from deid_agent.rules import RuleScan, Ruleset
+from deid_agent.rules import Rule, RuleScan, Ruleset, Site
 
 
 class Profile(StrEnum):
@@ -85,25 +85,35 @@ class Resolver:
     grammar: Grammar = field(default=EMPTY_GRAMMAR, repr=False)
     _low: frozenset[Source] = field(init=False, repr=False)
     _vetoes: RuleScan = field(init=False, repr=False, compare=False)
+    _site_vetoes: RuleScan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_vetoes", RuleScan(self.rules.vetoes))
+        object.__setattr__(self, "_site_vetoes", RuleScan(self.rules.site.vetoes if self.rules.site else ()))
         object.__setattr__(self, "_low", self.rules.low | self.low)
 
-    def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
+    def resolve(self, spans: Iterable[Span], doc: Document, *, for_models: bool = False) -> list[Span]:
         """Disjoint spans of ``doc`` in order.
+
+        ``for_models`` leaves out what site folders add and remove: models read the rules with which they were trained.
 
         Of two spans that overlap, the one that ranks first is kept unchanged. The rest of the other is kept too if it
         contains a letter or digit, so that resolving an overlap never uncovers text. The precision profile drops the
         rest.
         """
-        low = self._low
+        low, site = self._low, None if for_models else self.rules.site
+        if site is not None and site.removed_sources:
+            spans = [s for s in spans if s.source not in site.removed_sources]
         trimmed = _drop_duplicates({m for s in spans for m in _repair(s, doc.text)}, low)
         if self.profile is Profile.PRECISION:
             trimmed = {s for s in trimmed if s.source not in low}
-        kept = self._apply_vetoes(trimmed, doc)
+        kept = self._apply_vetoes(trimmed, doc, site)
+        if site is not None and site.cleared:
+            kept = set(_without_cleared(kept, doc, site))
         winners = (w for cluster in _clusters(kept) for w in self._resolve_cluster(cluster, low, doc.text))
-        return complete_spans(join_neighbours(in_order(winners), doc.text), doc.text)
+        found = complete_spans(join_neighbours(in_order(winners), doc.text), doc.text)
+        # Again, because the rest of a span, or a part that was joined, can be such a text.
+        return found if site is None or not site.cleared else list(_without_cleared(found, doc, site))
 
     def _resolve_cluster(self, cluster: list[Span], low: frozenset[Source], text: str) -> list[Span]:
         """Disjoint spans of one cluster, in order. Each proposal is compared with its neighbours only."""
@@ -116,12 +126,12 @@ class Resolver:
             winners[first:last] = self._place(span, winners[first:last], text)
         return winners
 
-    def _apply_vetoes(self, spans: set[Span], doc: Document) -> set[Span]:
+    def _apply_vetoes(self, spans: set[Span], doc: Document, site: Site | None) -> set[Span]:
         vetoed: set[Span] = set()
         of_type: dict[PhiType, list[Span]] = {}
         for span in spans:
             of_type.setdefault(span.type, []).append(span)
-        for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True) if spans else ():
+        for veto, ranges in self._find_vetoes(doc, site) if spans else ():
             affected = [span for kind in veto.types for span in of_type.get(kind, ())] if ranges else []
             if not affected:
                 continue
@@ -135,6 +145,14 @@ class Resolver:
         if self.profile is Profile.RECALL:
             vetoed = {s for s in vetoed if s.source.kind is not SourceKind.KNOWN}
         return spans - vetoed
+
+    def _find_vetoes(self, doc: Document, site: Site | None) -> Iterator[tuple[Rule, Sequence[Range]]]:
+        """The ranges of each veto: the shipped ones that the site does not remove, and those of the site."""
+        for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True):
+            if site is None or veto.id not in site.removed:
+                yield veto, ranges
+        if site is not None and site.vetoes:
+            yield from zip(site.vetoes, self._site_vetoes.find(doc), strict=True)
 
     def _inside_hard_marks(self, spans: set[Span], doc: Document) -> set[Span]:
         """The spans that lie inside text which the grammar knows as a measurement, whatever proposed them."""
@@ -159,6 +177,13 @@ class Resolver:
         rests = [_cut(span, a, b, text) for a, b in zip(ends, starts, strict=True)]
         trimmed = [rest and trim_span(rest, text) for rest in rests]
         return [kept for pair in zip_longest(trimmed, others) for kept in pair if kept is not None]
+
+
+def _without_cleared(spans: Iterable[Span], doc: Document, site: Site) -> Iterator[Span]:
+    """The spans whose text the site does not clear. A value of the message is PHI in any case."""
+    for span in spans:
+        if span.source.kind is SourceKind.KNOWN or not site.clears(doc, span.start, span.end, span.type):
+            yield span
 
 
 _NAMES = frozenset({PhiType.PATIENT, PhiType.DOCTOR})

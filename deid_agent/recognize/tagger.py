@@ -181,7 +181,8 @@ class Tagger:
         return [Findings(spans, sure) for spans, sure in zip(resolved, named, strict=True)]
 
     def _visible_to_models(self, doc: Document, spans: Iterable[Span]) -> list[Span]:
-        return self.resolver.resolve((span for span in spans if span.source in self._shown), doc)
+        visible = (span for span in spans if span.source in self._shown)
+        return self.resolver.resolve(visible, doc, for_models=True)
 
     def _beside_models(self, doc: Document, spans: list[Span]) -> list[Span]:
         """The recognizers' spans without those that models overrule.

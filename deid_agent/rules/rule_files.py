@@ -11,9 +11,10 @@ scan is linear in the length of any text. An invalid rule prevents the agent fro
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
@@ -22,6 +23,7 @@ from deid_agent.model import Confidence, ConfigurationError, PhiType
 from deid_agent.rules.contexts import load_contexts
 from deid_agent.rules.files import Lexicon, load_lexicons, read_toml
 from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset
+from deid_agent.rules.site_folder import Site, check_parts, load_lists, load_removals
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -102,24 +104,54 @@ _FRAGMENTS = TypeAdapter(dict[str, str])
 _PATTERN, _VETO = TypeAdapter(PatternFile), TypeAdapter(VetoFile)
 
 
-def load_ruleset(rules: Path, checks: Mapping[str, Check]) -> Ruleset:
-    """The compiled rules in folder ``rules``; ``checks`` are the checks that rule files may name.
+def load_ruleset(rules: Path, checks: Mapping[str, Check], sites: Sequence[Path] = ()) -> Ruleset:
+    """The compiled rules in folder ``rules`` and in site folders; ``checks`` are the checks that rule files may name.
 
     Raises ``ConfigurationError`` with the file and the key for an invalid file.
     """
     if not (rules / "patterns").is_dir():
         raise ConfigurationError(f"{rules}: no folder patterns/: point to the rules folder of the package")
     compiler = RuleCompiler.for_folder(rules, checks)
-    patterns = tuple(
-        compiler.compile_file(path, read_toml(path, _PATTERN)) for path in sorted((rules / "patterns").glob("*.toml"))
-    )
-    vetoes = tuple(
-        compiler.compile_file(path, read_toml(path, _VETO)) for path in sorted((rules / "vetoes").glob("*.toml"))
-    )
+    patterns, vetoes = _compile_patterns(rules, compiler), _compile_vetoes(rules, compiler)
     shared = {rule.id for rule in patterns} & {rule.id for rule in vetoes}
     if shared:
         raise ConfigurationError(f"{rules}: {min(shared)} is a pattern and a veto: rename one")
-    return Ruleset(patterns, vetoes, compiler.lists, load_contexts(rules), rules)
+    site = _load_site(sites, compiler, frozenset(rule.id for rule in (*patterns, *vetoes))) if sites else None
+    return Ruleset(patterns, vetoes, compiler.lists, load_contexts(rules), rules, site)
+
+
+def _compile_patterns(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:
+    paths = sorted((folder / "patterns").glob("*.toml"))
+    return tuple(compiler.compile_file(path, read_toml(path, _PATTERN)) for path in paths)
+
+
+def _compile_vetoes(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:
+    paths = sorted((folder / "vetoes").glob("*.toml"))
+    return tuple(compiler.compile_file(path, read_toml(path, _VETO)) for path in paths)
+
+
+def _load_site(sites: Sequence[Path], compiler: "RuleCompiler", shipped: frozenset[str]) -> Site:
+    """The site folders. Raises ``ConfigurationError`` for an invalid file, and for an id that another rule has."""
+    patterns: list[Rule] = []
+    vetoes: list[Rule] = []
+    ids = set(shipped)
+    for site in sites:
+        check_parts(site)
+        for kind, into, compile_all in (("patterns", patterns, _compile_patterns), ("vetoes", vetoes, _compile_vetoes)):
+            for rule in compile_all(site, compiler):
+                if rule.id in ids:
+                    advice = (
+                        "a shipped rule has this id: choose another one; to replace the shipped rule, name it in "
+                        "remove.toml too"
+                        if rule.id in shipped
+                        else "another rule of a site has this id: rename one"
+                    )
+                    raise ConfigurationError(f"{site / kind / f'{rule.id}.toml'}: id: {advice}")
+                ids.add(rule.id)
+                into.append(rule)
+    removed, cleared = load_removals(sites, shipped)
+    lists = load_lists(sites, compiler.lists.get("name-particle", frozenset()))
+    return Site(lists, tuple(patterns), tuple(vetoes), removed, MappingProxyType(cleared), tuple(sites))
 
 
 def _load_fragments(path: Path) -> dict[str, str]:

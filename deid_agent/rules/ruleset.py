@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import re2  # type: ignore[import-untyped]
 
@@ -25,6 +26,9 @@ from deid_agent.model import (
 )
 from deid_agent.rules.contexts import Contexts
 from deid_agent.rules.files import Lexicon
+
+if TYPE_CHECKING:
+    from deid_agent.rules.site_folder import Site
 
 # Typed interface of RE2, which matches in linear time: it does not backtrack, so no input can stall a rule. RE2 has no
 # look-around, and its ``\b`` is limited to ASCII; edges and conditions are therefore checked outside of the pattern.
@@ -247,18 +251,26 @@ class Ruleset:
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     contexts: Contexts = field(default_factory=lambda: MappingProxyType({}), repr=False)
     folder: Path = Path("rules")  # the rules folder, for dictionaries that are loaded on demand
+    site: "Site | None" = None
+    """What site folders add and remove; None without one."""
 
     @property
     def low(self) -> frozenset[Source]:
         """The sources of the rules of low confidence."""
         return frozenset(rule.source for rule in self.patterns if rule.confidence is Confidence.LOW)
 
+    @property
+    def every_rule(self) -> tuple[Rule, ...]:
+        """All patterns and vetoes, those of site folders last, also the removed ones."""
+        more = () if self.site is None else (*self.site.patterns, *self.site.vetoes)
+        return (*self.patterns, *self.vetoes, *more)
+
 
 def check_samples(ruleset: Ruleset) -> list[str]:
     """One line for each sample that a rule gets wrong: the rule id, the key and the number of the sample."""
     return [
         f"{rule.id}: {key} {number}: {fault}"
-        for rule in (*ruleset.patterns, *ruleset.vetoes)
+        for rule in ruleset.every_rule
         for key, samples in (("hit", rule.hit), ("miss", rule.miss))
         for number, sample in enumerate(samples, 1)
         if (fault := _sample_fault(rule, sample, must_hit=key == "hit"))

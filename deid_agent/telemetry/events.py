@@ -34,16 +34,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Built(Event):
-    """The agent is about to start. Holds the version, the digests of rules, models and policy, and the core in use."""
+    """The agent is about to start: the version, the digests of rules, models, policy and site, and the core in use."""
 
     version: str
     rules: str
     models: str
     policy: str
     core: str
+    site: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy, self.core))
+        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy, self.core, self.site))
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 if /readyz reports ready, 
 BUILD = Metric(
     "deid_build_info",
     MetricKind.GAUGE,
-    ("version", "rules", "models", "policy", "core"),
-    "Always 1. The labels hold the version, the digests of rules, models and policy, and the core in use.",
+    ("version", "rules", "models", "policy", "core", "site"),
+    "Always 1. The labels hold the version, the digests of rules, models, policy and site, and the core in use.",
 )
 MLLP_CONNECTIONS = Metric("deid_mllp_connections", MetricKind.GAUGE, (), "Senders connected over MLLP.")
 MLLP_ANSWERS = Metric(
