@@ -149,7 +149,7 @@ class _Mention:
         titled = capital and (
             _TITLE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
         )
-        before, whole = self._given_before(first, capital)
+        before, whole = self._given_before(first, capital, lists)
         if before is not None and not whole and ordinary and not titled:
             before = before if text[tokens[before][1] : tokens[before][1] + 1] == "." else None
         after = self._given_after(capital) if before is None else None
@@ -173,7 +173,7 @@ class _Mention:
                 return None
         return at
 
-    def _given_before(self, first: int, capital: bool) -> tuple[int | None, bool]:
+    def _given_before(self, first: int, capital: bool, lists: SiteRecognizer) -> tuple[int | None, bool]:
         """The token at which a listed given name or initial begins before the family name, and whether it is whole."""
         text, tokens = self.doc.text, self.doc.tokens
         begin: int | None = None
@@ -188,6 +188,8 @@ class _Mention:
                 if gap and word != ".":
                     break
             elif word in self.family.given and _is_free(text, start, end):
+                if begin is not None and not text[start].isupper() and not lists.is_only_name(word):
+                    break  # "as per oona zyltrak", although a Per Zyltrak is listed
                 begin, listed = at, True
                 between += 1
             elif len(word) == 1 and word.isalpha() and text[start].isupper() and capital:

@@ -21,6 +21,7 @@ _SHORTEST: Final = 4
 _INVENTED: Final = 3
 _TRIES: Final = 60
 _FEW_DIGITS: Final = 3
+_FEW_LETTERS: Final = 2
 _SAMPLE: Final = re.compile(r"[A-Za-z0-9 ._/#:+-]+")
 _SPECIAL: Final = re.compile(r"[.+]")
 _ID: Final = re.compile(r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,5}")
@@ -150,9 +151,9 @@ def _check_width(found: LearnedFormat) -> None:
     fixed = sum(len(run.text) for run in found.runs if run.kind == "letters")
     if size < _SHORTEST or (not open_digits and not found.label):
         raise ConfigurationError("the format is too wide: it has the form of words; give --label, or write a rule")
-    if all(run.kind == "digits" for run in found.runs) and not found.label:
+    if not found.label and all(run.kind in {"digits", "sign"} for run in found.runs):
         raise ConfigurationError("the format is a number: results and doses have it too; give --label WORD")
-    if not found.label and not fixed and open_digits <= _FEW_DIGITS:
+    if not found.label and fixed < _FEW_LETTERS and open_digits <= _FEW_DIGITS:
         raise ConfigurationError("the format is too wide: codes and units have it too; give --label WORD")
     if any(run.longest - run.shortest > 2 * run.shortest + 2 for run in found.runs):
         raise ConfigurationError("the samples differ too much in length: learn each length by itself")

@@ -32,7 +32,7 @@ _SOUNDS = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "wa", "zel", "d
 
 def invent_names(count: int) -> list[str]:
     """``Family, Given M``: a third of the family names are those of the dictionaries, the others of syllables."""
-    chance = random.Random(7)  # noqa: S311 - invented names, and the same each time
+    chance = random.Random(7)
     lists = {
         name: (ROOT / "rules/dictionary" / f"{name}.txt").read_text().split() for name in ("family", "given-female")
     }
@@ -85,7 +85,7 @@ def main() -> None:
     for doc in docs:
         list(recognizer.recognize(doc))
     own = time.process_time() - begun
-    print(
+    sys.stdout.write(
         json.dumps(
             {
                 "names": asked.names,
@@ -98,6 +98,7 @@ def main() -> None:
                 "recognizer_share": round(own / best["without"], 4),
             }
         )
+        + "\n"
     )
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.recognizer_contract import RecognizerContract
+from support.sites import PATTERN, make_site
 
 from deid_agent.recognize.registry import RECOGNIZERS, assemble_recognizers, load_rules
 from deid_agent.recognize.tagger import Recognizer
@@ -15,6 +16,13 @@ RULES = Path(__file__).resolve().parents[2] / "rules"
 @pytest.fixture(scope="module")
 def rules() -> Ruleset:
     return load_rules(RULES)
+
+
+@pytest.fixture(scope="module")
+def site_rules(tmp_path_factory: pytest.TempPathFactory) -> Ruleset:
+    folder = tmp_path_factory.mktemp("site")
+    site = make_site(folder, patterns=PATTERN, DOCTOR="Vane, Ada\nHolmberg\n", STREET="218 Tannery Row\n")
+    return load_rules(RULES, [site])
 
 
 class TestPatterns(RecognizerContract):
@@ -47,6 +55,14 @@ class TestGlued(RecognizerContract):
     @pytest.fixture
     def recognizer(self, rules: Ruleset) -> Recognizer:
         return RECOGNIZERS["glued"].build(rules)
+
+
+class TestSite(RecognizerContract):
+    sources = r"custom:site-(doctor|street)|our-badge"
+
+    @pytest.fixture
+    def recognizer(self, site_rules: Ruleset) -> Recognizer:
+        return RECOGNIZERS["site"].build(site_rules)
 
 
 class TestListed(RecognizerContract):

@@ -75,7 +75,7 @@ class Gold:
 class AsFound(Resolver):
     """Returns the findings unchanged: annotations are disjoint, and neighbours remain separate."""
 
-    def resolve(self, spans: Iterable[Span], doc: Document) -> list[Span]:
+    def resolve(self, spans: Iterable[Span], doc: Document, *, for_models: bool = False) -> list[Span]:
         return sorted(spans, key=lambda span: span.start)
 
 
