@@ -32,6 +32,8 @@ _KINDS = {
     SourceKind.CONSISTENCY: "consistency",
     SourceKind.LOGIN: "login",
     SourceKind.DICTIONARY: "list",
+    SourceKind.SITE: "list",
+    SourceKind.SITE_NAME: "list",
     SourceKind.RULE: "rule",
     SourceKind.CUSTOM: "recognizer",
     **dict.fromkeys(

@@ -25,6 +25,8 @@ class SourceKind(StrEnum):
 
     KNOWN = "known"  # a value of the message's structured part, found again in the text
     TOKEN_MODEL = "crf"  # noqa: S105 - a prefix, not a secret
+    SITE = "site"  # a value of a site list, as it is written
+    SITE_NAME = "site-name"  # a family name of a site list without anything else that shows a person
     RULE = "rule"  # a pattern rule: written without a prefix
     CUSTOM = "custom"  # a recognizer added to the registry
     CHARACTER_MODEL = "char-crf"

@@ -32,6 +32,7 @@ class Profile(StrEnum):
 
 _EQUAL_KINDS = (
     SourceKind.KNOWN,
+    SourceKind.SITE,
     SourceKind.TOKEN_MODEL,  # before the rules: the model has seen their findings
     SourceKind.RULE,
     SourceKind.ANNOTATION,
@@ -47,6 +48,7 @@ _LATER_KINDS = (
     SourceKind.LOGIN,
     SourceKind.CONSISTENCY,
     SourceKind.LOW_CONFIDENCE,
+    SourceKind.SITE_NAME,  # a namesake of the staff has the type that the text shows
 )
 """Kinds that give way to those above and to each other in this order, whatever their length."""
 _KIND_ORDER = {kind: rank for rank, kind in enumerate((*_EQUAL_KINDS, *_LATER_KINDS))}

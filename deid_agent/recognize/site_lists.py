@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from deid_agent.model import Document, PhiType, Range, Source, SourceKind, SourceTraits, Span, joins_word
+from deid_agent.model import Document, PhiType, Source, SourceKind, SourceTraits, Span, joins_word
 from deid_agent.recognize.boundaries import TITLES
-from deid_agent.rules import SKIPPED, Context, Dictionaries, Family, Lexicon, RuleScan, Site, lists_of_tags
+from deid_agent.rules import PEOPLE, SKIPPED, Context, Dictionaries, Family, Lexicon, RuleScan, Site, lists_of_tags
 
-_SOURCES: Final = {kind: Source(SourceKind.CUSTOM, f"site-{kind.value.lower()}") for kind in PhiType}
+_SOURCES: Final = {kind: Source(SourceKind.SITE, kind.value.lower()) for kind in PhiType}
+_ALONE: Final = {kind: Source(SourceKind.SITE_NAME, kind.value.lower()) for kind in PEOPLE}
 _NAME_LISTS: Final = frozenset({"family", "family-rare", "given-female", "given-male", "nickname"})
 _TOWN_LISTS: Final = frozenset({"city", "city-world", "county"})
 _PLACE_LISTS: Final = frozenset(
@@ -62,8 +63,9 @@ class SiteRecognizer:
 
     @property
     def sources(self) -> Mapping[Source, SourceTraits]:
-        """One source for each type, and one for each pattern of the site. Models overrule none of them."""
+        """The sources of each list, and one for each pattern of the site. Models overrule none of them."""
         lists = {_SOURCES[kind]: SourceTraits() for kind in (*self.site.lists.names, *self.site.lists.terms)}
+        lists |= {_ALONE[kind]: SourceTraits() for kind in self.site.lists.names}
         return lists | {rule.source: SourceTraits(rule.confidence) for rule in self.site.patterns}
 
     def recognize(self, doc: Document) -> Iterator[Span]:
@@ -82,7 +84,8 @@ class SiteRecognizer:
             for kind, names in lists.names.items():
                 for family in names.families(word):
                     if found := _Mention(doc, words, at, family).find(self):
-                        yield Span(*found, kind, _SOURCES[kind])
+                        start, end, alone = found
+                        yield Span(start, end, kind, (_ALONE if alone else _SOURCES)[kind])
                         break
             for kind, terms in lists.terms.items():
                 if at >= begun[kind] and (end := terms.longest(words, at)) and self._is_term(doc, words, at, end):
@@ -135,8 +138,8 @@ class _Mention:
     last: int
     family: Family = field(repr=False)
 
-    def find(self, lists: SiteRecognizer) -> Range | None:
-        """The characters of the name; None if the token is no name of this family."""
+    def find(self, lists: SiteRecognizer) -> tuple[int, int, bool] | None:
+        """The characters of the name, and whether it is the family name alone; None if it is no name of this family."""
         first = self._first_of_family()
         if first is None:
             return None
@@ -157,10 +160,9 @@ class _Mention:
             begin, final = first if before is None else before, self.last if after is None else after
             if not capital and ordinary and not lists.is_only_name(self.words[begin if begin < first else final]):
                 return None  # "will may": two words
-            return tokens[begin][0], tokens[final][1]
-        if titled or (capital and not ordinary and self._counts_alone(end, lists)):
-            return start, end
-        return None
+            return tokens[begin][0], tokens[final][1], False
+        alone = not titled and capital and not ordinary and self._counts_alone(end, lists)
+        return (start, end, alone) if titled or alone else None
 
     def _first_of_family(self) -> int | None:
         """The first token of the family name; None if its other words do not precede its last one."""

@@ -32,7 +32,7 @@ from deid_agent.rules.rule_scan import RuleScan
 from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
 from deid_agent.rules.site_folder import SHIPPED, RuleFolders, RulesGiven, Site, digest_sites, find_rules
 from deid_agent.rules.site_import import COLUMNS, read_import
-from deid_agent.rules.site_terms import SKIPPED, Family, fits, merge_values, write_private
+from deid_agent.rules.site_terms import PEOPLE, SKIPPED, Family, fits, merge_values, write_private
 
 __all__ = [
     "AMBIGUOUS",
@@ -42,6 +42,7 @@ __all__ = [
     "MBI",
     "NO_SENSE",
     "NPI",
+    "PEOPLE",
     "SHIPPED",
     "SKIPPED",
     "VIN",

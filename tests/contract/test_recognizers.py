@@ -58,7 +58,7 @@ class TestGlued(RecognizerContract):
 
 
 class TestSite(RecognizerContract):
-    sources = r"custom:site-(doctor|street)|our-badge"
+    sources = r"site(-name)?:(doctor|street)|our-badge"
 
     @pytest.fixture
     def recognizer(self, site_rules: Ruleset) -> Recognizer:

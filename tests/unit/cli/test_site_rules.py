@@ -20,7 +20,7 @@ from deid_agent.model import ConfigurationError
 from deid_agent.rules import data_folder, digest_sites
 
 CANARY = "Qwertzan"
-NOTE = f"Plan as per {CANARY} with badge heron17."
+NOTE = f"Towels near {CANARY}, badge heron17."
 RULES = data_folder("rules", environ={})
 
 
@@ -63,7 +63,7 @@ def test_text_with_a_site(site: Path) -> None:
         )
         assert done.exit_code == 0, done.stderr
         line = json.loads(done.stdout)
-        assert [span["source"] for span in line["spans"]] == ["custom:site-doctor", "our-badge"]
+        assert [span["source"] for span in line["spans"]] == ["site-name:doctor", "our-badge"]
         assert CANARY not in line["text"] and "heron17" not in line["text"]
 
 
