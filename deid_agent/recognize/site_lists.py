@@ -11,6 +11,7 @@ stays, although a Dr. Parkinson works at the site.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from deid_agent.model import Document, PhiType, Source, SourceKind, SourceTraits, Span, joins_word
@@ -29,9 +30,10 @@ _SHORTEST_TERM: Final = 4
 """Letters and digits of a value that counts without a cue: ``4B`` and ``ICU`` are much else."""
 _MOST_BETWEEN: Final = 3
 """Middle names and initials between given and family name."""
-_TITLE = re.compile(
-    rf"(?<![\w-])(?:{TITLES}|Doctor|Nurse|Sister|Matron|Sr|DR|MR|MRS|MS|NURSE)\.?[ \t]{{1,2}}(?:\r?\n[ \t]{{0,6}})?\Z"
+_STAFF_TITLE = re.compile(
+    r"(?<![\w-])(?:Drs?|DR|Doctor|Prof|Professor|Nurse|NURSE|Sister|Matron)\.?[ \t]{1,2}(?:\r?\n[ \t]{0,6})?\Z"
 )
+_TITLE = re.compile(rf"(?<![\w-])(?:{TITLES}|MR|MRS|MS|Sr)\.?[ \t]{{1,2}}(?:\r?\n[ \t]{{0,6}})?\Z")
 _CREDENTIAL = re.compile(
     r",?[ ]{1,2}(?:MD|M\.D\.|DO|D\.O\.|RN|NP|PA-C|PA|PhD|MBBS|LPN|CRNA|LCSW|MSW|DPT|PharmD|FRCP|FRCS|FACS|CNM|ARNP)"
     r"(?![\w-])"
@@ -84,8 +86,9 @@ class SiteRecognizer:
             for kind, names in lists.names.items():
                 for family in names.families(word):
                     if found := _Mention(doc, words, at, family).find(self):
-                        start, end, alone = found
-                        yield Span(start, end, kind, (_ALONE if alone else _SOURCES)[kind])
+                        start, end, form = found
+                        sure = form is _Form.WHOLE or (form is _Form.STAFF and kind is PhiType.DOCTOR)
+                        yield Span(start, end, kind, (_SOURCES if sure else _ALONE)[kind])
                         break
             for kind, terms in lists.terms.items():
                 if at >= begun[kind] and (end := terms.longest(words, at)) and self._is_term(doc, words, at, end):
@@ -129,6 +132,14 @@ def _is_free(text: str, start: int, end: int) -> bool:
     return not (start and joins_word(text[start - 1])) and not (end < len(text) and joins_word(text[end]))
 
 
+class _Form(Enum):
+    """What a mention has besides the family name."""
+
+    WHOLE = "whole"  # a given name or an initial
+    STAFF = "staff"  # a title or a credential of staff
+    ALONE = "alone"  # nothing, or a title that patients have too
+
+
 @dataclass(frozen=True, slots=True)
 class _Mention:
     """A possible mention of a family whose name ends with token ``last``."""
@@ -138,8 +149,8 @@ class _Mention:
     last: int
     family: Family = field(repr=False)
 
-    def find(self, lists: SiteRecognizer) -> tuple[int, int, bool] | None:
-        """The characters of the name, and whether it is the family name alone; None if it is no name of this family."""
+    def find(self, lists: SiteRecognizer) -> "tuple[int, int, _Form] | None":
+        """The characters of the name and its form; None if the token is no name of this family."""
         first = self._first_of_family()
         if first is None:
             return None
@@ -149,9 +160,9 @@ class _Mention:
             return None
         capital = text[tokens[self.last][0]].isupper()
         ordinary = not lists.is_only_name(self.words[self.last])
-        titled = capital and (
-            _TITLE.search(text, max(0, start - _REACH), start) is not None or _CREDENTIAL.match(text, end) is not None
-        )
+        reach = max(0, start - _REACH)
+        staff = capital and bool(_STAFF_TITLE.search(text, reach, start) or _CREDENTIAL.match(text, end))
+        titled = staff or (capital and _TITLE.search(text, reach, start) is not None)
         before, whole = self._given_before(first, capital, lists)
         if before is not None and not whole and ordinary and not titled:
             before = before if text[tokens[before][1] : tokens[before][1] + 1] == "." else None
@@ -160,9 +171,10 @@ class _Mention:
             begin, final = first if before is None else before, self.last if after is None else after
             if not capital and ordinary and not lists.is_only_name(self.words[begin if begin < first else final]):
                 return None  # "will may": two words
-            return tokens[begin][0], tokens[final][1], False
-        alone = not titled and capital and not ordinary and self._counts_alone(end, lists)
-        return (start, end, alone) if titled or alone else None
+            return tokens[begin][0], tokens[final][1], _Form.WHOLE
+        if titled or (capital and not ordinary and self._counts_alone(end, lists)):
+            return start, end, _Form.STAFF if staff else _Form.ALONE
+        return None
 
     def _first_of_family(self) -> int | None:
         """The first token of the family name; None if its other words do not precede its last one."""

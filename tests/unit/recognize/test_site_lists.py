@@ -108,6 +108,16 @@ def test_models_do_not_overrule_a_site_and_vetoes_do(
     assert not {word for word in ("Parkinson", "Glasgow", "Foley", "Zyltrak") if any(word in each for each in spans)}
 
 
+def test_the_type_of_a_namesake_is_that_of_the_text(taggers: Callable[[bool, str, Profile], Tagger]) -> None:
+    doc = Document("Mrs. Zyltrak slept. Zyltrak reports pain. Towels as per Oona Zyltrak.")
+    plain, listed = (taggers(with_site, "default", Profile.RECALL).find(doc) for with_site in (False, True))
+    whole = doc.text.index("Oona")
+    types, before = ({(s.start, s.end): s.type for s in spans if s.start < whole} for spans in (listed, plain))
+    assert types[5, 12] is types[20, 27] is PhiType.PATIENT
+    assert types == before
+    assert [span.type for span in listed if span.start == whole] == [PhiType.DOCTOR]
+
+
 def test_only_a_site_has_the_recognizer(taggers: Callable[[bool, str, Profile], Tagger]) -> None:
     names = [[each.name for each in taggers(yes, "rules", Profile.RECALL).recognizers] for yes in (False, True)]
     assert names[1] == [*names[0], "site"]
