@@ -55,7 +55,7 @@ from deid_agent.recognize.ranking import RankedModels
 from deid_agent.recognize.resolve import Profile, Resolver
 from deid_agent.recognize.site_lists import SiteRecognizer
 from deid_agent.recognize.tagger import Model, Recognizer, Tagger
-from deid_agent.rules import CHECKS, Dictionaries, Rule, RuleScan, Ruleset, Site, load_ruleset, load_words
+from deid_agent.rules import CHECKS, Dictionaries, Rule, RuleScan, Ruleset, SiteRules, load_ruleset, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ RECOGNIZERS: dict[str, RegisteredRecognizer] = {
     "logins": RegisteredRecognizer(lambda rules: LoginRecognizer(rules.lexicons["common"]), frozenset({"default"})),
     "site": RegisteredRecognizer(
         lambda rules: SiteRecognizer(
-            rules.site or Site(),
+            rules.site or SiteRules(),
             _load_dictionaries(rules.folder),
             ListContexts.of(rules).not_person,
             rules.lexicons["common"],

@@ -19,7 +19,7 @@ from deid_agent.measure import EMPTY_GRAMMAR, Grammar, Veto
 from deid_agent.model import Document, PhiType, Range, Source, SourceKind, Span, fold_accents, in_order, joins_word
 from deid_agent.recognize.boundaries import TITLES, repair_boundaries, trim_span
 from deid_agent.recognize.joining import complete_spans
-from deid_agent.rules import Rule, RuleScan, Ruleset, Site
+from deid_agent.rules import Rule, RuleScan, Ruleset, SiteRules
 
 
 class Profile(StrEnum):
@@ -128,7 +128,7 @@ class Resolver:
             winners[first:last] = self._place(span, winners[first:last], text)
         return winners
 
-    def _apply_vetoes(self, spans: set[Span], doc: Document, site: Site | None) -> set[Span]:
+    def _apply_vetoes(self, spans: set[Span], doc: Document, site: SiteRules | None) -> set[Span]:
         vetoed: set[Span] = set()
         of_type: dict[PhiType, list[Span]] = {}
         for span in spans:
@@ -148,7 +148,7 @@ class Resolver:
             vetoed = {s for s in vetoed if s.source.kind is not SourceKind.KNOWN}
         return spans - vetoed
 
-    def _find_vetoes(self, doc: Document, site: Site | None) -> Iterator[tuple[Rule, Sequence[Range]]]:
+    def _find_vetoes(self, doc: Document, site: SiteRules | None) -> Iterator[tuple[Rule, Sequence[Range]]]:
         """The ranges of each veto: the shipped ones that the site does not remove, and those of the site."""
         for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True):
             if site is None or veto.id not in site.removed:
@@ -181,7 +181,7 @@ class Resolver:
         return [kept for pair in zip_longest(trimmed, others) for kept in pair if kept is not None]
 
 
-def _without_cleared(spans: Iterable[Span], doc: Document, site: Site) -> Iterator[Span]:
+def _without_cleared(spans: Iterable[Span], doc: Document, site: SiteRules) -> Iterator[Span]:
     """The spans whose text the site does not clear. A value of the message is PHI in any case."""
     for span in spans:
         if span.source.kind is SourceKind.KNOWN or not site.clears(doc, span.start, span.end, span.type):

@@ -16,7 +16,7 @@ from typing import Final
 
 from deid_agent.model import Document, PhiType, Source, SourceKind, SourceTraits, Span, joins_word
 from deid_agent.recognize.boundaries import TITLES
-from deid_agent.rules import PEOPLE, SKIPPED, Context, Dictionaries, Family, Lexicon, RuleScan, Site, lists_of_tags
+from deid_agent.rules import PEOPLE, SKIPPED, Context, Dictionaries, Family, Lexicon, RuleScan, SiteRules, lists_of_tags
 
 _SOURCES: Final = {kind: Source(SourceKind.SITE, kind.value.lower()) for kind in PhiType}
 _ALONE: Final = {kind: Source(SourceKind.SITE_NAME, kind.value.lower()) for kind in PEOPLE}
@@ -53,7 +53,7 @@ _REACH: Final = 24
 class SiteRecognizer:
     """Finds what the site folders list. ``not_person`` is what follows a name of no person, such as ``forceps``."""
 
-    site: Site = field(repr=False)
+    site: SiteRules = field(repr=False)
     dictionaries: Dictionaries = field(repr=False)
     not_person: Context = field(repr=False)
     common: Lexicon = field(default=frozenset(), repr=False)

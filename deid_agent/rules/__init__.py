@@ -29,8 +29,8 @@ from deid_agent.rules.files import (
 from deid_agent.rules.learned_formats import find_clash, learn_format, require_id
 from deid_agent.rules.rule_files import PatternFile, RuleCompiler, RuleFile, load_ruleset
 from deid_agent.rules.rule_scan import RuleScan
-from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, check_samples
-from deid_agent.rules.site_folder import SHIPPED, RuleFolders, RulesGiven, Site, digest_sites, find_rules
+from deid_agent.rules.ruleset import Regexp, Rule, Ruleset, SiteRules, check_samples
+from deid_agent.rules.site_folder import SHIPPED, RuleFolders, RulesGiven, digest_sites, find_rules
 from deid_agent.rules.site_import import COLUMNS, read_import
 from deid_agent.rules.site_terms import PEOPLE, SKIPPED, Family, fits, merge_values, write_private
 
@@ -63,7 +63,7 @@ __all__ = [
     "RulesGiven",
     "Ruleset",
     "Sense",
-    "Site",
+    "SiteRules",
     "Tags",
     "are_nicknames",
     "check_contexts",

@@ -22,8 +22,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from deid_agent.model import Confidence, ConfigurationError, PhiType
 from deid_agent.rules.contexts import load_contexts
 from deid_agent.rules.files import Lexicon, load_lexicons, read_toml
-from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset
-from deid_agent.rules.site_folder import Site, check_parts, load_lists, load_removals
+from deid_agent.rules.ruleset import Check, Conditions, Edges, Regexp, Rule, Ruleset, SiteRules
+from deid_agent.rules.site_folder import check_parts, load_lists, load_removals
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -130,7 +130,7 @@ def _compile_vetoes(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:
     return tuple(compiler.compile_file(path, read_toml(path, _VETO)) for path in paths)
 
 
-def _load_site(sites: Sequence[Path], compiler: "RuleCompiler", shipped: frozenset[str]) -> Site:
+def _load_site(sites: Sequence[Path], compiler: "RuleCompiler", shipped: frozenset[str]) -> SiteRules:
     """The site folders. Raises ``ConfigurationError`` for an invalid file, and for an id that another rule has."""
     patterns: list[Rule] = []
     vetoes: list[Rule] = []
@@ -151,7 +151,7 @@ def _load_site(sites: Sequence[Path], compiler: "RuleCompiler", shipped: frozens
                 into.append(rule)
     removed, cleared = load_removals(sites, shipped)
     lists = load_lists(sites, compiler.lists.get("name-particle", frozenset()))
-    return Site(lists, tuple(patterns), tuple(vetoes), removed, MappingProxyType(cleared), tuple(sites))
+    return SiteRules(lists, tuple(patterns), tuple(vetoes), removed, MappingProxyType(cleared), tuple(sites))
 
 
 def _load_fragments(path: Path) -> dict[str, str]:

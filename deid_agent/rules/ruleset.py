@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import re2  # type: ignore[import-untyped]
 
@@ -20,15 +19,14 @@ from deid_agent.model import (
     Source,
     SourceKind,
     SourceTraits,
+    counted,
     fold_accents,
     joins_word,
     parse_annotated,
 )
 from deid_agent.rules.contexts import Contexts
 from deid_agent.rules.files import Lexicon
-
-if TYPE_CHECKING:
-    from deid_agent.rules.site_folder import Site
+from deid_agent.rules.site_terms import SiteLists
 
 # Typed interface of RE2, which matches in linear time: it does not backtrack, so no input can stall a rule. RE2 has no
 # look-around, and its ``\b`` is limited to ASCII; edges and conditions are therefore checked outside of the pattern.
@@ -242,6 +240,52 @@ def _words_of(doc: Document, start: int, end: int) -> Iterator[tuple[int, str]]:
         yield word.start(), doc.lower[word.start() : word.end()].strip(".'’:&")
 
 
+Cleared = Mapping[PhiType, frozenset[str]]
+"""For each type the texts that are no PHI, in the form of ``plain_form``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRules:
+    """What the site folders of a rule set add to it and remove from it."""
+
+    lists: SiteLists = field(default_factory=SiteLists)
+    patterns: tuple[Rule, ...] = ()
+    vetoes: tuple[Rule, ...] = ()
+    removed: frozenset[str] = frozenset()
+    cleared: Cleared = field(default_factory=dict, repr=False)
+    folders: tuple[Path, ...] = ()
+    removed_sources: frozenset[Source] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sources = frozenset(Source(SourceKind.RULE, id_) for id_ in self.removed)
+        object.__setattr__(self, "removed_sources", sources)
+
+    @property
+    def summary(self) -> str:
+        """What the folders have, in numbers."""
+        kinds = [index.values for index in self.lists.names.values()]
+        kinds += [index.values for index in self.lists.terms.values()]
+        values = sum(len(values) for by_word in kinds for values in by_word.values())
+        more = (
+            counted(len(self.patterns), "pattern"),
+            counted(len(self.vetoes), "veto", "vetoes"),
+            f"{len(self.removed) + sum(map(len, self.cleared.values()))} removed",
+        )
+        return f"{counted(values, 'value')} in {counted(len(kinds), 'list')}, {', '.join(more)}"
+
+    def clears(self, doc: Document, start: int, end: int, kind: PhiType) -> bool:
+        """Return true if the text of a span is no PHI of this type here, and no value of the message either."""
+        terms = self.cleared.get(kind)
+        if not terms or (text := plain_form(doc.text[start:end])) not in terms:
+            return False
+        return all(plain_form(fact.value) != text for fact in doc.facts)
+
+
+def plain_form(text: str) -> str:
+    """``text`` without case and accents, its words divided by single blanks."""
+    return " ".join(fold_accents(text).split())
+
+
 @dataclass(frozen=True, slots=True)
 class Ruleset:
     """All rules of one folder, and the word lists that they and other recognizers use."""
@@ -251,7 +295,7 @@ class Ruleset:
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     contexts: Contexts = field(default_factory=lambda: MappingProxyType({}), repr=False)
     folder: Path = Path("rules")  # the rules folder, for dictionaries that are loaded on demand
-    site: "Site | None" = None
+    site: SiteRules | None = None
     """What site folders add and remove; None without one."""
 
     @property

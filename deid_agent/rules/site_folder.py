@@ -7,17 +7,17 @@ Nothing of it enters the features of models. The lists hold names of people, so 
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from deid_agent.model import ConfigurationError, Document, PhiType, Source, SourceKind, counted, fold_accents
+from deid_agent.model import ConfigurationError, PhiType
 from deid_agent.rules.files import Lexicon, data_folder, digest_folder, read_toml
-from deid_agent.rules.ruleset import Rule
-from deid_agent.rules.site_terms import PEOPLE, NameIndex, TermIndex, index_values
+from deid_agent.rules.ruleset import Cleared, plain_form
+from deid_agent.rules.site_terms import PEOPLE, NameIndex, SiteLists, TermIndex, index_values
 
 SHIPPED: Final = "shipped"
 """The name of the packaged rules in a list of folders."""
@@ -80,61 +80,6 @@ class RemoveFile(BaseModel):
 
 
 _REMOVE = TypeAdapter(RemoveFile)
-
-
-Cleared = Mapping[PhiType, frozenset[str]]
-"""For each type the texts that are no PHI, in the form of ``plain_form``."""
-
-
-@dataclass(frozen=True, slots=True)
-class SiteLists:
-    """The lists of all site folders by type. ``starts`` are the words by which they are indexed."""
-
-    names: Mapping[PhiType, NameIndex] = field(default_factory=dict, repr=False)
-    terms: Mapping[PhiType, TermIndex] = field(default_factory=dict, repr=False)
-    starts: frozenset[str] = field(default=frozenset(), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What the site folders of a rule set add to it and remove from it."""
-
-    lists: SiteLists = SiteLists()
-    patterns: tuple[Rule, ...] = ()
-    vetoes: tuple[Rule, ...] = ()
-    removed: frozenset[str] = frozenset()
-    cleared: Cleared = field(default_factory=dict, repr=False)
-    folders: tuple[Path, ...] = ()
-    removed_sources: frozenset[Source] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        sources = frozenset(Source(SourceKind.RULE, id_) for id_ in self.removed)
-        object.__setattr__(self, "removed_sources", sources)
-
-    @property
-    def summary(self) -> str:
-        """What the folders have, in numbers."""
-        kinds = [index.values for index in self.lists.names.values()]
-        kinds += [index.values for index in self.lists.terms.values()]
-        values = sum(len(values) for by_word in kinds for values in by_word.values())
-        more = (
-            counted(len(self.patterns), "pattern"),
-            counted(len(self.vetoes), "veto", "vetoes"),
-            f"{len(self.removed) + sum(map(len, self.cleared.values()))} removed",
-        )
-        return f"{counted(values, 'value')} in {counted(len(kinds), 'list')}, {', '.join(more)}"
-
-    def clears(self, doc: Document, start: int, end: int, kind: PhiType) -> bool:
-        """Return true if the text of a span is no PHI of this type here, and no value of the message either."""
-        terms = self.cleared.get(kind)
-        if not terms or (text := plain_form(doc.text[start:end])) not in terms:
-            return False
-        return all(plain_form(fact.value) != text for fact in doc.facts)
-
-
-def plain_form(text: str) -> str:
-    """``text`` without case and accents, its words divided by single blanks."""
-    return " ".join(fold_accents(text).split())
 
 
 def check_parts(site: Path) -> None:

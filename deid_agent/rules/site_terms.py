@@ -121,6 +121,15 @@ class TermIndex:
         return root
 
 
+@dataclass(frozen=True, slots=True)
+class SiteLists:
+    """The lists of all site folders by type. ``starts`` are the words by which they are indexed."""
+
+    names: Mapping[PhiType, NameIndex] = field(default_factory=dict, repr=False)
+    terms: Mapping[PhiType, TermIndex] = field(default_factory=dict, repr=False)
+    starts: frozenset[str] = field(default=frozenset(), repr=False)
+
+
 def split_name(value: str, particles: Lexicon = frozenset()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The folded words of the family name and of the given names of ``Keller, Ruth M`` or ``Dr. Ruth M Keller, MD``."""
     parts: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""A site list of 100,000 names: the time to load it, and what it adds to tagging, as ratios of one run.
+"""A site list of 100,000 names: the time to load it, and the cost of tagging, as ratios of one run.
 
     python tests/bench/bench_site.py [--names 100000] [--notes 60] [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""What a site's lists change at the two held-out sites of the corpus: leaks and false alarms.
+"""The effect of lists at the two held-out sites of the corpus: leaks and false alarms.
 
     python tests/bench/site_effect.py [--profile recall]
 

@@ -1,4 +1,4 @@
-"""Values of site lists in notes: which writings count, what vetoes and models do, and that nothing else changes."""
+"""Values of site lists in notes: writings that count, vetoes, models, and notes that do not change."""
 
 from collections.abc import Callable
 from functools import cache
@@ -157,7 +157,7 @@ def test_models_read_the_same_although_a_site_removes_and_vetoes(
     assert found(doc, changed.find(doc)) == ["4471902"]
 
 
-def test_a_cleared_text_is_no_phi_unless_the_message_gives_it(tmp_path: Path) -> None:
+def test_a_cleared_text_is_phi_only_if_the_message_gives_it(tmp_path: Path) -> None:
     other = make_site(tmp_path / "s", '[terms]\nDOCTOR = ["Abara"]\n')
     tagger = load_tagger(load_rules(RULES, [other]), data_folder("models"), "rules", Profile.RECALL)
     text = "Seen by Dr. Abara and Dr. Abaranda."

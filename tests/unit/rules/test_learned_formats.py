@@ -38,7 +38,7 @@ def compiled(given: list[str], label: str = "") -> Rule:
         (lambda c: f"w{c.randrange(1000, 9999)}+x", r"w[0-9]{4}\+x"),
     ],
 )
-def test_runs_become_classes_and_what_all_share_stays(make: Make, pattern: str) -> None:
+def test_runs_become_classes_and_shared_text_stays(make: Make, pattern: str) -> None:
     given = samples(make)
     assert learn_format(given).pattern == pattern
     rule = compiled(given)

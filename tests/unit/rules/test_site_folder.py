@@ -1,4 +1,4 @@
-"""Site folders: which files they have, how their lists are read, and what errors reveal."""
+"""Site folders: their files, the reading of their lists, and errors that reveal nothing."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ from support.sites import PATTERN, VETO, make_site
 
 from deid_agent.model import ConfigurationError, Document, Fact, PhiType, Subject, ValueKind
 from deid_agent.rules import CHECKS, data_folder, digest_sites, find_rules, fits, load_ruleset, merge_values
-from deid_agent.rules.ruleset import Ruleset
-from deid_agent.rules.site_folder import Site, load_lists
+from deid_agent.rules.ruleset import Ruleset, SiteRules
+from deid_agent.rules.site_folder import load_lists
 from deid_agent.rules.site_terms import LONGEST_VALUE, MOST_LINES, read_values, split_name
 
 RULES = data_folder("rules", environ={})
 CANARY = "Qwertzan"
 
 
-def load(site: Path) -> Site:
+def load(site: Path) -> SiteRules:
     found = load_ruleset(RULES, CHECKS, [site]).site
     assert found is not None
     return found
@@ -43,7 +43,7 @@ def test_a_site_adds_lists_rules_and_removals(tmp_path: Path, shipped: Ruleset) 
     )
 
 
-def test_a_rule_may_use_what_is_shipped(tmp_path: Path) -> None:
+def test_a_rule_may_use_shipped_fragments_and_checks(tmp_path: Path) -> None:
     own = PATTERN.replace("heron[0-9]{2}", "(?&month)-?[0-9]{6}").replace("heron17", "March-123456")
     (rule,) = load(make_site(tmp_path / "s", patterns=own + 'check = "six"\n'.replace("six", "five-digits"))).patterns
     assert list(rule.find(Document("badge March-123456 left"))) == [(6, 18)]
@@ -90,7 +90,7 @@ def test_two_sites_may_not_share_an_id(tmp_path: Path) -> None:
         load_ruleset(RULES, CHECKS, sites)
 
 
-def test_hidden_files_are_no_part_of_a_site(tmp_path: Path) -> None:
+def test_hidden_files_do_not_belong_to_a_site(tmp_path: Path) -> None:
     site = make_site(tmp_path / "s", DOCTOR="Keller\n")
     before = digest_sites([site])
     (site / ".git").mkdir()
@@ -170,7 +170,7 @@ def test_folders_of_settings(tmp_path: Path) -> None:
             find_rules(given, {})
 
 
-def test_a_copy_of_the_rules_is_no_site(tmp_path: Path) -> None:
+def test_a_copy_of_the_rules_is_refused_as_a_site(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "fragments.toml").touch()
     with pytest.raises(ConfigurationError, match=r"fragments\.toml: unknown: a site folder has"):
@@ -192,7 +192,7 @@ def test_merged_lists_are_sorted_private_and_the_same_each_time(tmp_path: Path) 
     assert [each.name for each in path.parent.iterdir()] == ["DOCTOR.txt"]
 
 
-def test_what_a_list_may_have() -> None:
+def test_values_that_fit_a_list() -> None:
     for value, kind in (("Keller", PhiType.DOCTOR), ("4B", PhiType.HOSPITAL), ("12345", PhiType.IDNUM)):
         assert fits(value, kind)
     for value, kind in (("", PhiType.CITY), ("#1", PhiType.CITY), ("12", PhiType.DOCTOR), ("4", PhiType.HOSPITAL)):
