@@ -75,7 +75,7 @@ class RemoveFile(BaseModel):
 
     rules: tuple[str, ...] = ()
     """Ids of patterns and vetoes that do not run. Models still read the matches of a pattern."""
-    terms: dict[PhiType, tuple[str, ...]] = {}
+    terms: dict[str, tuple[str, ...]] = {}
     """For a type the texts that are not PHI here, unless the message itself gives them."""
 
 
@@ -134,7 +134,10 @@ def load_removals(sites: Sequence[Path], shipped: frozenset[str]) -> tuple[froze
             if id_ not in shipped:
                 raise ConfigurationError(f"{path}: rules: no shipped rule has id number {number}: see rules list")
         removed.update(file.rules)
-        for kind, terms in file.terms.items():
+        for number, (name, terms) in enumerate(file.terms.items(), 1):
+            if name not in list(PhiType):  # the name may be a value that was written in the wrong place
+                raise ConfigurationError(f"{path}: terms: key {number} is no type: one of {', '.join(PhiType)}")
+            kind = PhiType(name)
             if not all(map(plain_form, terms)):
                 raise ConfigurationError(f"{path}: terms.{kind}: a text is empty: remove it")
             cleared[kind] = cleared.get(kind, frozenset()) | frozenset(map(plain_form, terms))

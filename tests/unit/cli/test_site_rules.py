@@ -10,6 +10,7 @@ from support.sites import PATTERN, make_site
 import deid_agent
 from deid_agent.app import make_factory
 from deid_agent.batch.frames import BatchDeidentifier
+from deid_agent.batch.outputs import OutputFormat
 from deid_agent.batch.systems import EngineSystem, make_head, plain_rules
 from deid_agent.batch.tables import Table, load_table
 from deid_agent.cli import main
@@ -33,12 +34,12 @@ def site(tmp_path: Path) -> Path:
     return make_site(tmp_path / "our site", patterns=PATTERN, DOCTOR=f"{CANARY}, Ada\n")
 
 
-def settings_of(folder: Path, rules: str) -> Settings:
+def settings_of(folder: Path, rules: str, system: str = "rules") -> Settings:
     for name in ("in", "out", "dead"):
         (folder / name).mkdir(exist_ok=True)
     file = folder / "agent.toml"
     file.write_text(
-        f'transport = "directory"\nsystem = "rules"\n{rules}\n[directory]\ninput = "{folder}/in"\n'
+        f'transport = "directory"\nsystem = "{system}"\n{rules}\n[directory]\ninput = "{folder}/in"\n'
         f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n'
         f'[dead_letters]\nplain = true\n[audit]\npath = "{folder}/audit"\n',
         "utf-8",
@@ -133,7 +134,7 @@ def test_a_variable_of_digits_is_a_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_check_shows_the_site_and_its_faults(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEID_KEY", "0123456789abcdef0123456789abcdef")
-    settings_of(tmp_path, f'rules = ["shipped", "{site}"]')
+    settings_of(tmp_path, f'rules = ["shipped", "{site}"]', "none")
     good = call("check", "--config", tmp_path / "agent.toml", "--offline")
     assert (
         f"site          1 value in 1 list, 1 pattern, 0 vetoes, 0 removed, digest {digest_sites([site])[:16]}"
@@ -151,7 +152,7 @@ def test_builds_of_batch_runs_never_mix(site: Path, tmp_path: Path) -> None:
 
     def build(*rules: str | Path) -> str:
         parts = make_factory(DEMO_KEY, policy="research", profile="recall", system="rules", rules=rules)
-        return make_head(table, parts, "csv").build  # type: ignore[arg-type]
+        return make_head(table, parts, OutputFormat.CSV).build
 
     first = build("shipped", site)
     assert len({build(), first}) == 2
@@ -170,9 +171,8 @@ def test_engines_get_absolute_folders(tmp_path: Path) -> None:
 
 def test_frames_take_a_list(site: Path) -> None:
     table: Table = load_table("omop/note", RULES)
-    frames = [
-        BatchDeidentifier(table, demo_key=True, system="rules", rules=rules) for rules in (None, ["shipped", site])
-    ]
+    given: list[list[str | Path] | None] = [None, ["shipped", site]]
+    frames = [BatchDeidentifier(table, demo_key=True, system="rules", rules=rules) for rules in given]
     assert len({frame.load() for frame in frames}) == 2
 
 

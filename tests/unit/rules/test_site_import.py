@@ -90,7 +90,7 @@ EXPECTED = {
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps({"resourceType": "Bundle", "entry": [{"resource": each} for each in RESOURCES] + [{}, 4]}),  # type: ignore[operator, list-item]
+        json.dumps({"resourceType": "Bundle", "entry": [{"resource": each} for each in RESOURCES] + [{}, 4]}),
         json.dumps(RESOURCES),
         "\n".join(map(json.dumps, RESOURCES)),
         "\ufeff" + json.dumps(RESOURCES, indent=2),
