@@ -83,8 +83,9 @@ class SiteRecognizer:
         for at, word in enumerate(words):
             if word not in lists.starts:
                 continue
+            before = _word_before(words, at) if lists.names else ""
             for kind, names in lists.names.items():
-                for family in names.families(word):
+                for family in names.families(word, before):
                     if found := _Mention(doc, words, at, family).find(self):
                         start, end, form = found
                         sure = form is _Form.WHOLE or (form is _Form.STAFF and kind is PhiType.DOCTOR)
@@ -125,6 +126,14 @@ class SiteRecognizer:
             return True
         cue = _CUE_BEFORE.search(text, max(0, start - _REACH), start) or _CUE_AFTER.match(text, end)
         return cue is not None and (text[start].isupper() or text[start].isdigit())
+
+
+def _word_before(words: Sequence[str], at: int) -> str:
+    """The token before token ``at``, without the signs that may divide a name; empty if there is none."""
+    for back in range(at - 1, max(-1, at - 2 - _MOST_BETWEEN), -1):
+        if words[back] not in SKIPPED:
+            return words[back]
+    return ""
 
 
 def _is_free(text: str, start: int, end: int) -> bool:
@@ -180,8 +189,8 @@ class _Mention:
         """The first token of the family name; None if its other words do not precede its last one."""
         at = self.last
         for word in reversed(self.family.words[:-1]):
-            at -= 1
-            while at > 0 and self.words[at] in SKIPPED:
+            at, limit = at - 1, at - 1 - _MOST_BETWEEN
+            while at > max(0, limit) and self.words[at] in SKIPPED:
                 at -= 1
             if at < 0 or self.words[at] != word:
                 return None

@@ -55,26 +55,33 @@ class NameIndex:
 
     values: Mapping[str, Sequence[str]] = field(repr=False)
     particles: Lexicon = field(repr=False)
-    _families: dict[str, tuple[Family, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _families: dict[str, Mapping[str, tuple[Family, ...]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def families(self, word: str) -> tuple[Family, ...]:
-        """The families whose name ends with the folded ``word``, the longest names first."""
+    def families(self, word: str, before: str) -> Iterator[Family]:
+        """The families whose name ends with the folded ``word``, the longest names first.
+
+        ``before`` is the word in front of it: of thousands of double names in one word few have that one too.
+        """
         found = self._families.get(word)
         if found is None:  # two threads that build it at once build the same
             found = self._families[word] = self._build(self.values.get(word, ()))
-        return found
+        yield from found.get(before, ())
+        yield from found.get("", ()) if before else ()
 
-    def _build(self, values: Iterable[str]) -> tuple[Family, ...]:
+    def _build(self, values: Iterable[str]) -> Mapping[str, tuple[Family, ...]]:
         given: dict[tuple[str, ...], set[str]] = {}
         initials: dict[tuple[str, ...], set[str]] = {}
         for value in values:
             words, names = split_name(value, self.particles)
             given.setdefault(words, set()).update(name for name in names if len(name) > 1)
             initials.setdefault(words, set()).update(name[0] for name in names[:1])
-        return tuple(
-            Family(words, frozenset(given[words]), frozenset(initials[words]))
-            for words in sorted(given, key=lambda each: (-len(each), each))
-        )
+        found: dict[str, list[Family]] = {}
+        for words in sorted(given, key=lambda each: (-len(each), each)):
+            family = Family(words, frozenset(given[words]), frozenset(initials[words]))
+            found.setdefault(words[-2] if len(words) > 1 else "", []).append(family)
+        return {before: tuple(families) for before, families in found.items()}
 
 
 class _Node(dict[str, "_Node"]):

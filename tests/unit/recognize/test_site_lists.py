@@ -169,6 +169,7 @@ def test_a_cleared_text_is_phi_only_if_the_message_gives_it(tmp_path: Path) -> N
 
 def test_a_name_of_many_people_and_a_long_text_take_linear_time(tmp_path: Path) -> None:
     people = "".join(f"Zyltrak, Oona{'abcdefghij'[n % 10]}{chr(97 + n // 10 % 26)}\n" for n in range(5000))
+    people += "".join(f"Bram Quo{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}-Zyltrak\n" for n in range(5000))
     other = make_site(tmp_path / "s", DOCTOR=people, HOSPITAL="".join(f"Zonk {n} Row\n" for n in range(5000)))
     built = RECOGNIZERS["site"].build(load_rules(RULES, [other]))
     doc = Document("A. " * 5_000 + "Zyltrak Zonk " * 5_000 + "Zyltrak, " * 5_000)

@@ -39,7 +39,7 @@ def test_a_site_adds_lists_rules_and_removals(tmp_path: Path, shipped: Ruleset) 
     assert site.lists.starts == {"keller", "harbor"}
     assert site.summary == "2 values in 2 lists, 1 pattern, 1 veto, 3 removed"
     assert "Keller" not in repr(site) + repr(site.lists.names) + repr(
-        site.lists.names[PhiType.DOCTOR].families("keller")
+        site.lists.names[PhiType.DOCTOR].families("keller", "")
     )
 
 
