@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         load_named_key,
         load_project_keys,
     )
+    from deid_agent.config.loading import load_settings
     from deid_agent.config.projects import CrosswalkSettings, Feed, ProjectSettings, RouteSettings, http_topic
     from deid_agent.config.registry import RegistrySettings
     from deid_agent.config.service import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         shown_settings,
     )
     from deid_agent.config.service_jobs import JobCodes, JobSettings, ProjectJobSettings
-    from deid_agent.config.settings import Settings, TransportKind, load_settings
+    from deid_agent.config.settings import Settings, TransportKind
     from deid_agent.config.smart import SmartClientSettings, SmartMode, SmartSettings
     from deid_agent.config.transports import (
         Delivery,
@@ -111,6 +112,7 @@ _LAZY = {
     "envelopes": ("EnvelopeFile", "EnvelopeSettings", "load_envelope"),
     "http_service": ("LOCAL_CLIENT", "ClientPermissions", "ClientToken", "ServiceSettings", "is_client_name"),
     "key_sources": ("KeySettings", "KeySource", "derive_key", "load_named_key", "load_project_keys"),
+    "loading": ("load_settings",),
     "projects": ("CrosswalkSettings", "Feed", "ProjectSettings", "RouteSettings", "http_topic"),
     "registry": ("RegistrySettings",),
     "service": (
@@ -122,7 +124,7 @@ _LAZY = {
         "shown_settings",
     ),
     "service_jobs": ("JobCodes", "JobSettings", "ProjectJobSettings"),
-    "settings": ("Settings", "TransportKind", "load_settings"),
+    "settings": ("Settings", "TransportKind"),
     "smart": ("SmartClientSettings", "SmartMode", "SmartSettings"),
     "transports": (
         "Delivery",
