@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from deid_agent.agent import DEFAULT_PROJECT
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
+from deid_agent.cli.check_kafka import Finding, attempt, attempt_warnings, check_kafka
 from deid_agent.cli.common import Exit, handle_errors
 from deid_agent.cli.projects import check_rekey, describe_markings, describe_shape, make_shape, project_parts
 from deid_agent.cli.service_http import check_service
@@ -36,26 +36,7 @@ from deid_agent.pipeline import (
 from deid_agent.recognize import load_rules
 from deid_agent.rules import data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.schemas import SchemaRegistry
-from deid_agent.transport.kafka import (
-    KafkaOptions,
-    kafka_options,
-    matched_options,
-    probe_broker,
-    probe_compaction,
-    probe_output_times,
-    probe_output_topics,
-    probe_retention,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. ``problem`` is empty if the check passed; a ``warning`` does not stop `run`."""
-
-    name: str
-    shown: str = ""
-    problem: str = ""
-    warning: str = ""
+from deid_agent.transport.kafka import kafka_options
 
 
 @click.command()
@@ -113,32 +94,29 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         *((("console", lambda: _console(settings)),) if settings.http.console else ()),
     )
     for name, step in steps:
-        yield _try(name, step)
+        yield attempt(name, step)
     yield from _projects(settings)
     if added := describe_markings(settings):
         yield Finding("additions", added)
     yield from _crosswalks(settings)
     yield from _envelopes(settings, offline)
     yield from _publish(settings)
-    yield _try("times", lambda: _times(settings))
-    yield from _try_warnings("times", lambda: _dates_and_times(settings))
+    yield attempt("times", lambda: _times(settings))
+    yield from attempt_warnings("times", lambda: _dates_and_times(settings))
     kinds = {settings.transport, settings.destination}
     if TransportKind.KAFKA in kinds:
-        kafka = _try("kafka", lambda: str(kafka_options(settings).connection()["security_protocol"]))
+        kafka = attempt("kafka", lambda: str(kafka_options(settings).connection()["security_protocol"]))
         yield kafka
         if not offline and not kafka.problem:
-            yield from _broker(settings)
-            yield from _compaction(settings)
-            yield from _try_warnings("positions", lambda: _position_retention(settings))
-            yield from _try_warnings("times", lambda: _topic_times(settings))
+            yield from check_kafka(settings, lambda: _policies(settings))
     if settings.transport is TransportKind.MLLP:
-        yield _try("mllp", lambda: check_listener(settings))
+        yield attempt("mllp", lambda: check_listener(settings))
     if settings.transport is TransportKind.HTTP:
-        yield _try("service", lambda: check_service(settings))
+        yield attempt("service", lambda: check_service(settings))
     if settings.jobs is not None:
-        yield _try("jobs", lambda: check_jobs(settings, _job_policies(settings)))
+        yield attempt("jobs", lambda: check_jobs(settings, _job_policies(settings)))
     if settings.destination is TransportKind.MLLP:
-        yield _try("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
+        yield attempt("mllp_out", lambda: asyncio.run(check_receiver(settings, offline)))
 
 
 def _job_policies(settings: Settings) -> dict[str, Policy]:
@@ -172,7 +150,7 @@ def _projects(settings: Settings) -> Iterator[Finding]:
                 f"{', '.join(routes) or 'no route'}",
             )
             if (each.system, each.profile) != (settings.system, settings.profile):
-                yield _try(f"project {name}", lambda: _recognizers(settings, each.system, each.profile))  # noqa: B023
+                yield attempt(f"project {name}", lambda: _recognizers(settings, each.system, each.profile))  # noqa: B023
         check_rekey(settings, parts)
     except ConfigurationError as problem:
         yield Finding("project", problem=str(problem))
@@ -192,19 +170,6 @@ def _crosswalks(settings: Settings) -> Iterator[Finding]:
             yield Finding("crosswalk", f"{name}: {path}, opened with key {' and then key '.join(sealer.ids)}{alone}")
     except ConfigurationError as problem:
         yield Finding("crosswalk", problem=str(problem))
-
-
-def _try(name: str, step: Callable[[], str]) -> Finding:
-    try:
-        return Finding(name, step())
-    except ConfigurationError as problem:
-        return Finding(name, problem=str(problem))
-
-
-def _try_warnings(name: str, step: Callable[[], list[str]]) -> Iterator[Finding]:
-    """A finding for each warning. A step that fails gives none, because the check of its subject reports the error."""
-    with suppress(ConfigurationError, TransientError):
-        yield from (Finding(name, warning=warning) for warning in step())
 
 
 def _validation() -> str:
@@ -252,31 +217,6 @@ def _policies(settings: Settings) -> dict[str, Policy]:
     named = {name: each.policy or settings.policy for name, each in settings.projects.items()}
     folder = _rules_folder(settings)
     return {name: load_policy(policy, folder) for name, policy in {DEFAULT_PROJECT: settings.policy, **named}.items()}
-
-
-def _topic_times(settings: Settings) -> list[str]:
-    options, owners = _options(settings), {feed.topic: feed.project for feed in settings.feeds}
-    found = []
-    for name, policy in _policies(settings).items():
-        routes = {a: b for a, b in options.routes.items() if owners.get(a, DEFAULT_PROJECT) == name}
-        if routes:
-            ours = options.model_copy(update={"routes": routes})
-            found += asyncio.run(probe_output_times(ours, policy.record_time))
-    return found
-
-
-def _compaction(settings: Settings) -> Iterator[Finding]:
-    """Compacted topics: a problem for messages that never have a key, a warning for outputs."""
-    with suppress(ConfigurationError, TransientError):
-        problems, warnings = asyncio.run(probe_compaction(_options(settings)))
-        yield from (Finding("topics", problem=problem) for problem in problems)
-        yield from (Finding("topics", warning=warning) for warning in warnings)
-
-
-def _position_retention(settings: Settings) -> list[str]:
-    if settings.transport is not TransportKind.KAFKA:
-        return []
-    return asyncio.run(probe_retention(kafka_options(settings)))
 
 
 def _str(path: Path | None) -> str | None:
@@ -398,30 +338,3 @@ def _folders(settings: Settings) -> str:
     if settings.transport is TransportKind.MLLP and settings.mllp is not None:
         places = [place for place in (settings.mllp.output, settings.mllp.dead_letters) if place is not None]
     return ", ".join(map(str, (*places, settings.audit.path)))
-
-
-def _broker(settings: Settings) -> Iterator[Finding]:
-    try:
-        ask = probe_broker if settings.transport is TransportKind.KAFKA else probe_output_topics
-        options = _options(settings)
-        problems = asyncio.run(ask(options))
-    except ConfigurationError as problem:
-        yield Finding("broker", problem=str(problem))
-        return
-    routes = ", ".join(f"{a} to {b or 'MLLP'}" for a, b in options.routes.items())
-    if options.topics_pattern is not None:
-        # A topic that cannot be used yet does not stop the others.
-        yield from (Finding("broker", warning=f"not read yet: {line}") for line in problems)
-        routes += f", by {options.topics_pattern} now"
-        problems = []
-    yield from (Finding("broker", problem=line) for line in problems)
-    if not problems:
-        yield Finding("broker", f"{options.bootstrap_servers}: {routes}")
-
-
-def _options(settings: Settings) -> KafkaOptions:
-    """The options with the topics that a pattern matches now. Raises ``ConfigurationError``."""
-    try:
-        return asyncio.run(matched_options(kafka_options(settings)))
-    except TransientError as problem:
-        raise ConfigurationError(str(problem)) from None
