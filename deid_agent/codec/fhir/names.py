@@ -36,6 +36,8 @@ _OTHER_WORDS = frozenset({"exclusivity", "jurisdictional"})
 """Words of their members that are neither in the table nor common."""
 _BLANK = "redacted"
 _LONGEST_NUMBER = 3
+_LONGEST = 200
+"""Characters of a name that is read. The longest of FHIR has 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,14 @@ class ElementNames:
         """True for an element name, and for one followed by the name of a type, such as ``valueQuantity``."""
         if name in self.known:
             return True
+        if len(name) > _LONGEST:
+            return False
         at = next((i for i, c in enumerate(name) if c.isupper()), 0)
         return at > 0 and name[at:] in self.suffixes and self.may_stay(name)
 
     def may_stay(self, name: str) -> bool:
         """True if each word of a name is one of FHIR, of a label, common, or a letter; numbers have few digits."""
-        words = split_label(name)
+        words = split_label(name) if len(name) <= _LONGEST else []
         return bool(words) and all(
             len(word) <= _LONGEST_NUMBER if word.isdigit() else len(word) == 1 or word in self.words for word in words
         )
