@@ -69,10 +69,17 @@ def read_pairs(content: bytes) -> OpenedPairs:
     """The pairs in an opened box. Raises ``CrosswalkError`` if it holds something else."""
     try:
         data = json.loads(content)
-        pairs = tuple((str(path), str(original), str(code)) for path, original, code in data["pairs"])
-        return OpenedPairs(str(data["at"]), pairs)
-    except (ValueError, KeyError, TypeError):
+        pairs = tuple((_text(path), _text(original), _text(code)) for path, original, code in data["pairs"])
+        return OpenedPairs(_text(data["at"]), pairs)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise CrosswalkError("its box holds no pairs") from None
+
+
+def _text(value: object) -> str:
+    """A string. Raises ``TypeError`` for anything else, which the agent never seals."""
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
 
 
 def _to_json(value: object) -> bytes:

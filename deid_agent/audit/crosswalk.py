@@ -267,7 +267,8 @@ def compare_with_audit(crosswalk: Path, audits: Iterable[Path]) -> CrosswalkCove
     The audit names the crosswalks of its time, so that lines before the first one of a crosswalk are missed too. Raises
     ``ConfigurationError`` if a trail cannot be read.
     """
-    records, projects, erased = set[str](), set[str](), _end_of_erased(crosswalk)
+    # The project of a crosswalk without a line: it was begun again after a loss, and all of its records are missing.
+    records, projects, erased = set[str](), _projects_of(crosswalk), _end_of_erased(crosswalk)
     for _, item, _build in _read_lines(crosswalk):
         records.add(str(item.get("record")))
         projects.add(str(item.get("project")))
@@ -284,6 +285,18 @@ def compare_with_audit(crosswalk: Path, audits: Iterable[Path]) -> CrosswalkCove
             else:
                 missing[f"{item.get('topic')}/{item.get('partition')}/{item.get('offset')}"] = None
     return CrosswalkCoverage(counts["covered"], counts["before"], tuple(missing))
+
+
+def _projects_of(folder: Path) -> set[str]:
+    """The projects that the builds of the segments name."""
+    found = set[str]()
+    for path in segment_files(folder).values():
+        with path.open("rb") as file:
+            build = read_fields(file.readline()).get("build")
+        own = build.get(CROSSWALK_BUILD) if isinstance(build, dict) else None
+        if isinstance(own, dict) and isinstance(project := own.get("project"), str):
+            found.add(project)
+    return found
 
 
 def _end_of_erased(folder: Path) -> float:

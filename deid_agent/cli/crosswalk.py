@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from deid_agent.model import ConfigurationError, counted, format_time
 from deid_agent.telemetry import Telemetry
 
 _LONGEST_REASON: Final = 500
+_CODE: Final = re.compile(r"[0-9A-V]{20}")
 _MOST_BYTES: Final = 1 << 26
 """The longest file of codes. A million codes have 20 MB."""
 
@@ -174,6 +176,11 @@ def _read_codes(path: Path) -> tuple[str, ...]:
         raise ConfigurationError(f"--codes {printable(path)}: is not UTF-8") from None
     if len(data) > _MOST_BYTES or not codes:
         raise ConfigurationError(f"--codes {printable(path)}: write one code a line, at most {_MOST_BYTES >> 20} MiB")
+    # A list of identifiers by mistake would stay in the half-opened file, and its digest in the trail.
+    if foreign := sum(_CODE.fullmatch(code) is None for code in codes):
+        raise ConfigurationError(
+            f"--codes {printable(path)}: {counted(foreign, 'line')} not of the form of a link code, 20 of 0-9 and A-V"
+        )
     return codes
 
 

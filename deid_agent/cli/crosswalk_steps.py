@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -114,7 +115,9 @@ def _open_last(
         problems.append(
             f"{counted(doubtful, 'code')} with more than one original: a line is forged, trust none of them"
         )
-    lines = [row for code in codes for row in rows[code].values() or [{"code": code, "found": False}]]
+    # A digest of this file is in the trail and on the screen. A random part, so that no original can be guessed.
+    opening = {"opening": secrets.token_hex(16)}
+    lines = [{**row, **opening} for code in codes for row in rows[code].values() or [{"code": code, "found": False}]]
     # ASCII: an original may hold half of a surrogate pair.
     data = "".join(f"{json.dumps(line)}\n" for line in lines).encode("ascii") if any(rows.values()) else b""
     return OpeningStep(_count(asked, opened), data, tuple(problems))

@@ -91,7 +91,20 @@ def test_every_flipped_bit_of_a_box_is_found() -> None:
         raw[at] ^= 1
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"at":"x"}', b'{"at":"x","pairs":[["a"]]}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"at":"x"}',
+        b'{"at":"x","pairs":[["a"]]}',
+        b"\xff",
+        b'{"at":"x","pairs":[["a",null,"c"]]}',
+        b'{"at":"x","pairs":[["a",["b"],"c"]]}',
+        b'{"at":1,"pairs":[]}',
+        b"[" * 100_000,
+    ],
+)
 def test_a_box_with_another_content_is_refused(content: bytes) -> None:
     with pytest.raises(CrosswalkError, match="holds no pairs"):
         read_pairs(content)

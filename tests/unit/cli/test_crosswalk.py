@@ -1,6 +1,7 @@
 """``deid-agent crosswalk`` and a running agent with one: settings, opening by two persons, faults."""
 
 import asyncio
+import hashlib
 import json
 import os
 import pickle
@@ -34,6 +35,7 @@ from deid_agent.audit import (
     LineKind,
     Signer,
     TrailSettings,
+    compare_with_audit,
     read_entries,
 )
 from deid_agent.audit.storage import write_all
@@ -188,6 +190,20 @@ def test_each_step_is_in_the_trail_of_its_custodian(made: Site) -> None:
     assert json.loads(as_lines.splitlines()[-1])["kind"] == "opening"
 
 
+def test_the_digest_of_the_originals_confirms_no_guess(made: Site) -> None:
+    """A reader of the trail and of the feed has all the rest of the file."""
+    found = []
+    for number in (1, 2):
+        half, last = f"half-{number}", f"all-{number}"
+        assert made.open("crosswalk", "trust", half, codes=made.codes()).exit_code == 0
+        assert made.open(half, "privacy", last).exit_code == 0
+        found.append(list(read_entries(made.root / "privacy.openings", kind=LineKind.OPENING))[-1]["output"])
+    one, two = ([row.pop("opening") for row in made.rows(f"all-{number}")] for number in (1, 2))
+    assert len({*one}) == len({*two}) == 1 and one[0] != two[0] and len(str(one[0])) == 32
+    assert found[0] != found[1]
+    assert hashlib.sha256((made.root / "all-2").read_bytes()).hexdigest() == found[1]
+
+
 def test_a_key_out_of_turn_opens_nothing(made: Site) -> None:
     (made.root / "half").unlink(missing_ok=True)
     codes = made.codes()
@@ -209,7 +225,7 @@ def test_a_key_out_of_turn_opens_nothing(made: Site) -> None:
 def test_codes_that_are_not_found_are_counted_and_named_in_the_last_file_only(made: Site) -> None:
     for name in ("half", "originals"):
         (made.root / name).unlink(missing_ok=True)
-    codes = [*made.codes()[:1], "0" * 20, "NO-SUCH-CODE"]
+    codes = [*made.codes()[:1], "0" * 20, "V" * 20]
     first = made.open("crosswalk", "trust", "half", codes=codes)
     assert first.exit_code == 1 and "2 of 3 codes not found" in first.stderr
     # The second custodian was asked for another code, which the first one was not.
@@ -240,6 +256,7 @@ def test_codes_that_are_not_found_are_counted_and_named_in_the_last_file_only(ma
         ("half,half", "privacy", (), "give one half-opened file"),
         ("crosswalk", "trust", ("--codes", "empty"), "write one code a line"),
         ("crosswalk", "trust", ("--codes", "binary"), "is not UTF-8"),
+        ("crosswalk", "trust", ("--codes", "numbers"), "2 lines not of the form of a link code"),
         ("crosswalk", "/dev/null", (), "not a crosswalk key"),
     ],
 )
@@ -248,11 +265,13 @@ def test_a_wrong_call_names_the_fault_and_writes_nothing(
 ) -> None:
     (made.root / "empty").write_text("\n \n")
     (made.root / "binary").write_bytes(b"\xff\xfe")
+    (made.root / "numbers").write_text(f"4471902\n{'A' * 20}\nOkafor\n")
     (made.root / "half").write_text("") if not (made.root / "half").exists() else None
-    more = tuple(str(made.root / word) if word in {"codes", "empty", "binary"} else word for word in more)
-    done = made.open(source, key, "x", *more, codes=["A"])
+    more = tuple(str(made.root / word) if word in {"codes", "empty", "binary", "numbers"} else word for word in more)
+    done = made.open(source, key, "x", *more, codes=["A" * 20])
     assert done.exit_code == 2, done.output
     assert error in done.stderr and not (made.root / "x").exists()
+    assert "4471902" not in done.output and "Okafor" not in done.output
 
 
 def test_a_key_from_a_pipe_needs_a_named_trail(made: Site) -> None:
@@ -331,6 +350,12 @@ def test_the_crosswalk_is_compared_with_the_audit(made: Site, tmp_path: Path) ->
     assert done.exit_code == 1
     assert "files/0/0: published with link codes, but the crosswalk has no line" in done.stdout
     assert "1 published record with link codes in the crosswalk, 0 older than it, 1 missing" in done.stdout
+    # ... nor does one that has no line yet.
+    empty = tmp_path / "empty"
+    shutil.copytree(tmp_path / "crosswalk", empty)
+    segment = empty / "00000001.jsonl"
+    segment.write_bytes(b"".join(line for line in segment.read_bytes().splitlines(True) if b'"codes"' not in line))
+    assert len(compare_with_audit(empty, [tmp_path / "audit"]).missing) == 2
     wrong = made.call("crosswalk", "verify", str(made.root / "audit"), *words)
     assert wrong.exit_code == 2 and "of the kind entry, not crosswalk" in wrong.stderr
 
