@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from deid_agent import lazy_names
 from deid_agent.codec.base import Codec, PlainMessage, PlainText, TableCodec
-from deid_agent.codec.charsets import encode_text
+from deid_agent.codec.charsets import encode_text, is_western
 from deid_agent.codec.envelope import (
     Envelope,
     EnvelopeCodec,
@@ -63,6 +63,7 @@ __all__ = [
     "insert_all",
     "insert_first",
     "is_pdf",
+    "is_western",
     "list_messages",
     "list_resources",
     "list_targets",

@@ -15,6 +15,7 @@ _LOOKALIKES = str.maketrans(
         "–": "-", "—": "-", "‑": "-", "…": "...", "\u00a0": " ",
     }
 )  # fmt: skip
+_FEW_FOREIGN = 3
 _SHORT = 64
 """Up to this many characters, ``Offsets`` looks single values up in ``through`` instead of copying it to a list."""
 
@@ -25,6 +26,16 @@ def encode_text(text: str, charset: str) -> bytes:
         return text.encode(charset)
     except UnicodeEncodeError:
         return "".join(c if _fits(c, charset) else _lookalike(c) for c in text).encode(charset)
+
+
+def is_western(text: str) -> bool:
+    """False for a text in a one-byte charset that was decoded as a Western one: EBCDIC, or another alphabet.
+
+    No recognizer finds a name in it, and a reader who has the right charset does. Few or no letters of a Western text
+    are outside of ASCII.
+    """
+    foreign = len(text) - len(text.encode("ascii", "ignore"))
+    return foreign <= _FEW_FOREIGN or foreign * 2 <= sum(map(len, text.split()))
 
 
 def _fits(char: str, charset: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from deid_agent.codec.base import LabelledCell, find_labelled_cells, markup_rows
-from deid_agent.codec.charsets import slice_offsets
+from deid_agent.codec.charsets import is_western, slice_offsets
 from deid_agent.codec.labels import load_labels
 from deid_agent.codec.markup.document import MarkupMessage, MarkupView, decode_head, parse_markup_view
 from deid_agent.codec.markup.readable import Attribute, MarkupText, read_markup, read_value
@@ -77,8 +77,8 @@ class HtmlCodec:
     def parse(self, raw: bytes) -> Sequence[MarkupMessage]:
         """The page as one message.
 
-        Raises ``MessageError``: UNSUPPORTED for a charset with shifts, RESOURCE for a document type with declarations
-        and past the bounds. No HTML is malformed.
+        Raises ``MessageError``: UNSUPPORTED for a charset with shifts or one that is not declared, RESOURCE for a
+        document type with declarations and past the bounds. No HTML is malformed.
         """
         page = self._read(raw)
         identity = hashlib.sha256(raw).hexdigest()
@@ -105,6 +105,8 @@ class HtmlCodec:
         )
         if len(attributes) > MAX_ATTRIBUTES:
             raise MessageError(Reason.RESOURCE, "byte 0", f"more than {MAX_ATTRIBUTES} attributes")
+        if view.charset == "latin-1" and not is_western(mapped.text):
+            raise MessageError(Reason.UNSUPPORTED, "byte 0", "text in an alphabet whose charset is not declared")
         page.add_page(mapped, list(find_labelled_cells(self._labels, markup_rows(view.text))))
         for attribute in attributes:
             page.add_attribute(attribute)

@@ -5,6 +5,7 @@ anonymized dataset of DAPL (MeasureReport).
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -87,14 +88,21 @@ def _keys(patient: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
             yield "identifier", str(identifier.get("system")), value
     for name in _objects(patient.get("name")):
         givens = name.get("given")
-        given = givens[0] if isinstance(givens, list) and givens else ""
+        given = givens[0] if isinstance(givens, list) and givens else givens
         parts = (name.get("family"), given, patient.get("birthDate"))
-        if all(isinstance(part, str) and part for part in parts):
-            yield "name", *(str(part).casefold() for part in parts)
+        for each in (parts, (name.get("text"), patient.get("birthDate"))):
+            if all(isinstance(part, str) and part for part in each):
+                yield "name", *(_spell(str(part)) for part in each)
+
+
+def _spell(text: str) -> str:
+    """A name without the differences of two systems that write it: case, spaces, the form of accents."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _objects(value: object) -> Iterator[Mapping[str, object]]:
-    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+    """The objects of a list; one that is in no list is one too."""
+    yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
 
 
 def _stratum(patient: Mapping[str, object], today: date) -> Stratum:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from deid_agent.codec import encode_text, rewrite_string
+from deid_agent.codec import encode_text, is_western, rewrite_string
 from deid_agent.model import (
     Attachment,
     Edit,
@@ -58,6 +58,10 @@ _READABLE_CHARSETS = re.compile(
 )
 """Charsets without hidden text. In UTF-7, HZ and Python's own escapes, ASCII letters stand for other characters."""
 _ONE_BYTE_CHARSETS = re.compile(r"iso8859|latin|cp1|mac|koi8|ascii")
+_WESTERN_CHARSETS = frozenset({"cp1252", "latin-1", "iso8859-1", "iso8859-15"})
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_MARKUP = re.compile(r"<[A-Za-z!/?]|&(?:#[0-9Xx]|[A-Za-z])[0-9A-Za-z]*;")
+"""A tag or a character reference."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/_-]{256,}")
 _ENCODED_LINES = re.compile(r"(?:^[ \t>]*[A-Za-z0-9+/_-]{40,}={0,2}[ \t]*\r?\n){4,}", re.MULTILINE)
 _UUENCODE = re.compile(r"^begin(?:-base64)? [0-7]{3,4} \S", re.MULTILINE)
@@ -91,10 +95,26 @@ def is_readable_text(content_type: str, data: bytes) -> bool:
     decoded = decode_text(data, content_type)
     if decoded is None or any(c < " " and c not in "\t\n\r\f\v" for c in set(decoded.text)):
         return False
+    if decoded.charset in _WESTERN_CHARSETS and not is_western(decoded.text):
+        return False
     # Under the label of another format only ASCII and UTF-8 count: any image decodes in a one-byte charset.
     if mislabelled and (decoded.charset not in {"ascii", "utf-8"} or "<svg" in decoded.text.lower()):
         return False
     return not contains_encoded_data(decoded.text)
+
+
+def is_fragment(content_type: str, data: bytes) -> bool:
+    """True for a text that is labelled as HTML and has markup, although it does not begin like a page.
+
+    Read as plain text, a name with a character reference or a tag in it would be found in part.
+    """
+    media = content_type.partition(";")[0].strip().lower()
+    if media not in _HTML or not is_readable_text(content_type, data):
+        return False
+    decoded = decode_text(data, content_type)
+    # HTML is read in the charset that it declares itself, so a label with another one decides as for plain text.
+    known = decoded is not None and decoded.charset in {"ascii", "utf-8", *_WESTERN_CHARSETS}
+    return known and decoded is not None and _MARKUP.search(decoded.text) is not None
 
 
 def decode_text(data: bytes, content_type: str) -> DecodedText | None:

@@ -62,7 +62,7 @@ def plan_document(
     Raises ``MessageError``: REJECTED if the policy publishes no such document, UNSUPPORTED if it cannot be read, and
     the errors of its parts.
     """
-    policy, codec = planner.policy, planner.find_attachment_codec(data)
+    policy, codec = planner.policy, planner.find_attachment_codec(data, media)
     outer = DocumentCodec(media)
     with planner.timings.measure("edit"):
         if policy.published is not None:

@@ -33,7 +33,7 @@ from deid_agent.model import (
     Reason,
     Timings,
 )
-from deid_agent.pipeline.attachments import decode_text, is_readable_text, prefix_error
+from deid_agent.pipeline.attachments import decode_text, is_fragment, is_readable_text, prefix_error
 from deid_agent.pipeline.budget import TextBudget
 from deid_agent.pipeline.facts import collect_facts, collect_known, find_message_date, find_written_date, make_scope
 from deid_agent.pipeline.plans import (
@@ -245,7 +245,7 @@ class Planner:
         """Decide by its content how an attachment is read. Its label (a media type) can only make that stricter."""
         if nesting >= MAX_NESTING:
             raise MessageError(Reason.RESOURCE, attachment.path, "attachments nested too deep")
-        codec = self.find_attachment_codec(attachment.data)
+        codec = self.find_attachment_codec(attachment.data, attachment.content_type)
         content: NestedContent | TextContent | None
         if codec is not None:
             content = self._plan_nested(codec, attachment, outer, nesting)
@@ -255,9 +255,12 @@ class Planner:
             content = self._plan_plain_text(attachment, outer)
         return AttachmentPlan(attachment, content)
 
-    def find_attachment_codec(self, data: bytes) -> Codec | None:
+    def find_attachment_codec(self, data: bytes, media: str) -> Codec | None:
         """The codec of an attachment; None for a PDF, for plain text, and for whatever cannot be read."""
-        return next((codec for codec in (*self.attachment_codecs, *self.codecs) if codec.detect(data)), None)
+        found = next((codec for codec in (*self.attachment_codecs, *self.codecs) if codec.detect(data)), None)
+        if found is None and is_fragment(media, data):
+            return next((codec for codec in self.attachment_codecs if codec.name == "html"), None)
+        return found
 
     def _plan_nested(self, codec: Codec, attachment: Attachment, outer: PartPlan, nesting: int) -> NestedContent | None:
         """The messages of an attachment. They know the facts of the outer one and share its scope: one date shift."""

@@ -101,6 +101,25 @@ def test_a_person_who_comes_twice_counts_once() -> None:
     assert count_persons([patient(0, id=None) for _ in range(3)], TODAY) == {Stratum(40, "female"): 3}
 
 
+@pytest.mark.parametrize(
+    "writings",
+    [
+        [[{"family": "M\u00fcller", "given": ["Jo"]}], [{"family": " MU\u0308LLER", "given": ["jo "]}]],
+        [
+            [{"family": "Van  Dyk", "given": ["Jo"]}],
+            [{"family": "van dyk", "given": "Jo"}],
+            {"family": "Van Dyk", "given": ["Jo"]},
+        ],
+        [[{"text": "Jo M\u00fcller"}], [{"text": "jo  m\u00fcller"}]],
+    ],
+)
+def test_a_name_in_another_writing_is_that_of_the_same_person(writings: list[object]) -> None:
+    found = [patient(number, name=name) for number, name in enumerate(writings)]
+    assert count_persons(found, TODAY) == {Stratum(40, "female"): 1}
+    found = [patient(number, identifier={"value": "4471902"}) for number in range(2)]
+    assert count_persons(found, TODAY) == {Stratum(40, "female"): 1}
+
+
 ONE, TWO, THREE = (Stratum(10 * n, "male") for n in range(3))
 
 

@@ -71,6 +71,42 @@ def test_bytes_outside_of_phi_stay() -> None:
     assert done.payload.endswith(after.encode())
 
 
+@pytest.mark.parametrize("tag", ["article", "strong", "td", "x-note", "!-- a --"])
+def test_a_fragment_under_the_label_of_html_is_read_as_html(tag: str) -> None:
+    """As plain text, the half of a name before a tag or a character reference would be found, and the rest left."""
+    known = facts_from_context({"name": {"family": "M\u00fcllwell", "given": "Wrenna"}, "mrn": "QX771930"})
+    page = f"<{tag}>Seen by Dr. Uchenna Bell<b>weather</b>.</{tag}> M&uuml;llwell, M&#252;ll<wbr>well, QX77<i>1930</i>"
+    for media in ("text/html", "text/html; charset=UTF-8"):
+        done = deidentifier().document(page.encode(), media, facts=known)
+        assert not [part for part in (b"weather", b"uuml", b"well", b"1930", b"252") if part in done.payload]
+        assert (done.media, done.payload.startswith(f"<{tag}>Seen by Dr. ".encode())) == ("text/html", True)
+        assert f"</{tag}>".encode() in done.payload
+
+
+@pytest.mark.parametrize(
+    ("media", "data"),
+    [
+        ("text/plain", "Seen by Dr. Uchenna Bellweather".encode("cp037")),
+        (
+            "text/plain",
+            "\u041f\u0430\u0446\u0438\u0435\u043d\u0442 \u0418\u0432\u0430\u043d\u043e\u0432".encode("koi8-r"),
+        ),
+        (
+            "text/html",
+            "<p>\u041f\u0430\u0446\u0438\u0435\u043d\u0442 \u0418\u0432\u0430\u043d\u043e\u0432</p>".encode("cp1251"),
+        ),
+    ],
+)
+def test_a_text_whose_letters_are_unknown_is_refused(media: str, data: bytes) -> None:
+    with pytest.raises(MessageError) as refused:
+        deidentifier().document(data, media)
+    assert refused.value.reason is Reason.UNSUPPORTED
+    western = b"\xe9t\xe9, ne\xe9, M\xfcller, Gr\xf6\xdfe 4.10"
+    assert b"4.10" in deidentifier().document(western, media).payload
+    declared = b"<meta charset=windows-1251>" + data
+    assert media != "text/html" or declared.startswith(deidentifier().document(declared, media).payload[:27])
+
+
 def test_stated_facts_are_found_and_searched_for() -> None:
     known = facts_from_context({"name": {"family": "Quixwell", "given": "Wrenna"}, "mrn": "QX771930"})
     note = "quixwell slept. File qx-771930."
