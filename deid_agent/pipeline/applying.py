@@ -26,7 +26,13 @@ from deid_agent.model import (
     apply_edits,
     splice,
 )
-from deid_agent.pipeline.attachments import NOTICE, prefix_error, update_siblings, write_attachment
+from deid_agent.pipeline.attachments import (
+    NOTICE,
+    check_attributes,
+    prefix_error,
+    update_siblings,
+    write_attachment,
+)
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
 from deid_agent.pipeline.marking import Marker
@@ -136,6 +142,13 @@ class Applier:
             self.counts[prefix + path, UNLISTED, DROP, SHAPE] += count
         return shaped
 
+    def _list_found(self, plan: PartPlan) -> set[tuple[bool, str]]:
+        """The values in the texts of a message that the policy does not keep; true for names."""
+        found = (
+            (text.text[span.start : span.end], span.type) for text in plan.texts for span in self.found[text.index]
+        )
+        return {(t in NAME_TYPES, value) for value, t in found if self.policy.method(t, "text") is not Method.KEEP}
+
     def _list_changed(self, message: Message) -> Iterable[Site]:
         """The sites whose values the policy does not keep."""
         return (site for site in message.sites if self.policy.method(site.type, site.path) is not Method.KEEP)
@@ -186,6 +199,8 @@ class Applier:
             edits += self._edit_attachment(attachment, part)
         with self.timings.measure("surrogate"):
             edits += self._edit_narratives(plan, part)
+        if part.codec.name == "html":
+            check_attributes(part.codec.parse_leaves(part.message.raw), self._list_found(plan))
         if plan.dropped.ranges:
             edits = plan.dropped.apply_to(edits)
         for each in plan.dropped.ranges:

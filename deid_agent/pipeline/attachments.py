@@ -8,15 +8,17 @@ import codecs
 import gzip
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from deid_agent.codec import encode_text, is_western, rewrite_string
 from deid_agent.model import (
     Attachment,
     Edit,
+    LeafRole,
     Message,
     MessageError,
+    Narrative,
     Reason,
     encode_base64,
     encode_hex,
@@ -62,6 +64,12 @@ _WESTERN_CHARSETS = frozenset({"cp1252", "latin-1", "iso8859-1", "iso8859-15"})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _MARKUP = re.compile(r"<[A-Za-z!/?]|&(?:#[0-9Xx]|[A-Za-z])[0-9A-Za-z]*;")
 """A tag or a character reference."""
+_ANCHORS = frozenset({"id", "for", "form", "headers", "target", "usemap"})
+"""Attributes that name an element of a page, and so may name a person."""
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NAME_WORD = re.compile(r"[^\W\d_]{2,}")
+_NUMBER = re.compile(r"[0-9A-Za-z]+(?:[-./ ][0-9A-Za-z]+)*")
+_LEAST_NAME, _LEAST_NUMBER, _LEAST_DIGITS = 4, 6, 4
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/_-]{256,}")
 _ENCODED_LINES = re.compile(r"(?:^[ \t>]*[A-Za-z0-9+/_-]{40,}={0,2}[ \t]*\r?\n){4,}", re.MULTILINE)
 _UUENCODE = re.compile(r"^begin(?:-base64)? [0-7]{3,4} \S", re.MULTILINE)
@@ -171,6 +179,43 @@ def _python_charset(name: str) -> str | None:
     except LookupError:
         return ""
     return found if _READABLE_CHARSETS.fullmatch(found) else None
+
+
+def check_attributes(leaves: Iterable[Narrative], found: Collection[tuple[bool, str]]) -> None:
+    """Raises ``MessageError(LEAK)`` if a kept attribute of a page has a value that was found in its text.
+
+    ``found`` are names (true) and others. A class or a style may have one word of a name (``brown``), so there only two
+    words of it count.
+    """
+    names = [parts for is_name, text in found if is_name and (parts := _split_words(text))]
+    numbers = {key for is_name, text in found if not is_name for key in _number_keys(text)}
+    single = {part for parts in names for part in parts if len(part) >= _LEAST_NAME}
+    several: dict[str, list[frozenset[str]]] = {}
+    for parts in names:
+        for part in parts if len(parts) > 1 else ():
+            several.setdefault(part, []).append(parts)
+    for leaf in leaves if names or numbers else ():
+        if leaf.role is not LeafRole.KEY:
+            continue
+        text = leaf.mapped.text
+        words = _split_words(text)
+        anchors = leaf.path.rpartition("@")[2] in _ANCHORS and not single.isdisjoint(words)
+        spelled = any(parts <= words for word in words & several.keys() for parts in several[word])
+        if anchors or spelled or not numbers.isdisjoint(_number_keys(text)):
+            raise MessageError(Reason.LEAK, leaf.path, "a name or number of the page remains here")
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _NAME_WORD.findall(_HUMP.sub(" ", text)))
+
+
+def _number_keys(text: str) -> Iterable[str]:
+    """The numbers of a text, with and without the letters around them; short ones are not of one person."""
+    for found in _NUMBER.findall(text):
+        flat = re.sub(r"[^0-9A-Za-z]", "", found).casefold()
+        for each in (flat, *re.findall(r"\d+", flat)):
+            if len(each) >= _LEAST_NUMBER and sum(map(str.isdigit, each)) >= _LEAST_DIGITS:
+                yield each
 
 
 # Writing an attachment back

@@ -107,6 +107,34 @@ def test_a_text_whose_letters_are_unknown_is_refused(media: str, data: bytes) ->
     assert media != "text/html" or declared.startswith(deidentifier().document(declared, media).payload[:27])
 
 
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "id=Bellweather",
+        "id='row-bellweather'",
+        "for=patientBellweather",
+        "class='x Uchenna-Bellweather'",
+        "style='content:\"Uchenna Bellweather\"'",
+        "id=mrn00471882",
+        "class='p00471882'",
+        "headers='d 0047-1882'",
+    ],
+)
+def test_a_page_with_a_found_name_or_number_in_a_kept_attribute_is_refused(attribute: str) -> None:
+    text = "Seen by Dr. Uchenna Bellweather. MRN: 00471882."
+    for page in (f"<div {attribute}>Well.</div><p>{text}</p>", f"<td>{text}</td><td {attribute}>Well.</td>"):
+        with pytest.raises(MessageError, match=r"^LEAK: document/\w+/@"):
+            deidentifier().document(page.encode(), "text/html")
+
+
+def test_other_attributes_stay() -> None:
+    page = (
+        "<div id='notes' class='brown page' style='color:brown;width:100px' headers='h1'>Seen by Dr. {}. MRN: {}.</div>"
+    )
+    done = deidentifier().document(page.format("Alan Brown", "00471882").encode(), "text/html").payload.decode()
+    assert done.startswith(page[: page.index("{}")]) and "Brown." not in done
+
+
 def test_stated_facts_are_found_and_searched_for() -> None:
     known = facts_from_context({"name": {"family": "Quixwell", "given": "Wrenna"}, "mrn": "QX771930"})
     note = "quixwell slept. File qx-771930."
