@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
+from nacl.bindings import crypto_scalarmult
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey as Scalar
 from nacl.public import PublicKey as Point
@@ -70,6 +71,17 @@ class PublicKey:
     def id(self) -> str:
         """8 hexadecimal digits that identify the key pair. Every dead letter carries them in its headers."""
         return hashlib.blake2b(self.raw, person=f"deid-{self.use}".encode(), digest_size=4).hexdigest()
+
+    @property
+    def owner(self) -> bytes:
+        """Equal for all keys that the same private key opens: a public key can be written in several ways (RFC 7748).
+
+        Raises ``ValueError`` for a key to which nothing can be sealed.
+        """
+        try:
+            return crypto_scalarmult(bytes(_BYTES), self.raw)  # libsodium makes it 2**254, a multiple of the cofactor
+        except CryptoError:
+            raise ValueError("a point of low order") from None
 
     def seal(self, *parts: bytes) -> bytes:
         """Join, deflate and seal the parts. Takes about a second for 50 MB: call it from a thread."""
@@ -153,7 +165,12 @@ def load_public_key(
         raise ConfigurationError(
             f"{setting}: {path} holds a private key; name its .pub file, and keep the private key off this host"
         )
-    return _decode_key(PublicKey, text, use.public, f"{setting}: {path}", use)
+    key = _decode_key(PublicKey, text, use.public, f"{setting}: {path}", use)
+    try:
+        key.owner  # noqa: B018 - it raises
+    except ValueError:
+        raise ConfigurationError(f"{setting}: {path}: nothing can be sealed to this key; {use.hint}") from None
+    return key
 
 
 def load_private_key(path: Path, use: KeyUse = KeyUse.DEAD_LETTERS) -> PrivateKey:

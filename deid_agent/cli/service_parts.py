@@ -119,9 +119,9 @@ def make_sealers(settings: Settings, policies: Mapping[str, Policy]) -> tuple[tu
     for name, crosswalk in settings.crosswalks.items():
         setting = f"crosswalks.{name}.seal_to"
         keys = tuple(load_public_key(path, setting, KeyUse.CROSSWALK) for path in crosswalk.seal_to)
-        if len({key.id for key in keys}) < len(keys):
+        if len({key.owner for key in keys}) < len(keys):
             raise ConfigurationError(f"{setting}: both keys are {keys[0].id}; two persons need a key each")
-        if dead_letters is not None and any(key.raw == dead_letters.raw for key in keys):
+        if dead_letters is not None and dead_letters.owner in {key.owner for key in keys}:
             raise ConfigurationError(
                 f"{setting}: a key is that of the dead letters; make another one for the crosswalk"
             )

@@ -1,6 +1,7 @@
 """``deid-agent crosswalk`` and a running agent with one: settings, opening by two persons, faults."""
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
@@ -409,6 +410,9 @@ def test_with_a_full_disk_no_output_leaves(tmp_path: Path, monkeypatch: pytest.M
         (("trust.pub", "trust.pub"), "", "safe-harbor", "two persons need a key each"),
         (("trust.pub", "dead.pub"), "", "safe-harbor", "not a crosswalk key but a dead-letter key"),
         (("trust.pub", "disguised.pub"), "", "safe-harbor", "a key is that of the dead letters"),
+        (("trust.pub", "rewritten.pub"), "", "safe-harbor", "two persons need a key each"),
+        (("trust.pub", "shifted.pub"), "", "safe-harbor", "two persons need a key each"),
+        (("trust.pub", "low.pub"), "", "safe-harbor", "nothing can be sealed to this key"),
         (("trust", "privacy.pub"), "", "safe-harbor", "holds a private key; name its .pub file"),
         (("trust.pub", "none.pub"), "", "safe-harbor", "cannot be read"),
         (("trust.pub", "privacy.pub"), "", "pseudonymised", "has no link codes, so the crosswalk would stay empty"),
@@ -426,6 +430,11 @@ def test_settings_that_void_the_crosswalk_are_refused(
     site = Site(tmp_path)
     disguised = (tmp_path / "dead.pub").read_text().replace("deid-letters", "deid-crosswalk")
     (tmp_path / "disguised.pub").write_text(disguised)
+    # Other numbers that the private key of the first custodian opens: with the unused bit set, and P + (0, 0).
+    key = int.from_bytes(load_public_key(tmp_path / "trust.pub", use=KeyUse.CROSSWALK).raw, "little")
+    for name, number in (("rewritten", key | 1 << 255), ("shifted", pow(key, -1, 2**255 - 19)), ("low", 1)):
+        raw = base64.b64encode(number.to_bytes(32, "little")).decode()
+        (tmp_path / f"{name}.pub").write_text(f"{KeyUse.CROSSWALK.public}{raw}\n")
     site.configure(seal_to, more, policy)
     done = site.run(a=adt(1))
     assert done.exit_code == 2 and error in done.stderr, done.output

@@ -97,7 +97,7 @@ def test_a_fragment_under_the_label_of_html_is_read_as_html(tag: str) -> None:
         ),
     ],
 )
-def test_a_text_whose_letters_are_unknown_is_refused(media: str, data: bytes) -> None:
+def test_a_text_with_unknown_letters_is_refused(media: str, data: bytes) -> None:
     with pytest.raises(MessageError) as refused:
         deidentifier().document(data, media)
     assert refused.value.reason is Reason.UNSUPPORTED
