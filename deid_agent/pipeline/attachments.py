@@ -64,6 +64,7 @@ _WESTERN_CHARSETS = frozenset({"cp1252", "latin-1", "iso8859-1", "iso8859-15"})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _MARKUP = re.compile(r"<[A-Za-z!/?]|&(?:#[0-9Xx]|[A-Za-z])[0-9A-Za-z]*;")
 """A tag or a character reference."""
+_CDA_ELEMENT = re.compile(rb"urn:hl7-org|<(?:text|templateId|component|entry|author|subject|informant)[\s/>]")
 _ANCHORS = frozenset({"id", "for", "form", "headers", "target", "usemap"})
 """Attributes that name an element of a page, and so may name a person."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -123,6 +124,11 @@ def is_fragment(content_type: str, data: bytes) -> bool:
     # HTML is read in the charset that it declares itself, so a label with another one decides as for plain text.
     known = decoded is not None and decoded.charset in {"ascii", "utf-8", *_WESTERN_CHARSETS}
     return known and decoded is not None and _MARKUP.search(decoded.text) is not None
+
+
+def is_html_section(data: bytes) -> bool:
+    """True for a ``section`` without an element of CDA: HTML has one of that name too."""
+    return data.lstrip().startswith(b"<section") and _CDA_ELEMENT.search(data) is None
 
 
 def decode_text(data: bytes, content_type: str) -> DecodedText | None:

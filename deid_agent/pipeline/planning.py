@@ -33,7 +33,7 @@ from deid_agent.model import (
     Reason,
     Timings,
 )
-from deid_agent.pipeline.attachments import decode_text, is_fragment, is_readable_text, prefix_error
+from deid_agent.pipeline.attachments import decode_text, is_fragment, is_html_section, is_readable_text, prefix_error
 from deid_agent.pipeline.budget import TextBudget
 from deid_agent.pipeline.facts import collect_facts, collect_known, find_message_date, find_written_date, make_scope
 from deid_agent.pipeline.plans import (
@@ -258,7 +258,7 @@ class Planner:
     def find_attachment_codec(self, data: bytes, media: str) -> Codec | None:
         """The codec of an attachment; None for a PDF, for plain text, and for whatever cannot be read."""
         found = next((codec for codec in (*self.attachment_codecs, *self.codecs) if codec.detect(data)), None)
-        if found is None and is_fragment(media, data):
+        if (found is None or (found.name == "cda" and is_html_section(data))) and is_fragment(media, data):
             return next((codec for codec in self.attachment_codecs if codec.name == "html"), None)
         return found
 

@@ -71,7 +71,7 @@ def test_bytes_outside_of_phi_stay() -> None:
     assert done.payload.endswith(after.encode())
 
 
-@pytest.mark.parametrize("tag", ["article", "strong", "td", "x-note", "!-- a --"])
+@pytest.mark.parametrize("tag", ["section", "article", "strong", "td", "x-note", "!-- a --"])
 def test_a_fragment_under_the_label_of_html_is_read_as_html(tag: str) -> None:
     """As plain text, the half of a name before a tag or a character reference would be found, and the rest left."""
     known = facts_from_context({"name": {"family": "M\u00fcllwell", "given": "Wrenna"}, "mrn": "QX771930"})
@@ -105,6 +105,12 @@ def test_a_text_with_unknown_letters_is_refused(media: str, data: bytes) -> None
     assert b"4.10" in deidentifier().document(western, media).payload
     declared = b"<meta charset=windows-1251>" + data
     assert media != "text/html" or declared.startswith(deidentifier().document(declared, media).payload[:27])
+
+
+@pytest.mark.parametrize("label", ["text/html", "text/plain"])
+def test_a_section_of_cda_is_read_as_cda(label: str) -> None:
+    section = "<section><title>Note</title><text>Seen by Dr. Uchenna Bell<content>weather</content>.</text></section>"
+    assert deidentifier().document(section.encode(), label).media == "text/plain"
 
 
 @pytest.mark.parametrize(
