@@ -163,7 +163,8 @@ def _check_reason(text: str) -> str:
 def _default_trail(key: Path) -> Path:
     if not key.is_file():  # a pipe from a program that decrypts the key
         raise ConfigurationError("--private-key is no regular file: name the folder of your openings with --trail")
-    return key.with_name(f"{key.name}.openings")
+    real = key.resolve()  # a link elsewhere must not begin another trail
+    return real.with_name(f"{real.name}.openings")
 
 
 def _read_codes(path: Path) -> tuple[str, ...]:

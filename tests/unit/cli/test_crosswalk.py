@@ -284,6 +284,15 @@ def test_a_key_from_a_pipe_needs_a_named_trail(made: Site) -> None:
     assert done.exit_code == 2 and "with --trail" in done.stderr
 
 
+def test_a_link_to_a_key_has_the_trail_of_the_key(made: Site, tmp_path: Path) -> None:
+    assert made.open("crosswalk", "third", "x", codes=made.codes()).exit_code == 1
+    before = len(list(read_entries(made.root / "third.openings", kind=LineKind.OPENING)))
+    (tmp_path / "link").symlink_to(made.root / "third")
+    assert made.open("crosswalk", str(tmp_path / "link"), "x", codes=made.codes()).exit_code == 1
+    assert len(list(read_entries(made.root / "third.openings", kind=LineKind.OPENING))) == before + 1
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
 def test_without_a_line_in_the_trail_nothing_is_written(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = made.codes()
     for trail in ("none/openings", "crosswalk", "key"):
