@@ -200,14 +200,14 @@ def check_attributes(leaves: Iterable[Narrative], found: Collection[tuple[bool, 
     for parts in names:
         for part in parts if len(parts) > 1 else ():
             several.setdefault(part, []).append(parts)
-    for leaf in leaves if names or numbers else ():
-        if leaf.role is not LeafRole.KEY:
-            continue
-        text = leaf.mapped.text
+    kept = [leaf for leaf in leaves if leaf.role is LeafRole.KEY] if names or numbers else []
+    # Most attributes of a page have one of few values.
+    distinct = {(leaf.path.rpartition("@")[2] in _ANCHORS, leaf.mapped.text): leaf for leaf in kept}
+    for (is_anchor, text), leaf in distinct.items():
         words = _split_words(text)
-        anchors = leaf.path.rpartition("@")[2] in _ANCHORS and not single.isdisjoint(words)
+        named = is_anchor and not single.isdisjoint(words)
         spelled = any(parts <= words for word in words & several.keys() for parts in several[word])
-        if anchors or spelled or not numbers.isdisjoint(_number_keys(text)):
+        if named or spelled or not numbers.isdisjoint(_number_keys(text)):
             raise MessageError(Reason.LEAK, leaf.path, "a name or number of the page remains here")
 
 
