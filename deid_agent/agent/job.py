@@ -47,7 +47,10 @@ class Task(StrEnum):
     """A document without a message. Its media type follows; the output has its own in the header ``content-type``."""
 
     RESOURCE = "resource"
-    """The same; the output is the resource alone, on one line of a file."""
+    """The input of ``$de-identify`` in a job: the output is the resource alone, on one line of a file."""
+
+    XML_RESOURCE = "xml-resource"
+    """A FHIR resource in XML."""
 
     LINE = "line"
     """A line of a file of FHIR resources; the second word is their type."""

@@ -42,6 +42,7 @@ from deid_agent.pipeline import (
     anonymize,
     check_line,
     check_payloads,
+    check_xml_resource,
     read_note_line,
     read_operation,
     read_plain_note,
@@ -124,6 +125,9 @@ class JobRunner:
             given = read_operation(job.payload, self.deidentifier.policy)
             run.operation = given if run.task is Task.OPERATION else given.on_one_line
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)
+        elif run.task is Task.XML_RESOURCE:
+            check_xml_resource(job.payload)
+            run.plan = self.deidentifier.plan(job.payload, key=job.key, headers=job.headers)
         elif run.task in {Task.PSEUDONYMIZE, Task.PSUEDONYMIZE}:
             run.operation = self._read_pseudonymize(run)
             run.plan = self.deidentifier.plan(run.operation.resource, key=job.key, headers=job.headers)

@@ -39,13 +39,14 @@ from deid_agent.codec.fhir_resources import (
 )
 from deid_agent.codec.framed import FramedRecord, list_messages, open_record
 from deid_agent.codec.json_ranges import JsonRange, read_ranges, rewrite_string
-from deid_agent.codec.markup.document import read_root
+from deid_agent.codec.markup.document import FHIR_NAMESPACE, read_root
 from deid_agent.codec.pdf import is_pdf, read_pdf_text
 
 if TYPE_CHECKING:
     from deid_agent.codec.html import HtmlCodec
 
 __all__ = [
+    "FHIR_NAMESPACE",
     "SECURITY_LABELS",
     "Codec",
     "Envelope",

@@ -25,6 +25,7 @@ from deid_agent.http.service_errors import (
 from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_openapi import capability_statement, openapi
 from deid_agent.http.service_routes import (
+    FHIR_XML,
     JSON,
     ND_JSON,
     PDF,
@@ -328,7 +329,7 @@ def _content_type(done: FinishedRecord, checked: Checked) -> str:
 def _task(request: web.Request, route: Route, media: str) -> tuple[str, str]:
     """The task of a worker and the media type of the answer."""
     if route.form is BodyForm.OPERATION:
-        return route.task, media
+        return (Task.XML_RESOURCE if media == FHIR_XML else route.task), media
     if route.form is BodyForm.DOCUMENT:
         return f"{Task.DOCUMENT} {media}", TEXT if media == PDF else media
     if route.form is not BodyForm.TEXT:

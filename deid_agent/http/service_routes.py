@@ -10,6 +10,7 @@ from deid_agent.http.service_errors import FHIR_JSON
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
+FHIR_XML: Final = "application/fhir+xml"
 PDF: Final = "application/pdf"
 DOCUMENTS: Final = (PDF, "text/html", "application/rtf", "text/rtf", TEXT)
 FORM: Final = "application/x-www-form-urlencoded"
@@ -20,7 +21,7 @@ MESSAGES: Final = (
     "application/hl7-v2+xml",
     FHIR_JSON,
     JSON,
-    "application/fhir+xml",
+    FHIR_XML,
     "application/xml",
     "text/xml",
     *ND_JSON,
@@ -114,9 +115,9 @@ ROUTES: Final = (
         "de-identify",
         "POST",
         "/fhir/{project}/$de-identify",
-        "De-identify a FHIR resource, or the Bundle in Parameters (DARTS $de-identify).",
+        "De-identify a FHIR resource in JSON or XML, or the Bundle in Parameters (DARTS $de-identify).",
         BodyForm.OPERATION,
-        (FHIR_JSON, JSON),
+        (FHIR_JSON, JSON, FHIR_XML),
         task=Task.OPERATION,
         accepted=True,
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from deid_agent.codec import JsonRange, read_ranges
+from deid_agent.codec import FHIR_NAMESPACE, JsonRange, read_ranges, read_root
 from deid_agent.model import MessageError, Reason
 from deid_agent.pipeline.facts import facts_from_context
 from deid_agent.pipeline.notes import DeidentifiedText, TextRequest
@@ -181,6 +181,15 @@ def check_line(line: bytes, type_: str) -> None:
     """Raise ``MessageError`` unless a line of a file is a FHIR resource of this type, as the file promises."""
     if _read_resource(line.removeprefix(_BOM))["resourceType"] != type_:
         raise MessageError(Reason.UNSUPPORTED, "resourceType", "another type than that of the file")
+
+
+def check_xml_resource(payload: bytes) -> None:
+    """Raise ``MessageError`` unless a payload begins as a resource in FHIR XML. Parameters are read as JSON only."""
+    root = read_root(payload)
+    if root is None:
+        raise MessageError(Reason.MALFORMED, "/", "not XML")
+    if root[1] != FHIR_NAMESPACE or root[0] == "Parameters":
+        raise MessageError(Reason.UNSUPPORTED, "/", "not a resource in FHIR XML")
 
 
 def _read_resource(payload: bytes) -> dict[str, Any]:

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from deid_agent.codec.fhir.codec import FhirCodec
 from deid_agent.codec.fhir.xml_rendering import FhirXmlRenderer
 from deid_agent.codec.fhir.xml_types import FhirXmlTypes
-from deid_agent.codec.markup.document import MarkupMessage, check_well_formed, parse_markup_view, read_root
+from deid_agent.codec.markup.document import (
+    FHIR_NAMESPACE,
+    MarkupMessage,
+    check_well_formed,
+    parse_markup_view,
+    read_root,
+)
 from deid_agent.codec.markup.elements import XmlTree, find_local_schemas, read_elements, read_spaces
 from deid_agent.codec.rendering import build_message, drop_beside, outermost, read_beside
 from deid_agent.model import Dropped, LeafRole, MessageError, Narrative, PublishedPaths, Reason
 
-NAMESPACE = "http://hl7.org/fhir"
 _DEEPEST = 100
 """Nested elements. In JSON a repeated element is two levels deep."""
 
@@ -31,7 +36,7 @@ class FhirXmlCodec:
     def detect(self, raw: bytes) -> bool:
         """True if the first element is in the namespace of FHIR, or has the name of a resource and no namespace."""
         root = read_root(raw)
-        return root is not None and (root[1] == NAMESPACE or (root[1] is None and root[0] in self._fhir.resources))
+        return root is not None and (root[1] == FHIR_NAMESPACE or (root[1] is None and root[0] in self._fhir.resources))
 
     def parse(self, raw: bytes) -> Sequence[MarkupMessage]:
         """The one resource of the payload.

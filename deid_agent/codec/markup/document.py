@@ -201,6 +201,9 @@ _NAMESPACE = re.compile(r"""\sxmlns((?::[\w.-]+)?)\s*=\s*["']([^"']*)["']""")
 _ROOT_HEAD = 65_536
 
 
+FHIR_NAMESPACE = "http://hl7.org/fhir"
+
+
 def read_root(raw: bytes) -> tuple[str, str | None] | None:
     """The local name and the namespace of the first element; None if ``raw`` begins with no element. Never raises."""
     found = _ROOT.match(decode_head(raw, _ROOT_HEAD).removeprefix("ï»¿"))

@@ -121,6 +121,23 @@ def test_the_operation_with_fhirpy(agent: HttpProcess) -> None:
     assert CANARY not in str(caught.value)
 
 
+def test_a_resource_in_xml(agent: HttpProcess) -> None:
+    url, media = f"{base(agent)}/fhir/default/$de-identify", "application/fhir+xml"
+    given = (
+        f'<Patient xmlns="http://hl7.org/fhir"><id value="p1"/><name><family value="{CANARY}"/></name>'
+        '<multipleBirthInteger value="3"/></Patient>'
+    )
+    got = httpx.post(url, content=given, headers={"Content-Type": media, "Accept": media, "Prefer": "respond-async"})
+    assert (got.status_code, got.headers["content-type"]) == (200, media)
+    assert CANARY not in got.text
+    assert got.text.endswith('</name><multipleBirthInteger value="3"/></Patient>')
+    refused = httpx.post(url, content=given, headers={"Content-Type": "application/fhir+json"})
+    assert (refused.status_code, refused.json()["resourceType"]) == (400, "OperationOutcome")
+    assert (
+        httpx.post(url, content=given, headers={"Content-Type": media, "Accept": "application/json"}).status_code == 406
+    )
+
+
 def test_pseudonyms_with_fhirpy(agent: HttpProcess) -> None:
     """A key of the caller needs a setting; without one the surrogates are those of every message."""
     client = SyncFHIRClient(f"{base(agent)}/fhir/default")

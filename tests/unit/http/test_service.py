@@ -70,6 +70,7 @@ async def test_no_answer_leaves_before_its_audit_entry_is_durable(start: Start) 
         (TEXT, "application/jsonl", "?spans=only&offsets=utf16", "note spans-only utf16"),
         (STREAM, ND, "", ""),
         (OPERATION, "application/fhir+json", "", "operation"),
+        (OPERATION, "application/fhir+xml", "", "xml-resource"),
         ("/fhir/default/%24de-identify", "application/json", "", "operation"),
         (DOCUMENTS, "application/pdf", "", "document application/pdf"),
         (DOCUMENTS, "text/html; charset=utf-8", "", "document text/html"),

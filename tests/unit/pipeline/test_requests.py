@@ -12,7 +12,7 @@ from deid_agent.agent.job import Job, Process, Processed, Refused
 from deid_agent.app import JobRunner, ProjectParts, WorkerFactory
 from deid_agent.config import DEMO_KEY
 from deid_agent.model.errors import MessageError, Reason
-from deid_agent.pipeline import load_policy, read_note_line, read_operation
+from deid_agent.pipeline import check_xml_resource, load_policy, read_note_line, read_operation
 from deid_agent.pipeline.pseudonyms import digest_person
 from deid_agent.rules import data_folder
 
@@ -45,6 +45,23 @@ def test_a_bare_resource_comes_back_bare(payload: bytes) -> None:
     found = read_operation(payload, load_policy("pseudonymised", RULES))
     assert (found.resource, found.enveloped) == (payload, False)
     assert found.restore(b"x") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (PATIENT, Reason.MALFORMED),
+        (b"", Reason.MALFORMED),
+        (b"<Patient/>", Reason.UNSUPPORTED),
+        (b'<ClinicalDocument xmlns="urn:hl7-org:v3"/>', Reason.UNSUPPORTED),
+        (b'<Parameters xmlns="http://hl7.org/fhir"/>', Reason.UNSUPPORTED),
+    ],
+)
+def test_a_payload_that_is_no_resource_in_xml_is_refused(payload: bytes, reason: Reason) -> None:
+    with pytest.raises(MessageError) as caught:
+        check_xml_resource(payload)
+    assert caught.value.reason is reason
+    check_xml_resource(b'<?xml version="1.0"?>\n<f:Patient xmlns:f="http://hl7.org/fhir"/>')
 
 
 @pytest.mark.parametrize(
