@@ -70,6 +70,7 @@ _ANCHORS = frozenset({"id", "for", "form", "headers", "target", "usemap"})
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NAME_WORD = re.compile(r"[^\W\d_]{2,}")
 _NUMBER = re.compile(r"[0-9A-Za-z]+(?:[-./ ][0-9A-Za-z]+)*")
+_COLOR = re.compile(r"\s*#[0-9A-Fa-f]{3,8}\s*")
 _LEAST_NAME, _LEAST_NUMBER, _LEAST_DIGITS = 4, 6, 4
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/_-]{256,}")
 _ENCODED_LINES = re.compile(r"(?:^[ \t>]*[A-Za-z0-9+/_-]{40,}={0,2}[ \t]*\r?\n){4,}", re.MULTILINE)
@@ -202,7 +203,11 @@ def check_attributes(leaves: Iterable[Narrative], found: Collection[tuple[bool, 
             several.setdefault(part, []).append(parts)
     kept = [leaf for leaf in leaves if leaf.role is LeafRole.KEY] if names or numbers else []
     # Most attributes of a page have one of few values.
-    distinct = {(leaf.path.rpartition("@")[2] in _ANCHORS, leaf.mapped.text): leaf for leaf in kept}
+    distinct = {
+        (leaf.path.rpartition("@")[2] in _ANCHORS, text): leaf
+        for leaf in kept
+        if not _COLOR.fullmatch(text := leaf.mapped.text)
+    }
     for (is_anchor, text), leaf in distinct.items():
         words = _split_words(text)
         named = is_anchor and not single.isdisjoint(words)

@@ -139,6 +139,9 @@ def test_other_attributes_stay() -> None:
     )
     done = deidentifier().document(page.format("Alan Brown", "00471882").encode(), "text/html").payload.decode()
     assert done.startswith(page[: page.index("{}")]) and "Brown." not in done
+    # A color has the form of a number, and another attribute of the same color is read as text.
+    colors = b"<table bordercolor='#471882' shade='MRN #471882'><td>Well.</table>"
+    assert b"bordercolor='#471882'" in deidentifier().document(colors, "text/html").payload
 
 
 def test_stated_facts_are_found_and_searched_for() -> None:

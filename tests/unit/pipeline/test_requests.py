@@ -57,7 +57,7 @@ def test_a_bare_resource_comes_back_bare(payload: bytes) -> None:
         (b'<Parameters xmlns="http://hl7.org/fhir"/>', Reason.UNSUPPORTED),
     ],
 )
-def test_a_payload_that_is_no_resource_in_xml_is_refused(payload: bytes, reason: Reason) -> None:
+def test_the_operation_refuses_other_xml(payload: bytes, reason: Reason) -> None:
     with pytest.raises(MessageError) as caught:
         check_xml_resource(payload)
     assert caught.value.reason is reason
