@@ -26,10 +26,13 @@ from deid_agent.model import LeftOutError, MessageError, Reason
 
 _SEX = "http://hl7.org/fhir/us/dapl/StructureDefinition/dapl-sex-extension"
 _INSTANT = "http://hl7.org/fhir/us/dapl/StructureDefinition/dapl-deidentified-instant-extension"
-_ETHNICITY = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-ethnicity"
-_SEX_URLS = frozenset(
-    {_SEX, *(f"http://hl7.org/fhir/us/core/StructureDefinition/us-core-{name}" for name in ("birthsex", "sex"))}
-)
+_CORE = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-"
+_INSIDE: Mapping[str, tuple[str, ...]] = {
+    f"{_CORE}race": ("ombCategory", "detailed", "text"),
+    f"{_CORE}ethnicity": ("ombCategory", "text"),
+}
+"""The extensions inside of an extension that stay: DAPL has no details of an ethnicity."""
+_SEX_URLS = frozenset({_SEX, f"{_CORE}birthsex", f"{_CORE}sex"})
 _SEXES: Mapping[str, str] = {"F": "F", "M": "M", "248152002": "F", "248153007": "M"}
 _OF_PATIENT = frozenset({"subject", "patient", "beneficiary"})
 _LED = frozenset({"document", "message"})
@@ -240,7 +243,7 @@ class _Run:
                 if sex := _SEXES.get(self.json.text(value) or next(self.json.codes(value), "")):
                     found.setdefault(_SEX, write_object({"url": write_string(_SEX), "valueCode": write_string(sex)}))
             elif url in kept:
-                found.setdefault(url, elements.extension(each, detailed=url != _ETHNICITY))
+                found.setdefault(url, elements.extension(each, _INSIDE.get(url, ())))
             elif url != AGE:
                 elements.drop("extension")
         if profile.extensions.get(AGE):

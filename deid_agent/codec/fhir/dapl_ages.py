@@ -17,6 +17,7 @@ Place = tuple[int, ...]
 """The indices of the entries that lead to a resource: () is the root, (2,) the third entry of a Bundle."""
 
 _BOM = b"\xef\xbb\xbf"
+_MONTHS, _DAYS = 12, 31
 _DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?(?=T|$)")
 
 
@@ -46,10 +47,14 @@ def find_ages(raw: bytes, day: date) -> Mapping[Place, Age]:
             birth = _Birth.of(node)
             ages[place] = birth.age_on(day.isoformat())
             births |= dict.fromkeys((url, f"Patient/{node.get('id')}"), birth)
-    for place, _, node in resources:
-        if node.get("resourceType") == "Encounter":
-            ages[place] = _age_at_encounter(node, births, day)
-    return ages
+    at_encounters = {
+        place: _age_at_encounter(node, births, day)
+        for place, _, node in resources
+        if node.get("resourceType") == "Encounter"
+    }
+    # A message may be older than its encounters: ages of 89 and 90 in two years would reveal the year of birth.
+    old = {birth for birth, age in at_encounters.values() if birth is not None and age.years == OLDEST}
+    return ages | {place: MASKED if birth in old else age for place, (birth, age) in at_encounters.items()}
 
 
 class _Birth(NamedTuple):
@@ -68,22 +73,25 @@ class _Birth(NamedTuple):
         born, day = _DAY.match(self.written), _DAY.match(written)
         if born is None or day is None:
             return self.given
-        first = int(born[1]), int(born[2] or 1), int(born[3] or 1)
+        month, day_of_month = int(born[2] or 1), int(born[3] or 1)
+        if month > _MONTHS or day_of_month > _DAYS:  # a month that does not exist would make a person younger
+            month = day_of_month = 1
+        first = int(born[1]), month, day_of_month
         last = int(day[1]), int(day[2] or 12), int(day[3] or 31)
         years = last[0] - first[0] - (last[1:] < first[1:])
         return Age(min(max(years, 0), OLDEST))
 
 
-def _age_at_encounter(node: Mapping[str, object], births: Mapping[str, _Birth], day: date) -> Age:
+def _age_at_encounter(node: Mapping[str, object], births: Mapping[str, _Birth], day: date) -> tuple[_Birth | None, Age]:
     subject, period = node.get("subject"), node.get("period")
     reference = subject.get("reference") if isinstance(subject, dict) else None
     birth = _find_birth(births, reference) if isinstance(reference, str) else None
     if birth is not None and birth.age_on(day.isoformat()).years == OLDEST:
-        return MASKED
+        return birth, MASKED
     if birth is None or not birth.written:
-        return _given_age(node)
+        return None, _given_age(node)
     start = period.get("start", period.get("end")) if isinstance(period, dict) else None
-    return birth.age_on(start) if isinstance(start, str) else UNKNOWN
+    return birth, birth.age_on(start) if isinstance(start, str) else UNKNOWN
 
 
 def _find_birth(births: Mapping[str, _Birth], reference: str) -> _Birth | None:

@@ -22,6 +22,8 @@ _CHANGES_MEANING = ("modifierExtension", "implicitRules")
 _IGNORED = frozenset({"id", "extension", "fhir_comments"})
 _CODED = frozenset({"coding", "text", "system", "version", "code", "display", "userSelected"})
 """Members of Coding and CodeableConcept."""
+_VALUES = frozenset({"valueCoding", "valueString", "valueCode", "valueDateTime"})
+"""The values of extensions of DAPL and US Core that stay."""
 _PAST = frozenset({"old", "temp"})
 
 
@@ -83,6 +85,9 @@ class DaplElements:
             self.drop(path)
             return None
         if node.members is None:
+            if shape is not None and self.json.slice(node) != b"null":  # a text in place of a code or a reference
+                self.drop(path)
+                return self.address({}, path) if shape.name == "Address" else write_absence("masked")
             return self._scalar(node, name)
         members = members_of(node)
         check_meaning(members.keys(), f"{self.profile.type}.{path}")
@@ -122,7 +127,10 @@ class DaplElements:
         if leads_nowhere or target in self.gone or resource_key(target) in self.gone:
             self.drop(path)
             return None
-        return write_object(self.json.scalars(members, ("reference", "type")))
+        kept = self.json.scalars(members, ("reference", "type"))
+        if self.json.text(members.get("type")) not in self.fhir.resources:
+            kept.pop("type", None)
+        return write_object(kept)
 
     def address(self, members: Members, path: str = "address") -> bytes:
         """A postal code of three digits and 00, or a masked one, with state and country."""
@@ -147,24 +155,27 @@ class DaplElements:
         code = self.json.text(address.get("postalCode"))[:3]
         return code == "000" or code in self.restricted
 
-    def extension(self, node: JsonRange, *, detailed: bool) -> bytes:
-        """An extension with those inside it; without ``detailed``, without the one of that name."""
+    def extension(self, node: JsonRange, inside: Collection[str] = ()) -> bytes:
+        """An extension with the values that those of DAPL have, and of the extensions inside it those named."""
         members = members_of(node)
         check_meaning(members.keys(), f"{self.profile.type}.extension")
         parts: dict[str, bytes] = {}
         for key, value in members.items():
             if key == "extension":
-                inside = [
-                    each
-                    for each in self.json.objects(value)
-                    if detailed or self.json.text(members_of(each).get("url")) != "detailed"
-                ]
-                written = [self.extension(each, detailed=detailed) for each in inside]
+                listed = self.json.objects(value)
+                written = [self.extension(each) for each in listed if self._url(each) in inside]
                 parts |= {key: write_list(written)} if written else {}
-            elif key == "url" or key.startswith("value"):
+                if len(written) < len(listed):
+                    self.drop("extension.extension", len(listed) - len(written))
+            elif key == "url" or key in _VALUES:
                 copied = self.copy(value, key)
                 parts |= {key: copied} if copied is not None else {}
+            elif key not in _IGNORED:
+                self.drop("extension.?")
         return write_object(parts)
+
+    def _url(self, node: JsonRange) -> str:
+        return self.json.text(members_of(node).get("url"))
 
     def copy(self, node: JsonRange, name: str) -> bytes | None:
         """A code with its texts, or a scalar, with dates as years."""

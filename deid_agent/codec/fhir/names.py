@@ -5,6 +5,7 @@ refused. A member that no release defines keeps its name if it is made of words 
 that nobody is called; any other name is redacted.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,9 +19,9 @@ _VERSIONS = frozenset({"etag", "versionId", "ifMatch", "ifNoneMatch"})
 """Kept values that a server may form of anything, PHI included."""
 _DSTU = (
     "AdverseReaction Alert BodySite Conformance DataElement DeviceComponent DeviceObservationReport DeviceUseRequest "
-    "DeviceUseStatement DiagnosticOrder EligibilityRequest EligibilityResponse ImagingManifest ImagingObjectSelection "
-    "MedicationOrder MedicationPrescription Order OrderResponse ProcedureRequest ProcessRequest ProcessResponse "
-    "ReferralRequest SecurityEvent"
+    "DeviceUseStatement DiagnosticOrder EligibilityRequest EligibilityResponse FamilyHistory ImagingManifest "
+    "ImagingObjectSelection MedicationOrder MedicationPrescription Order OrderResponse Other ProcedureRequest "
+    "ProcessRequest ProcessResponse Profile Query ReferralRequest SecurityEvent Supply"
 )
 _R4 = (
     "CatalogEntry DocumentManifest EffectEvidenceSynthesis Media MedicinalProduct MedicinalProductAuthorization "
@@ -35,9 +36,12 @@ _OTHER_RELEASES = frozenset(f"{_DSTU} {_R4} {_R6}".split())
 _OTHER_WORDS = frozenset({"exclusivity", "jurisdictional"})
 """Words of their members that are neither in the table nor common."""
 _BLANK = "redacted"
-_LONGEST_NUMBER = 3
 _LONGEST = 200
 """Characters of a name that is read. The longest of FHIR has 80."""
+_MOST_DIGITS = 3
+"""Of a whole name: ``04-22-57`` and ``447-190-2`` have few in each number."""
+_MONTHS = frozenset("jan feb mar apr may jun jul aug sep oct nov dec".split())
+_DAY = re.compile(r"\d\s*/\s*\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,13 @@ class ElementNames:
         return at > 0 and name[at:] in self.suffixes and self.may_stay(name)
 
     def may_stay(self, name: str) -> bool:
-        """True if each word of a name is one of FHIR, of a label, common, or a letter; numbers have few digits."""
+        """True if each word of a name is one of FHIR, of a label, common, or a letter, with few digits and no date."""
         words = split_label(name) if len(name) <= _LONGEST else []
-        return bool(words) and all(
-            len(word) <= _LONGEST_NUMBER if word.isdigit() else len(word) == 1 or word in self.words for word in words
-        )
+        digits = sum(len(word) for word in words if word.isdigit())
+        if not words or digits > _MOST_DIGITS or (digits and not _MONTHS.isdisjoint(words)) or _DAY.search(name):
+            return False
+        # One letter may be a whole name in Chinese.
+        return all(word.isdigit() or (len(word) == 1 and word.isascii()) or word in self.words for word in words)
 
 
 def blank_name(place: int) -> str:

@@ -16,6 +16,7 @@ from deid_agent.model import LeftOutError, MessageError, Reason
 
 ROOT = Path(__file__).parents[3]
 PATIENT = {"resourceType": "Patient", "id": "p", "birthDate": "1957-04-22"}
+OBSERVATION = {"resourceType": "Observation", "id": "o", "status": "final", "subject": {"reference": "Patient/p"}}
 AGE = f"{PROFILE}dapl-age-extension"
 RACE = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
 
@@ -494,3 +495,52 @@ def test_a_bundle_in_a_bundle() -> None:
     assert list(by_id(tree)) == ["inner", "p"]
     found = [extension(each, AGE)["valueQuantity"] for each in resources(tree)]
     assert [each["value"] for each in found if isinstance(each, dict)] == [90, 67]
+
+
+def test_an_extension_keeps_only_the_values_and_extensions_of_its_definition() -> None:
+    inside = [
+        {"url": "ombCategory", "valueCoding": {"code": "2106-3", "display": "White"}},
+        {"url": "text", "valueString": "White", "valueBase64Binary": "UXVpeHdlbGw="},
+        {"url": "http://h.example/street", "valueString": "2 Quay Street"},
+        {"url": "detailed", "valueReference": {"reference": "Patient/q", "display": "Quixwell"}},
+        {"url": "text", "extension": [{"url": "text", "valueString": "Quixwell"}], "Quixwell": "x"},
+    ]
+    written = extension(shaped({**PATIENT, "extension": [{"url": RACE, "extension": inside}]}), RACE)
+    assert written["extension"] == [
+        inside[0],
+        {"url": "text", "valueString": "White"},
+        {"url": "detailed"},
+        {"url": "text"},
+    ]
+
+
+def test_a_text_in_place_of_an_element_is_left_out() -> None:
+    tree = shaped(
+        {**OBSERVATION, "code": "seen by Quixwell", "subject": ["Patient/p Quixwell"], "bodySite": "Quixwell"}
+    )
+    assert "Quixwell" not in json.dumps(tree)
+    assert (tree["code"], tree["subject"]) == (absent("masked"), [absent("masked")])
+    assert "Quay" not in json.dumps(shaped({**PATIENT, "address": "2 Quay Street"}))
+
+
+def test_the_type_of_a_reference_is_one_of_fhir() -> None:
+    for type_, kept in (("Patient", {"type": "Patient"}), ("seen by Quixwell", {})):
+        tree = shaped({**OBSERVATION, "subject": {"reference": "Patient/p", "type": type_}})
+        assert tree["subject"] == {"reference": "Patient/p", **kept}
+
+
+def test_no_encounter_reveals_an_age_over_89_if_the_message_is_older() -> None:
+    """An age of 89 in one year and of 90 in the next would give the year of birth."""
+    visits = [
+        {"resourceType": "Encounter", "id": f"e{year}", "status": "finished", "class": {"code": "IMP"}}
+        | {"subject": {"reference": "Patient/p"}, "period": {"start": f"{year}-06-01"}}
+        for year in (2022, 2023)
+    ]
+    raw = json.dumps(bundle({**PATIENT, "birthDate": "1933-05-01"}, *visits)).encode()
+    assert find_ages(raw, date(2020, 1, 1)) == {(0,): Age(86), (1,): MASKED, (2,): MASKED}
+
+
+@pytest.mark.parametrize("born", ["1934-13-01", "1934-12-32", "1934-00-00"])
+def test_a_day_of_birth_that_does_not_exist_makes_nobody_younger(born: str) -> None:
+    raw = json.dumps({**PATIENT, "birthDate": born}).encode()
+    assert find_ages(raw, date(2024, 12, 31)) == {(): Age(90)}

@@ -32,7 +32,19 @@ def test_a_type_that_no_release_has_is_refused(raw: str) -> None:
     assert not [canary for canary in CANARIES if canary in f"{caught.value} {caught.value!r}"]
 
 
-@pytest.mark.parametrize("name", ["MedicationOrder", "Conformance", "MedicinalProduct", "DeviceAlert", "Transport"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MedicationOrder",
+        "Conformance",
+        "MedicinalProduct",
+        "DeviceAlert",
+        "Transport",
+        "FamilyHistory",
+        "Other",
+        "Query",
+    ],
+)
 def test_a_type_of_another_release_is_read(name: str) -> None:
     message = parsed(
         {"resourceType": name, "id": "m1", "dateWritten": "2019-03-04", "prescriber": {"reference": "Practitioner/d1"}}
@@ -112,3 +124,10 @@ def test_an_unknown_name_that_stays_is_a_key_of_the_guard() -> None:
     keys = [leaf.mapped.text for leaf in leaves if leaf.role is LeafRole.KEY]
     assert {"vendorRank", "Quixwell", "quixwellQuantity"} <= set(keys)
     assert not [leaf.path for leaf in leaves if any(canary in leaf.path for canary in CANARIES)]
+
+
+@pytest.mark.parametrize("name", ["04/22/57", "22-04-57", "447-190-2", "123-45-678", "4/22", "Apr 22", "\u738b \u4f1f"])
+def test_a_name_made_of_few_digits_or_signs_may_be_phi(name: str) -> None:
+    """Each number is short, and each letter is one; together they are a date, a number, or a name."""
+    message = parsed({"resourceType": "Patient", "id": "p", name: True, "vendorRank3": 1, "1.2.3": 2})
+    assert [site.value for site in message.sites if site.kind is ValueKind.REDACT] == [name]
