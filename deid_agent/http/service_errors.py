@@ -68,7 +68,7 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "JOB_TIME": FaultKind(503, "timeout", "The job took longer than jobs.hours."),
         "STORAGE": FaultKind(500, "exception", "The outputs of the job could not be stored; inform the operator."),
         "FILE_STATUS": FaultKind(502, "not-found", "The server has no such file; redirects are not followed."),
-        "FILE_ENCODING": FaultKind(502, "not-supported", "The server sent the file with Content-Encoding."),
+        "FILE_ENCODING": FaultKind(502, "not-supported", "The file is compressed, or was sent with Content-Encoding."),
         "FILE_CUT": FaultKind(502, "incomplete", "The file could not be read to its end; it has no output."),
         "FILE_SLOW": FaultKind(502, "timeout", "The file did not arrive in time; it has no output."),
         "FILE_ERRORS": FaultKind(502, "too-costly", "The file has too many refused lines; it has no output."),

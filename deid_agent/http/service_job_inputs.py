@@ -2,11 +2,13 @@
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import orjson
 
@@ -20,10 +22,12 @@ _MOST_CALL: Final = 1 << 20
 _MOST_ADDRESS: Final = 2048
 _TYPE: Final = re.compile(r"[A-Z][A-Za-z]{1,63}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_REST: Final = re.compile(r"([!$&-;=@A-Z_a-z~%]+)(?:\?[!$&-;=?@A-Z_a-z~%]*)?")
+_REST: Final = re.compile(r"([!$&-;=@A-Z_a-z~%]+)(?:\?([!$&-;=?@A-Z_a-z~%]*))?")
 """The part of an address below a listed one: a path of the characters of RFC 3986, and perhaps a query."""
 _ESCAPED: Final = re.compile(r"%(?:2e|2f|5c|25|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})", re.IGNORECASE)
 """Escapes that servers read as a dot, a slash, a backslash, a control character or an escape; and broken ones."""
+_ESCAPED_QUERY: Final = re.compile(r"%(?:[01][0-9a-f]|7f)|%(?![0-9a-f]{2})", re.IGNORECASE)
+"""Control characters and broken escapes. Every signed address of AWS, Azure and Google has an escaped slash."""
 _GLOBAL: Final = IPv6Network("2000::/3")
 _TUNNELS: Final = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))
 """Teredo and 6to4: such an address leads to the IPv4 address inside of it."""
@@ -57,11 +61,17 @@ class InputRules:
         if address.startswith(INBOX):
             return self.inbox is not None and _NAME.fullmatch(address.removeprefix(INBOX)) is not None
         listed = next((url for url in self.urls if address.startswith(url)), None)
-        if listed is None or len(address) > _MOST_ADDRESS or _ESCAPED.search(address):
+        if listed is None or len(address) > _MOST_ADDRESS:
             return False
         rest = _REST.fullmatch(address, len(listed))
+        if rest is None or _ESCAPED.search(rest[1]) or _ESCAPED_QUERY.search(rest[2] or ""):
+            return False
+        # Old servers read %c0%ae, a longer form of a dot, as a dot, and newer ones the wide dots of Asian scripts.
+        path = unicodedata.normalize("NFKC", unquote(rest[1], errors="replace"))
+        if "\ufffd" in path or path.count("/") != rest[1].count("/") or "\\" in path:
+            return False
         # Some servers drop the text after a semicolon before they read ".." as the folder above.
-        names = {each.partition(";")[0] for each in rest[1].split("/")} if rest is not None else {""}
+        names = {each.partition(";")[0] for each in (*path.split("/"), *rest[1].split("/"))}
         return not {"", ".", ".."} & names
 
     def permits_host(self, host: str) -> bool:

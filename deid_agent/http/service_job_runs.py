@@ -26,6 +26,7 @@ from deid_agent.model import Reason
 from deid_agent.transport import RequestSlot
 
 _FIRST_MEMBER: Final = re.compile(rb'\s*\{\s*"resourceType"\s*:\s*"([A-Za-z]{1,64})"')
+_GZIP: Final = b"\x1f\x8b"
 _AHEAD: Final = 64
 _AHEAD_BYTES: Final = 8 << 20
 """Lines and bytes without a result. Few, because requests of other clients wait behind them."""
@@ -248,8 +249,11 @@ class _FileRun:
             raise
 
     async def _run(self, chunks: AsyncIterator[bytes]) -> None:
-        splitter = LineSplitter(self.whole.limits.line_bytes)
+        splitter, first = LineSplitter(self.whole.limits.line_bytes), True
         async for chunk in chunks:
+            if first and chunk.startswith(_GZIP):  # thousands of errors for lines that are none would hide the reason
+                raise ServiceError("FILE_ENCODING")
+            first = False
             self.whole.left -= len(chunk)
             for line in splitter.feed(chunk):
                 self._line += 1

@@ -248,10 +248,13 @@ class ServiceJobs:
             )
         )
         job.expires = datetime.now(UTC) + timedelta(seconds=self.limits.seconds)
+        if job.state is not JobState.DONE:
+            # Its files have no reader: on a full disk they would keep the space for hours.
+            self._clear(job)
         if job.id in self._jobs:
             loop = asyncio.get_running_loop()
             self._timers[job.id] = loop.call_later(self.limits.seconds, self.remove, job)
-        else:
+        elif job.state is JobState.DONE:
             self._clear(job)
 
     def remove(self, job: ServiceJob) -> None:

@@ -42,7 +42,11 @@ async def world(start: Start, tmp_path: Path) -> AsyncIterator[MakeWorld]:
 
 @pytest.mark.parametrize(
     "rest",
-    ["Patient.ndjson", "a/b-c_d~e.f;v=1/x", "x?sig=a%2Bb/c&t=2026-01-01T00:00:00Z", "%41.ndjson", "..a", "a/...", "@"],
+    [
+        *("Patient.ndjson", "a/b-c_d~e.f;v=1/x", "x?sig=a%2Bb/c&t=2026-01-01T00:00:00Z", "%41.ndjson", "..a", "a/..."),
+        *("@", "%C3%A4.ndjson", "x?X-Amz-Credential=AKIA%2F20260101%2Fus-east-1&X-Amz-Date=20260101T000000Z"),
+        *("x?sv=2024-11-04&sig=abc%2Fdef%3D", "x?p=..%2F..%5C%2e%252e"),
+    ],
 )
 def test_a_file_below_a_listed_address_is_permitted(rest: str) -> None:
     assert InputRules((), [BASE]).permits(BASE + rest)
@@ -68,6 +72,17 @@ def test_a_file_below_a_listed_address_is_permitted(rest: str) -> None:
         f"{BASE}a%00",
         f"{BASE}a%0d%0aHost:x",
         f"{BASE}a%zz",
+        f"{BASE}%c0%ae%c0%ae/a",
+        f"{BASE}..%c0%afa",
+        f"{BASE}%e0%80%ae%e0%80%ae/a",
+        f"{BASE}%ef%bc%8e%ef%bc%8e/a",
+        f"{BASE}%e2%80%a5/a",
+        f"{BASE}..%ef%bc%8fa",
+        f"{BASE}..%ef%bc%bca",
+        f"{BASE}%e4",
+        f"{BASE}a?b=%0d%0aHost:x",
+        f"{BASE}a?b=%zz",
+        f"{BASE}%2e%2e/a?b",
         f"{BASE}a b",
         f"{BASE}a\r\nHost: x",
         f"{BASE}a#b",
@@ -202,6 +217,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (whole(gzip.compress(LINES), Content_Encoding="gzip"), "FILE_ENCODING"),
         (whole(LINES, Content_Encoding="br"), "FILE_ENCODING"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "FILE_ENCODING"),
+        (whole(gzip.compress(LINES)), "FILE_ENCODING"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + LINES, "FILE_CUT"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + LINES, "FILE_CUT"),
         (CHUNKED + b"8\r\n" + LINES + b"\r\n", "FILE_CUT"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -321,16 +322,22 @@ async def test_a_client_that_does_not_read_its_file_is_left(world: MakeWorld) ->
 
 async def test_a_full_disk_fails_the_job_and_nothing_else(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     w = await world()
-    w.server.files = {"a": whole(b"{1}\n")}
+    w.server.files = {"a": whole(b"{1}\n"), "b": whole(b"{2}\n")}
+    real, calls = os.fsync, list[int]()
 
-    def full(_: object) -> None:
-        raise OSError(28, f"no space for {CANARY}")
+    def full(file: int) -> None:
+        """The first file and its name are written."""
+        calls.append(file)
+        if len(calls) > 2:
+            raise OSError(28, f"no space for {CANARY}")
+        real(file)
 
     monkeypatch.setattr("deid_agent.http.service_job_files.os.fsync", full)
-    path = path_of((await w.kick_off(("Patient", "a"))).headers["content-location"])
+    path = path_of((await w.kick_off(("Patient", "a"), ("Patient", "b"))).headers["content-location"])
     await until(lambda: w.agent.telemetry.names(ServiceJobEnded, "state") == ["failed"])
     reply = await w.agent.ask(path)
     assert (reply.status, code_of_fhir(reply.body)) == (500, "STORAGE")
+    await until_empty(w.folder)
     assert CANARY not in repr(w.agent.telemetry.events)
     monkeypatch.undo()
     assert items(await w.run(("Patient", "a")), "output")
