@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deid_agent.batch.arrow import load_arrow
-from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, hide_faults, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_data_file, hide_faults, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -84,7 +84,7 @@ def list_delta(root: Path, version: int | None) -> list[DataFile]:
         for path, constants in _list_actions(table, partitions):
             layout = Layout(pinned, name, str(root), schema, places, constants)
             # The log has paths as in an address.
-            files.append(DataFile(find_local(unquote(path), root), path, layout))
+            files.append(DataFile(find_data_file(unquote(path), root), path, layout))
         return sorted(files, key=lambda file: file.name)
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_local, hide_faults, plain_schema
+from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_data_file, find_local, hide_faults, plain_schema
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
@@ -87,7 +87,7 @@ def list_iceberg(address: str, snapshot: int | None) -> list[DataFile]:
         for task in _plan(table, found.snapshot_id):
             layout = Layout(pinned, name, str(root), columns, places, _find_constants(table, schema, task.file))
             path = str(task.file.file_path)
-            files.append(DataFile(find_local(path, root), path, layout))
+            files.append(DataFile(find_data_file(path, root), path, layout))
         return sorted(files, key=lambda file: file.name)
 
 

@@ -181,6 +181,20 @@ def find_local(location: str, root: Path) -> Path:
     return root / location
 
 
+def find_data_file(location: str, root: Path) -> Path:
+    """As ``find_local``. A pipe is refused, whose open would wait for ever, and so is a way out of the table."""
+    path = find_local(location, root)
+    if not Path(location).is_absolute() and ".." in Path(location).parts:
+        raise ConfigurationError("names a data file outside of the table by a relative path")
+    try:
+        is_other = path.exists() and not path.is_file()
+    except OSError:  # its open has the same fault, which refuses that file alone
+        return path
+    if is_other:
+        raise ConfigurationError("names a data file that is a folder, a pipe or a device")
+    return path
+
+
 def is_same_place(path: Path, other: Path) -> bool:
     """True if one folder is the other or inside of it, by whatever names: links, mounts, letters of another case."""
 

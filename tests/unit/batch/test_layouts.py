@@ -1,12 +1,13 @@
 """Data files of tables as rows of a version, the types of tables, and places that are one."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deid_agent.batch.layouts import ColumnPlace, Layout, find_local, is_same_place, may_become
+from deid_agent.batch.layouts import ColumnPlace, Layout, find_data_file, find_local, is_same_place, may_become
 from deid_agent.batch.outputs import OutputFormat, UnitFile, written_schema
 from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import ConfigurationError
@@ -114,6 +115,21 @@ def test_paths_of_data_files() -> None:
 def test_a_name_that_no_file_has_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="names a data file that cannot be"):
         find_local("a\0b", Path("/tables"))
+
+
+def test_a_data_file_is_a_plain_file_of_the_table(tmp_path: Path) -> None:
+    """The open of a pipe would wait for ever; a relative path that leads out is no path of a table."""
+    (tmp_path / "t" / "a").mkdir(parents=True)
+    (tmp_path / "t" / "a" / "f").touch()
+    os.mkfifo(tmp_path / "t" / "pipe")
+    root = tmp_path / "t"
+    assert find_data_file("a/f", root) == root / "a" / "f"
+    assert find_data_file("..f", root) == root / "..f", "its open finds that it is missing"
+    assert find_data_file("f" * 5000, root).parent == root
+    for name in ("pipe", "a", str(root / "pipe"), f"file://{root}/pipe", "/dev/null", "../t/a/f", "a/../a/f"):
+        with pytest.raises(ConfigurationError, match="names a data file") as caught:
+            find_data_file(name, root)
+        assert str(root) not in str(caught.value)
 
 
 def test_one_place_has_many_names(tmp_path: Path) -> None:
