@@ -6,6 +6,7 @@ client would take the part for the whole.
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -216,7 +217,7 @@ class JobRun:
 def _one_line(result: bytes) -> bytes:
     if b"\n" in result:
         raise ServiceError("INTERNAL")
-    return result
+    return result.removeprefix(BOM_UTF8)  # an output is not the file that came: many readers take no byte order mark
 
 
 def _type_of(line: bytes) -> str:

@@ -53,7 +53,7 @@ def result(payload: bytes) -> Result:
         return Suppressed()
     if payload.startswith(b"%PDF"):
         return Processed(b"clean", headers=((MEDIA_HEADER, b"text/plain; charset=utf-8"),))
-    if payload.startswith(b'{"resourceType"'):
+    if payload.startswith((b'{"resourceType"', b"\xef\xbb\xbf")):
         return Processed(payload.replace(b"\n", b" "))
     return Processed(b"clean " + payload)
 

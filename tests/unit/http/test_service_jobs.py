@@ -225,6 +225,13 @@ async def test_a_client_has_a_number_of_jobs_and_a_job_a_number_of_files_and_byt
     assert w.agent.service.budget.held == 0
 
 
+async def test_an_output_has_no_byte_order_mark(world: MakeWorld) -> None:
+    w = await world()
+    w.server.files = {"a": whole(b"\xef\xbb\xbf{1}\n{2}\n")}
+    (output,) = items(await w.run(("Patient", "a")), "output")
+    assert not (await w.read(output)).startswith(b"\xef\xbb\xbf")
+
+
 async def test_a_file_of_too_many_refused_lines_is_given_up(world: MakeWorld) -> None:
     w = await world(limits=JobLimits(RunLimits(1 << 20, 1 << 20, 2)))
     w.server.files = {"a": whole(b"{1}\n" + b"bad\n" * 9), "b": whole(b"{2}\n")}
