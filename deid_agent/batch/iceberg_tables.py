@@ -12,7 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_data_file, find_local, hide_faults, plain_schema
+from deid_agent.batch.layouts import (
+    ColumnPlace,
+    DataFile,
+    Layout,
+    find_data_file,
+    find_local,
+    hide_faults,
+    plain_schema,
+)
 from deid_agent.batch.manifest import UnitEntry, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 

@@ -85,10 +85,7 @@ class DaplElements:
             self.drop(path)
             return None
         if node.members is None:
-            if shape is not None and self.json.slice(node) != b"null":  # a text in place of a code or a reference
-                self.drop(path)
-                return self.address({}, path) if shape.name == "Address" else write_absence("masked")
-            return self._scalar(node, name)
+            return self._scalar(node, name) if shape is None else self._misplaced(node, shape, path)
         members = members_of(node)
         check_meaning(members.keys(), f"{self.profile.type}.{path}")
         if shape is not None and shape.reference and not ({"coding", "concept"} & members.keys()):
@@ -104,6 +101,13 @@ class DaplElements:
             self.drop(path)
             return None
         return write_object(parts)
+
+    def _misplaced(self, node: JsonRange, shape: Shape, path: str) -> bytes:
+        """What stays of a scalar in place of an object, such as a text in place of a code or a reference."""
+        if self.json.slice(node) == b"null":
+            return b"null"
+        self.drop(path)
+        return self.address({}, path) if shape.name == "Address" else write_absence("masked")
 
     def _lacks_required(self, shape: Shape | None, lost: Collection[str]) -> bool:
         """True if an element that FHIR requires was left out, such as the actor of a performer."""

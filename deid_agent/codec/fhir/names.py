@@ -40,7 +40,7 @@ _LONGEST = 200
 """Characters of a name that is read. The longest of FHIR has 80."""
 _MOST_DIGITS = 3
 """Of a whole name: ``04-22-57`` and ``447-190-2`` have few in each number."""
-_MONTHS = frozenset("jan feb mar apr may jun jul aug sep oct nov dec".split())
+_MONTHS = frozenset(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
 _DAY = re.compile(r"\d\s*/\s*\d")
 
 
