@@ -459,27 +459,29 @@ async def test_keys_and_tokens_of_another_library_are_accepted(start: Start, tmp
 @pytest.mark.parametrize(
     ("status", "token"),
     [
-        (401, access(exp=1_700_000_000)),
-        (401, access(exp=None)),
-        (401, access(iss="https://evil.example")),
-        (401, access(aud="https://other.example")),
-        (401, access(aud=None)),
-        (401, access(aud={"https://deid.example": 1})),
-        (401, access(nbf=4_000_000_000)),
-        (401, access(client_id=CANARY * 9)),
-        (401, access(client_id=["lab"])),
-        (401, access(header={"typ": "logout+jwt"})),
-        (401, access(header={"alg": "ES256"})),
-        (401, access(header={"kid": "i2"})),
-        (401, access(SmartClient("https://login.example", kid="i1"))),
-        (403, access(scope="openid")),
-        (403, access(scope=None)),
-        (403, access(scope=["system/*.rs", 7])),
+        (401, lambda: access(exp=1_700_000_000)),
+        (401, lambda: access(exp=None)),
+        (401, lambda: access(iss="https://evil.example")),
+        (401, lambda: access(aud="https://other.example")),
+        (401, lambda: access(aud=None)),
+        (401, lambda: access(aud={"https://deid.example": 1})),
+        (401, lambda: access(nbf=4_000_000_000)),
+        (401, lambda: access(client_id=CANARY * 9)),
+        (401, lambda: access(client_id=["lab"])),
+        (401, lambda: access(header={"typ": "logout+jwt"})),
+        (401, lambda: access(header={"alg": "ES256"})),
+        (401, lambda: access(header={"kid": "i2"})),
+        (401, lambda: access(SmartClient("https://login.example", kid="i1"))),
+        (403, lambda: access(scope="openid")),
+        (403, lambda: access(scope=None)),
+        (403, lambda: access(scope=["system/*.rs", 7])),
     ],
 )
-async def test_wrong_tokens_of_an_issuer_are_refused(start: Start, tmp_path: Path, status: int, token: str) -> None:
+async def test_wrong_tokens_of_an_issuer_are_refused(
+    start: Start, tmp_path: Path, status: int, token: Callable[[], str]
+) -> None:
     agent = await start(smart=issuer_settings(tmp_path))
-    reply = await agent.ask(MESSAGES, b"x", Authorization=f"Bearer {token}")
+    reply = await agent.ask(MESSAGES, b"x", Authorization=f"Bearer {token()}")
     assert reply.status == status
     assert reply.headers["www-authenticate"] == ("Bearer" if status == 401 else 'Bearer error="insufficient_scope"')
     assert CANARY not in repr(agent.telemetry.events) + str(reply)
