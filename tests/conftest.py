@@ -11,6 +11,7 @@ Property tests draw new examples in each run. With ``DEID_TEST_SAME_EXAMPLES=1``
 ones in each run, so that a change is refused only for what the change did. No property test has a limit of time.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -34,6 +35,20 @@ FULL_FOLDERS = (
 hypothesis.settings.register_profile("new examples", deadline=None)
 hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("same examples" if os.environ.get(SAME_EXAMPLES) == "1" else "new examples")
+
+
+LEVEL = logging.getLogger().level
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """A command in the process of the tests sets level and handlers of the root logger, which others must not see."""
+    root = logging.getLogger()
+    root.setLevel(LEVEL)  # a fixture of a module may have run a command
+    handlers = root.handlers[:]
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(LEVEL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
