@@ -3,12 +3,11 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from support.http_agent import OPERATION, Start, digest_of, request, until
-from support.http_jobs import FHIR, JobWorld, call, items, make_world, path_of, until_empty, whole
+from support.http_jobs import FHIR, MakeWorld, call, items, path_of, until_empty, whole
 
 from deid_agent.agent.ports import Outcome
 from deid_agent.config import ClientToken
@@ -21,20 +20,6 @@ from deid_agent.telemetry import ServiceJobEnded
 
 CANARY = "Zyblorqvist"
 BUNDLE = b'{"resourceType":"Bundle",\n"type":"collection"}'
-MakeWorld = Callable[..., Awaitable[JobWorld]]
-
-
-@pytest.fixture
-async def world(start: Start, tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    worlds: list[JobWorld] = []
-
-    async def make(**settings: object) -> JobWorld:
-        worlds.append(await make_world(start, tmp_path / "jobs", **settings))  # type: ignore[arg-type]
-        return worlds[-1]
-
-    yield make
-    for each in worlds:
-        await each.end()
 
 
 async def test_each_line_of_each_file_is_a_record_in_order(world: MakeWorld) -> None:
