@@ -258,7 +258,7 @@ async def test_a_client_with_slow_jobs_does_not_stop_the_jobs_of_others(world: M
 
 
 async def test_a_job_ends_and_its_files_expire(world: MakeWorld) -> None:
-    w = await world(limits=JobLimits(RunLimits(1 << 20, 1 << 20, 2), seconds=0.3))
+    w = await world(limits=JobLimits(RunLimits(1 << 20, 1 << 20, 2), seconds=1.0))
     w.server.files = {"a": whole(b"{1}\n"), "hold": whole(b"hold\n")}
     started = await w.kick_off(("Patient", "a"), ("Patient", "hold"))
     found = await w.finish(started)

@@ -212,6 +212,7 @@ def test_the_operation_needs_a_setting_of_the_project(worker: Process) -> None:
     ],
 )
 def test_hostile_patients_are_counted_as_unknown(worker: Process, patients: list[dict[str, object]]) -> None:
+    assert count_persons(patients, TODAY).keys() == {Stratum(-1, "unknown")}
     done = worker(Job(bundle(*patients), project="counting", task="anonymize"))
     assert isinstance(done, Processed)
     assert strata(done.payload) == []
