@@ -89,11 +89,6 @@ def dangling(tree: object) -> list[str]:
     return [each for each in targets if "/".join(each.split("/")[-2:]) not in known]
 
 
-def bundle(*entries: object) -> dict[str, object]:
-    """A Bundle with these resources."""
-    return {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in entries]}
-
-
 def absent(reason: str) -> dict[str, object]:
     """An element that is absent for this reason."""
     return {"extension": [{"url": ABSENT, "valueCode": reason}]}

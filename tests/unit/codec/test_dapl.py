@@ -12,13 +12,13 @@ from support.dapl import (
     PROFILE,
     RACE,
     absent,
-    bundle,
     by_id,
     dangling,
     find_faults,
     form,
     shaped,
 )
+from support.fhir import bundle
 from support.shared import shared
 
 from deid_agent.codec.fhir import find_ages

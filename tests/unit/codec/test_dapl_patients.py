@@ -11,12 +11,12 @@ from support.dapl import (
     PATIENT,
     PROFILE,
     absent,
-    bundle,
     by_id,
     extension,
     listed,
     shaped,
 )
+from support.fhir import bundle
 
 from deid_agent.codec.fhir import find_ages
 from deid_agent.codec.fhir.dapl_ages import MASKED, UNKNOWN, Age

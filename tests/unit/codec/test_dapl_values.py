@@ -12,7 +12,6 @@ from support.dapl import (
     PATIENT,
     RACE,
     absent,
-    bundle,
     by_id,
     extension,
     form,
@@ -20,6 +19,7 @@ from support.dapl import (
     resources,
     shaped,
 )
+from support.fhir import bundle
 
 from deid_agent.codec.fhir import find_ages
 

@@ -9,6 +9,7 @@ import pytest
 from fhir.resources.R4B.measurereport import MeasureReport
 from hypothesis import given
 from hypothesis import strategies as st
+from support import fhir
 
 from deid_agent.agent.job import Job, JobPosition, Process, Processed, Refused
 from deid_agent.app import ProjectParts, WorkerFactory
@@ -29,8 +30,7 @@ def patient(number: int, born: object = "1980-01-01", gender: object = "female",
 
 
 def bundle(*resources: Mapping[str, object]) -> bytes:
-    entries = [{"resource": each} for each in resources]
-    return json.dumps({"resourceType": "Bundle", "type": "collection", "entry": entries}).encode()
+    return json.dumps(fhir.bundle(*resources)).encode()
 
 
 def strata(payload: bytes) -> list[tuple[object, object, int]]:
