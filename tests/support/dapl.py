@@ -16,6 +16,10 @@ BUNDLE = Path(__file__).parents[1] / "cases" / "dapl" / "bundle.json"
 DAY = date(2024, 5, 6)
 PROFILE = "http://hl7.org/fhir/us/dapl/StructureDefinition/"
 ABSENT = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
+PATIENT = {"resourceType": "Patient", "id": "p", "birthDate": "1957-04-22"}
+OBSERVATION = {"resourceType": "Observation", "id": "o", "status": "final", "subject": {"reference": "Patient/p"}}
+AGE = f"{PROFILE}dapl-age-extension"
+RACE = "http://hl7.org/fhir/us/core/StructureDefinition/us-core-race"
 _DAY = re.compile(r"(?<!\d)(?:18|19|20)\d\d-\d\d(?:-\d\d)?(?!\d)")
 
 
@@ -83,3 +87,28 @@ def dangling(tree: object) -> list[str]:
     known = {f"{each['resourceType']}/{each.get('id')}" for each in resources(tree)}
     targets = (str(value) for path, value in walk(tree) if path.endswith(".reference"))
     return [each for each in targets if "/".join(each.split("/")[-2:]) not in known]
+
+
+def absent(reason: str) -> dict[str, object]:
+    """An element that is absent for this reason."""
+    return {"extension": [{"url": ABSENT, "valueCode": reason}]}
+
+
+def by_id(tree: object) -> dict[str, dict[str, object]]:
+    """The resources of a Bundle by their ids."""
+    return {str(each["id"]): dict(each) for each in resources(tree)}
+
+
+def listed(tree: dict[str, object], name: str) -> list[dict[str, object]]:
+    """A repeating element."""
+    found = tree[name]
+    assert isinstance(found, list)
+    return found
+
+
+def extension(resource: object, url: str) -> dict[str, object]:
+    """The only extension with this address."""
+    assert isinstance(resource, dict)
+    (found,) = (each for each in resource["extension"] if each["url"] == url)
+    assert isinstance(found, dict)
+    return found

@@ -37,3 +37,8 @@ def ranges(message: FhirMessage) -> Iterator[tuple[int, int]]:
     for attachment in message.attachments:
         yield attachment.start, attachment.end
         yield from (mark for mark in (attachment.size, attachment.digest, attachment.media) if mark)
+
+
+def bundle(*resources: object) -> dict[str, object]:
+    """A Bundle with these resources."""
+    return {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in resources]}

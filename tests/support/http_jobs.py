@@ -182,6 +182,10 @@ async def make_world(
     return JobWorld(agent, made[0], server, folder)
 
 
+MakeWorld = Callable[..., Awaitable[JobWorld]]
+"""The fixture ``world``: ``make_world`` with these settings."""
+
+
 async def until_empty(folder: Path) -> None:
     """Return once a folder of jobs has none."""
     await until(lambda: [path.name for path in folder.iterdir()] == ["lock"])

@@ -12,13 +12,10 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,13 +26,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NoError, for_code
+from support.jars import ROOT, NoJars, find_jars, require_program
 
 from deid_agent.transport.kafka.protocol import topic_identities
 
-ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests" / "system" / "broker"
 START_LIMIT_S = 40.0
-FETCH_LIMIT_S = 300.0
 
 # Direct memory for requests of 50 MB; the default, the size of the heap, is not enough.
 _MEMORY = ("-Xms96m", "-Xmx384m", "-XX:MaxDirectMemorySize=1g")
@@ -86,61 +82,29 @@ class Security(Protocol):
 
 
 class NoBroker(Exception):
-    """No broker is available; the text names the reason and the remedy."""
+    """A broker does not start; the text has the reason."""
 
 
 @contextlib.contextmanager
 def broker_or_skip() -> Iterator[None]:
-    """Skip a test whose broker cannot start, with the reason: a machine without Java or Maven has none.
-
-    ``DEID_REQUIRE_BROKER=1``, which CI sets, makes the skip a failure.
-    """
+    """Skip a test whose broker cannot start, with the reason."""
     try:
         yield
-    except NoBroker as reason:
+    except (NoBroker, NoJars) as reason:
+        # A machine of a developer may have no Java, Maven or network. tests/conftest.py reports the skip in red, and
+        # makes it a failure with DEID_REQUIRE_BROKER=1, as in CI.
         pytest.skip(str(reason))
 
 
-def kafka_version() -> str:
-    """The version of the jars: ``DEID_TEST_KAFKA_VERSION``, else the one in the pom."""
-    in_pom = re.search(r"<kafka.version>([\d.]+)<", (FILES / "pom.xml").read_text())
-    if in_pom is None:
-        raise NoBroker("tests/system/broker/pom.xml names no kafka.version")
-    return os.environ.get("DEID_TEST_KAFKA_VERSION") or in_pom[1]
-
-
 def find_classpath() -> str:
-    """The broker's jars as a Java class path, fetched if they are missing. Raises ``NoBroker``."""
-    if shutil.which("java") is None:
-        raise NoBroker("there is no java on the path: install a JDK 17 or set DEID_TEST_BROKER=host:port")
+    """The broker's jars as a Java class path, fetched if they are missing. Raises ``NoJars``."""
+    require_program("java", "install a JDK 17 or set DEID_TEST_BROKER=host:port")
     if home := os.environ.get("KAFKA_HOME"):
         libs = Path(home) / "libs"
         if not libs.is_dir():
-            raise NoBroker(f"KAFKA_HOME={home} holds no libs folder: point it at an unpacked Kafka distribution")
+            raise NoJars(f"KAFKA_HOME={home} holds no libs folder: point it at an unpacked Kafka distribution")
         return f"{libs}/*"
-    jars = ROOT / ".cache" / f"kafka-{kafka_version()}"
-    if not jars.is_dir():
-        _fetch(jars)
-    return f"{jars}/*"
-
-
-def _fetch(jars: Path) -> None:
-    if shutil.which("mvn") is None:
-        raise NoBroker(f"{jars} is missing and there is no mvn to fetch it: install Maven or set KAFKA_HOME")
-    jars.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
-        fetched = Path(folder) / "jars"
-        goal = ["mvn", "-q", "-B", "-f", str(FILES / "pom.xml"), f"-Dkafka.version={kafka_version()}"]
-        goal += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
-        try:
-            done = subprocess.run(goal, capture_output=True, text=True, timeout=FETCH_LIMIT_S, check=False)
-        except subprocess.TimeoutExpired as slow:
-            raise NoBroker(f"mvn took more than {FETCH_LIMIT_S:.0f} s to fetch the broker's jars") from slow
-        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
-            lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
-            raise NoBroker("mvn could not fetch the broker's jars: " + (lines[0] if lines else "no reason given"))
-        with contextlib.suppress(OSError):  # another run may have put them there first
-            fetched.rename(jars)
+    return find_jars("kafka", FILES / "pom.xml", "kafka_*.jar", os.environ.get("DEID_TEST_KAFKA_VERSION", ""))
 
 
 def free_port() -> int:

@@ -22,6 +22,7 @@ from deid_agent.app import WorkerFactory
 from deid_agent.batch import Table
 from deid_agent.batch.audit_parts import Digests, RowAuditor
 from deid_agent.batch.jobs import RowWorker
+from deid_agent.batch.manifest import OpenManifest
 from deid_agent.batch.rows import RowDeidentifier
 from deid_agent.cli import batch, main
 
@@ -85,6 +86,15 @@ class Lake:
         assert done.exit_code == 2 and text in done.stderr, done.output
         assert not find_canaries(done.output)
         assert sorted((self.folder / str(out)).rglob("*")) == before
+
+    def kill_before_line(self, source: object, *args: object) -> None:
+        """A run that is killed between its first commit and the line of the manifest for it."""
+
+        class KilledError(BaseException):
+            pass
+
+        with patch.object(OpenManifest, "add", side_effect=KilledError), pytest.raises(KilledError):
+            self.run(source, "out", *args)
 
     def read_expected(self, notes: pa.Table) -> list[dict[str, Any]]:
         """The rows of a run over these rows as a Parquet file, apart from their build."""

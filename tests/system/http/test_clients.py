@@ -9,23 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hl7
 import httpx
 import pytest
 import requests
-import schemathesis
 import trustme
 from fhirpy import AsyncFHIRClient, SyncFHIRClient
 from fhirpy.base.exceptions import OperationOutcome as FhirFault
-from hypothesis import HealthCheck, Phase, given, settings
-from openapi_spec_validator import OpenAPIV31SpecValidator
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 from support.audits import verify
 from support.http_process import PATIENCE_S, TOKEN, HttpProcess
+from support.openapi_fuzz import fuzz_described
 
 CANARY = "Zyblorqvist"
 PHONE = "740-555-0177"
@@ -167,41 +161,8 @@ def test_the_digits_of_a_decimal_stay(agent: HttpProcess) -> None:
 
 
 def test_the_description_is_valid_and_fuzzed_requests_find_no_fault(agent: HttpProcess) -> None:
-    """No 5xx, no status or media type that the description lacks. Bodies, headers and parameters are drawn from it."""
-    document = requests.get(f"{base(agent)}/openapi.json", timeout=PATIENCE_S).json()
-    OpenAPIV31SpecValidator(document).validate()
-    document["paths"] = {
-        path: item for path, item in document["paths"].items() if not path.endswith("/stream")
-    }  # its media types have no serializer there
-    schema = schemathesis.openapi.from_dict(document)
-    found = list(schema.get_all_operations())
-    assert len(found) == 13
-    for each in found:
-        assert isinstance(each, Ok), "the description of an operation cannot be read"
-        operation = each.ok()
-
-        @given(case=operation.as_strategy())
-        @settings(
-            max_examples=10,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        def fuzz(case: schemathesis.Case[Any]) -> None:
-            if "project" in case.path_parameters:
-                case.path_parameters["project"] = "default"
-            reply = case.call(base_url=base(agent))
-            case.validate_response(
-                reply,
-                checks=[
-                    not_a_server_error,
-                    status_code_conformance,
-                    content_type_conformance,
-                ],
-            )
-
-        fuzz()
+    # Schemathesis has no serializer for the media types of streams.
+    assert fuzz_described(base(agent), lambda path: not path.endswith("/stream"), project="default") == 13
 
 
 def test_a_crowd_of_idle_and_slow_clients_keeps_no_probe_out(agent: HttpProcess) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fhirpy import SyncFHIRClient
 from support.audits import verify
+from support.fhir import bundle
 from support.http_jobs import call
 from support.http_process import PATIENCE_S, HttpProcess
 
@@ -122,9 +123,8 @@ def test_a_project_has_jobs_and_codes_of_its_own(agent: HttpProcess) -> None:
 
 
 def test_a_bundle_as_a_job_with_fhirpy(agent: HttpProcess) -> None:
-    bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in PATIENTS[:2]]}
     with httpx.Client(timeout=PATIENCE_S) as client:
-        status = run(client, agent, json.dumps(bundle, indent=1).encode())
+        status = run(client, agent, json.dumps(bundle(*PATIENTS[:2]), indent=1).encode())
         found = SyncFHIRClient(base(agent)).execute(status.removeprefix(base(agent) + "/"), method="get")
         (files,) = found["parameter"]
         assert files["name"] == "de-identifiedDataFileUrls"

@@ -5,25 +5,19 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import pytest
 import requests
-import schemathesis
 import trustme
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.requests_client import OAuth2Session
 from authlib.oauth2.rfc7523 import PrivateKeyJWT
 from cryptography.hazmat.primitives import serialization
-from hypothesis import HealthCheck, Phase, given, settings
 from joserfc.jwk import ECKey
-from openapi_spec_validator import OpenAPIV31SpecValidator
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 from support.http_process import PATIENCE_S, TOKEN, HttpProcess
 from support.kafka_broker import free_port
+from support.openapi_fuzz import fuzz_described
 from support.smart_clients import SmartClient
 
 ROUTES = 'routes = [{ from = "http" }, { from = "http", project = "darts" }]\n'
@@ -128,30 +122,8 @@ async def test_httpx_gets_a_token(agent: SmartProcess) -> None:
 
 
 def test_the_addresses_of_tokens_are_described_and_fuzzed(agent: SmartProcess) -> None:
-    document = requests.get(f"{agent.url}/openapi.json", verify=agent.authority, timeout=PATIENCE_S).json()
-    OpenAPIV31SpecValidator(document).validate()
     ours = ("token", "configuration", "openapi.json")
-    document["paths"] = {path: item for path, item in document["paths"].items() if path.endswith(ours)}
-    found = list(schemathesis.openapi.from_dict(document).get_all_operations())
-    assert len(found) == 4
-    for each in found:
-        assert isinstance(each, Ok), "the description of an operation cannot be read"
-        operation = each.ok()
-
-        @given(case=operation.as_strategy())
-        @settings(
-            max_examples=10,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        def fuzz(case: schemathesis.Case[Any]) -> None:
-            reply = case.call(base_url=agent.url, verify=agent.authority)
-            checks = [not_a_server_error, status_code_conformance, content_type_conformance]
-            case.validate_response(reply, checks=checks)
-
-        fuzz()
+    assert fuzz_described(agent.url, lambda path: path.endswith(ours), agent.authority) == 4
 
 
 def test_a_kill_ends_all_tokens_and_no_assertion_is_used_again(agent: SmartProcess) -> None:

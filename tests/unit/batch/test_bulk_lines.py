@@ -30,6 +30,7 @@ from support.bulk_exports import (
     worker,
     write_export,
 )
+from support.fhir import bundle
 from support.scope_tables import build, person
 from support.tables import parts
 
@@ -44,8 +45,7 @@ def process(folder: Path, *resources: Resource) -> list[Any]:
 
 
 def in_bundle(*resources: Resource) -> list[Any]:
-    bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in resources]}
-    found: list[Any] = orjson.loads(messages().message(line(bundle)).payload)["entry"]
+    found: list[Any] = orjson.loads(messages().message(line(bundle(*resources))).payload)["entry"]
     return [entry["resource"] for entry in found]
 
 

@@ -1,126 +1,22 @@
-"""``deid-agent crosswalk`` and a running agent with one: settings, opening by two persons, faults."""
+"""``deid-agent crosswalk``: opening by one or two persons, wrong calls, comparison with the audit."""
 
-import asyncio
-import base64
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from support.keys import KEY
+from support.crosswalk_site import BUNDLE, Site
 from support.projects import adt
 
-from deid_agent.agent import (
-    Job,
-    KeyUse,
-    PairSealer,
-    PrivateKey,
-    Processed,
-    generate_keys,
-    load_public_key,
-    open_box,
-)
-from deid_agent.app import ProjectParts, WorkerFactory
 from deid_agent.audit import (
-    CROSSWALK_BUILD,
-    AuditTrail,
-    CrosswalkTrail,
     LineKind,
-    Signer,
-    TrailSettings,
     compare_with_audit,
     read_entries,
 )
-from deid_agent.audit.storage import write_all
-from deid_agent.cli import main
-from deid_agent.cli.crosswalk_steps import MOST_SHOWN
-from deid_agent.config import SecretKey, derive_key
-from deid_agent.model import CrosswalkError
-from deid_agent.pipeline import load_policy
-from deid_agent.rules import data_folder
-from deid_agent.telemetry import Telemetry
-
-BUNDLE = json.dumps(
-    {
-        "resourceType": "Bundle",
-        "type": "collection",
-        "entry": [
-            {"resource": {"resourceType": "Patient", "id": "patient-4471902", "birthDate": "1957-04-22"}},
-            {
-                "resource": {
-                    "resourceType": "Observation",
-                    "id": "obs-77",
-                    "status": "final",
-                    "code": {"text": "weight"},
-                    "subject": {"reference": "Patient/patient-4471902"},
-                }
-            },
-        ],
-    }
-).encode()
-CODE = re.compile(r"\b[0-9A-V]{20}\b")
-
-
-class Site:
-    """A folder with messages, the agent's key, and the keys of two custodians."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.file = root, root / "agent.toml"
-        (root / "in").mkdir()
-        (root / "key").write_bytes(KEY)
-        (root / "key").chmod(0o600)
-        for name in ("trust", "privacy", "third"):
-            generate_keys(root / name, KeyUse.CROSSWALK)
-        generate_keys(root / "dead")
-        self.configure()
-
-    def configure(
-        self,
-        seal_to: Sequence[str] = ("trust.pub", "privacy.pub"),
-        more: str = "",
-        policy: str = "safe-harbor",
-        **at: str,
-    ) -> None:
-        folders = {name: str(self.root / at.get(name, name)) for name in ("in", "out", "state", "audit", "crosswalk")}
-        keys = json.dumps([str(self.root / name) for name in seal_to])
-        self.file.write_text(
-            f'transport = "directory"\nsystem = "none"\npolicy = "{policy}"\nkey_file = "{self.root / "key"}"\n'
-            f'[agent]\nworkers = 0\n[directory]\ninput = "{folders["in"]}"\noutput = "{folders["out"]}"\n'
-            f'dead_letters = "{self.root / "refused"}"\nstate = "{folders["state"]}"\n[http]\nenabled = false\n'
-            f'[dead_letters]\npublic_key = "{self.root / "dead.pub"}"\n[audit]\npath = "{folders["audit"]}"\n'
-            f'[crosswalks.default]\npath = "{folders["crosswalk"]}"\nseal_to = {keys}\n{more}'
-        )
-
-    def call(self, *words: str) -> Result:
-        return CliRunner().invoke(main, [*words])
-
-    def run(self, **messages: bytes) -> Result:
-        for name, data in messages.items():
-            (self.root / "in" / name).write_bytes(data)
-        return self.call("run", "--log-level", "error", "--config", str(self.file))
-
-    def open(self, source: str, key: str, out: str, *more: str, codes: Sequence[str] = ()) -> Result:
-        file = self.root / "codes"
-        if codes:
-            file.write_text("\n".join(codes))
-        paths = [str(self.root / name) for name in source.split(",")]
-        where = ["--private-key", str(self.root / key), "--codes", str(file), "--out", str(self.root / out)]
-        return self.call("crosswalk", "open", *paths, *where, "--reason", "ticket 17", *more)
-
-    def codes(self, out: str = "out") -> list[str]:
-        texts = [path.read_text() for path in sorted((self.root / out).iterdir()) if path.is_file()]
-        return list(dict.fromkeys(code for text in texts for code in CODE.findall(text)))
-
-    def rows(self, name: str) -> list[dict[str, object]]:
-        return [json.loads(line) for line in (self.root / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -313,36 +209,6 @@ def test_without_a_line_in_the_trail_nothing_is_written(made: Site, monkeypatch:
     assert done.exit_code == 3 and not (made.root / "unused").exists()
 
 
-def test_a_flipped_byte_is_named_and_stops_the_opening(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert site.run(a=adt(1), b=BUNDLE).exit_code == 0
-    codes, path = site.codes(), tmp_path / "crosswalk" / "00000001.jsonl"
-    whole = path.read_bytes()
-    at = whole.index(b'"sealed":"') + 40
-    line = whole[:at].count(b"\n") + 1
-    path.write_bytes(whole[:at] + (b"A" if whole[at : at + 1] != b"A" else b"B") + whole[at + 1 :])
-    verified = site.call("crosswalk", "verify", str(tmp_path / "crosswalk"), "--key-file", str(tmp_path / "key"))
-    assert verified.exit_code == 1 and f"00000001.jsonl:{line}: CHAIN" in verified.stdout
-    refused = site.open("crosswalk", "trust", "half", codes=codes)
-    assert refused.exit_code == 2 and f"00000001.jsonl:{line}: CHAIN" in refused.stderr
-    # The other records can be opened all the same, if two persons insist.
-    forced = site.open("crosswalk", "trust", "half", "--unverified")
-    assert forced.exit_code == 1 and f"00000001.jsonl:{line}: it is damaged" in forced.stderr
-    done = site.open("half", "privacy", "originals")
-    assert done.exit_code == 1
-    assert 1 <= len({row["code"] for row in site.rows("originals") if "original" in row}) < len(codes)
-    (opening,) = read_entries(tmp_path / "privacy.openings", kind=LineKind.OPENING)
-    assert opening["verified"] is False
-    assert site.run(c=adt(2)).exit_code == 2, "an agent does not continue a crosswalk that was changed"
-    # A flipped byte in the half-opened file.
-    (tmp_path / "originals").unlink()
-    half = (tmp_path / "half").read_bytes()
-    at = half.rindex(b'"sealed":"') + 60
-    (tmp_path / "half").write_bytes(half[:at] + (b"A" if half[at : at + 1] != b"A" else b"B") + half[at + 1 :])
-    broken = site.open("half", "privacy", "originals")
-    assert broken.exit_code == 1 and re.search(r"half:\d: it is damaged", broken.stderr)
-
-
 def test_the_crosswalk_is_compared_with_the_audit(made: Site, tmp_path: Path) -> None:
     whole = made.root / "crosswalk"
     words = ("--key-file", str(made.root / "key"), "--audit", str(made.root / "audit"))
@@ -370,129 +236,6 @@ def test_the_crosswalk_is_compared_with_the_audit(made: Site, tmp_path: Path) ->
     assert wrong.exit_code == 2 and "of the kind entry, not crosswalk" in wrong.stderr
 
 
-def test_after_erasing_a_segment_the_others_open(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    text = site.file.read_text()
-    for name, data in (("a", adt(1)), ("b", adt(2))):
-        # Another set of keys begins a segment.
-        site.file.write_text(text if name == "a" else text.replace("privacy.pub", "third.pub"))
-        assert site.run(**{name: data}).exit_code == 0
-    first, second = sorted((tmp_path / "crosswalk").glob("*.jsonl"))
-    first.unlink()
-    done = site.open("crosswalk", "trust", "half", codes=site.codes())
-    assert done.exit_code == 1 and "SEGMENT: missing: 00000001.jsonl" in done.stderr
-    assert "1 of 2 codes not found" in done.stderr and "1 code in 1 record, half-opened" in done.stdout
-    words = ("--key-file", str(tmp_path / "key"), "--audit", str(tmp_path / "audit"))
-    verified = site.call("crosswalk", "verify", str(tmp_path / "crosswalk"), *words)
-    assert verified.exit_code == 1 and "1 older than it, 0 missing" in verified.stdout
-    assert site.run(c=adt(3)).exit_code == 0
-    assert second.stat().st_size > 0
-
-
-def test_with_a_full_disk_no_output_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(tmp_path)
-
-    def full(file: int, data: bytes) -> None:
-        if "/crosswalk/" in str(Path(f"/proc/self/fd/{file}").readlink()) and b'"kind":"crosswalk"' in data:
-            raise OSError(28, "No space left on device")
-        write_all(file, data)
-
-    monkeypatch.setattr("deid_agent.audit.trail.write_all", full)
-    done = site.run(a=adt(1), b=BUNDLE)
-    assert done.exit_code == 3
-    assert "the crosswalk trail cannot be written: No space left on device; nothing was committed" in done.stderr
-    assert list((tmp_path / "out").iterdir()) == [] if (tmp_path / "out").exists() else True
-    assert not (tmp_path / "audit").exists(), "a record without its line is not audited"
-    monkeypatch.undo()
-    assert site.run().exit_code == 0
-    assert len(list((tmp_path / "out").iterdir())) == 2
-    lines = list(read_entries(tmp_path / "crosswalk", kind=LineKind.CROSSWALK))
-    assert len(lines) == 2
-
-
-@pytest.mark.parametrize(
-    ("seal_to", "more", "policy", "error"),
-    [
-        (("trust.pub",), "", "safe-harbor", "name the public keys of two custodians"),
-        (("trust.pub", "privacy.pub", "third.pub"), "", "safe-harbor", "name the public keys of two custodians"),
-        (("trust.pub", "privacy.pub"), "single_custodian = true\n", "safe-harbor", "name one public key"),
-        (("trust.pub", "trust.pub"), "", "safe-harbor", "two persons need a key each"),
-        (("trust.pub", "dead.pub"), "", "safe-harbor", "not a crosswalk key but a dead-letter key"),
-        (("trust.pub", "disguised.pub"), "", "safe-harbor", "a key is that of the dead letters"),
-        (("trust.pub", "rewritten.pub"), "", "safe-harbor", "two persons need a key each"),
-        (("trust.pub", "shifted.pub"), "", "safe-harbor", "two persons need a key each"),
-        (("trust.pub", "low.pub"), "", "safe-harbor", "nothing can be sealed to this key"),
-        (("trust", "privacy.pub"), "", "safe-harbor", "holds a private key; name its .pub file"),
-        (("trust.pub", "none.pub"), "", "safe-harbor", "cannot be read"),
-        (("trust.pub", "privacy.pub"), "", "pseudonymised", "has no link codes, so the crosswalk would stay empty"),
-        (
-            ("trust.pub", "privacy.pub"),
-            "[crosswalks.study]\npath='x'\nseal_to=['a','b']\n",
-            "safe-harbor",
-            "no project 'study'",
-        ),
-    ],
-)
-def test_settings_that_void_the_crosswalk_are_refused(
-    tmp_path: Path, seal_to: tuple[str, ...], more: str, policy: str, error: str
-) -> None:
-    site = Site(tmp_path)
-    disguised = (tmp_path / "dead.pub").read_text().replace("deid-letters", "deid-crosswalk")
-    (tmp_path / "disguised.pub").write_text(disguised)
-    # Other numbers that the private key of the first custodian opens: with the unused bit set, and P + (0, 0).
-    key = int.from_bytes(load_public_key(tmp_path / "trust.pub", use=KeyUse.CROSSWALK).raw, "little")
-    for name, number in (("rewritten", key | 1 << 255), ("shifted", pow(key, -1, 2**255 - 19)), ("low", 1)):
-        raw = base64.b64encode(number.to_bytes(32, "little")).decode()
-        (tmp_path / f"{name}.pub").write_text(f"{KeyUse.CROSSWALK.public}{raw}\n")
-    site.configure(seal_to, more, policy)
-    done = site.run(a=adt(1))
-    assert done.exit_code == 2 and error in done.stderr, done.output
-    assert not (tmp_path / "out").exists() and not (tmp_path / "crosswalk").exists()
-    if policy == "pseudonymised":
-        check = site.call("check", "--config", str(site.file))
-        assert check.exit_code == 2 and error in check.stdout
-
-
-@pytest.mark.parametrize(
-    ("at", "error"),
-    [
-        ({"crosswalk": "audit"}, "crosswalks.default.path: is the folder of audit.path too"),
-        ({"crosswalk": "in/x"}, "crosswalks.default.path: .* is in the input folder"),
-        ({"crosswalk": "out/x"}, "crosswalks.default.path: .* is in the output folder"),
-        ({"crosswalk": "trust"}, "crosswalks.default.path: .* is a file"),
-    ],
-)
-def test_a_folder_that_cannot_be_a_crosswalk_is_refused(tmp_path: Path, at: dict[str, str], error: str) -> None:
-    site = Site(tmp_path)
-    site.configure(**at)
-    done = site.run(a=adt(1))
-    assert done.exit_code == 2 and re.search(error, done.stderr), done.output
-
-
-async def test_two_lines_of_a_record_are_one_and_a_forged_one_is_named(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    sealer = PairSealer(
-        tuple(load_public_key(tmp_path / name, "x", KeyUse.CROSSWALK) for name in ("trust.pub", "privacy.pub"))
-    )
-    build = {CROSSWALK_BUILD: {"project": "default", "generation": 0, "seal_to": list(sealer.ids)}}
-    limits = TrailSettings(kind=LineKind.CROSSWALK, return_lines=False)
-    trail = AuditTrail(tmp_path / "crosswalk", build, Signer(bytes(32)), Telemetry(), limits)
-    log = CrosswalkTrail(trail, "default", 0)
-    own = ("Patient.id", "patient-1", "A" * 20)
-    await log.append([("a" * 32, sealer.seal([own], at)) for at in (1.0, 2.0)])
-    forged = [own, ("Patient.id", "patient-2", "B" * 20), ("Patient.id", "patient-3", "B" * 20)]
-    await log.append([("b" * 32, sealer.seal(forged[1:], 3.0))])
-    await log.close()
-    codes = [own[2], forged[1][2]]
-    for count, exit_code in ((1, 0), (2, 1)):
-        for source, key, out in (("crosswalk", "trust", f"half{count}"), (f"half{count}", "privacy", f"out{count}")):
-            done = await asyncio.to_thread(site.open, source, key, out, codes=codes[:count])
-        assert done.exit_code == exit_code, done.output
-        assert f"{count} code{'s' if count > 1 else ''} in {count} record{'s' if count > 1 else ''}" in done.stdout
-    assert [row["original"] for row in site.rows("out2")] == ["patient-1", "patient-2", "patient-3"]
-    assert "1 code with more than one original: a line is forged" in done.stderr
-
-
 def test_one_custodian_alone_opens_in_one_step(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.configure(("trust.pub",), "single_custodian = true\n")
@@ -508,65 +251,3 @@ def test_one_custodian_alone_opens_in_one_step(tmp_path: Path) -> None:
     mixed = site.open("crosswalk", "trust", "half", codes=site.codes())
     assert mixed.exit_code == 1 and "sealed to one custodian; open its codes alone" in mixed.stderr
     assert "step 1 of 2: 1 code in 1 record" in mixed.stdout
-
-
-def test_the_output_is_the_same_with_a_crosswalk(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert site.run(a=adt(1), b=BUNDLE).exit_code == 0
-    with_crosswalk = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    text = site.file.read_text()
-    site.file.write_text(text[: text.index("[crosswalks")].replace('out"', 'out-2"').replace('state"', 'state-2"'))
-    assert site.run().exit_code == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out-2").iterdir()} == with_crosswalk
-
-
-def test_two_projects_have_two_crosswalks_with_custodians_of_their_own() -> None:
-    rules = data_folder("rules")
-    policy, key = load_policy("safe-harbor", rules), SecretKey(KEY)
-    private = [PrivateKey(bytes([number]) * 32, KeyUse.CROSSWALK) for number in range(1, 5)]
-    sealers = [PairSealer(tuple(each.public for each in pair)) for pair in (private[:2], private[2:])]
-    own = ProjectParts("registry", derive_key(key, "registry", 1), policy, "none", generation=1)
-    trial = ProjectParts("trial", derive_key(key, "trial", 1), policy, "none", generation=1)
-    process = WorkerFactory(
-        rules,
-        key,
-        policy,
-        "none",
-        projects=(own, trial),
-        crosswalks=(("registry", sealers[0]), ("default", sealers[1])),
-    )()
-    sealed = {}
-    for project in ("registry", "default", "trial"):
-        result = process(Job(adt(1), project=project))
-        assert isinstance(result, Processed)
-        sealed[project] = result.sealed
-        assert not result.sealed or json.loads(b"{%s}" % result.sealed)["codes"][0].encode() in result.payload
-    assert sealed["trial"] == b""
-    for project, pair in (("registry", private[:2]), ("default", private[2:])):
-        box = json.loads(b"{%s}" % sealed[project])["sealed"]
-        opened = []
-        for each in private:
-            with suppress(CrosswalkError):  # another key
-                opened.append(open_box(box, each))
-        assert len(opened) == 1
-        assert adt(1).decode().split("|")[9].encode() in pair[1].open(opened[0], 1 << 20)
-
-
-def test_a_result_of_a_program_has_no_original() -> None:
-    rules = data_folder("rules")
-    factory = WorkerFactory(rules, SecretKey(KEY), load_policy("safe-harbor", rules), "none")
-    done = factory.deidentifier().message(BUNDLE)
-    assert len(CODE.findall(done.payload.decode())) == 3
-    assert b"4471902" not in pickle.dumps(done) and b"obs-77" not in pickle.dumps(done)
-
-
-def test_many_problems_are_printed_in_part(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert site.run(**{f"m{number}": adt(number) for number in range(MOST_SHOWN + 5)}).exit_code == 0
-    codes = site.codes()
-    assert len(codes) == MOST_SHOWN + 5
-    path = tmp_path / "crosswalk" / "00000001.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"sealed":"', b'"sealed":"AAAA'))
-    done = site.open("crosswalk", "trust", "half", "--unverified", codes=codes)
-    assert done.exit_code == 1 and "and 5 more problems" in done.stderr
-    assert "nothing was opened" in done.stderr

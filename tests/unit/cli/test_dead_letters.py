@@ -1,9 +1,7 @@
 """``dead-letters`` and ``replay`` over folders: output, refused calls, and the limit that stops the agent."""
 
 import json
-import logging
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,14 +35,9 @@ LARGE = GOOD + b"NTE|1||" + b"word " * 100 + b"\r"
 
 
 @pytest.fixture(autouse=True)
-def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A new folder, and the root logger restored, which ``run`` takes over."""
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new folder."""
     monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def call(*arguments: str) -> Result:

@@ -1,9 +1,7 @@
 """``run`` and ``check`` on folders: exit codes, the output of each, and agreement of ``check`` with ``run``."""
 
 import json
-import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,6 @@ from deid_agent.config.secrets import DEMO_KEY, SecretKey
 
 SAMPLES = Path(__file__).resolve().parents[3] / "deid_agent" / "samples"
 GOOD = (SAMPLES / "01-adt-a01.hl7").read_bytes()
-
-
-@pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    """``run`` takes over the root logger; give it back."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def settings(root: Path, keep: str = "plain = true", **changed: str) -> Path:

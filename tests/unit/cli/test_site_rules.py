@@ -109,7 +109,7 @@ def test_the_build_has_the_digest_of_the_sites(site: Path, tmp_path: Path) -> No
     assert shown["changed"] == []
     rules = shown["rules"]
     assert isinstance(rules, list)
-    assert rules[-1]["digest"] or [rule for rule in rules if rule["id"] == "our-badge" and rule["digest"]]
+    assert [rule["digest"] != "" for rule in rules if rule["id"] == "our-badge"] == [True]
     assert CANARY not in json.dumps(shown)
     (site / "lists" / "DOCTOR.txt").write_text("Other\n")
     assert read_inventory(RunningAgent(parts, listed, build))["changed"] == ["site"]
@@ -226,11 +226,11 @@ def test_eval_takes_a_site(site: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "notes"
     corpus.mkdir()
     (corpus / "aa-01.txt").write_text(
-        f"@@PATIENT id=aa-01\n{{}}\n@@NOTE id=aa-01-1 type=note date=2014-02-06\nAs per [[DOCTOR|{CANARY}]].\n@@END\n"
+        f"@@PATIENT id=aa-01\n{{}}\n@@NOTE id=aa-01-1 type=note date=2014-02-06\nTowel by [[DOCTOR|{CANARY}]].\n@@END\n"
     )
     scores = []
     for rules in ((), ("--rules", "shipped", "--rules", site)):
         done = call("eval", corpus, "--split", "all", "--system", "rules", *rules, "--json", "-")
         assert done.exit_code == 0, done.stderr
-        scores.append(done.stdout)
-    assert scores[0] != scores[1]
+        scores.append(json.loads(done.stdout)["authors"]["aa"]["strict"]["recall"]["value"])
+    assert scores == [0.0, 1.0]

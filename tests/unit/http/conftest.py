@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.consoles import ran
 from support.http_agent import HttpAgent, Start
+from support.http_jobs import JobWorld, MakeWorld, make_world
+from support.smart_agent import LAB, WARD, SmartAgent, settings_of
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 
@@ -49,3 +51,23 @@ async def start() -> AsyncIterator[Start]:
     yield begin
     for agent in agents:
         await agent.end()
+
+
+@pytest.fixture
+async def smart(start: Start, tmp_path: Path) -> SmartAgent:
+    """An agent that gives tokens to two clients."""
+    return SmartAgent(await start(smart=settings_of(tmp_path, LAB, WARD), projects=("default", "darts")))
+
+
+@pytest.fixture
+async def world(start: Start, tmp_path: Path) -> AsyncIterator[MakeWorld]:
+    """Starts agents with jobs, and ends them after the test."""
+    worlds: list[JobWorld] = []
+
+    async def make(**settings: object) -> JobWorld:
+        worlds.append(await make_world(start, tmp_path / "jobs", **settings))  # type: ignore[arg-type]
+        return worlds[-1]
+
+    yield make
+    for each in worlds:
+        await each.end()

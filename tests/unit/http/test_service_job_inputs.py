@@ -7,13 +7,13 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import trustme
-from support.http_agent import OPERATION, Start, until
-from support.http_jobs import FHIR, FileServer, JobWorld, Serve, call, items, make_world, whole
+from support.http_agent import OPERATION, until
+from support.http_jobs import FHIR, FileServer, MakeWorld, Serve, call, items, whole
 
 from deid_agent.http.service_errors import ServiceError
 from deid_agent.http.service_job_fetch import CheckedResolver
@@ -24,20 +24,6 @@ from deid_agent.http.service_jobs import JobLimits
 CANARY = "Zyblorqvist"
 BASE = "https://fhir.h.example/bulk/"
 LINES = b"{1}\n{2}\n"
-MakeWorld = Callable[..., Awaitable[JobWorld]]
-
-
-@pytest.fixture
-async def world(start: Start, tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    worlds: list[JobWorld] = []
-
-    async def make(**settings: object) -> JobWorld:
-        worlds.append(await make_world(start, tmp_path / "jobs", **settings))  # type: ignore[arg-type]
-        return worlds[-1]
-
-    yield make
-    for each in worlds:
-        await each.end()
 
 
 @pytest.mark.parametrize(

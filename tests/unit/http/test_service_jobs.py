@@ -3,12 +3,11 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from support.http_agent import OPERATION, Start, digest_of, request, until
-from support.http_jobs import FHIR, JobWorld, call, items, make_world, path_of, until_empty, whole
+from support.http_jobs import FHIR, MakeWorld, call, items, path_of, until_empty, whole
 
 from deid_agent.agent.ports import Outcome
 from deid_agent.config import ClientToken
@@ -21,20 +20,6 @@ from deid_agent.telemetry import ServiceJobEnded
 
 CANARY = "Zyblorqvist"
 BUNDLE = b'{"resourceType":"Bundle",\n"type":"collection"}'
-MakeWorld = Callable[..., Awaitable[JobWorld]]
-
-
-@pytest.fixture
-async def world(start: Start, tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    worlds: list[JobWorld] = []
-
-    async def make(**settings: object) -> JobWorld:
-        worlds.append(await make_world(start, tmp_path / "jobs", **settings))  # type: ignore[arg-type]
-        return worlds[-1]
-
-    yield make
-    for each in worlds:
-        await each.end()
 
 
 async def test_each_line_of_each_file_is_a_record_in_order(world: MakeWorld) -> None:
@@ -273,7 +258,7 @@ async def test_a_client_with_slow_jobs_does_not_stop_the_jobs_of_others(world: M
 
 
 async def test_a_job_ends_and_its_files_expire(world: MakeWorld) -> None:
-    w = await world(limits=JobLimits(RunLimits(1 << 20, 1 << 20, 2), seconds=0.3))
+    w = await world(limits=JobLimits(RunLimits(1 << 20, 1 << 20, 2), seconds=1.0))
     w.server.files = {"a": whole(b"{1}\n"), "hold": whole(b"hold\n")}
     started = await w.kick_off(("Patient", "a"), ("Patient", "hold"))
     found = await w.finish(started)

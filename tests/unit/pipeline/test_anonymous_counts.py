@@ -9,6 +9,7 @@ import pytest
 from fhir.resources.R4B.measurereport import MeasureReport
 from hypothesis import given
 from hypothesis import strategies as st
+from support import fhir
 
 from deid_agent.agent.job import Job, JobPosition, Process, Processed, Refused
 from deid_agent.app import ProjectParts, WorkerFactory
@@ -29,8 +30,7 @@ def patient(number: int, born: object = "1980-01-01", gender: object = "female",
 
 
 def bundle(*resources: Mapping[str, object]) -> bytes:
-    entries = [{"resource": each} for each in resources]
-    return json.dumps({"resourceType": "Bundle", "type": "collection", "entry": entries}).encode()
+    return json.dumps(fhir.bundle(*resources)).encode()
 
 
 def strata(payload: bytes) -> list[tuple[object, object, int]]:
@@ -212,6 +212,7 @@ def test_the_operation_needs_a_setting_of_the_project(worker: Process) -> None:
     ],
 )
 def test_hostile_patients_are_counted_as_unknown(worker: Process, patients: list[dict[str, object]]) -> None:
+    assert count_persons(patients, TODAY).keys() == {Stratum(-1, "unknown")}
     done = worker(Job(bundle(*patients), project="counting", task="anonymize"))
     assert isinstance(done, Processed)
     assert strata(done.payload) == []

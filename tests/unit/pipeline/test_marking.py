@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 from fhir.resources.R4B.provenance import Provenance
+from support.fhir import bundle
 
 from deid_agent import __version__
 from deid_agent.agent import Job, OutputMarks, Processed
@@ -42,10 +43,6 @@ FULL = {
     "telecom": [{"system": "phone", "value": "502-555-0177"}],
     "text": {"status": "generated", "div": "<div>Mr. Zyblorqvist</div>"},
 }
-
-
-def bundle(*resources: Mapping[str, object]) -> dict[str, object]:
-    return {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": each} for each in resources]}
 
 
 BUNDLE = bundle(PATIENT, OBSERVATION)
