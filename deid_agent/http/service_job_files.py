@@ -15,20 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from deid_agent.agent import sync_folder
 from deid_agent.model import ConfigurationError
 
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
 _LOCK: Final = "lock"
 _BUFFER: Final = 1 << 20
-
-
-def sync_job_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -74,7 +66,7 @@ class JobFile:
         os.fsync(self._file.fileno())
         self._file.close()
         self._part.replace(self.path)
-        sync_job_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove the file if it is not finished. Raises nothing."""
