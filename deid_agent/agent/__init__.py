@@ -48,6 +48,7 @@ from deid_agent.agent.ports import (
     Request,
     Transport,
     cut_torn_line,
+    sync_folder,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ __all__ = [
     "read_pairs",
     "replay_headers",
     "result_from_error",
+    "sync_folder",
 ]
 
 _LAZY = {

@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from deid_agent.model import NO_TIME, Reason
@@ -262,6 +263,15 @@ class SignsHeads(Protocol):
 
     def take_head(self) -> bytes:
         """The newest signed head, once; empty if there is no newer one. Never blocks."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a rename alone can be lost in a power failure. Raises ``OSError``."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def cut_torn_line(file: int) -> int:

@@ -11,15 +11,8 @@ from typing import Final
 
 from deid_agent.agent.job import Completed, Factory, QueuedJob, Refused, Result, WorkerSettings, job_for
 from deid_agent.agent.ports import Partition
-from deid_agent.agent.worker_process import (
-    Frame,
-    FrameBuffer,
-    FrameKind,
-    decode_result,
-    encode_job,
-    pack_frame,
-    run_worker,
-)
+from deid_agent.agent.worker_frames import Frame, FrameBuffer, FrameKind, decode_result, encode_job, pack_frame
+from deid_agent.agent.worker_process import run_worker
 from deid_agent.config import limit_blas_threads
 from deid_agent.model import ConfigurationError, Reason, UnsafeError
 from deid_agent.telemetry import Telemetry, WorkerRestarted

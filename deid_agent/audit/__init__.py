@@ -12,12 +12,11 @@ from deid_agent.audit.crosswalk import (
     find_records,
     half_open,
     open_pairs,
-    opening_event,
     read_half_opened,
 )
 from deid_agent.audit.examine import examine_trail
 from deid_agent.audit.faults import TrailFault
-from deid_agent.audit.fhir_events import audit_event, audit_event_r4
+from deid_agent.audit.fhir_events import audit_event, audit_event_r4, opening_event
 from deid_agent.audit.merkle import Frontier, leaf_hash
 from deid_agent.audit.proofs import CheckedProof, ProofError, check_proof, prove_entry, prove_growth, read_proof
 from deid_agent.audit.reading import (

@@ -17,19 +17,16 @@ import orjson
 
 from deid_agent.agent import DEFAULT_PROJECT, Outcome, PrivateKey, open_box, read_pairs
 from deid_agent.audit.faults import Fields, int_member, read_fields
-from deid_agent.audit.reading import TrailEntry, entry_remarks, read_entries
+from deid_agent.audit.reading import TrailEntry, entry_remarks, read_entries, texts_in
 from deid_agent.audit.storage import CROSSWALK_VERSION, CrosswalkEntry, LineKind, line_prefix, segment_files
 from deid_agent.audit.trail import AuditTrail
-from deid_agent.model import ATTACHMENT_URL_SOURCE, HOST_SOURCE, ConfigurationError, CrosswalkError, format_time
+from deid_agent.model import ATTACHMENT_URL_SOURCE, HOST_SOURCE, ConfigurationError, CrosswalkError
 
 CROSSWALK_BUILD: Final = "crosswalk"
 """The member of the build of a segment that describes a crosswalk: its project, and the ids of its keys."""
 CROSSWALKS_BUILD: Final = "crosswalks"
 """The member of the build of an audit that names the projects with a crosswalk, and the ids of its keys."""
 _HALF: Final = "half-opened"
-_SEVERITY: Final = "http://hl7.org/fhir/issue-severity"
-_LIFECYCLE: Final = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
-_R4_SUCCESS, _R4_MINOR_FAILURE = "0", "4"
 _FIELDS: Final = frozenset({"structure", ATTACHMENT_URL_SOURCE, HOST_SOURCE})
 """The sources of values in fields: only these get link codes. In text the same method masks."""
 
@@ -84,7 +81,7 @@ def find_records(folders: Iterable[Path], codes: Collection[str]) -> Iterator[Se
         for place, item, build in _read_lines(folder):
             if int_member(item, "v") > CROSSWALK_VERSION:
                 raise ConfigurationError(f"{place}: is a line of a later release of deid-agent")
-            if common := tuple(code for code in _texts(item.get("codes")) if code in wanted):
+            if common := tuple(code for code in texts_in(item.get("codes")) if code in wanted):
                 yield _read_record(item, common, _keys_of(build), place)
 
 
@@ -119,12 +116,13 @@ def _read_record(item: Mapping[str, object], codes: Sequence[str], keys: Sequenc
 
 
 def _keys_of(build: object) -> tuple[str, ...]:
-    own = build.get(CROSSWALK_BUILD) if isinstance(build, dict) else None
-    return _texts(own.get("seal_to")) if isinstance(own, dict) else ()
+    return texts_in(_member(build, CROSSWALK_BUILD).get("seal_to"))
 
 
-def _texts(found: object) -> tuple[str, ...]:
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+def _member(build: object, name: str) -> Mapping[str, object]:
+    """An object in a build; an empty one if it has none of this name."""
+    found = build.get(name) if isinstance(build, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,7 @@ def read_half_opened(data: bytes, name: str) -> HalfOpened:
                 records.append(_read_record(fields, codes, keys, place))
         except (ValueError, KeyError, TypeError):
             raise CrosswalkError(f"{place}: it is not a half-opened file of this release, or it was changed") from None
-    asked, trails = (_texts(head.get(member)) for member in ("codes", "crosswalks"))
+    asked, trails = (texts_in(head.get(member)) for member in ("codes", "crosswalks"))
     if not asked:
         raise CrosswalkError(f"{name}: it is not a half-opened file of this release, or it was changed")
     return HalfOpened(asked, trails, tuple(records), head.get("verified") is True)
@@ -186,10 +184,11 @@ def open_pairs(record: SealedRecord, key: PrivateKey, codes: Collection[str]) ->
 
     Raises ``CrosswalkError``.
     """
+    content = record.opened(key)
     try:
-        found = read_pairs(record.opened(key))
+        found = read_pairs(content)
     except CrosswalkError as problem:
-        raise CrosswalkError(str(problem) if record.place in str(problem) else f"{record.place}: {problem}") from None
+        raise CrosswalkError(f"{record.place}: {problem}") from None
     return [
         {
             "code": code,
@@ -208,44 +207,6 @@ def open_pairs(record: SealedRecord, key: PrivateKey, codes: Collection[str]) ->
 def digest_codes(codes: Iterable[str]) -> str:
     """SHA-256 of the codes in order, one a line: equal for equal requests, in both trails."""
     return hashlib.sha256("".join(f"{code}\n" for code in sorted(set(codes))).encode()).hexdigest()
-
-
-def opening_event(item: TrailEntry, *, r4: bool = False) -> Mapping[str, object]:
-    """An opening as a FHIR AuditEvent, R5 or R4: a reidentification (ISO 21089) by the holder of a key."""
-    build = item.get("build")
-    version = build.get("version", "") if isinstance(build, dict) else ""
-    names = ("step", "of", "codes", "found", "records", "verified", "input", "output")
-    found = [(name, item[name]) for name in names if item.get(name, "") != ""]
-    found += [(name, one) for name in ("projects", "crosswalks") for one in _texts(item.get(name))]
-    # The type of a detail is a CodeableConcept in R5, a string in R4.
-    details = [{"type": name if r4 else {"text": name}, "valueString": str(value)} for name, value in found]
-    code, reason, done = (
-        {"system": _LIFECYCLE, "code": "reidentify"},
-        str(item.get("reason")),
-        bool(item.get("records")),
-    )
-    key = {"identifier": {"system": "urn:deid-agent:custodian-key", "value": str(item.get("key"))}}
-    agent = {"who": key, "requestor": True}
-    if r4:
-        stated = {
-            "type": code,
-            "outcome": _R4_SUCCESS if done else _R4_MINOR_FAILURE,
-            "purposeOfEvent": [{"text": reason}],
-        }
-    else:
-        severity = {"system": _SEVERITY, "code": "success" if done else "error"}
-        stated = {"code": {"coding": [code]}, "outcome": {"code": severity}, "authorization": [{"text": reason}]}
-    request = {"identifier": {"system": "urn:deid-agent:request", "value": str(item.get("request"))}}
-    return {
-        "resourceType": "AuditEvent",
-        "id": str(item["chain"]),
-        **stated,
-        "action": "R",
-        "recorded": format_time(float(str(item["time"])), "milliseconds"),
-        "agent": [agent],
-        "source": {"observer": {"display": f"deid-agent {version}".strip()}},
-        "entity": [{"what": request, "detail": details}],
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +241,7 @@ def compare_with_audit(crosswalk: Path, audits: Iterable[Path]) -> CrosswalkCove
                 continue
             if str(item.get("deid_id")) in records:
                 counts["covered"] += 1
-            elif project not in _crosswalks_of(item.get("build")) or _time_of(item) < erased:
+            elif project not in _member(item.get("build"), CROSSWALKS_BUILD) or _time_of(item) < erased:
                 counts["before"] += 1
             else:
                 missing[f"{item.get('topic')}/{item.get('partition')}/{item.get('offset')}"] = None
@@ -292,9 +253,8 @@ def _projects_of(folder: Path) -> set[str]:
     found = set[str]()
     for path in segment_files(folder).values():
         with path.open("rb") as file:
-            build = read_fields(file.readline()).get("build")
-        own = build.get(CROSSWALK_BUILD) if isinstance(build, dict) else None
-        if isinstance(own, dict) and isinstance(project := own.get("project"), str):
+            own = _member(read_fields(file.readline()).get("build"), CROSSWALK_BUILD)
+        if isinstance(project := own.get("project"), str):
             found.add(project)
     return found
 
@@ -311,11 +271,6 @@ def _end_of_erased(folder: Path) -> float:
 def _time_of(item: Mapping[str, object]) -> float:
     time = item.get("time")
     return float(time) if isinstance(time, int | float) else 0.0
-
-
-def _crosswalks_of(build: object) -> Collection[object]:
-    named = build.get(CROSSWALKS_BUILD) if isinstance(build, dict) else None
-    return named if isinstance(named, dict) else ()
 
 
 def _has_codes(item: TrailEntry) -> bool:

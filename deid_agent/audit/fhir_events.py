@@ -1,9 +1,12 @@
-"""Entries of the trail as AuditEvents of FHIR, R5 and R4: a de-identification (ISO 21089) of one record by an agent."""
+"""Entries of trails as AuditEvents of FHIR, R5 and R4, with the codes of ISO 21089.
 
-from collections.abc import Iterator, Mapping, Sequence
+A line of the audit is the de-identification of one record by an agent, an opening of a crosswalk a reidentification.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from deid_agent.audit.reading import TrailEntry, entry_build, entry_remarks
+from deid_agent.audit.reading import TrailEntry, entry_build, entry_remarks, texts_in
 from deid_agent.model import Reason, format_time
 
 _SEVERITY: Final = "http://hl7.org/fhir/issue-severity"
@@ -27,50 +30,76 @@ _MEMBERS: Final = (
 
 def audit_event(item: TrailEntry) -> Mapping[str, object]:
     """An entry as an AuditEvent of FHIR R5."""
-    build = entry_build(item)
-    refused = item["outcome"] in _REFUSALS
-    outcome: dict[str, object] = {
-        "code": {"system": _SEVERITY, "code": "error" if refused else "success"},
-        "detail": [{"text": _outcome_text(item)}],
-    }
-    agent = _agent(build)
-    return {
-        "resourceType": "AuditEvent",
-        "id": str(item["chain"]),
-        "code": {"coding": [{"system": _LIFECYCLE, "code": "deidentify"}]},
-        "action": "E",
-        "recorded": _recorded(item),
-        "outcome": outcome,
-        "agent": [{"who": agent, "requestor": False, "policy": [_policy(build)]}],
-        "source": {"observer": agent},
-        "entity": [
-            _entity(_record(item), [_typed({"text": name}, value) for name, value in _details(item)]),
-            _entity(_build(build), [_typed({"text": name}, value) for name, value in _build_details(build)]),
-        ],
-    }
+    severity = {"system": _SEVERITY, "code": "error" if item["outcome"] in _REFUSALS else "success"}
+    kind = {"code": {"coding": [{"system": _LIFECYCLE, "code": "deidentify"}]}}
+    outcome = {"outcome": {"code": severity, "detail": [{"text": _outcome_text(item)}]}}
+    return _event(item, kind, outcome, lambda name: {"text": name})
 
 
 def audit_event_r4(item: TrailEntry) -> Mapping[str, object]:
     """An entry as an AuditEvent of FHIR R4 (and R4B). It states what that of R5 states."""
-    build = entry_build(item)
-    outcome = _SUCCESS
+    code = _SUCCESS
     if item["outcome"] in _REFUSALS:
-        outcome = _SERIOUS if item.get("reason") in _FAULTS else _MINOR
+        code = _SERIOUS if item.get("reason") in _FAULTS else _MINOR
+    kind = {"type": {"system": _LIFECYCLE, "code": "deidentify"}}
+    return _event(item, kind, {"outcome": code, "outcomeDesc": _outcome_text(item)}, str)
+
+
+def _event(
+    item: TrailEntry, kind: Mapping[str, object], outcome: Mapping[str, object], detail_type: Callable[[str], object]
+) -> Mapping[str, object]:
+    """The members that both releases have. The type of a detail is a CodeableConcept in R5, a string in R4."""
+    build = entry_build(item)
     agent = _agent(build)
     return {
         "resourceType": "AuditEvent",
         "id": str(item["chain"]),
-        "type": {"system": _LIFECYCLE, "code": "deidentify"},
+        **kind,
         "action": "E",
         "recorded": _recorded(item),
-        "outcome": outcome,
-        "outcomeDesc": _outcome_text(item),
+        **outcome,
         "agent": [{"who": agent, "requestor": False, "policy": [_policy(build)]}],
         "source": {"observer": agent},
         "entity": [
-            _entity(_record(item), [_typed(name, value) for name, value in _details(item)]),
-            _entity(_build(build), [_typed(name, value) for name, value in _build_details(build)]),
+            _entity(_record(item), [_typed(detail_type(name), value) for name, value in _details(item)]),
+            _entity(_build(build), [_typed(detail_type(name), value) for name, value in _build_details(build)]),
         ],
+    }
+
+
+def opening_event(item: TrailEntry, *, r4: bool = False) -> Mapping[str, object]:
+    """An opening as a FHIR AuditEvent, R5 or R4: a reidentification (ISO 21089) by the holder of a key."""
+    build = item.get("build")
+    names = ("step", "of", "codes", "found", "records", "verified", "input", "output")
+    found = [(name, item[name]) for name in names if item.get(name, "") != ""]
+    found += [(name, one) for name in ("projects", "crosswalks") for one in texts_in(item.get(name))]
+    details = [_typed(name if r4 else {"text": name}, str(value)) for name, value in found]
+    code, reason, done = (
+        {"system": _LIFECYCLE, "code": "reidentify"},
+        str(item.get("reason")),
+        bool(item.get("records")),
+    )
+    key = {"identifier": {"system": "urn:deid-agent:custodian-key", "value": str(item.get("key"))}}
+    agent = {"who": key, "requestor": True}
+    if r4:
+        stated = {
+            "type": code,
+            "outcome": _SUCCESS if done else _MINOR,
+            "purposeOfEvent": [{"text": reason}],
+        }
+    else:
+        severity = {"system": _SEVERITY, "code": "success" if done else "error"}
+        stated = {"code": {"coding": [code]}, "outcome": {"code": severity}, "authorization": [{"text": reason}]}
+    request = {"identifier": {"system": "urn:deid-agent:request", "value": str(item.get("request"))}}
+    return {
+        "resourceType": "AuditEvent",
+        "id": str(item["chain"]),
+        **stated,
+        "action": "R",
+        "recorded": _recorded(item),
+        "agent": [agent],
+        "source": {"observer": _agent(build if isinstance(build, dict) else {})},
+        "entity": [{"what": request, "detail": details}],
     }
 
 
@@ -80,7 +109,7 @@ def _entity(what: object, details: Sequence[object]) -> Mapping[str, object]:
 
 
 def _typed(name: object, value: str) -> Mapping[str, object]:
-    """A detail. The type of one is a CodeableConcept in R5, a string in R4."""
+    """A detail with its type."""
     return {"type": name, "valueString": value}
 
 

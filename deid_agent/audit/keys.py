@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deid_agent.audit.storage import Signer, replace_file, sync_folder, write_all
+from deid_agent.agent import sync_folder
+from deid_agent.audit.storage import Signer, replace_file, write_all
 from deid_agent.model import ConfigurationError
 
 KEY_FILE: Final = "signing.key"

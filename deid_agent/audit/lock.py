@@ -8,7 +8,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from deid_agent.audit.storage import segment_files, sync_folder
+from deid_agent.agent import sync_folder
+from deid_agent.audit.storage import segment_files
 from deid_agent.model import ConfigurationError
 
 _LOCK = "lock"

@@ -301,6 +301,11 @@ def remark_count(remark: Mapping[str, object]) -> int:
     return count if type(count) is int and 0 < count <= _COUNT else 0
 
 
+def texts_in(found: object) -> tuple[str, ...]:
+    """The items of a list in an entry; none of anything else."""
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 def entry_build(item: TrailEntry) -> Mapping[str, object]:
     """The build of an entry, with policy and key of its project in place of those of ``default``."""
     build, name = item.get("build"), item.get("project")

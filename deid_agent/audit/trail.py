@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from deid_agent.agent import cut_torn_line
+from deid_agent.agent import cut_torn_line, sync_folder
 from deid_agent.audit.examine import TrailState, examine_trail
 from deid_agent.audit.keys import EpochKeys, keys_for, random_seed, save_keys
 from deid_agent.audit.lock import Lock
@@ -29,7 +29,6 @@ from deid_agent.audit.storage import (
     encode_statement,
     line_end,
     segment_name,
-    sync_folder,
     trail_id,
     write_all,
     write_head,

@@ -1,7 +1,10 @@
 """``deid-agent audit``: verify the trail, show and export its entries, print the public keys."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate
 
 import click
 import orjson
@@ -51,8 +54,38 @@ audit.add_command(check)
 audit.add_command(reconcile)
 
 
-def verify_options(command: Callable[P, None]) -> Callable[P, None]:
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
     """The folder and the options of a command that verifies a trail."""
+
+    folder: Path
+    public: tuple[str, ...]
+    key_file: Path | None
+    head: Path | None
+    unauthenticated: bool
+    strict: bool
+    as_json: bool
+
+
+def verify_options(command: Callable[Concatenate[VerifyOptions, P], None]) -> Callable[..., None]:
+    """Adds the options of ``VerifyOptions``."""
+
+    @wraps(command)
+    def run(
+        folder: Path,
+        public: tuple[str, ...],
+        key_file: Path | None,
+        head: Path | None,
+        unauthenticated: bool,
+        strict: bool,
+        as_json: bool,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        given = VerifyOptions(folder, public, key_file, head, unauthenticated, strict, as_json)
+        command(given, *args, **kwargs)
+
+    with_options: Callable[..., None] = run
     for option in (
         click.option("--json", "as_json", is_flag=True, help="One JSON line per fault, and a summary line at the end."),
         click.option("--strict", is_flag=True, help="Report the traces of a crash or a running agent as faults."),
@@ -71,56 +104,38 @@ def verify_options(command: Callable[P, None]) -> Callable[P, None]:
         ),
         _FOLDER,
     ):
-        command = option(command)
-    return command
+        with_options = option(with_options)
+    return with_options
 
 
 @audit.command()
 @verify_options
 @handle_errors
-def verify(
-    folder: Path,
-    public: tuple[str, ...],
-    key_file: Path | None,
-    head: Path | None,
-    unauthenticated: bool,
-    strict: bool,
-    as_json: bool,
-) -> Exit:
+def verify(given: VerifyOptions) -> Exit:
     """Find every entry that was changed, dropped, moved or cut off.
 
     The exit code is 1 if there is a fault, and 2 without a key. The trusted keys come from --public-key, else from the
     agent's own secret key (--key-file, DEID_KEY_FILE, DEID_KEY). Only the first key of the trail (`audit key FOLDER`,
     kept elsewhere) shows that nobody who has the secret key rewrote the trail.
     """
-    return verify_folder(folder, public, key_file, head, unauthenticated, strict, as_json)
+    return verify_folder(given)
 
 
-def verify_folder(
-    folder: Path,
-    public: tuple[str, ...],
-    key_file: Path | None,
-    head: Path | None,
-    unauthenticated: bool,
-    strict: bool,
-    as_json: bool,
-    kind: LineKind | None = None,
-) -> Exit:
+def verify_folder(given: VerifyOptions, kind: LineKind | None = None) -> Exit:
     """Verify a trail and print the result. Raises ``ConfigurationError`` if its entries are not of ``kind``."""
-    if not folder.is_dir():
-        raise ConfigurationError(f"{printable(folder)}: no such folder")
-    trusted = None if unauthenticated else find_trusted(public, key_file)
-    if trusted is None and not unauthenticated:
+    folder = _existing(given.folder)
+    trusted = None if given.unauthenticated else find_trusted(given.public, given.key_file)
+    if trusted is None and not given.unauthenticated:
         raise ConfigurationError(
             "no key: give --public-key, the output of `deid-agent audit key FOLDER` when the trail was new, or "
             "--unauthenticated to check consistency only"
         )
-    report = verify_trail(folder, trusted, head)
+    report = verify_trail(folder, trusted, given.head)
     if kind is not None and report.kind not in {None, kind}:
         raise ConfigurationError(f"{printable(folder)}: its entries are of the kind {report.kind}, not {kind}")
-    faults = [*report.faults, *(report.warnings if strict else ())]
-    warnings = [] if strict else report.warnings
-    if as_json:
+    faults = [*report.faults, *(report.warnings if given.strict else ())]
+    warnings = [] if given.strict else report.warnings
+    if given.as_json:
         for fault in (*faults, *warnings):
             click.echo(orjson.dumps(_fault(fault) | {"fault": fault in faults}))
         click.echo(orjson.dumps(_summary(report, not faults, trusted is not None)))
@@ -160,8 +175,24 @@ def key(folder: Path | None, key_file: Path | None, demo_key: bool) -> None:
     click.echo(Signer(secret.audit_seed).public)
 
 
-def _filter_options(command: Callable[P, None]) -> Callable[P, None]:
-    """The options that select entries."""
+def _filter_options(command: Callable[Concatenate[EntryFilter, P], None]) -> Callable[..., None]:
+    """The options that select entries, as one ``EntryFilter``."""
+
+    @wraps(command)
+    def run(
+        topic: str | None,
+        partition: int | None,
+        offset: int | None,
+        outcome: str | None,
+        reason: str | None,
+        deid_id: str | None,
+        project: str | None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        command(EntryFilter(topic, partition, offset, outcome, reason, deid_id, project), *args, **kwargs)
+
+    with_options: Callable[..., None] = run
     for option in (
         click.option("--reason", type=click.Choice([reason.value for reason in Reason])),
         click.option("--id", "deid_id", metavar="HEX", help="The deid-id header of an output."),
@@ -171,31 +202,20 @@ def _filter_options(command: Callable[P, None]) -> Callable[P, None]:
         click.option("--topic"),
         click.option("--project", help="The project; that of an agent without projects is default."),
     ):
-        command = option(command)
-    return command
+        with_options = option(with_options)
+    return with_options
 
 
 @audit.command()
 @_FOLDER
 @_filter_options
 @handle_errors
-def show(
-    folder: Path,
-    topic: str | None,
-    partition: int | None,
-    offset: int | None,
-    outcome: str | None,
-    reason: str | None,
-    deid_id: str | None,
-    project: str | None,
-) -> None:
+def show(choice: EntryFilter, folder: Path) -> None:
     """List entries, one line each, without verifying them.
 
     A line has time, coordinates, outcome, number of replaced values, and for a refusal reason, stage and path.
     """
-    for item in read_entries(
-        _existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id, project)
-    ):
+    for item in read_entries(_existing(folder), choice):
         coordinates = f"{item['topic']}/{item['partition']}/{item['offset']}"
         why = " ".join(str(item[name]) for name in ("reason", "stage", "where") if name in item)
         recorded = format_time(float(str(item["time"])))
@@ -209,24 +229,13 @@ def show(
 @click.option("--out", metavar="FILE", default="-", help="New file; - is standard output.")
 @_filter_options
 @handle_errors
-def export(
-    folder: Path,
-    form: str,
-    out: str,
-    topic: str | None,
-    partition: int | None,
-    offset: int | None,
-    outcome: str | None,
-    reason: str | None,
-    deid_id: str | None,
-    project: str | None,
-) -> None:
+def export(choice: EntryFilter, folder: Path, form: str, out: str) -> None:
     """Write entries as JSON lines or FHIR AuditEvents, without verifying them.
 
     JSON lines include the build; AuditEvent resources in NDJSON are of FHIR R5 (fhir) or R4 (fhir-r4).
     """
     refuse_existing("--out", out)
-    entries = read_entries(_existing(folder), EntryFilter(topic, partition, offset, outcome, reason, deid_id, project))
+    entries = read_entries(_existing(folder), choice)
     with click.open_file(out, "wb") as sink:
         for item in entries:
             sink.write(orjson.dumps(_FORMS[form](item), option=orjson.OPT_APPEND_NEWLINE))

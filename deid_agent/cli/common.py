@@ -100,6 +100,14 @@ def _discard_output() -> None:
             sys.stdout.close()
 
 
+new_key_option = click.option(
+    "--out",
+    metavar="NAME",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File of the private key; the public key goes to NAME.pub.",
+)
+
 scope_table_option = click.option(
     "--scope-table",
     metavar="FILE",

@@ -26,8 +26,8 @@ from deid_agent.audit import (
     opening_event,
     read_entries,
 )
-from deid_agent.cli.audit import verify_folder, verify_options
-from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing
+from deid_agent.cli.audit import VerifyOptions, verify_folder, verify_options
+from deid_agent.cli.common import Exit, echo_error, handle_errors, new_key_option, printable, refuse_existing
 from deid_agent.cli.crosswalk_steps import MOST_SHOWN, Trust, open_first, open_second
 from deid_agent.model import ConfigurationError, counted, format_time
 from deid_agent.telemetry import Telemetry
@@ -44,13 +44,7 @@ def crosswalk() -> None:
 
 
 @crosswalk.command()
-@click.option(
-    "--out",
-    metavar="NAME",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File of the private key; the public key goes to NAME.pub.",
-)
+@new_key_option
 @handle_errors
 def keygen(out: Path) -> Exit:
     """Make the pair of keys of one custodian.
@@ -214,26 +208,17 @@ def _write(out: Path, data: bytes, record: Callable[[], None]) -> None:
     help="An agent's audit trail: each published record with link codes must have a line.",
 )
 @handle_errors
-def verify(
-    folder: Path,
-    public: tuple[str, ...],
-    key_file: Path | None,
-    head: Path | None,
-    unauthenticated: bool,
-    strict: bool,
-    as_json: bool,
-    audits: tuple[Path, ...],
-) -> Exit:
+def verify(given: VerifyOptions, audits: tuple[Path, ...]) -> Exit:
     """Find every line of a crosswalk that was changed, dropped, moved or cut off. It opens nothing.
 
     The keys and the exit codes are those of `audit verify`. With --audit the exit code is also 1 if a published record
     has no line.
     """
-    code = verify_folder(folder, public, key_file, head, unauthenticated, strict, as_json, LineKind.CROSSWALK)
+    code = verify_folder(given, LineKind.CROSSWALK)
     if not audits:
         return code
-    coverage = compare_with_audit(folder, audits)
-    if as_json:
+    coverage = compare_with_audit(given.folder, audits)
+    if given.as_json:
         click.echo(orjson.dumps(asdict(coverage)))
     else:
         for at in coverage.missing[:MOST_SHOWN]:

@@ -27,7 +27,7 @@ from deid_agent.agent import (
     load_private_key,
     parse_coordinates,
 )
-from deid_agent.cli.common import Exit, echo_error, handle_errors, printable
+from deid_agent.cli.common import Exit, echo_error, handle_errors, new_key_option, printable
 from deid_agent.cli.projects import ProjectDeadLetters
 from deid_agent.cli.service_parts import open_dead_letters
 from deid_agent.config import load_settings
@@ -44,13 +44,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command()
-@click.option(
-    "--out",
-    metavar="NAME",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File of the private key; the public key goes to NAME.pub.",
-)
+@new_key_option
 @handle_errors
 def keygen(out: Path) -> Exit:
     """Make a pair of keys for dead letters.

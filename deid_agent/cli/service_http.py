@@ -10,7 +10,6 @@ from deid_agent.app import ProjectParts
 from deid_agent.cli.service_jobs import serve_jobs
 from deid_agent.config import ServiceSettings, Settings
 from deid_agent.http import (
-    Caller,
     Project,
     Projects,
     Service,
@@ -58,8 +57,7 @@ async def serve_requests(
     )
     smart = None
     if section.smart is not None:
-        names = lambda client: [each.name for each in projects.of(Caller(client))]  # noqa: E731
-        smart = make_smart_login(section.smart, names, telemetry)
+        smart = make_smart_login(section.smart, projects.names_of, telemetry)
     access = ServiceAccess(logins, section.records_per_s, smart=smart)
     policies = {feed.project: parts[feed.project].policy for feed in settings.feeds}
     requires_token = bool(logins.tokens) or smart is not None

@@ -18,7 +18,6 @@ from deid_agent.http import (
     ServiceAccess,
     ServiceJobs,
     check_job_folder,
-    result_of,
 )
 from deid_agent.model import ConfigurationError
 from deid_agent.pipeline import Policy, policy_names
@@ -60,7 +59,6 @@ async def serve_jobs(
         opener,
         transport.claim,
         access.bucket,
-        result_of,
         telemetry,
     )
     try:

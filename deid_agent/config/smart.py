@@ -118,7 +118,7 @@ class SmartSettings(Section):
                 raise ValueError(f"algorithms: {foreign[0]} is for mode issuer only")
         else:
             if self.clients:
-                raise ValueError("clients are of mode self: in mode issuer the other server knows them")
+                raise ValueError("clients are of mode self: in mode issuer the other server has them")
             if missing := [name for name in ("issuer", "token_url") if theirs[name] is None]:
                 raise ValueError(f"mode issuer needs {missing[0]}")
             if (self.jwks_file is None) == (self.jwks_url is None):

@@ -7,7 +7,6 @@ from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProce
 from deid_agent.http.server import OperatorServer, operator_routes
 from deid_agent.http.service import Service, ServiceLimits
 from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
-from deid_agent.http.service_bodies import result_of
 from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_job_fetch import InputOpener
 from deid_agent.http.service_job_files import JobFolder, check_job_folder
@@ -47,5 +46,4 @@ __all__ = [
     "explain_service_error",
     "make_smart_login",
     "operator_routes",
-    "result_of",
 ]

@@ -198,7 +198,7 @@ class Service:
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
         project = self.projects.find(request.match_info["project"], _connection(request).caller)
         statement = capability_statement(project.name, smart=self.smart is not None, files=self.jobs is not None)
-        return _json(request, statement, (FHIR_JSON, JSON))
+        return _json(request, orjson.dumps(statement), (FHIR_JSON, JSON))
 
     async def _answer_job(self, request: web.Request) -> web.StreamResponse:
         caller = _connection(request).caller
@@ -212,7 +212,7 @@ class Service:
             {"name": each.name, "policy": each.policy, "digest": each.digest, "key": each.key}
             for each in self.projects.of(_connection(request).caller)
         ]
-        return _json(request, {"projects": listed}, (JSON,))
+        return _json(request, orjson.dumps({"projects": listed}), (JSON,))
 
     def _check(self, request: web.Request, route: Route) -> Checked:
         """Check everything that comes before the body. Raises ``ServiceError``."""
@@ -274,24 +274,17 @@ class Service:
         if self._streams >= self.limits.streams:
             raise ServiceError("BUSY", headers={"Retry-After": "1"})
         body = BodyReader(request, self.budget, self.limits.message_bytes, self.limits.idle_s)
+        slot = self._claim(request, checked.project)
         self._streams += 1
-        slot = self._claim_stream(request, checked.project)
         try:
             stream = LineStream(
                 body, slot, self.access.bucket(checked.client), Request(checked.client, checked.task), checked.gives
             )
-            return await stream.run(problem if checked.task else operation_outcome, result_of, self.limits.answer_s)
+            return await stream.run(problem if checked.task else operation_outcome, self.limits.answer_s)
         finally:
             slot.release()
             self._streams -= 1
             body.close()
-
-    def _claim_stream(self, request: web.Request, project: str) -> RequestSlot:
-        try:
-            return self._claim(request, project)
-        except ServiceError:
-            self._streams -= 1
-            raise
 
     def _claim(self, request: web.Request, project: str) -> RequestSlot:
         """A slot for a request to a project. Raises ``ServiceError`` if too many are in process."""
@@ -351,14 +344,14 @@ def _error_body(request: web.Request, error: ServiceError) -> ErrorBody:
     return operation_outcome(error) if is_fhir(request.path) else problem(error)
 
 
-def _json(request: web.Request, body: Mapping[str, object], media: Sequence[str]) -> web.Response:
-    return web.Response(
-        body=orjson.dumps(body), headers={"Content-Type": choose_media(request.headers.getall("Accept", []), media)}
-    )
+def _json(request: web.Request, data: bytes, media: Sequence[str]) -> web.Response:
+    return web.Response(body=data, headers={"Content-Type": choose_media(request.headers.getall("Accept", []), media)})
 
 
 def _static(body: Mapping[str, object], media: Sequence[str]) -> RouteHandler:
+    data = orjson.dumps(body)
+
     async def handler(request: web.Request) -> web.StreamResponse:
-        return _json(request, body, media)
+        return _json(request, data, media)
 
     return handler

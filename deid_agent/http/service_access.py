@@ -86,6 +86,23 @@ class Bucket:
             await asyncio.sleep(wait_s)
 
 
+class Buckets:
+    """A bucket for each client or address, at most 4,096: anyone may name any number. The longest unused is dropped."""
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._held: OrderedDict[str, Bucket] = OrderedDict()
+
+    def of(self, name: str) -> Bucket:
+        """The bucket of this name."""
+        found = self._held.setdefault(name, Bucket(self._rate, self._clock))
+        self._held.move_to_end(name)
+        if len(self._held) > _MOST_BUCKETS:
+            self._held.popitem(last=False)
+        return found
+
+
 class ServiceAccess:
     """Recognises clients and counts their records. No part of a request is kept or shown."""
 
@@ -97,10 +114,8 @@ class ServiceAccess:
         smart: SignedLogins | None = None,
     ) -> None:
         self._logins = logins
-        self._rate = rate
-        self._clock = clock
         self._smart = smart
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets = Buckets(rate, clock)
 
     async def caller(self, request: web.Request) -> Caller:
         """The client of a request. Raises ``ServiceError``."""
@@ -145,12 +160,8 @@ class ServiceAccess:
         return chosen[0]
 
     def bucket(self, client: str) -> Bucket:
-        """The bucket of a client. An authority or an issuer may name any number of clients."""
-        found = self._buckets.setdefault(client, Bucket(self._rate, self._clock))
-        self._buckets.move_to_end(client)
-        if len(self._buckets) > _MOST_BUCKETS:
-            self._buckets.popitem(last=False)
-        return found
+        """The bucket of a client."""
+        return self._buckets.of(client)
 
 
 def _bearer(request: web.Request) -> str:
@@ -184,6 +195,10 @@ class Projects:
         """The projects of a client, without those that its token is not for."""
         limits = [each for each in (self.permitted.get(caller.name), caller.scope) if each is not None]
         return tuple(each for each in self.known.values() if all(each.name in limit for limit in limits))
+
+    def names_of(self, client: str) -> Sequence[str]:
+        """The names of the projects of a client."""
+        return [each.name for each in self.of(Caller(client))]
 
     def find(self, name: str, caller: Caller) -> Project:
         """A project of the client. Raises ``ServiceError`` if it has none of this name, whether or not it exists."""

@@ -6,7 +6,7 @@ Each line of a stream is a record of one slot, and its result the line of the an
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -42,6 +42,51 @@ class Budget:
 
 
 @dataclass(slots=True)
+class LineSplitter:
+    """Splits chunks into lines. None is a line of more than ``most`` bytes, which are dropped as they arrive.
+
+    ``drop`` gets the number of dropped bytes, with that of the line feed.
+    """
+
+    most: int
+    drop: Callable[[int], None] = lambda _: None
+    _parts: list[bytes] = field(default_factory=list, repr=False)
+    _size: int = 0
+    _too_long: bool = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | None]:
+        """The lines that are complete now, without their line feeds."""
+        *ended, rest = chunk.split(b"\n")
+        for end in ended:
+            self._keep(end)
+            yield self._take(1)
+        self._keep(rest)
+
+    def end(self) -> Iterator[bytes | None]:
+        """The last line, if it has no line feed."""
+        if self._size or self._too_long:
+            yield self._take(0)
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        self._too_long = self._too_long or self._size > self.most
+        if self._too_long:
+            self._parts.clear()
+            self.drop(self._size)
+            self._size = 0
+        elif part:
+            self._parts.append(part)
+
+    def _take(self, feeds: int) -> bytes | None:
+        line = None if self._too_long else b"".join(self._parts)
+        if line is None:
+            self.drop(feeds)
+        self._parts.clear()
+        self._size, self._too_long = 0, False
+        return line
+
+
+@dataclass(slots=True)
 class BodyReader:
     """The body of one request. ``close`` gives back what it counted in the budget."""
 
@@ -72,28 +117,12 @@ class BodyReader:
 
     async def lines(self) -> AsyncIterator[bytes | None]:
         """The lines of the body without their line feeds; None in place of one that is too long."""
-        parts, size, skipping = list[bytes](), 0, False
+        splitter = LineSplitter(self.most, self.release)
         while chunk := await self._next():
-            *ended, rest = chunk.split(b"\n")
-            for end in ended:
-                if skipping or size + len(end) > self.most:
-                    self.release(size + len(end) + 1)
-                    yield None
-                else:
-                    yield b"".join((*parts, end))
-                parts.clear()
-                size, skipping = 0, False
-            if skipping or size + len(rest) > self.most:
-                self.release(size + len(rest))
-                parts.clear()
-                size, skipping = 0, True
-            elif rest:
-                parts.append(rest)
-                size += len(rest)
-        if skipping:
-            yield None
-        elif size:
-            yield b"".join(parts)
+            for line in splitter.feed(chunk):
+                yield line
+        for line in splitter.end():
+            yield line
 
     async def _next(self) -> bytes:
         """The next bytes; none at the end. Raises ``ServiceError``."""
@@ -167,7 +196,6 @@ class LineStream:
     async def run(
         self,
         write_error: Callable[[ServiceError, int], ErrorBody],
-        result_of: Callable[[FinishedRecord], bytes],
         answer_s: float,
     ) -> web.StreamResponse:
         """Answer all lines. Raises ``ServiceError`` for a fault before the first of them."""
@@ -178,7 +206,7 @@ class LineStream:
             while not ended:
                 fault: ServiceError | None = None
                 try:
-                    ended = await self._collect(data, write_error, result_of, answer_s)
+                    ended = await self._collect(data, write_error, answer_s)
                 except ServiceError as error:
                     if response is None and not data:
                         raise
@@ -206,7 +234,6 @@ class LineStream:
         self,
         data: bytearray,
         write_error: Callable[[ServiceError, int], ErrorBody],
-        result_of: Callable[[FinishedRecord], bytes],
         answer_s: float,
     ) -> bool:
         """Add answers to ``data``: the next, and those after it that are ready. True at the end of the stream.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from deid_agent.agent import sync_folder
 from deid_agent.model import ConfigurationError
 
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
@@ -22,26 +23,21 @@ _LOCK: Final = "lock"
 _BUFFER: Final = 1 << 20
 
 
-def sync_job_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @dataclass(slots=True)
 class JobFile:
-    """One output while it is written. It has its name only after ``finish``. Methods raise ``OSError``."""
+    """One output while it is written. It has its name only after ``finish``. Methods raise ``OSError``.
+
+    All methods block but ``add``, which keeps lines in memory until ``write``: a slow disk must not stop the loop.
+    """
 
     path: Path
     count: int = 0
     _file: BinaryIO = field(init=False, repr=False)
+    _lines: bytearray = field(default_factory=bytearray, repr=False)
 
     def __post_init__(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = open(os.open(self._part, flags, 0o600), "wb", buffering=_BUFFER)  # noqa: PTH123, SIM115
+        self._file = open(os.open(self._part, flags, 0o600), "wb")  # noqa: PTH123, SIM115
 
     @property
     def _part(self) -> Path:
@@ -49,17 +45,28 @@ class JobFile:
 
     def add(self, line: bytes) -> None:
         """Add a line, which has no line end."""
-        self._file.write(line)
-        self._file.write(b"\n")
+        self._lines += line
+        self._lines += b"\n"
         self.count += 1
 
+    @property
+    def is_full(self) -> bool:
+        """True if the lines in memory are enough for ``write``."""
+        return len(self._lines) >= _BUFFER
+
+    def write(self) -> None:
+        """Write the lines that are in memory."""
+        self._file.write(self._lines)
+        self._lines.clear()
+
     def finish(self) -> None:
-        """Make the file durable, then its name. Blocks."""
+        """Make the file durable, then its name."""
+        self.write()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._part.replace(self.path)
-        sync_job_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove the file if it is not finished. Raises nothing."""

@@ -8,7 +8,7 @@ import asyncio
 import re
 from codecs import BOM_UTF8
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ import orjson
 
 from deid_agent.agent import FinishedRecord, Request, Task
 from deid_agent.http.service_access import Bucket
+from deid_agent.http.service_bodies import LineSplitter, result_of
 from deid_agent.http.service_errors import ServiceError, operation_outcome
 from deid_agent.http.service_job_fetch import InputOpener, finish_in_thread
 from deid_agent.http.service_job_files import JobFile
@@ -93,41 +94,6 @@ class RunLimits:
     errors: int
 
 
-@dataclass(slots=True)
-class LineSplitter:
-    """Splits chunks into lines. None is a line that is too long."""
-
-    most: int
-    _parts: list[bytes] = field(default_factory=list, repr=False)
-    _size: int = 0
-
-    def feed(self, chunk: bytes) -> Iterator[bytes | None]:
-        """The lines that are complete now, without their line feeds."""
-        *ended, rest = chunk.split(b"\n")
-        for end in ended:
-            self._keep(end)
-            yield self._take()
-        self._keep(rest)
-
-    def end(self) -> Iterator[bytes | None]:
-        """The last line, if it has no line feed."""
-        if self._size:
-            yield self._take()
-
-    def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self.most:
-            self._parts.clear()
-        elif part:
-            self._parts.append(part)
-
-    def _take(self) -> bytes | None:
-        line = None if self._size > self.most else b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        return line
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """A line without a result: a record in process, or an error."""
@@ -151,7 +117,6 @@ class JobRun:
     job: ServiceJob
     slot: RequestSlot
     bucket: Bucket
-    result_of: Callable[[FinishedRecord], bytes]
     limits: RunLimits
     left: int = field(init=False)
     """Bytes that the files may still have."""
@@ -176,14 +141,14 @@ class JobRun:
             except ServiceError as error:
                 self.refuse(error, number)
             finally:
-                output.discard()
+                await finish_in_thread(output.discard)
 
     async def run_resource(self, payload: bytes) -> None:
         """Process the resource of a kick-off, in Parameters or alone."""
         output = self._make_file(1)
         try:
             request = Request(self.job.client, Task.RESOURCE, self.job.code_key)
-            line = _one_line(self.result_of(await self.slot.submit(payload, request)))
+            line = _one_line(result_of(await self.slot.submit(payload, request)))
             output.add(line)
             self.job.lines = 1
             await self._publish(output, 1, _type_of(line))
@@ -196,6 +161,12 @@ class JobRun:
         """Add an error of a file or of a line to those of the job."""
         self.job.refused += 1
         self._errors.add(operation_outcome(error, line, file).data)
+
+    async def write(self, output: JobFile) -> None:
+        """Write the lines of an output and the errors, once they are many."""
+        for each in (output, self._errors):
+            if each.is_full:
+                await finish_in_thread(each.write)
 
     async def _publish(self, output: JobFile, number: int, type_: str) -> None:
         if output.count:
@@ -286,7 +257,7 @@ class _FileRun:
         try:
             if isinstance(item.answer, ServiceError):
                 raise item.answer
-            line = _one_line(self.whole.result_of(await item.answer))
+            line = _one_line(result_of(await item.answer))
         except ServiceError as error:
             self._refused += 1
             self.whole.refuse(error, self.number, item.number)
@@ -295,3 +266,4 @@ class _FileRun:
         else:
             self.output.add(line)
         self.whole.job.lines += 1
+        await self.whole.write(self.output)

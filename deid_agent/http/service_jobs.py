@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from deid_agent.agent import FinishedRecord
 from deid_agent.http.service_access import Bucket
 from deid_agent.http.service_errors import ServiceError
 from deid_agent.http.service_job_fetch import InputOpener
@@ -71,7 +70,6 @@ class ServiceJobs:
         opener: InputOpener,
         claim: Callable[[str], RequestSlot | None],
         bucket: Callable[[str], Bucket],
-        result_of: Callable[[FinishedRecord], bytes],
         telemetry: Telemetry,
     ) -> None:
         self.rules = rules
@@ -80,7 +78,6 @@ class ServiceJobs:
         self._opener = opener
         self._claim = claim
         self._bucket = bucket
-        self._result_of = result_of
         self._telemetry = telemetry
         self._jobs: dict[str, ServiceJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -223,7 +220,7 @@ class ServiceJobs:
     ) -> None:
         job.state = JobState.RUNNING
         try:
-            run = JobRun(job, slot, self._bucket(job.client), self._result_of, self.limits.run)
+            run = JobRun(job, slot, self._bucket(job.client), self.limits.run)
             try:
                 try:
                     async with asyncio.timeout_at(deadline):

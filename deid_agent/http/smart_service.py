@@ -9,7 +9,6 @@ import ipaddress
 import secrets
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,7 @@ import orjson
 from aiohttp import web
 
 from deid_agent.config import SmartMode, SmartSettings
-from deid_agent.http.service_access import Bucket, Caller
+from deid_agent.http.service_access import Buckets, Caller
 from deid_agent.http.service_bodies import BodyReader
 from deid_agent.http.service_errors import ServiceError
 from deid_agent.http.service_routes import FORM, JSON, SMART_ROUTES, media_type
@@ -47,7 +46,6 @@ _DENIED_S: Final = 0.25
 _ISSUER_STALE_S: Final = 3600.0
 """An issuer without an answer must not stop the messages of all clients."""
 _MOST_TOKENS: Final = 2048
-_MOST_ADDRESSES: Final = 4096
 _MOST_FIELDS: Final = 16
 _NO_STORE: Final = {"Pragma": "no-cache"}
 OAUTH_ERRORS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
@@ -131,10 +129,11 @@ class SmartLogin:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     given: GivenTokens = field(init=False)
-    _attempts: "OrderedDict[str, Bucket]" = field(default_factory=OrderedDict)
+    _attempts: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
         self.given = GivenTokens(self.clock)
+        self._attempts = Buckets(self.attempts_per_s, self.clock)
 
     @property
     def routes(self) -> frozenset[str]:
@@ -224,12 +223,7 @@ class SmartLogin:
 
     def _count_attempt(self, address: str) -> None:
         """Raise ``OAuthError`` if an address makes too many attempts. A network of IPv6 hosts counts as one."""
-        key = network_of(address)
-        bucket = self._attempts.setdefault(key, Bucket(self.attempts_per_s, self.clock))
-        self._attempts.move_to_end(key)
-        if len(self._attempts) > _MOST_ADDRESSES:
-            self._attempts.popitem(last=False)
-        if wait_s := bucket.take():
+        if wait_s := self._attempts.of(network_of(address)).take():
             raise OAuthError("temporarily_unavailable", {"Retry-After": str(int(wait_s) + 1)})
 
     def configuration(self, project: str = ALL_PROJECTS) -> Mapping[str, object]:
@@ -296,6 +290,8 @@ def make_smart_login(
 
     ``projects`` returns the names of the projects of a client.
     """
+    import jwt  # noqa: F401, PLC0415 - 0.1 s, which the first token must not cost the event loop
+
     context = _key_context(settings.jwks_cafile) if settings.fetches else None
 
     def keys(file: Path | None, url: str | None, owner: str, stale_s: float = 0.0) -> KeySet:

@@ -27,7 +27,7 @@ from deid_agent.agent.runner import Runner
 from deid_agent.agent.runner_context import RunnerSettings
 from deid_agent.config import ServiceSettings, SmartSettings
 from deid_agent.http.service import Service, ServiceLimits
-from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
+from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
 from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_server import ServiceServer
 from deid_agent.http.smart_service import SmartLogin, make_smart_login
@@ -141,8 +141,7 @@ class HttpAgent:
         )
         self.smart: SmartLogin | None = None
         if smart is not None:
-            names = lambda client: [each.name for each in served.of(Caller(client))]  # noqa: E731
-            self.smart = make_smart_login(SmartSettings.model_validate(smart), names, self.telemetry)
+            self.smart = make_smart_login(SmartSettings.model_validate(smart), served.names_of, self.telemetry)
         self.access = ServiceAccess(logins or ServiceLogins(), rate, clock, self.smart)
         answers = None if jobs is None else jobs(self)
         self.service = Service(self.transport, self.access, served, limits, ready, self.telemetry, self.smart, answers)

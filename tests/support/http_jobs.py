@@ -9,7 +9,6 @@ from pathlib import Path
 
 from support.http_agent import OPERATION, PATIENCE_S, HttpAgent, Reply, until
 
-from deid_agent.http.service_bodies import result_of
 from deid_agent.http.service_job_answers import JobAnswers
 from deid_agent.http.service_job_fetch import InputOpener, Lookup, look_up
 from deid_agent.http.service_job_files import JobFolder
@@ -172,7 +171,6 @@ async def make_world(
                 InputOpener(trusts or ssl.create_default_context(), idle_s, lookup),
                 agent.transport.claim,
                 agent.access.bucket,
-                result_of,
                 agent.telemetry,
             )
         )

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
 
-from deid_agent.agent import Output, Record
+from deid_agent.agent import Output, Record, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
 _LONGEST = 255  # bytes of one path component on common file systems
@@ -189,15 +189,6 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
         sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable: a rename alone can be lost in a power failure."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 class FolderSink:

@@ -21,7 +21,7 @@ from deid_agent.agent.dead_letter_keys import (
 )
 from deid_agent.agent.job import Processed, Refused
 from deid_agent.agent.outcomes import OutputMarks
-from deid_agent.agent.worker_process import decode_result, encode_result, pack_frame, unpack_frame
+from deid_agent.agent.worker_frames import decode_result, encode_result, pack_frame, unpack_frame
 from deid_agent.model.errors import ConfigurationError, CrosswalkError, Reason, UnsafeError
 
 PAIRS = (("Patient.id", "patient-01", "CI74"), ("Bundle.entry.resource.id", "p\ud8001", "CI75"))

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deid_agent.agent import worker_process as frames
+from deid_agent.agent import worker_frames as frames
 from deid_agent.agent.job import Deferred, Job, JobPosition, Processed, Refused, Result, Suppressed
-from deid_agent.agent.worker_process import (
+from deid_agent.agent.worker_frames import (
     SIZE,
     Frame,
     FrameKind,

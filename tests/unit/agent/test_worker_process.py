@@ -16,7 +16,8 @@ import pytest
 from support.jobs import Grouped, loaded_lists, plain
 
 from deid_agent.agent.job import Factory, Job
-from deid_agent.agent.worker_process import SIZE, Frame, FrameKind, encode_job, pack_frame, run_worker, unpack_frame
+from deid_agent.agent.worker_frames import SIZE, Frame, FrameKind, encode_job, pack_frame, unpack_frame
+from deid_agent.agent.worker_process import run_worker
 
 PATIENCE_S = 60.0
 Pair = tuple[socket.socket, SpawnProcess]

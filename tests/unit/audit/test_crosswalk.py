@@ -19,10 +19,10 @@ from deid_agent.audit.crosswalk import (
     find_records,
     half_open,
     open_pairs,
-    opening_event,
     read_half_opened,
 )
 from deid_agent.audit.examine import examine_trail
+from deid_agent.audit.fhir_events import opening_event
 from deid_agent.audit.reading import read_entries, verify_trail
 from deid_agent.audit.storage import LineKind, OpeningEntry, encode_item
 from deid_agent.audit.trail import AuditTrail, TrailSettings

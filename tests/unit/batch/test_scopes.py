@@ -14,7 +14,7 @@ from support.scope_tables import POLICY, SECRET, build, builder, notes, person
 from support.tables import BUILD, parts, table
 
 from deid_agent.agent import Job, Processed
-from deid_agent.agent.worker_process import decode_result, encode_result
+from deid_agent.agent.worker_frames import decode_result, encode_result
 from deid_agent.app import AuditDigester, JobRunner
 from deid_agent.batch.jobs import count_listings
 from deid_agent.batch.rows import RowDeidentifier, Rows

@@ -3,17 +3,19 @@
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
-from support.http_agent import OPERATION, Start, digest_of, request, until
+from support.http_agent import OPERATION, PATIENCE_S, Start, digest_of, request, until
 from support.http_jobs import FHIR, MakeWorld, call, items, path_of, until_empty, whole
 
 from deid_agent.agent.ports import Outcome
 from deid_agent.config import ClientToken
 from deid_agent.http.service_access import ServiceLogins
-from deid_agent.http.service_job_files import JobFolder
-from deid_agent.http.service_job_runs import LineSplitter, RunLimits
+from deid_agent.http.service_bodies import LineSplitter
+from deid_agent.http.service_job_files import JobFile, JobFolder
+from deid_agent.http.service_job_runs import RunLimits
 from deid_agent.http.service_jobs import JobLimits
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import ServiceJobEnded
@@ -333,6 +335,27 @@ async def test_a_full_disk_fails_the_job_and_nothing_else(world: MakeWorld, monk
     assert CANARY not in repr(w.agent.telemetry.events)
     monkeypatch.undo()
     assert items(await w.run(("Patient", "a")), "output")
+
+
+async def test_a_slow_disk_holds_up_no_request(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deid_agent.http.service_job_files._BUFFER", 1)
+    began, free, real = threading.Event(), threading.Event(), JobFile.write
+
+    def slow(file: JobFile) -> None:
+        began.set()
+        assert free.wait(PATIENCE_S)
+        real(file)
+
+    monkeypatch.setattr(JobFile, "write", slow)
+    w = await world()
+    w.server.files = {"a": whole(b"{1}\n{2}\n")}
+    started = await w.kick_off(("Patient", "a"))
+    await until(began.is_set)
+    assert (await w.agent.ask("/openapi.json", None)).status == 200
+    assert not free.is_set()
+    free.set()
+    (output,) = items(await w.finish(started), "output")
+    assert await w.read(output) == b"clean {1}\nclean {2}\n"
 
 
 async def test_without_jobs_nothing_is_found_and_files_are_refused(start: Start) -> None:

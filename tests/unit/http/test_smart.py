@@ -12,7 +12,7 @@ from support.smart_clients import (
 )
 
 from deid_agent.config import ClientToken
-from deid_agent.http.service_access import Caller, ServiceLogins
+from deid_agent.http.service_access import Buckets, Caller, ServiceLogins
 from deid_agent.http.smart_service import GivenTokens, network_of
 from deid_agent.http.smart_tokens import TokenDeniedError
 from deid_agent.telemetry.transport_events import ServiceAnswered
@@ -143,7 +143,7 @@ async def test_attempts_of_an_address_are_limited(start: Start, tmp_path: Path) 
     smart = SmartAgent(await start(smart=settings_of(tmp_path, LAB, attempts_per_s=1)))
     assert smart.agent.smart is not None
     now = [0.0]
-    smart.agent.smart.clock = lambda: now[0]
+    smart.agent.smart._attempts = Buckets(1, lambda: now[0])
     assert [(await smart.post(LAB.form("x"))).status for _ in range(3)] == [401, 401, 429]
     late = await smart.post(LAB.form())
     assert (error_of(late), late.headers["retry-after"]) == ("temporarily_unavailable", "2")

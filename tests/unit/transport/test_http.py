@@ -8,7 +8,7 @@ from support.transport_contract import Member, published
 from deid_agent.agent.job import Completed, Refused, job_for
 from deid_agent.agent.outcomes import OutputMarks, finish_record, make_audit_entry
 from deid_agent.agent.ports import Coordinates, Outcome, Partition, Record, Request
-from deid_agent.agent.worker_process import decode_job, encode_job
+from deid_agent.agent.worker_frames import decode_job, encode_job
 from deid_agent.model.errors import Reason, TransientError, UnsafeError
 from deid_agent.transport.http import HttpTransport, RequestSlot
 
