@@ -25,6 +25,7 @@ from deid_agent.codec import (
     place_labels,
 )
 from deid_agent.model import DroppedRanges, Marking, Origin, ProvenanceMode, RecordTime, format_time
+from deid_agent.pipeline.changes import Changes
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE
 from deid_agent.pipeline.plans import PartPlan
 from deid_agent.pipeline.policy import Method, Policy
@@ -42,9 +43,6 @@ _LAST_MS: Final = 253_402_300_799_999
 _ABSENT: Final = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
 _LIFECYCLE: Final = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
 _PARTICIPANT: Final = "http://terminology.hl7.org/CodeSystem/provenance-participant-type"
-
-Changes = Mapping[tuple[str, str, str, str], int]
-"""The changes of one message by path, PHI type, method and source."""
 
 
 @dataclass(slots=True)

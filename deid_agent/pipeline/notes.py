@@ -23,7 +23,8 @@ from deid_agent.model import (
     Subject,
     Timings,
 )
-from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.planning import check_decoded, check_length

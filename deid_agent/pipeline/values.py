@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from deid_agent.model import Fact, FoundPatient, PhiType, Remark, Site, Timings, ValueKind
-from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
 from deid_agent.pipeline.notes import find_patient
