@@ -32,15 +32,16 @@ from deid_agent.pipeline.attachments import (
     update_siblings,
     write_attachment,
 )
-from deid_agent.pipeline.changes import DROP, POLICY, SHAPE, UNLISTED, ChangeCounts, LinkPairs
+from deid_agent.pipeline.changes import DROP, POLICY, SHAPE, UNLISTED, ChangeCounts
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
+from deid_agent.pipeline.link_codes import LinkCodes, LinkPairs
 from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.output_shape import OutputShape
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy, strip_numbers
 from deid_agent.pipeline.recognition import PlannedText
-from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
+from deid_agent.pipeline.replacement import Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
 from deid_agent.surrogate import NamedPerson, Scope
 
@@ -92,17 +93,14 @@ class Applier:
         """
         written, left_out = list[bytes](), list[LeftOutError]()
         for part in plan.parts:
+            document = replace(self, replacer=self.replacer.of_document(part.message.raw))  # of attachments too
             try:
-                written.append(self._of_document(part)._apply_document(part))
+                written.append(document._apply_document(part))
             except LeftOutError as error:
                 left_out.append(error)
         if left_out and not written:
             raise left_out[0]
         return b"".join(written)
-
-    def _of_document(self, plan: PartPlan) -> "Applier":
-        """The applier of one document of a batch; its attachments are parts of it."""
-        return replace(self, replacer=self.replacer.of_document(plan.message.raw))
 
     def _apply_document(self, plan: PartPlan) -> bytes:
         known = [

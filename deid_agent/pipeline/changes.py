@@ -1,7 +1,4 @@
-"""The changes of one message: their numbers, for remarks and security labels, and the link codes for a crosswalk.
-
-Only ``LinkPairs`` has originals.
-"""
+"""The changes of one message as numbers without values, for remarks and security labels."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,9 +21,6 @@ Changes = Mapping[ChangeKey, int]
 
 ChangeCounts = Counter[ChangeKey]
 """``Changes`` that are still counted."""
-
-LinkPairs = dict[tuple[str, str, str], None]
-"""Path, original and code of each link code, each once and in order. The originals are PHI."""
 
 
 def summarize_changes(changes: Changes) -> tuple[Remark, ...]:

@@ -19,10 +19,11 @@ from deid_agent.model import (
     filter_headers,
 )
 from deid_agent.pipeline.applying import Applier
-from deid_agent.pipeline.changes import LinkPairs, summarize_changes
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.documents import plan_document
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.link_codes import LinkCodes, LinkPairs
 from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.notes import (
     DeidentifiedText,
@@ -38,7 +39,7 @@ from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.reading import PlanReader
 from deid_agent.pipeline.recognition import Recognition
-from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key
+from deid_agent.pipeline.replacement import Replacer, name_document, sanitize_key
 from deid_agent.pipeline.tracing import NO_TRACE, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts, count_unexamined
 from deid_agent.pipeline.values import ValueDeidentifier
