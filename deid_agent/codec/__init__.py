@@ -27,6 +27,7 @@ from deid_agent.codec.envelope import (
     EnvelopeMessage,
 )
 from deid_agent.codec.fhir_resources import (
+    DATA_ABSENT_REASON,
     SECURITY_LABELS,
     ResourceRange,
     find_base,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from deid_agent.codec.html import HtmlCodec
 
 __all__ = [
+    "DATA_ABSENT_REASON",
     "FHIR_NAMESPACE",
     "SECURITY_LABELS",
     "Codec",

@@ -24,6 +24,8 @@ _URN = re.compile(r"urn:(?:uuid:[0-9A-Fa-f-]{36}|oid:[0-9.]{3,128})")
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/%-]{1,2000}")
 _SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/v3-ObservationValue"
 _DISPLAYS: Final = {"PSEUDED": "pseudonymized", "REDACTED": "redacted", "ABSTRED": "abstracted"}
+DATA_ABSENT_REASON: Final = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
+"""The extension that states why a value is absent."""
 SECURITY_LABELS: Final = tuple(_DISPLAYS)
 """The codes of security labels, in the order in which they are written."""
 _CONTAINERS: Final = frozenset({"Bundle", "Parameters"})

@@ -6,11 +6,12 @@ The steps of one message, with the module of each:
 2. ``planning``    finds the codec that detects the format, and parses the payload into sites, narratives, attachments.
 3. ``facts``       collects the identifiers that the sites name: facts, and the scope of the surrogates.
 4. ``attachments`` decodes attachments that are plain text; attachments in other formats are planned like messages.
-5. ``recognition`` reads the planned texts of one or several messages in batches; returns spans.
+5. ``recognition`` reads the planned texts of one or several messages in batches; returns spans. ``reading`` adds the
+                   names of one text to the spans of the others.
 6. ``applying``    turns sites and spans into edits and writes them: the policy (``policy``) names the method of each,
-7. ``replacement`` makes the new text: a surrogate, a mask, a generalized value, a link code.
+7. ``replacement`` makes the new text: a surrogate, a mask, a generalized value; ``link_codes`` makes link codes.
 8. ``leak_guard``  searches the edited message for the facts, scrubs each hit or refuses the message.
-9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of change.
+9. ``replacement`` sanitizes the record key; the result goes back with one remark for each kind of ``changes``.
 
 On request, ``unexamined`` counts what no step examined, and ``validation`` compares input and output with schemas.
 ``envelopes`` makes the envelopes of records from their settings. ``tracing`` records changes for the playground.
@@ -22,11 +23,12 @@ to FHIR outputs. ``output_shape`` is the last step if outputs have the form of D
 """
 
 from deid_agent.pipeline.anonymous_counts import anonymize
-from deid_agent.pipeline.applying import DROP, LinkPairs
+from deid_agent.pipeline.changes import DROP
 from deid_agent.pipeline.deidentify import Deidentified, Deidentifier
 from deid_agent.pipeline.envelopes import add_registry, check_payloads, make_envelope, make_registry_options
 from deid_agent.pipeline.facts import collect_facts, facts_from_context, find_days, unite_facts
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.link_codes import LinkPairs
 from deid_agent.pipeline.listed_patients import ListedPatients, NumberSource, ScopeTableFile, Zeros, digest_rule
 from deid_agent.pipeline.notes import MAX_GROUP, DeidentifiedText, RefusedText, TextRequest, group_requests
 from deid_agent.pipeline.output_shape import NO_SHAPE, OutputShape, RestrictedZip, ShapeName, ShapeOptions

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from deid_agent import __version__
-from deid_agent.codec import list_resources
+from deid_agent.codec import DATA_ABSENT_REASON, list_resources
 from deid_agent.model import MessageError, Reason
 from deid_agent.pipeline.requests import read_call, wrap_output
 
@@ -23,7 +23,6 @@ _GENDERS: Final = {"male": "Male", "female": "Female", "other": "Other", "unknow
 _GENDER_SYSTEM: Final = "http://hl7.org/fhir/administrative-gender"
 _VALUE: Final = "http://hl7.org/fhir/us/dapl/StructureDefinition/dapl-measure-stratifier-component-value-extension"
 _PROFILE: Final = "http://hl7.org/fhir/us/dapl/StructureDefinition/dapl-anonymized-dataset"
-_ABSENT: Final = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
 _ABSENT_SYSTEM: Final = "http://terminology.hl7.org/CodeSystem/data-absent-reason"
 _MEASURE: Final = "urn:deid-agent:measure:patients-by-age-and-gender"
 _BORN: Final = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?")
@@ -150,7 +149,7 @@ def write_report(strata: Mapping[Stratum, int]) -> Mapping[str, object]:
         "type": "summary",
         "measure": _MEASURE,
         "reporter": {"display": f"deid-agent {__version__}"},
-        "period": {"extension": [{"url": _ABSENT, "valueCode": "not-applicable"}]},
+        "period": {"extension": [{"url": DATA_ABSENT_REASON, "valueCode": "not-applicable"}]},
         **groups,
     }
 

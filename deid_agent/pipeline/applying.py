@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deid_agent.codec import Codec, EnvelopeCodec, PlainMessage, PlainText
+from deid_agent.codec import Codec, PlainMessage, PlainText
 from deid_agent.model import (
     ATTACHMENT_URL_SOURCE,
     Attachment,
@@ -18,7 +18,6 @@ from deid_agent.model import (
     LeftOutError,
     Message,
     MessageError,
-    Remark,
     Site,
     Span,
     Timings,
@@ -33,27 +32,18 @@ from deid_agent.pipeline.attachments import (
     update_siblings,
     write_attachment,
 )
+from deid_agent.pipeline.changes import DROP, POLICY, SHAPE, UNLISTED, ChangeCounts
 from deid_agent.pipeline.facts import NAME_TYPES, collect_facts, collect_people
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE, LeakGuard, LeakHit, select_searched_facts
+from deid_agent.pipeline.link_codes import LinkCodes, LinkPairs
 from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.output_shape import OutputShape
 from deid_agent.pipeline.plans import AttachmentPlan, MessagePlan, NestedContent, PartPlan, TextContent
 from deid_agent.pipeline.policy import AttachmentUrl, Method, Policy, strip_numbers
 from deid_agent.pipeline.recognition import PlannedText
-from deid_agent.pipeline.replacement import LinkCodes, Replacer, SpanChange, detect_day_order
+from deid_agent.pipeline.replacement import Replacer, SpanChange, detect_day_order
 from deid_agent.pipeline.tracing import Cause, DocumentTracer, Tracer
 from deid_agent.surrogate import NamedPerson, Scope
-
-UNLISTED, DROP, POLICY = "UNLISTED", "drop", "policy"
-"""Type, method and source of the remark about values that the policy does not publish."""
-SHAPE = "shape"
-"""The source of the remark about elements that the shape of outputs does not have."""
-
-ChangeCounts = Counter[tuple[str, str, str, str]]
-"""Number of changes by path, PHI type, method and source."""
-
-LinkPairs = dict[tuple[str, str, str], None]
-"""Path, original and code of each link code, each once and in order. The originals are PHI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +93,14 @@ class Applier:
         """
         written, left_out = list[bytes](), list[LeftOutError]()
         for part in plan.parts:
+            document = replace(self, replacer=self.replacer.of_document(part.message.raw))  # of attachments too
             try:
-                written.append(self._of_document(part)._apply_document(part))
+                written.append(document._apply_document(part))
             except LeftOutError as error:
                 left_out.append(error)
         if left_out and not written:
             raise left_out[0]
         return b"".join(written)
-
-    def _of_document(self, plan: PartPlan) -> "Applier":
-        """The applier of one document of a batch; its attachments are parts of it."""
-        return replace(self, replacer=self.replacer.of_document(plan.message.raw))
 
     def _apply_document(self, plan: PartPlan) -> bytes:
         known = [
@@ -129,18 +116,12 @@ class Applier:
         self.counts.update(own.counts)
         if self.marker is not None:  # before the shape, which moves resources: paths are those of the message
             output = self.marker.label(plan, output, own.counts, part.prefix)
-        output = self._shape_output(plan, output, part.prefix)
+        if self.shape is not None:
+            with self.timings.measure("shape"):
+                output, dropped = self.shape.write(plan, output)
+            for path, count in dropped.items():
+                self.counts[part.prefix + path, UNLISTED, DROP, SHAPE] += count
         return output if self.marker is None else self.marker.add_provenance(plan, output, own.counts)
-
-    def _shape_output(self, plan: PartPlan, sanitized: bytes, prefix: str) -> bytes:
-        """A sanitized message in the shape of outputs. A record around messages has none."""
-        if self.shape is None or isinstance(plan.codec, EnvelopeCodec):
-            return sanitized
-        with self.timings.measure("shape"):
-            shaped, dropped = self.shape.write(plan, sanitized)
-        for path, count in dropped.items():
-            self.counts[prefix + path, UNLISTED, DROP, SHAPE] += count
-        return shaped
 
     def _list_found(self, plan: PartPlan) -> set[tuple[bool, str]]:
         """The values in the texts of a message that the policy does not keep; true for names."""
@@ -199,8 +180,8 @@ class Applier:
             edits += self._edit_attachment(attachment, part)
         with self.timings.measure("surrogate"):
             edits += self._edit_narratives(plan, part)
-        if part.codec.name == "html":
-            check_attributes(part.codec.parse_leaves(part.message.raw), self._list_found(plan))
+        if part.codec.name == "html" and (found := self._list_found(plan)):
+            check_attributes(part.codec.parse_leaves(part.message.raw), found)
         if plan.dropped.ranges:
             edits = plan.dropped.apply_to(edits)
         for each in plan.dropped.ranges:
@@ -264,9 +245,9 @@ class Applier:
         self, part: _Part, path: str, text: str, changes: Iterable[SpanChange]
     ) -> Iterable[tuple[SpanChange, Cause]]:
         for change in changes:
-            span = change.span
-            self._count(part, path, span.type, change.method, str(span.source))
-            yield change, explain_change(path, text, change)
+            span, source = change.span, str(change.span.source)
+            self._count(part, path, span.type, change.method, source)
+            yield change, Cause(path, span.type, change.method, source, text, span)
 
     def _edit_attachment(self, plan: AttachmentPlan, part: _Part) -> Iterable[Edit]:
         """The edits that write a sanitized attachment back, with its size, hash and media type."""
@@ -340,10 +321,6 @@ class Applier:
 
     def _write(self, part: _Part, edits: Sequence[Edit]) -> bytes:
         """The edited message without the identifiers of its structured part, outside of the edited ranges."""
-
-        def replace_leak(hit: LeakHit) -> str | None:
-            return self._replace_leak(hit, part)
-
         output, edited = apply_edits(part.message.raw, edits)
         part.trace.record_edits(edits, edited)
         with self.timings.measure("guard"):
@@ -353,7 +330,7 @@ class Applier:
                 select_searched_facts(part.guarded),
                 leaves=part.codec.parse_leaves,
                 encode=part.message.encode,
-                surrogate=replace_leak,
+                surrogate=lambda hit: self._replace_leak(hit, part),
                 trace=part.trace,
             )
         part.trace.finish(output)
@@ -369,14 +346,3 @@ class Applier:
         cause = Cause(path, hit.type, method, GUARD_SOURCE)
         part.trace.explain_scrub(mapped.starts[hit.start], mapped.ends[hit.end - 1], cause)
         return self.replacer.replace_value(hit.type, hit.text, method, part.scope)
-
-
-def explain_change(path: str, text: str, change: SpanChange) -> Cause:
-    """The cause of a change in a narrative."""
-    span = change.span
-    return Cause(path, span.type, change.method, str(span.source), text, span)
-
-
-def summarize_changes(counts: Mapping[tuple[str, str, str, str], int]) -> tuple[Remark, ...]:
-    """One remark for all changes with the same path, type, method and source."""
-    return tuple(Remark(*key, count=count) for key, count in counts.items())

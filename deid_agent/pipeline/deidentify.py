@@ -4,26 +4,26 @@ It is synchronous and has no side effects. ``Deidentifier.message`` runs the thr
 several messages plans each, recognizes all plans at once, and applies each.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from deid_agent.codec import Codec, Envelope
 from deid_agent.model import (
-    Document,
     Fact,
     Headers,
     Marking,
     Origin,
-    Range,
     Remark,
     Timings,
     filter_headers,
 )
-from deid_agent.pipeline.applying import Applier, LinkPairs, summarize_changes
+from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.documents import plan_document
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.link_codes import LinkCodes, LinkPairs
 from deid_agent.pipeline.marking import Marker
 from deid_agent.pipeline.notes import (
     DeidentifiedText,
@@ -37,12 +37,13 @@ from deid_agent.pipeline.output_shape import OutputShape
 from deid_agent.pipeline.planning import Planner
 from deid_agent.pipeline.plans import FindKnown, MessagePlan
 from deid_agent.pipeline.policy import Policy
-from deid_agent.pipeline.recognition import NamingReader, Recognition, recognize_texts
-from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document, sanitize_key
+from deid_agent.pipeline.reading import PlanReader
+from deid_agent.pipeline.recognition import Recognition
+from deid_agent.pipeline.replacement import Replacer, name_document, sanitize_key
 from deid_agent.pipeline.tracing import NO_TRACE, Tracer
 from deid_agent.pipeline.unexamined import UnexaminedCounts, count_unexamined
 from deid_agent.pipeline.values import ValueDeidentifier
-from deid_agent.recognize import Findings, NameMemory, PatientNames, Tagger
+from deid_agent.recognize import NameMemory, PatientNames, Tagger
 from deid_agent.surrogate import Surrogates
 
 NO_MARKING: Final = Marking()
@@ -207,49 +208,7 @@ class Deidentifier:
         memory, then its texts are searched for all remembered names. Plans of one batch give the same findings as one
         by one.
         """
-        texts = [plan.texts for plan in plans]
-        reader = NamingReader(self._tagger)
-        find_all = self._tagger.find_all if memory is None else reader.find_all
-        results = recognize_texts(texts, find_all, find_in_labels=self._key_tagger.find_all)
-        for plan, result in zip(plans, results, strict=True):
-            if result.error is not None:
-                continue
-            try:
-                self._find_across(plan, result)
-                if memory is not None:
-                    self._remember(plan, result, reader.named, memory)
-            except Exception as error:  # noqa: BLE001 - kept for the message at fault
-                result.error = error
-        return results
-
-    def _remember(
-        self, plan: MessagePlan, result: Recognition, named: Mapping[str, list[Range]], memory: NameMemory
-    ) -> None:
-        """Teach ``memory`` the names of a message, and add the remembered ones to the findings in its texts."""
-        parts = [part for outer in plan.parts for part in outer.all_parts()]
-        texts = [
-            (patient, text, Document(text.text, text.facts))
-            for part in parts
-            for patient, text in part.own_texts()
-            if patient is not None and not text.label
-        ]
-        # All names are learned before any text is searched: a field of an envelope comes before its message.
-        for part in parts:
-            if part.scope.patient is not None:
-                self._tagger.learn_facts(memory.of_patient(part.scope.patient), part.facts)
-        for patient, text, doc in texts:
-            findings = Findings(list(result.spans[text.index]), named.get(text.text, []))
-            self._tagger.learn_names(memory.of_patient(patient), doc, findings)
-        for patient, text, doc in texts:
-            names = memory.of_patient(patient)
-            result.spans[text.index] = self._tagger.find_remembered(names, doc, result.spans[text.index])
-
-    def _find_across(self, plan: MessagePlan, result: Recognition) -> None:
-        """Add the names that one text of the message introduces to the findings in its other texts."""
-        prose = [text for text in plan.texts if not text.label]
-        spans = self._tagger.find_across([text.text for text in prose], [result.spans[text.index] for text in prose])
-        for text, found in zip(prose, spans, strict=True):
-            result.spans[text.index] = tuple(found)
+        return PlanReader(self._tagger, self._key_tagger).read(plans, memory)
 
     def apply(
         self,

@@ -15,6 +15,7 @@ import orjson
 
 from deid_agent import __version__
 from deid_agent.codec import (
+    DATA_ABSENT_REASON,
     SECURITY_LABELS,
     ResourceRange,
     find_base,
@@ -25,6 +26,7 @@ from deid_agent.codec import (
     place_labels,
 )
 from deid_agent.model import DroppedRanges, Marking, Origin, ProvenanceMode, RecordTime, format_time
+from deid_agent.pipeline.changes import Changes
 from deid_agent.pipeline.leak_guard import GUARD_SOURCE
 from deid_agent.pipeline.plans import PartPlan
 from deid_agent.pipeline.policy import Method, Policy
@@ -39,12 +41,8 @@ _LABEL_OF: Final[Mapping[str, str]] = {
 }
 """The label of each method. The removal of unlisted values (``drop``) is found by their place."""
 _LAST_MS: Final = 253_402_300_799_999
-_ABSENT: Final = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
 _LIFECYCLE: Final = "http://terminology.hl7.org/CodeSystem/iso-21089-lifecycle"
 _PARTICIPANT: Final = "http://terminology.hl7.org/CodeSystem/provenance-participant-type"
-
-Changes = Mapping[tuple[str, str, str, str], int]
-"""The changes of one message by path, PHI type, method and source."""
 
 
 @dataclass(slots=True)
@@ -130,7 +128,7 @@ class Marker:
         if 0 <= time_ms <= _LAST_MS:
             return {"recorded": format_time(time_ms / 1000, "milliseconds")}
         reason = "masked" if self.policy.record_time is RecordTime.NONE else "unknown"
-        return {"_recorded": {"extension": [{"url": _ABSENT, "valueCode": reason}]}}
+        return {"_recorded": {"extension": [{"url": DATA_ABSENT_REASON, "valueCode": reason}]}}
 
 
 def _find_labels(plan: PartPlan, outputs: Sequence[ResourceRange], changes: Changes, prefix: int) -> Sequence[set[str]]:

@@ -23,9 +23,11 @@ from deid_agent.model import (
     Subject,
     Timings,
 )
-from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.link_codes import LinkCodes
 from deid_agent.pipeline.planning import check_decoded, check_length
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import (
@@ -35,7 +37,7 @@ from deid_agent.pipeline.recognition import (
     Recognition,
     recognize_texts,
 )
-from deid_agent.pipeline.replacement import LinkCodes, Replacer, name_document
+from deid_agent.pipeline.replacement import Replacer, name_document
 from deid_agent.pipeline.tracing import NO_TRACE, Tracer
 from deid_agent.recognize import Findings, PatientNames, Tagger
 

@@ -9,6 +9,7 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from deid_agent.codec import EnvelopeCodec
 from deid_agent.model import ConfigurationError, MessageError, PhiType, Reason
 from deid_agent.pipeline.plans import PartPlan
 from deid_agent.pipeline.policy import Method, Policy
@@ -68,12 +69,14 @@ class OutputShape:
     age_date: date | None = None
 
     def write(self, part: PartPlan, sanitized: bytes) -> tuple[bytes, Counter[str]]:
-        """A message in its shape, with the number of elements that were left out, by path.
+        """A message in its shape, with the number of elements that were left out, by path. An envelope has no shape.
 
         Raises ``MessageError(UNSUPPORTED)`` if it has no such form, and ``LeftOutError`` if its patient is left out.
         """
         from deid_agent.codec.fhir import find_ages  # noqa: PLC0415 - a command that reads notes does not need it
 
+        if isinstance(part.codec, EnvelopeCodec):
+            return sanitized, Counter()
         if part.codec.name != "fhir":
             raise MessageError(Reason.UNSUPPORTED, "byte 0", "the shape of outputs is one of FHIR in JSON")
         return self.form.write(sanitized, find_ages(part.message.raw, self.age_date or _find_day(part)))

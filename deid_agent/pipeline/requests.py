@@ -3,6 +3,7 @@
 Parameters are cut and joined by byte ranges, because a JSON library would write the decimal ``1.10`` as ``1.1``.
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,6 @@ SAFE_HARBOR_CODE = "HHS_SAFE_HARBOR_DETERMINISTIC_METHOD"
 """The only policy code of DARTS; it names the shipped policy ``safe-harbor``."""
 _DATA, _POLICY = "identifiableData", "policy"
 _SPACES = bytes.maketrans(b"\r\n", b"  ")
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def read_call(payload: bytes, known: Sequence[str]) -> OperationCall | None:
 
 def check_line(line: bytes, type_: str) -> None:
     """Raise ``MessageError`` unless a line of a file is a FHIR resource of this type, as the file promises."""
-    if _read_resource(line.removeprefix(_BOM))["resourceType"] != type_:
+    if _read_resource(line.removeprefix(BOM_UTF8))["resourceType"] != type_:
         raise MessageError(Reason.UNSUPPORTED, "resourceType", "another type than that of the file")
 
 

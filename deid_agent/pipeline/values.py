@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import date
 
 from deid_agent.model import Fact, FoundPatient, PhiType, Remark, Site, Timings, ValueKind
-from deid_agent.pipeline.applying import Applier, summarize_changes
+from deid_agent.pipeline.applying import Applier
+from deid_agent.pipeline.changes import summarize_changes
 from deid_agent.pipeline.facts import make_scope
 from deid_agent.pipeline.leak_guard import LeakGuard
+from deid_agent.pipeline.link_codes import LinkCodes
 from deid_agent.pipeline.notes import find_patient
 from deid_agent.pipeline.planning import check_length
 from deid_agent.pipeline.policy import Policy
 from deid_agent.pipeline.recognition import PlannedText
-from deid_agent.pipeline.replacement import LinkCodes, Replacer
+from deid_agent.pipeline.replacement import Replacer
 from deid_agent.pipeline.tracing import NO_TRACE
 from deid_agent.surrogate import Scope
 

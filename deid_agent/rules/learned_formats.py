@@ -160,14 +160,14 @@ def _check_width(found: LearnedFormat) -> None:
 
 
 def find_clash(rule: Rule, ruleset: Ruleset, measured: Sequence[str]) -> str:
-    """The id of a shipped rule, or the measurement, of whose samples ``rule`` matches one that is no such identifier.
+    """The id of a rule, or the measurement, of whose samples ``rule`` matches one that is no such identifier.
 
-    ``measured`` are texts in which nothing is an identifier. The empty text if there is none.
+    What a veto must not match is often an identifier (``MRN NCT0257``). ``measured`` are texts in which nothing is one.
+    The empty text if there is none.
     """
-    for other in ruleset.every_rule:
-        for text in other.miss if other.types else ():
-            if _matches(rule, _plain(text)):
-                return f"a sample of the rule {other.id}"
+    for other in (*ruleset.patterns, *(ruleset.site.patterns if ruleset.site is not None else ())):
+        if any(_matches(rule, _plain(text)) for text in other.miss):
+            return f"a sample of the rule {other.id}"
     for veto in ruleset.vetoes:
         if any(_matches(rule, _plain(text)) for text in veto.hit):
             return f"a sample of the veto {veto.id}"

@@ -26,7 +26,7 @@ from deid_agent.model import (
 )
 from deid_agent.rules.contexts import Contexts
 from deid_agent.rules.files import Lexicon
-from deid_agent.rules.site_terms import SiteLists
+from deid_agent.rules.site_terms import SiteLists, plain_form
 
 # Typed interface of RE2, which matches in linear time: it does not backtrack, so no input can stall a rule. RE2 has no
 # look-around, and its ``\b`` is limited to ASCII; edges and conditions are therefore checked outside of the pattern.
@@ -279,11 +279,6 @@ class SiteRules:
         if not terms or (text := plain_form(doc.text[start:end])) not in terms:
             return False
         return all(plain_form(fact.value) != text for fact in doc.facts)
-
-
-def plain_form(text: str) -> str:
-    """``text`` without case and accents, its words divided by single blanks."""
-    return " ".join(fold_accents(text).split())
 
 
 @dataclass(frozen=True, slots=True)

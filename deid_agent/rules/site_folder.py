@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from deid_agent.model import ConfigurationError, PhiType
 from deid_agent.rules.files import Lexicon, data_folder, digest_folder, read_toml
-from deid_agent.rules.ruleset import Cleared, plain_form
-from deid_agent.rules.site_terms import PEOPLE, NameIndex, SiteLists, TermIndex, index_values
+from deid_agent.rules.ruleset import Cleared
+from deid_agent.rules.site_terms import PEOPLE, NameIndex, SiteLists, TermIndex, index_values, plain_form
 
 SHIPPED: Final = "shipped"
 """The name of the packaged rules in a list of folders."""

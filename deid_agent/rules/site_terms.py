@@ -237,6 +237,11 @@ def read_values(path: Path) -> Iterator[tuple[int, str]]:
         raise ConfigurationError(f"{path}: the list is empty: add a value or remove the file")
 
 
+def plain_form(text: str) -> str:
+    """``text`` without case and accents, its words divided by single blanks."""
+    return " ".join(fold_accents(text).split())
+
+
 def fits(value: str, kind: PhiType) -> bool:
     """Return true if a list of this type may have the value."""
     if not value or value[0] == "#" or len(value) > LONGEST_VALUE or _CONTROL.search(value):
@@ -262,10 +267,10 @@ def merge_values(path: Path, values: Iterable[str]) -> tuple[int, int]:
             head.append(line)
     merged: dict[str, str] = {}
     for value in (*old, *sorted(values)):
-        merged.setdefault(" ".join(fold_accents(value).split()), value)
+        merged.setdefault(plain_form(value), value)
     lines = [*head, *(value for _, value in sorted(merged.items()))]
     write_private(path, "".join(f"{line}\n" for line in lines))
-    return len(merged) - len({" ".join(fold_accents(value).split()) for value in old}), len(merged)
+    return len(merged) - len(set(map(plain_form, old))), len(merged)
 
 
 def write_private(path: Path, text: str) -> None:

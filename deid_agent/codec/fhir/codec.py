@@ -156,8 +156,7 @@ class FhirCodec:
         name = tree.get("resourceType")
         if not isinstance(name, str):
             raise MessageError(Reason.UNSUPPORTED, "resourceType", "no name of a resource type")
-        if name not in self._names.types:
-            raise MessageError(Reason.UNSUPPORTED, "resourceType", "no type of a resource that a release of FHIR has")
+        self._names.check_type(name, "resourceType")
         return tree, name
 
     def _index_strings(self, raw: bytes, tree: Object) -> StringIndex:

@@ -4,6 +4,7 @@ The output cannot give them: of everyone over 89 it has one year of birth, which
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import NamedTuple
@@ -16,7 +17,6 @@ AGE = "http://hl7.org/fhir/us/dapl/StructureDefinition/dapl-age-extension"
 Place = tuple[int, ...]
 """The indices of the entries that lead to a resource: () is the root, (2,) the third entry of a Bundle."""
 
-_BOM = b"\xef\xbb\xbf"
 _MONTHS, _DAYS = 12, 31
 _DAY = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?(?=T|$)")
 
@@ -38,7 +38,7 @@ def find_ages(raw: bytes, day: date) -> Mapping[Place, Age]:
     The age at an encounter is masked if the patient is over 89 on ``day``: with the year of the encounter it would
     reveal that age. ``raw`` is a resource that the codec has parsed.
     """
-    tree = orjson.loads(raw[3:] if raw.startswith(_BOM) else raw)
+    tree = orjson.loads(raw.removeprefix(BOM_UTF8))
     resources = list(_list_resources(tree, "", ()))
     births: dict[str, _Birth] = {}
     ages: dict[Place, Age] = {}

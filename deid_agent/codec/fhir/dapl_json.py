@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from deid_agent.codec.fhir_resources import DATA_ABSENT_REASON
 from deid_agent.codec.json_ranges import JsonRange
 
-ABSENT = "http://hl7.org/fhir/StructureDefinition/data-absent-reason"
 Members = Mapping[str, JsonRange]
 
 
@@ -52,7 +52,7 @@ class JsonReader:
     def reasons(self, extensions: JsonRange | None) -> list[bytes]:
         """The extensions of a list that state why a value is absent."""
         found = (members_of(each) for each in self.objects(extensions))
-        codes = [self.text(each.get("valueCode")) for each in found if self.text(each.get("url")) == ABSENT]
+        codes = [self.text(each.get("valueCode")) for each in found if self.text(each.get("url")) == DATA_ABSENT_REASON]
         return [write_absent(code) for code in codes if code.isascii() and code.replace("-", "").isalpha()]
 
 
@@ -78,7 +78,7 @@ def write_string(text: str) -> bytes:
 
 def write_absent(reason: str) -> bytes:
     """The extension that states why a value is absent."""
-    return write_object({"url": write_string(ABSENT), "valueCode": write_string(reason)})
+    return write_object({"url": write_string(DATA_ABSENT_REASON), "valueCode": write_string(reason)})
 
 
 def write_absence(reason: str) -> bytes:

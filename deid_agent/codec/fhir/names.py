@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from deid_agent.codec.fhir.shapes import FhirTable, Shape
 from deid_agent.codec.labels import split_label
+from deid_agent.model import MessageError, Reason
 
 CODED_MEMBERS = frozenset({"code", "display", "version"})
 """The members of a code of a standard."""
@@ -78,6 +79,11 @@ class ElementNames:
             suffixes,
             frozenset(own | labels | table.addresses.people.plain | _OTHER_WORDS) - {_BLANK},
         )
+
+    def check_type(self, name: str, path: str) -> None:
+        """Raise ``MessageError(UNSUPPORTED)`` at ``path`` for a type of resource that no release has."""
+        if name not in self.types:
+            raise MessageError(Reason.UNSUPPORTED, path, "no type of a resource that a release of FHIR has")
 
     def defines(self, name: str) -> bool:
         """True for an element name, and for one followed by the name of a type, such as ``valueQuantity``."""

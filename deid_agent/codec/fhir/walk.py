@@ -224,10 +224,8 @@ class FhirWalk:
         """
         name = value.get("resourceType")
         name = name if isinstance(name, str) else ""
-        if name and name not in self._plans.names.types:
-            raise MessageError(
-                Reason.UNSUPPORTED, f"{path}.resourceType", "no type of a resource that a release of FHIR has"
-            )
+        if name:
+            self._plans.names.check_type(name, f"{path}.resourceType")
         shape = self._table.shapes.get(name) if name in self._table.resources else None
         shape = shape or self._table.shapes["DomainResource" if name else "Resource"]
         outer = self._contained

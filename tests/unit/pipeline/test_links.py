@@ -13,8 +13,8 @@ from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.model.phi import PhiType
 from deid_agent.pipeline import LinkPairs
 from deid_agent.pipeline.deidentify import Deidentifier
+from deid_agent.pipeline.link_codes import LinkCodes
 from deid_agent.pipeline.policy import Method, compile_policy, load_policy
-from deid_agent.pipeline.replacement import LinkCodes
 from deid_agent.surrogate import Surrogates
 
 RULES = Path(__file__).resolve().parents[3] / "rules"

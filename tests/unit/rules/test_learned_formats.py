@@ -99,3 +99,10 @@ def test_a_format_of_clinical_texts_clashes() -> None:
     assert find_clash(rule, Ruleset(patterns=(other,)), []) == "a sample of the rule other"
     veto = replace(rule, id="veto", hit=("lot [[IDNUM|QXV-123456]]",))
     assert find_clash(rule, Ruleset(vetoes=(veto,)), []) == "a sample of the veto veto"
+
+
+def test_an_identifier_that_a_veto_must_not_match_is_no_clash() -> None:
+    rule = compiled(samples(lambda chance: f"PJN{chance.randrange(10**6):06}"))
+    spared = replace(rule, id="veto", hit=(), miss=("ICD PJN447190",))
+    assert find_clash(rule, Ruleset(vetoes=(spared,)), []) == ""
+    assert find_clash(rule, load_ruleset(RULES, CHECKS), []) == ""
