@@ -113,7 +113,7 @@ class RowAuditor:
             count = counts[n] if counts else RowCounts()
             row = {
                 "row": digest.digest(),
-                "document": _digest(document, of_document) if document else None,
+                "document": digest_keyed(document, of_document) if document else None,
                 "outcome": outcome["outcome"],
                 "reason": outcome["reason"],
                 "where": outcome["where"],
@@ -125,7 +125,8 @@ class RowAuditor:
         return load_arrow().RecordBatch.from_pylist(rows, _part_schema(leaf=True))
 
 
-def _digest(data: bytes, key: bytes) -> bytes:
+def digest_keyed(data: bytes, key: bytes) -> bytes:
+    """The digest of a row or document in a part; ``key`` is a secret of ``Digests``."""
     return hashlib.blake2b(data, key=key, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -162,18 +163,29 @@ def _encode(value: object) -> bytes:
     return value if isinstance(value, bytes) else as_text(value).encode("utf-8", "surrogatepass")
 
 
-@dataclass(slots=True)
-class UnitAudit:
-    """The audit of one unit while its rows are written: the part, the tree and the sums. A context manager."""
+@dataclass(slots=True, kw_only=True)
+class UnitSums:
+    """The tree over the rows of one unit and their sums, while they are written; then the SHA-256 of the part."""
 
-    part: UnitFile
     tree: Frontier = field(default_factory=Frontier)
-    rows: int = 0
     words: int = 0
     in_texts: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     changes: Counter[ChangeKey] = field(default_factory=Counter)
     digest: str = ""
+
+    @property
+    def counts(self) -> tuple[tuple[str, str, str, str, int], ...]:
+        """The replacements of the unit, in the form of the manifest."""
+        return tuple((*key, count) for key, count in sorted(self.changes.items()))
+
+
+@dataclass(slots=True)
+class UnitAudit(UnitSums):
+    """The audit of one unit while its rows are written, with the part. A context manager."""
+
+    part: UnitFile
+    rows: int = 0
 
     @classmethod
     def begin(cls, folder: Path, name: str) -> "UnitAudit":
@@ -205,11 +217,6 @@ class UnitAudit:
     def finish(self) -> None:
         """Make the part durable under its name, and note its digest."""
         self.digest = self.part.finish()
-
-    @property
-    def counts(self) -> tuple[tuple[str, str, str, str, int], ...]:
-        """The replacements of the unit, in the form of the manifest."""
-        return tuple((*key, count) for key, count in sorted(self.changes.items()))
 
 
 def sum_changes(counts: Iterable[RowCounts]) -> Counter[ChangeKey]:

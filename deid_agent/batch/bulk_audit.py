@@ -6,43 +6,33 @@ tree as it is hashed, in the form of ``encode_leaf``. It needs no Arrow.
 
 import base64
 import binascii
-import hashlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from deid_agent.audit import Frontier, leaf_hash
-from deid_agent.batch.audit_parts import Digests, encode_leaf
+from deid_agent.audit import leaf_hash
+from deid_agent.batch.audit_parts import Digests, UnitSums, digest_keyed, encode_leaf
 from deid_agent.batch.bulk_lines import LineResult
 from deid_agent.batch.bulk_outputs import LineFile
 from deid_agent.batch.manifest import AUDIT, LINE_PART
-from deid_agent.batch.row_state import ChangeKey
 from deid_agent.batch.sampling import SampledCell
 from deid_agent.batch.schema import DONE, REFUSED
 
-_DIGEST_BYTES = 16
 _BELOW = "(below)"
 _NO_TEXT = "(not text)"
 
 
 @dataclass(slots=True)
-class LineAudit:
-    """The audit of one unit while its lines are written: the part, the tree and the sums."""
+class LineAudit(UnitSums):
+    """The audit of one unit while its lines are written, with the part."""
 
     digests: Digests
     file: LineFile
-    tree: Frontier = field(default_factory=Frontier)
-    words: int = 0
-    in_texts: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    changes: Counter[ChangeKey] = field(default_factory=Counter)
-    digest: str = ""
 
     @classmethod
     @contextmanager
@@ -54,8 +44,8 @@ class LineAudit:
 
     def add(self, content: bytes | None, result: LineResult) -> bytes:
         """Append a line, None for one that was too long; return its keyed digest."""
-        row = self._digest(b"deid-batch-row", content or b"")
-        document = self._digest(b"deid-batch-doc", result.document.encode("utf-8", "surrogatepass"))
+        document = result.document.encode("utf-8", "surrogatepass")
+        row = digest_keyed(content or b"", self.digests.derive_secret(b"deid-batch-row"))
         counts = [
             {"column": column, "type": type_, "method": method, "rule": rule, "count": count}
             for column, type_, method, rule, count in result.changes
@@ -63,7 +53,7 @@ class LineAudit:
         leaf = encode_leaf(
             {
                 "row": row,
-                "document": document if result.document else None,
+                "document": digest_keyed(document, self.digests.derive_secret(b"deid-batch-doc")) if document else None,
                 "outcome": REFUSED if result.reason else DONE,
                 "reason": result.reason or None,
                 "where": "line" if result.reason else None,
@@ -81,17 +71,9 @@ class LineAudit:
             self.changes[key[0], key[1], key[2], key[3]] += count
         return row
 
-    def _digest(self, use: bytes, data: bytes) -> bytes:
-        return hashlib.blake2b(data, key=self.digests.derive_secret(use), digest_size=_DIGEST_BYTES).digest()
-
     def finish(self) -> None:
         """Make the part durable under its name, and note its digest."""
         self.digest = self.file.finish()
-
-    @property
-    def counts(self) -> tuple[tuple[str, str, str, str, int], ...]:
-        """The replacements of the unit, in the form of the manifest."""
-        return tuple((*key, count) for key, count in sorted(self.changes.items()))
 
 
 def list_cells(before: bytes, after: bytes) -> list[SampledCell]:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ import orjson
 
 from deid_agent.batch.bulk_export import BulkExport, FileRole
 from deid_agent.batch.bulk_lines import LineResult
-from deid_agent.batch.manifest import sync_folder
+from deid_agent.batch.manifest import EXPORT, MANIFEST, UnitEntry, name_refusals, sync_folder
 from deid_agent.model import RecordTime
 
 
@@ -89,29 +89,18 @@ def write_whole(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-@dataclass(frozen=True, slots=True)
-class BulkOutput:
-    """A finished file for the new manifest."""
+def make_manifest(
+    export: BulkExport, units: Iterable[UnitEntry], following: Mapping[str, str], build: str, time: RecordTime
+) -> bytes:
+    """The manifest of the outputs; ``following`` has the file that continues the one of a unit.
 
-    name: str
-    role: FileRole
-    types: Mapping[str, int]
-    refusals: str = ""
-    refused: int = 0
-    following: str = ""
-
-
-def make_manifest(export: BulkExport, files: Sequence[BulkOutput], build: str, time: RecordTime) -> bytes:
-    """The manifest of the outputs. Its time is that of the export, as coarse as the policy makes times of records."""
+    Its time is that of the export, as coarse as the policy makes times of records.
+    """
     lists: dict[FileRole, list[dict[str, object]]] = {role: [] for role in FileRole}
-    for file in files:
-        # A file of several resource types (organized by patient) has no type.
-        one = {"type": next(iter(file.types))} if len(file.types) == 1 else {}
-        more = {"continuesInFile": file.following} if file.following else {}
-        if file.types:
-            lists[file.role].append({**one, "url": file.name, "count": sum(file.types.values()), **more})
-        if file.refused:
-            lists[FileRole.ERROR].append({"type": "OperationOutcome", "url": file.refusals, "count": file.refused})
+    for entry in sorted(units, key=lambda each: each.file):
+        for role, listed in _list_files(entry):
+            more = listed["url"] == entry.file and entry.unit in following
+            lists[role].append(listed | ({"continuesInFile": following[entry.unit]} if more else {}))
     made: dict[str, object] = {
         "transactionTime": _coarsen(export.time, time),
         "request": f"urn:deid-agent:batch:{build}",
@@ -122,6 +111,37 @@ def make_manifest(export: BulkExport, files: Sequence[BulkOutput], build: str, t
     return (
         orjson.dumps(made | {role.value: listed for role, listed in lists.items()}, option=orjson.OPT_INDENT_2) + b"\n"
     )
+
+
+def _list_files(entry: UnitEntry) -> Iterator[tuple[FileRole, dict[str, object]]]:
+    """The entries of a unit in the manifest of an export, each with its list; without the file that continues it."""
+    # A file of several resource types (organized by patient) has no type.
+    one = {"type": next(iter(entry.types))} if len(entry.types) == 1 else {}
+    if entry.types:
+        role = FileRole(entry.role or FileRole.OUTPUT)
+        yield role, {**one, "url": entry.file, "count": sum(entry.types.values())}
+    if entry.refusals:
+        refused = {"url": name_refusals(entry.file), "count": sum(entry.refused.values())}
+        yield FileRole.ERROR, {"type": "OperationOutcome", **refused}
+
+
+def compare_export(folder: Path, units: Iterable[UnitEntry]) -> str:
+    """Why the manifest of an export has other files, lists or counts than these units; empty if it has the same."""
+    try:
+        stated = [each for entry in units for each in _list_files(entry)]
+        names = {each["url"] for _, each in stated}
+        made = orjson.loads((folder / EXPORT).read_bytes())
+        found = [(role, dict(each)) for role in FileRole for each in made[role]]
+        wrong = any(each.pop("continuesInFile", None) not in {None, *names} for _, each in found)
+        wrong = wrong or sorted(found, key=_place_of) != sorted(stated, key=_place_of)
+        wrong = wrong or any(type(each["count"]) is not int for _, each in found)
+    except (OSError, ValueError, KeyError, TypeError):
+        wrong = True
+    return f"has other files or counts than {MANIFEST}; run again" if wrong else ""
+
+
+def _place_of(listed: tuple[FileRole, Mapping[str, object]]) -> tuple[str, str]:
+    return listed[0], str(listed[1]["url"])
 
 
 def _coarsen(text: str, time: RecordTime) -> str:

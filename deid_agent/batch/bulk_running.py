@@ -29,30 +29,24 @@ from deid_agent.batch.bulk_audit import LineAudit, list_cells
 from deid_agent.batch.bulk_export import (
     BulkExport,
     FilePart,
-    FileRole,
     Line,
     SurveyedFile,
     open_lines,
     read_lines,
 )
 from deid_agent.batch.bulk_lines import LineResult, decode_results, encode_lines
-from deid_agent.batch.bulk_outputs import BulkOutput, LineCounts, LineFile, make_manifest, write_whole
+from deid_agent.batch.bulk_outputs import LineCounts, LineFile, make_manifest, write_whole
 from deid_agent.batch.manifest import AUDIT, EXPORT, OpenManifest, UnitEntry, name_refusals
 from deid_agent.batch.outputs import remove_unfinished
 from deid_agent.batch.pacing import Pace
-from deid_agent.batch.running import UnitReport
-from deid_agent.batch.sampling import Sampler, refuse_missing_sampler
+from deid_agent.batch.running import UnitReport, make_pool, run_units
+from deid_agent.batch.sampling import Sampler, commit_sample, open_sample
 from deid_agent.batch.sources import Unit
-from deid_agent.batch.text_files import UnreadableError
 from deid_agent.model import Listing, Reason, RecordTime, UnsafeError
-from deid_agent.telemetry import Telemetry
 
 _JOB_LINES = 64
 _JOB_BYTES = 1 << 20
 _IN_FLIGHT = 3
-_DEADLINE_S = 300.0
-_SLOW_AFTER_S = 30.0
-"""A job of many rows takes seconds: those behind it would be done twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +81,13 @@ class BulkRun:
         """
         for folder in (self.folder, self.folder / AUDIT):
             remove_unfinished(folder)
-        if self.sampler is not None:
-            self.sampler.open(manifest.manifest)
-        else:
-            refuse_missing_sampler(self.folder)
+        open_sample(self.sampler, self.folder, manifest.manifest)
         left = self._select(files, manifest, report)
         if self.again:
             names = {self.digests.name_unit(part.unit) for file in files for part in file.parts}
-            manifest.remove_lost(names, self.sampler.commit if self.sampler is not None else lambda _: "")
+            manifest.remove_lost(names, partial(commit_sample, self.sampler))
         if left:
-            chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
-            asyncio.run(self._run(left, manifest, WorkerPool(factory, workers, Telemetry(), chosen), report))
+            self._process(left, manifest.add, make_pool(factory, workers, settings), report)
         self._write_manifest(files, manifest)
 
     def _select(
@@ -118,46 +108,20 @@ class BulkRun:
                     left.append(_Part(file, part, before))
         return left
 
-    async def _run(
+    def _process(
         self,
         left: Sequence["_Part"],
-        manifest: OpenManifest,
+        add: Callable[[UnitEntry], None],
         pool: WorkerPool,
         report: Callable[[UnitReport], None],
     ) -> None:
-        pace = self.pace or Pace(self.folder)
-        try:
-            await pool.start()
-            async with asyncio.TaskGroup() as group:
-                serving = group.create_task(pool.serve())
-                jobs = _LineJobs(pool)
-                parts = [each.part for each in left]
-                pace.begin([part.unit for part in parts], {part.unit: part.end - part.start for part in parts})
-                made = 0
-                for each in left:
-                    part = each.part
-                    most = None if pace.limit is None else pace.limit - each.before - made
-                    if most is not None and most <= 0:
-                        report(UnitReport(part.unit, left_out=True))
-                        continue
-                    try:
-                        entry = await self._run_part(each.file, part, jobs, pace, most)
-                    except UnreadableError as problem:
-                        pace.end(part.unit)
-                        report(UnitReport(part.unit, fault=str(problem)))
-                        continue
-                    finally:
-                        if self.sampler is not None:
-                            self.sampler.discard()
-                    made += entry.rows
-                    await asyncio.to_thread(manifest.add, entry)
-                    pace.end(part.unit)
-                    report(UnitReport(part.unit, entry))
-                serving.cancel()
-        except BaseExceptionGroup as group_error:
-            raise _first_error(group_error) from None
-        finally:
-            await pool.stop()
+        pace, jobs = self.pace or Pace(self.folder), _LineJobs(pool)
+        sizes = {each.unit: each.part.end - each.part.start for each in left}
+
+        async def process(each: _Part, most: int | None) -> UnitEntry:
+            return await self._run_part(each.file, each.part, jobs, pace, most)
+
+        asyncio.run(run_units(left, process, pool, pace, self.sampler, add, report, sizes))
 
     async def _run_part(
         self, file: SurveyedFile, part: FilePart, jobs: "_LineJobs", pace: Pace, most: int | None
@@ -214,7 +178,7 @@ class BulkRun:
             words=audit.words,
             in_texts=audit.in_texts,
             counts=audit.counts,
-            sample=await asyncio.to_thread(self.sampler.commit, name) if self.sampler is not None else "",
+            sample=await asyncio.to_thread(commit_sample, self.sampler, name),
         )
 
     def _write(
@@ -244,20 +208,8 @@ class BulkRun:
             after = units.get(first.get(self.export.continues.get(file.source.name, ""), ""))
             if file.parts and after is not None and after.types:
                 following[self.digests.name_unit(file.parts[-1].unit)] = after.file
-        listed = [
-            BulkOutput(
-                entry.file,
-                FileRole(entry.role or FileRole.OUTPUT),
-                entry.types,
-                name_refusals(entry.file) if entry.refusals else "",
-                sum(entry.refused.values()),
-                following.get(entry.unit, ""),
-            )
-            for entry in manifest.manifest.finished
-            if entry.is_in(self.folder)
-        ]
-        listed.sort(key=lambda each: each.name)
-        write_whole(self.folder / EXPORT, make_manifest(self.export, listed, self.build, self.time))
+        made = [entry for entry in manifest.manifest.finished if entry.is_in(self.folder)]
+        write_whole(self.folder / EXPORT, make_manifest(self.export, made, following, self.build, self.time))
 
 
 def _divide(lines: Iterable[Line]) -> Iterator[list[Line]]:
@@ -282,6 +234,10 @@ class _Part:
     file: SurveyedFile
     part: FilePart
     before: int
+
+    @property
+    def unit(self) -> Unit:
+        return self.part.unit
 
 
 @dataclass(slots=True)
@@ -319,7 +275,3 @@ class _LineJobs:
         self.number += 1
         self.pool.submit(Record(Coordinates("lines", 0, self.number), payload), finish)
         return (await done).result
-
-
-def _first_error(error: BaseException) -> BaseException:
-    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

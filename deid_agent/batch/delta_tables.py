@@ -5,7 +5,6 @@ transaction identifier of the protocol for the unit, so that one that came befor
 """
 
 import json
-import os
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -17,7 +16,7 @@ from urllib.parse import unquote
 
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_data_file, hide_faults, plain_schema
-from deid_agent.batch.manifest import UnitEntry, sync_folder
+from deid_agent.batch.manifest import UnitEntry, sync_file, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
 if TYPE_CHECKING:
@@ -178,11 +177,7 @@ def _sync_log(folder: Path, version: int) -> None:
     log = folder / DELTA_LOG
     path = log / f"{version:020d}.json"
     if path.exists():  # else it is in a checkpoint already
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        sync_file(path)
     sync_folder(log)
     sync_folder(folder)
 

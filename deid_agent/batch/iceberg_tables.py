@@ -5,7 +5,6 @@ properties of the snapshot, so that a commit that came before a kill is not made
 """
 
 import logging
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -21,7 +20,7 @@ from deid_agent.batch.layouts import (
     hide_faults,
     plain_schema,
 )
-from deid_agent.batch.manifest import UnitEntry, sync_folder
+from deid_agent.batch.manifest import UnitEntry, sync_file, sync_folder
 from deid_agent.model import ConfigurationError, UnsafeError
 
 if TYPE_CHECKING:
@@ -187,11 +186,7 @@ class IcebergOutput:
         folder = self.folder / METADATA
         for path in folder.iterdir():
             if path.name not in self._synced and path.is_file():
-                file = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(file)
-                finally:
-                    os.close(file)
+                sync_file(path)
                 self._synced.add(path.name)
         sync_folder(folder)
 

@@ -334,7 +334,12 @@ class OpenManifest:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:

@@ -5,10 +5,11 @@ Results are written in the order of the rows: an output has the same bytes in ea
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from deid_agent.agent import Factory, WorkerPool, WorkerSettings
 from deid_agent.batch.arrow import load_arrow
@@ -19,7 +20,7 @@ from deid_agent.batch.manifest import AUDIT, OpenManifest, UnitEntry
 from deid_agent.batch.output_tables import OutputTable
 from deid_agent.batch.outputs import OutputFormat, UnitFile, remove_unfinished
 from deid_agent.batch.pacing import Pace
-from deid_agent.batch.sampling import Sampler, refuse_missing_sampler
+from deid_agent.batch.sampling import Sampler, commit_sample, open_sample
 from deid_agent.batch.schema import REFUSED, RefusedRows, check_schema, make_output_schema
 from deid_agent.batch.sources import RowChunk, Unit, find_codec, name_faults, read_chunks, read_schema
 from deid_agent.batch.tables import Table
@@ -124,8 +125,14 @@ class BatchRun:
         settings: WorkerSettings | None = None,
     ) -> None:
         """Write the outputs of units; pass the entry of each to ``add``, then its end to ``report``."""
-        chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
-        asyncio.run(self._run(tasks, add, WorkerPool(factory, workers, Telemetry(), chosen), report))
+        pool = make_pool(factory, workers, settings)
+        jobs = RowJobs(pool, RowAuditor(self.digests, self.table.document))
+        pace = self.pace or Pace(self.folder)
+
+        async def process(task: UnitTask, most: int | None) -> UnitEntry:
+            return await self._run_unit(task, jobs, pace, most)
+
+        asyncio.run(run_units(tasks, process, pool, pace, self.sampler, add, report))
 
     def select(
         self, units: Sequence[Unit], manifest: OpenManifest, report: Callable[[UnitReport], None]
@@ -133,10 +140,7 @@ class BatchRun:
         """The units that are not finished. Removes unfinished files of earlier runs; raises as ``run``."""
         for folder in (self.folder, self.folder / AUDIT):
             remove_unfinished(folder)
-        if self.sampler is not None:
-            self.sampler.open(manifest.manifest)
-        else:
-            refuse_missing_sampler(self.folder)
+        open_sample(self.sampler, self.folder, manifest.manifest)
         signed: dict[int, tuple[tuple[int, ...], str]] = {}
         left = []
         before = 0
@@ -160,7 +164,7 @@ class BatchRun:
                 self._refuse_replacement(manifest.manifest.units.get(name), digest)
                 left.append(UnitTask(unit, name, digest, signature, before))
         if self.again:
-            manifest.remove_lost(names, self.sampler.commit if self.sampler is not None else lambda _: "")
+            manifest.remove_lost(names, partial(commit_sample, self.sampler))
         return left
 
     def _check_versions(self, units: Sequence[Unit], manifest: OpenManifest, names: set[str]) -> None:
@@ -183,45 +187,6 @@ class BatchRun:
         if layout is not None and entry.pinned != layout.pinned:
             latest = manifest.manifest.latest
             manifest.add(replace(entry, pinned=layout.pinned, sample=latest.sample if latest is not None else ""))
-
-    async def _run(
-        self,
-        tasks: Sequence[UnitTask],
-        add: Callable[[UnitEntry], None],
-        pool: WorkerPool,
-        report: Callable[[UnitReport], None],
-    ) -> None:
-        pace = self.pace or Pace(self.folder)
-        try:
-            await pool.start()
-            async with asyncio.TaskGroup() as group:
-                serving = group.create_task(pool.serve())
-                jobs = RowJobs(pool, RowAuditor(self.digests, self.table.document))
-                pace.begin([task.unit for task in tasks])
-                made = 0
-                for task in tasks:
-                    left = None if pace.limit is None else pace.limit - task.before - made
-                    if left is not None and left <= 0:
-                        report(UnitReport(task.unit, left_out=True))
-                        continue
-                    try:
-                        entry = await self._run_unit(task, jobs, pace, left)
-                    except UnreadableError as problem:
-                        pace.end(task.unit)
-                        report(UnitReport(task.unit, fault=str(problem)))
-                        continue
-                    finally:
-                        if self.sampler is not None:
-                            self.sampler.discard()
-                    made += entry.rows
-                    await asyncio.to_thread(add, entry)
-                    pace.end(task.unit)
-                    report(UnitReport(task.unit, entry))
-                serving.cancel()
-        except BaseExceptionGroup as group_error:
-            raise _first_error(group_error) from None
-        finally:
-            await pool.stop()
 
     async def _run_unit(self, task: UnitTask, jobs: RowJobs, pace: Pace, most: int | None) -> UnitEntry:
         unit = task.unit
@@ -277,7 +242,7 @@ class BatchRun:
             words=audit.words,
             in_texts=audit.in_texts,
             counts=audit.counts,
-            sample=await asyncio.to_thread(self.sampler.commit, task.name) if self.sampler is not None else "",
+            sample=await asyncio.to_thread(commit_sample, self.sampler, task.name),
             pinned=unit.source.layout.pinned if unit.source.layout is not None else "",
             no_identity=no_identity,
             unmatched=self.unmatched,
@@ -288,6 +253,69 @@ class BatchRun:
             self.sampler.offer(task.name, audit.rows, chunk.batch, rows)
         audit.add(rows.audit, rows.changes)
         file.write(rows.output, ends_group=chunk.ends_group)
+
+
+class Task(Protocol):
+    """A unit to process; ``before`` are the rows of the finished units before it."""
+
+    @property
+    def unit(self) -> Unit: ...
+
+    @property
+    def before(self) -> int: ...
+
+
+T = TypeVar("T", bound=Task)
+
+
+def make_pool(factory: Factory, workers: int, settings: WorkerSettings | None) -> WorkerPool:
+    """The workers of a run, by default with times for jobs of many rows."""
+    chosen = settings or WorkerSettings(_DEADLINE_S, attempts=1, slow_after_s=_SLOW_AFTER_S)
+    return WorkerPool(factory, workers, Telemetry(), chosen)
+
+
+async def run_units(
+    tasks: Sequence[T],
+    process: Callable[[T, int | None], Awaitable[UnitEntry]],
+    pool: WorkerPool,
+    pace: Pace,
+    sampler: Sampler | None,
+    add: Callable[[UnitEntry], None],
+    report: Callable[[UnitReport], None],
+    sizes: Mapping[Unit, int] | None = None,
+) -> None:
+    """Start the pool and process one unit after the other, each up to a number of rows; pass the entry of each to
+    ``add``, then its end to ``report``. ``sizes`` are the bytes of the units if they are known.
+    """
+    try:
+        await pool.start()
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(pool.serve())
+            pace.begin([task.unit for task in tasks], sizes)
+            made = 0
+            for task in tasks:
+                left = None if pace.limit is None else pace.limit - task.before - made
+                if left is not None and left <= 0:
+                    report(UnitReport(task.unit, left_out=True))
+                    continue
+                try:
+                    entry = await process(task, left)
+                except UnreadableError as problem:
+                    pace.end(task.unit)
+                    report(UnitReport(task.unit, fault=str(problem)))
+                    continue
+                finally:
+                    if sampler is not None:
+                        sampler.discard()
+                made += entry.rows
+                await asyncio.to_thread(add, entry)
+                pace.end(task.unit)
+                report(UnitReport(task.unit, entry))
+            serving.cancel()
+    except BaseExceptionGroup as group_error:
+        raise _first_error(group_error) from None
+    finally:
+        await pool.stop()
 
 
 def sign_file(path: Path) -> tuple[int, ...]:

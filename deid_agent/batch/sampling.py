@@ -211,8 +211,18 @@ def _show(array: "pa.Array", n: int) -> str | None:
     return None if value is None else str(value)
 
 
-def refuse_missing_sampler(folder: Path) -> None:
-    """Raise ``ConfigurationError`` if an earlier run in the folder took a sample: the rest would not be in it."""
-    found = read_sample(folder)
-    if found is not None:
+def open_sample(sampler: Sampler | None, folder: Path, manifest: Manifest) -> None:
+    """Read the sample of an earlier run in the folder of the outputs.
+
+    Raises ``ConfigurationError`` as ``Sampler.open``, and without a sampler if there is a sample: the rest would not be
+    in it.
+    """
+    if sampler is not None:
+        sampler.open(manifest)
+    elif (found := read_sample(folder)) is not None:
         raise ConfigurationError(f"the folder has a sample of {found.size} rows: give --sample and --seal-to again")
+
+
+def commit_sample(sampler: Sampler | None, unit: str) -> str:
+    """The SHA-256 of the sample after ``Sampler.commit``; empty without a sampler."""
+    return sampler.commit(unit) if sampler is not None else ""

@@ -15,6 +15,7 @@ import orjson
 from deid_agent.audit import Frontier, TrailFault, TrailReport, leaf_hash, segment_files, verify_trail
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import encode_leaf
+from deid_agent.batch.bulk_outputs import compare_export
 from deid_agent.batch.delta_tables import DELTA_LOG, compare_delta
 from deid_agent.batch.iceberg_tables import METADATA, compare_iceberg
 from deid_agent.batch.manifest import (
@@ -26,7 +27,6 @@ from deid_agent.batch.manifest import (
     Manifest,
     ManifestError,
     UnitEntry,
-    name_refusals,
     read_manifest,
 )
 from deid_agent.batch.manifest_trail import TRAIL, read_last_entry, trail_folder
@@ -43,7 +43,6 @@ _OWN_IN_TRAIL = frozenset({"head.json", "signing.key", "lock"})
 _OWN_OF: Mapping[str, set[str]] = {OutputFormat.DELTA: {DELTA_LOG}, OutputFormat.ICEBERG: {METADATA}}
 _MOST_FOREIGN = 1000
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
-_EXPORT_LISTS = ("output", "deleted", "error")
 
 
 class FindingCode(StrEnum):
@@ -318,37 +317,12 @@ def _check_sample(folder: Path, manifest: Manifest | None) -> Iterator[FolderFin
 
 
 def _check_export(folder: Path, units: Collection[UnitEntry]) -> Iterator[FolderFinding]:
-    """Compare the manifest of a FHIR export with the lines of the manifest, which state its files, lists and counts."""
+    """Compare the manifest of a FHIR export with the lines of the manifest."""
     path = folder / EXPORT
     if path.is_symlink() or not path.is_file():
         yield FolderFinding(FindingCode.MISSING, EXPORT, "run again to make it")
-        return
-    stated = [each for entry in units for each in _list_files(entry)]
-    names = {each["url"] for _, each in stated}
-    try:
-        made = orjson.loads(path.read_bytes())
-        found = [(role, dict(each)) for role in _EXPORT_LISTS for each in made[role]]
-        wrong = any(each.pop("continuesInFile", None) not in {None, *names} for _, each in found)
-        wrong = wrong or sorted(found, key=_place_of) != sorted(stated, key=_place_of)
-        wrong = wrong or any(type(each["count"]) is not int for _, each in found)
-    except (OSError, ValueError, KeyError, TypeError):
-        wrong = True
-    if wrong:
-        yield FolderFinding(FindingCode.OUTPUT, EXPORT, f"has other files or counts than {MANIFEST}; run again")
-
-
-def _place_of(listed: tuple[str, Mapping[str, object]]) -> tuple[str, str]:
-    return listed[0], str(listed[1]["url"])
-
-
-def _list_files(entry: UnitEntry) -> Iterator[tuple[str, dict[str, object]]]:
-    """The entries of a unit in the manifest of an export, each with its list; without the file that continues it."""
-    one = {"type": next(iter(entry.types))} if len(entry.types) == 1 else {}
-    if entry.types:
-        yield entry.role or _EXPORT_LISTS[0], {**one, "url": entry.file, "count": sum(entry.types.values())}
-    if entry.refusals:
-        refused = {"url": name_refusals(entry.file), "count": sum(entry.refused.values())}
-        yield _EXPORT_LISTS[-1], {"type": "OperationOutcome", **refused}
+    elif why := compare_export(folder, units):
+        yield FolderFinding(FindingCode.OUTPUT, EXPORT, why)
 
 
 def _find_foreign(folder: Path, units: Collection[UnitEntry], more: set[str]) -> Iterator[FolderFinding]:

@@ -8,7 +8,6 @@ and with the first lines of every other type. EXPORT is that of docs/tutorial-ba
 
 import argparse
 import base64
-import os
 import resource
 import subprocess
 import sys
@@ -19,6 +18,10 @@ from itertools import islice
 from pathlib import Path
 
 import orjson
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.performance import user_environ
 
 ROOT = Path(__file__).resolve().parents[2]
 PERSONS = {"Patient", "Practitioner", "PractitionerRole", "RelatedPerson"}
@@ -62,10 +65,7 @@ def measure(persons: Sample, sample: Sample) -> float:
             (export / name).write_bytes(b"".join(lines))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-m", "deid_agent", "batch", "run", str(export), str(Path(folder) / "out")]
-        # As users run it: without a setting of this shell, and with the number of threads that the product chooses.
-        environ = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-        environ = {name: value for name, value in environ.items() if not name.startswith("DEID_")}
-        environ["PYTHONPATH"] = str(ROOT)
+        environ = user_environ() | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [*command, "--table", "fhir", "--demo-key"], env=environ, stdout=subprocess.PIPE, check=False
         )

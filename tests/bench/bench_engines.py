@@ -30,6 +30,7 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from support.batch_kills import is_marked  # noqa: E402
 from support.corpus import notes  # noqa: E402
+from support.performance import user_environ  # noqa: E402
 
 UNITS, FEW = 2, 64
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -87,9 +88,7 @@ def write_notes(folder: Path, rows: int) -> Path:
 def measure(engine: str, inputs: Path, out: Path, system: str) -> tuple[float, float]:
     """CPU seconds of a run with all its processes, and of its parent alone."""
     command = [sys.executable, "-m", "deid_agent", "batch", "run", str(inputs), str(out), *OPTIONS[engine]]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
-    environ = {name: value for name, value in environ.items() if not name.endswith("_NUM_THREADS")}
-    environ |= {"PYTHONPATH": str(ROOT), _TOKEN: str(out), "RAY_USAGE_STATS_ENABLED": "0"}
+    environ = user_environ() | {"PYTHONPATH": str(ROOT), _TOKEN: str(out), "RAY_USAGE_STATS_ENABLED": "0"}
     environ["PYSPARK_SUBMIT_ARGS"] = f"--master local[{UNITS}] --conf spark.ui.enabled=false pyspark-shell"
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # children of dead processes become ours
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -32,7 +32,7 @@ from deid_agent.agent.worker_pool import WorkerPool
 from deid_agent.app import WorkerFactory
 from deid_agent.audit.storage import Signer
 from deid_agent.audit.trail import AuditTrail, TrailSettings
-from deid_agent.config import ServiceSettings
+from deid_agent.config import AgentSettings, ServiceSettings
 from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.http.service import Service, ServiceLimits
 from deid_agent.http.service_access import Project, Projects, ServiceAccess, ServiceLogins
@@ -126,7 +126,13 @@ async def over_http(folder: Path, send: Callable[[int, list[bytes]], Awaitable[N
     settings = ServiceSettings(port=0)
     telemetry, transport = Committed(), HttpTransport(settings.max_requests)
     agent, audit = runner(transport, folder, telemetry, 0.0)
-    limits = ServiceLimits(64 << 20, settings.max_in_flight_bytes, settings.max_requests // 2, 30.0, 150.0)
+    limits = ServiceLimits(
+        AgentSettings().max_message_bytes,
+        settings.max_in_flight_bytes,
+        settings.max_requests // 2,
+        settings.idle_s,
+        settings.answer_s,
+    )
     projects = Projects({"default": Project("default", "pseudonymised", "", "")})
     access = ServiceAccess(ServiceLogins(), settings.records_per_s)
     service = Service(transport, access, projects, limits, lambda: True, telemetry)

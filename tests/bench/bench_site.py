@@ -22,7 +22,7 @@ from deid_agent.config import limit_blas_threads
 limit_blas_threads()
 
 from deid_agent.eval.markup import CorpusPart, read_corpus, select_part  # noqa: E402 - after the threads are limited
-from deid_agent.model import Document, PhiType  # noqa: E402
+from deid_agent.model import Document  # noqa: E402
 from deid_agent.recognize import Profile, load_rules, load_tagger  # noqa: E402
 from deid_agent.rules.site_folder import load_lists  # noqa: E402
 
@@ -92,7 +92,6 @@ def main() -> None:
                 "load_s": round(load, 3),
                 "memory_mb": round(size / 1e6, 1),
                 "starts": len(kept.starts),
-                "type": PhiType.DOCTOR.value,
                 "notes": len(texts),
                 "tagging_ratio": round(best["with"] / best["without"], 4),
                 "recognizer_share": round(own / best["without"], 4),

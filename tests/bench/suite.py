@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.performance import PAGE, RESULTS, Entry, Results, compare, last_results, render
+from support.performance import PAGE, RESULTS, Entry, Results, compare, last_results, render, user_environ
 
 from deid_agent.eval.markup import CorpusPart, read_corpus, select_part
 from deid_agent.model import Document
@@ -35,7 +35,6 @@ from deid_agent.model import Document
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "tests" / "bench"
 ROUNDS, NOTES = 5, 8
-SET_BY_PRODUCT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,6 @@ class Run:
         sys.stderr.write(f"{entry.title} {entry.state}: {figure or f'not measured: {entry.absent}'}\n")
 
 
-def environ() -> dict[str, str]:
-    """The environment without variables that change how the product or its libraries run."""
-    return {name: v for name, v in os.environ.items() if name not in SET_BY_PRODUCT and not name.startswith("DEID_")}
-
-
 def answer(run: Run, command: Sequence[str], most_s: float = math.inf) -> list[dict[str, object]] | str:
     """The JSON lines that a command prints, or the reason why there are none."""
     if run.left_s < 10:
@@ -98,7 +92,7 @@ def answer(run: Run, command: Sequence[str], most_s: float = math.inf) -> list[d
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environ(),
+        env=user_environ(),
         cwd=ROOT,
         start_new_session=True,
     ) as process:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from support.keys import KEY
+from support.performance import user_environ
 
 ROOT = Path(__file__).resolve().parents[2]
 _TOKEN = "KILLED_RUN"
@@ -131,8 +132,7 @@ class KilledRuns:
     def _start(self, kind: Kind, out: Path) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "deid_agent", "batch", "run", str(self.folder / "in"), str(out)]
         options = ["--table", "omop/note", "--system", "rules", "--key-file", str(self.folder / "key")]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("DEID_")}
-        environ |= {"PYTHONPATH": str(ROOT), _TOKEN: str(self.folder), "OPENBLAS_NUM_THREADS": "1"}
+        environ = user_environ() | {"PYTHONPATH": str(ROOT), _TOKEN: str(self.folder)}
         environ["PYSPARK_SUBMIT_ARGS"] = f"{SPARK} pyspark-shell"
         with (self.folder / "printed").open("ab") as printed:
             return subprocess.Popen(

@@ -1,6 +1,7 @@
-"""The results of ``tests/bench/suite.py``: their file, their ratios, and the page made of them."""
+"""The results of ``tests/bench/suite.py``: their file, their ratios, and the page made of them; the environment."""
 
 import json
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +13,12 @@ RESULTS = ROOT / "tests" / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 REGRESSION = 1.15
 """A ratio above this, outside the spread of both runs, is reported."""
+_SET_BY_PRODUCT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def user_environ() -> dict[str, str]:
+    """The environment that a user has: without variables that change how the product or its libraries run."""
+    return {name: v for name, v in os.environ.items() if name not in _SET_BY_PRODUCT and not name.startswith("DEID_")}
 
 
 @dataclass(frozen=True, slots=True)
