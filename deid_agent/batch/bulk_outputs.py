@@ -10,9 +10,10 @@ from pathlib import Path
 
 import orjson
 
+from deid_agent.agent import sync_folder
 from deid_agent.batch.bulk_export import BulkExport, FileRole
 from deid_agent.batch.bulk_lines import LineResult
-from deid_agent.batch.manifest import EXPORT, MANIFEST, UnitEntry, name_refusals, sync_folder
+from deid_agent.batch.manifest import EXPORT, MANIFEST, UnitEntry, name_refusals
 from deid_agent.model import RecordTime
 
 

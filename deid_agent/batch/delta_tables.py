@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from deid_agent.agent import sync_folder
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.layouts import ColumnPlace, DataFile, Layout, find_data_file, hide_faults, plain_schema
-from deid_agent.batch.manifest import UnitEntry, sync_file, sync_folder
+from deid_agent.batch.manifest import UnitEntry, sync_file
 from deid_agent.model import ConfigurationError, UnsafeError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deid_agent.agent import sync_folder
 from deid_agent.batch.layouts import (
     ColumnPlace,
     DataFile,
@@ -20,7 +21,7 @@ from deid_agent.batch.layouts import (
     hide_faults,
     plain_schema,
 )
-from deid_agent.batch.manifest import UnitEntry, sync_file, sync_folder
+from deid_agent.batch.manifest import UnitEntry, sync_file
 from deid_agent.model import ConfigurationError, UnsafeError
 
 if TYPE_CHECKING:

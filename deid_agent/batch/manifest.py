@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 from pydantic import TypeAdapter
 
-from deid_agent.agent import cut_torn_line
+from deid_agent.agent import cut_torn_line, sync_folder
 from deid_agent.model import ConfigurationError
 
 MANIFEST = "_manifest.jsonl"
@@ -330,11 +330,6 @@ class OpenManifest:
                 f"{shown}: is of {pinned}, and there are outputs of {', '.join(sorted(others))}: give --table-version "
                 "to go on with that one, or --again to follow the table"
             )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    sync_file(folder)
 
 
 def sync_file(path: Path) -> None:

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from deid_agent.agent import sync_folder
 from deid_agent.batch.arrow import is_text, load_arrow
-from deid_agent.batch.manifest import sync_folder
 from deid_agent.batch.schema import OUTCOME
 from deid_agent.batch.sources import name_faults
 from deid_agent.model import ConfigurationError

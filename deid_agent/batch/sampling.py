@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import orjson
 from pydantic import TypeAdapter
 
-from deid_agent.agent import PrivateKey, PublicKey
+from deid_agent.agent import PrivateKey, PublicKey, sync_folder
 from deid_agent.batch.arrow import load_arrow
 from deid_agent.batch.audit_parts import Digests
 from deid_agent.batch.jobs import FinishedRows
-from deid_agent.batch.manifest import AUDIT, Manifest, sync_folder
+from deid_agent.batch.manifest import AUDIT, Manifest
 from deid_agent.batch.schema import DONE, OUTCOME
 from deid_agent.batch.table_file import ColumnKind
 from deid_agent.batch.tables import Table

@@ -101,7 +101,7 @@ def test_a_format_of_clinical_texts_clashes() -> None:
     assert find_clash(rule, Ruleset(vetoes=(veto,)), []) == "a sample of the veto veto"
 
 
-def test_an_identifier_that_a_veto_must_not_match_is_no_clash() -> None:
+def test_a_format_may_match_what_a_veto_must_spare() -> None:
     rule = compiled(samples(lambda chance: f"PJN{chance.randrange(10**6):06}"))
     spared = replace(rule, id="veto", hit=(), miss=("ICD PJN447190",))
     assert find_clash(rule, Ruleset(vetoes=(spared,)), []) == ""
