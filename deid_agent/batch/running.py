@@ -255,7 +255,7 @@ class BatchRun:
         file.write(rows.output, ends_group=chunk.ends_group)
 
 
-class UnitTask(Protocol):
+class PendingUnit(Protocol):
     """A unit to process; ``before`` are the rows of the finished units before it."""
 
     @property
@@ -265,7 +265,7 @@ class UnitTask(Protocol):
     def before(self) -> int: ...
 
 
-T = TypeVar("T", bound=UnitTask)
+T = TypeVar("T", bound=PendingUnit)
 
 
 def make_pool(factory: Factory, workers: int, settings: WorkerSettings | None) -> WorkerPool:

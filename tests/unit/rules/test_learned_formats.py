@@ -101,7 +101,7 @@ def test_a_format_of_clinical_texts_clashes() -> None:
     assert find_clash(rule, Ruleset(vetoes=(veto,)), []) == "a sample of the veto veto"
 
 
-def test_a_format_may_match_what_a_veto_must_spare() -> None:
+def test_a_format_may_match_an_example_that_a_veto_misses() -> None:
     rule = compiled(samples(lambda chance: f"PJN{chance.randrange(10**6):06}"))
     spared = replace(rule, id="veto", hit=(), miss=("ICD PJN447190",))
     assert find_clash(rule, Ruleset(vetoes=(spared,)), []) == ""
