@@ -25,7 +25,7 @@ from deid_agent.agent import sync_folder
 from deid_agent.config import SecretKey, load_key
 from deid_agent.model import ConfigurationError
 from deid_agent.review.records import NoteDecisions, ReviewIndex, ReviewNote
-from deid_agent.review.sealing import FileCipher, hold, read_limited, replace_durably
+from deid_agent.review.sealing import PATIENCE_S, FileCipher, hold, read_limited, replace_durably
 from deid_agent.review.stored import pack, unpack_decisions, unpack_index, unpack_note
 
 T = TypeVar("T")
@@ -108,8 +108,8 @@ class ReviewFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclusive use. Raises ``BusyError`` if another process holds the folder for too long."""
-        with hold(self.path):
+        """Exclusive use. Raises ``FolderBusyError`` if another process holds the folder for too long."""
+        with hold(self.path, PATIENCE_S):
             yield
 
     def reviewers(self) -> Sequence[str]:

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 MOST_SEALED = 64 << 20
 """Bytes of a sealed file."""
+PATIENCE_S = 30.0
+"""How long a writer waits for another one."""
 _MAGIC = b"deid-review 1\n"
 _NONCE = 12
 _TAG = 16
 _LOCK = "lock"
-_PATIENCE_S = 30.0
 _STEP_S = 0.02
 
 
-class BusyError(ConfigurationError):
+class FolderBusyError(ConfigurationError):
     """Another process has held the folder for too long."""
 
 
@@ -114,8 +115,8 @@ def replace_durably(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def hold(folder: Path, patience_s: float = _PATIENCE_S) -> Iterator[None]:
-    """Exclusive use of a folder: by one thread of one process. Raises ``BusyError`` after ``patience_s``."""
+def hold(folder: Path, patience_s: float) -> Iterator[None]:
+    """Exclusive use of a folder: by one thread of one process. Raises ``FolderBusyError`` after ``patience_s``."""
     number = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         end = time.monotonic() + patience_s
@@ -125,7 +126,7 @@ def hold(folder: Path, patience_s: float = _PATIENCE_S) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise BusyError(f"review folder {folder}: another process is writing it; try again") from None
+                    raise FolderBusyError(f"review folder {folder}: another process is writing it; try again") from None
                 time.sleep(_STEP_S)
         yield
     finally:

@@ -46,7 +46,7 @@ def test_no_file_shows_a_text_a_name_or_a_token(site: Site) -> None:
 
 def test_another_key_is_named_as_the_fault(site: Site, tmp_path: Path) -> None:
     make_key_file(tmp_path / "other")
-    with pytest.raises(ConfigurationError, match="made with the key [0-9a-f]{8}, not with [0-9a-f]{8}"):
+    with pytest.raises(ConfigurationError, match=r"made with the key [0-9a-f]{8}, not with [0-9a-f]{8}"):
         ReviewFolder.open(site.path, load_review_key(tmp_path / "other"))
     with pytest.raises(FileExistsError):
         make_key_file(tmp_path / "other")
@@ -79,7 +79,7 @@ def test_a_file_of_another_folder_or_another_name_is_refused(site: Site, tmp_pat
         read_gold(site.path, site.key)
     first, second = (other.path / "notes" / note for note in other.notes)
     second.write_bytes(first.read_bytes())
-    with pytest.raises(ConfigurationError, match="notes/[0-9a-f]{20} was changed"):
+    with pytest.raises(ConfigurationError, match=r"notes/[0-9a-f]{20} was changed"):
         other.folder.read_note(second.name)
 
 
