@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, _Entry]] = {
     "eval": _Entry("evaluate", "evaluate", "Score a system over an annotated corpus."),
     "message": _Entry("message", "message", "De-identify HL7 v2 messages, FHIR resources and C-CDA documents."),
     "replay": _Entry("dead_letters", "replay", "Put the records of dead letters back into their input."),
+    "review": _Entry("review", "review", "Have people review notes: a queue, their decisions, the gold."),
     "rules": _Entry("inventory", "rules", "List and test rules; make the lists and rules of a site."),
     "run": _Entry("serve", "run", "Run the agent: read messages and publish them sanitized."),
     "text": _Entry("text", "text", "De-identify notes."),

@@ -3,7 +3,7 @@
 from deid_agent.eval.claims import Altered, LeakBound, bound_leaks, count_altered
 from deid_agent.eval.convention import Convention, apply_convention, load_convention
 from deid_agent.eval.counts import Criterion
-from deid_agent.eval.markup import CorpusPart, Note, map_to_2006_types, select_part
+from deid_agent.eval.markup import CorpusPart, LeftOut, Note, ParseLabel, map_to_2006_types, parse_label, select_part
 from deid_agent.eval.page import render_page
 from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
 from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
@@ -34,8 +34,10 @@ __all__ = [
     "FalseAlarms",
     "Figure",
     "LeakBound",
+    "LeftOut",
     "Note",
     "Pair",
+    "ParseLabel",
     "Prf",
     "Scores",
     "TaggingRun",
@@ -49,6 +51,7 @@ __all__ = [
     "load_system",
     "map_to_2006_types",
     "no_facts",
+    "parse_label",
     "read_annotated",
     "read_json_lines",
     "render_page",

@@ -13,21 +13,43 @@ from deid_agent.review.records import RANDOM, Agreement, compare
 
 if TYPE_CHECKING:
     from deid_agent.review.desk import FolderDesk, open_desk
+    from deid_agent.review.exporting import EXPORTED, write_notes
+    from deid_agent.review.importing import ImportForm, ImportResult, ImportSettings, import_decisions
+    from deid_agent.review.queue import DrawResult, DrawSettings, SourceNote, add_notes
+    from deid_agent.review.reading import ComponentReader, NoteReading
 
 __all__ = [
+    "EXPORTED",
     "RANDOM",
     "Agreement",
+    "ComponentReader",
+    "DrawResult",
+    "DrawSettings",
     "FolderDesk",
+    "ImportForm",
+    "ImportResult",
+    "ImportSettings",
+    "NoteReading",
     "ReviewFolder",
     "ReviewStatus",
+    "SourceNote",
+    "add_notes",
     "compare",
+    "import_decisions",
     "load_review_key",
     "make_key_file",
     "open_desk",
     "read_agreement",
     "read_gold",
     "read_status",
+    "write_notes",
 ]
 
-_LAZY = {"desk": ("FolderDesk", "open_desk")}
+_LAZY = {
+    "desk": ("FolderDesk", "open_desk"),
+    "exporting": ("EXPORTED", "write_notes"),
+    "importing": ("ImportForm", "ImportResult", "ImportSettings", "import_decisions"),
+    "queue": ("DrawResult", "DrawSettings", "SourceNote", "add_notes"),
+    "reading": ("ComponentReader", "NoteReading"),
+}
 __getattr__ = lazy_names(__name__, _LAZY)
