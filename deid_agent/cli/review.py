@@ -111,7 +111,7 @@ def token(folder: Path, reviewer: str, key_file: Path) -> Exit:
 )
 @rules_option
 @click.option("--models", metavar="DIR", envvar="DEID_MODELS", help="Models folder in place of the packaged one.")
-@click.option("--seed", metavar="TEXT", default="", help="Repeats a draw.")
+@click.option("--seed", metavar="TEXT", default="", help="Repeats a draw, also in another folder.")
 @handle_errors
 def add(
     folder: Path,

@@ -1,8 +1,8 @@
 """The queue: a uniform random sample of notes, and the notes from which reviewers teach the most.
 
-Every note has a rank, a keyed digest of the seed. The random sample are the notes of the lowest ranks, whatever else is
-in the queue, so a later draw from the same notes makes the sample larger and keeps it uniform. The others are chosen
-among the notes of the next ranks by their score:
+Every note has a rank, a digest of the seed and the note. The random sample are the notes of the lowest ranks, whatever
+else is in the queue, so a later draw from the same notes makes the sample larger and keeps it uniform. The others are
+chosen among the notes of the next ranks by their score:
 
     points = uncertain spans + missed places + min(unexamined values, 8) / 8
     score  = 1000 * points / (characters + 500)
@@ -11,11 +11,14 @@ A long note has more points and costs more time: the score is points for the tim
 few of these notes, because the second note of a patient repeats the names of the first.
 """
 
+import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+
+import orjson
 
 from deid_agent.model import Document, Fact
 from deid_agent.review.folder import ReviewFolder
@@ -45,7 +48,8 @@ class SourceNote:
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """How many notes to take. ``candidates`` are read to choose among them; ``seed`` repeats a draw."""
+    """How many notes to take. ``candidates`` are read to choose among them; ``seed`` repeats a draw, also
+    in another folder."""
 
     random: int = 0
     chosen: int = 0
@@ -114,7 +118,7 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
         repeated += id_ in pool
         pool.setdefault(id_, (note, patient))
     seed = settings.seed or secrets.token_hex(16)
-    ranked = sorted(pool, key=lambda id_: folder.cipher.digest("rank", seed, id_))
+    ranked = sorted(pool, key=lambda id_: _rank(seed, pool[id_][0]))
     before = {entry.note: entry for entry in folder.read_index().entries}
     fresh = [id_ for id_ in ranked if id_ not in before or RANDOM not in before[id_].reasons]
     random = fresh[: settings.random]
@@ -141,6 +145,12 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
         draw = Draw(settings.date, len(pool), patients, len(random), len(chosen), settings.system, settings.profile)
         folder.write_index(ReviewIndex((*kept, *new), (*index.draws, draw)))
     return DrawResult(len(pool), patients, len(random), len(chosen), sum(id_ in before for id_ in pool), repeated)
+
+
+def _rank(seed: str, note: SourceNote) -> bytes:
+    """The rank of a note under a seed: the same in each folder, whatever its key."""
+    data = orjson.dumps([seed, note.patient, note.text.encode("utf-8", "surrogatepass").hex()])
+    return hashlib.sha256(data).digest()
 
 
 def _make(id_: str, source: SourceNote, patient: str, read: ReadNote) -> tuple[ReviewNote, QueueEntry]:

@@ -41,7 +41,7 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
     done = call("add", folder, notes, "--key-file", key, "--random", 50, "--system", "rules")
     assert done.exit_code == 1
     assert "5 notes of 3 patients: 5 random, 0 chosen\n4 refused\n" in done.stdout
-    for fault in ("b.jsonl: line 2: has no text", "b.jsonl: line 3: id", "06-cut-off.json: ", "c.txt: byte 0"):
+    for fault in ("jsonl: line 2: has no text", "jsonl: line 3: MALFORMED: id", "06-cut-off.json: ", "c.txt: byte 0"):
         assert fault in done.stderr
     assert "Okafor" not in done.output
 
