@@ -55,7 +55,9 @@ def make(folder: Path, key_file: Path, reviewers: str) -> Exit:
     without it nobody reads the notes. The tokens are shown once.
     """
     if folder.absolute() in key_file.absolute().parents:
-        raise ConfigurationError(f"--key-file {printable(key_file)}: a key beside what it seals: keep it elsewhere")
+        raise ConfigurationError(
+            f"--key-file {printable(key_file)}: a key in the folder that it seals: keep it elsewhere"
+        )
     if not key_file.exists():
         make_key_file(key_file)
         echo_error(f"{printable(key_file)}: a new key; keep a copy of it")
@@ -127,7 +129,7 @@ def add(
     models: str | None,
     seed: str,
 ) -> Exit:
-    """Draw notes into the queue, with what the tagger proposes in each.
+    """Draw notes into the queue, with the proposals of the tagger in each.
 
     NOTES are text files, JSON lines, messages (HL7 v2, FHIR, C-CDA), and folders of these. Notes of the random sample
     are for estimates; the chosen ones are those about which the components of the tagger disagree most.
@@ -158,14 +160,14 @@ def add(
         f"{counted(drawn.notes, 'note')} of {counted(drawn.patients, 'patient')}: {drawn.random} random, "
         f"{drawn.chosen} chosen"
     )
-    for count, what in (
+    for count, label in (
         (drawn.known, "in the folder before"),
         (drawn.repeated, "given twice"),
         (sources.short, "texts of a message left out as too short"),
         (len(sources.faults), "refused"),
     ):
         if count:
-            click.echo(f"{count} {what}")
+            click.echo(f"{count} {label}")
     if drawn.random < random or drawn.chosen < chosen:
         echo_error(
             "fewer notes than asked for: the others are in the folder, certain, or of patients with enough notes"
@@ -194,7 +196,7 @@ def status(folder: Path, key_file: Path, as_json: bool) -> Exit:
     for name, count in found.by_reviewer.items():
         click.echo(f"{name} has finished {count}")
     if found.random_open and found.random_agreed:
-        click.echo("an estimate needs the whole random sample: what is open may be what is hard")
+        click.echo("an estimate needs the whole random sample: open notes may be the hard ones")
     return Exit.DONE
 
 

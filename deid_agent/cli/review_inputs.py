@@ -24,7 +24,7 @@ _MESSAGE = (b"MSH", b"FHS", b"BHS", b"{", b"[", b"<", b"\x0bMSH")
 
 @dataclass(slots=True)
 class NoteSources:
-    """Reads notes, and keeps what it leaves out: faults with their places, and the number of short texts."""
+    """Reads notes, and keeps the faults with their places, and the number of texts that are too short."""
 
     deidentifier: Deidentifier
     faults: list[str] = field(default_factory=list)

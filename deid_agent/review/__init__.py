@@ -1,6 +1,6 @@
 """A folder of notes that people review: a queue, their decisions, agreement and gold, sealed on the disk of a site.
 
-``folder`` keeps the files, ``records`` the rules about them, ``gold`` reads what reviewers agree on. ``read_gold`` is
+``folder`` keeps the files, ``records`` the rules about them, ``gold`` reads the agreed annotations. ``read_gold`` is
 the function for others: it returns notes of an annotated corpus.
 """
 

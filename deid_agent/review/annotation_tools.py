@@ -93,7 +93,7 @@ def _people(found: object) -> set[str]:
 
 
 def _labels_of(value: Mapping[str, Any]) -> list[str] | None:
-    """The labels of a span; None for what is no span, such as a choice."""
+    """The labels of a span; None for a value that is no span, such as a choice."""
     labels = value.get("labels", value.get("hypertextlabels"))
     return labels if isinstance(labels, list) and "start" in value and "end" in value else None
 

@@ -1,4 +1,4 @@
-"""What a folder of reviewed notes holds, and the pure rules about it: the state of a note, its gold, its agreement.
+"""The content of a folder of reviewed notes, and the pure rules about it: the state of a note, its gold, its agreement.
 
 Notes, decisions and gold are PHI. No ``repr`` contains a text or a place in one.
 """

@@ -94,7 +94,7 @@ def test_wrong_calls_have_a_line_and_exit_code_2(made: tuple[Path, Path], tmp_pa
     other = make_site(tmp_path / "other", [NOTE], reasons=[RANDOM])
     for args, why in (
         (("make", folder, "--key-file", key, "--reviewers", "anna"), "has files"),
-        (("make", tmp_path / "new", "--key-file", tmp_path / "new/key", "--reviewers", "anna"), "a key beside what it"),
+        (("make", tmp_path / "new", "--key-file", tmp_path / "new/key", "--reviewers", "anna"), "a key in the folder"),
         (("make", tmp_path / "new", "--key-file", key, "--reviewers", ","), "reviewers"),
         (("add", folder, tmp_path / "note.txt", "--key-file", key), "nothing to draw"),
         (("add", folder, tmp_path / "none", "--key-file", key, "--random", "1", "--system", "rules"), "no such file"),

@@ -117,14 +117,12 @@ def test_of_three_reviewers_the_third_adjudicates(tmp_path: Path) -> None:
         ([(4.0, 9, "DATE")], "span-outside"),
     ],
 )
-def test_spans_that_are_no_decision_are_refused(
-    site: Site, desk: ReviewDesk, spans: list[tuple[int, int, str]], code: str
-) -> None:
+def test_invalid_spans_are_refused(site: Site, desk: ReviewDesk, spans: list[tuple[int, int, str]], code: str) -> None:
     assert refusal(desk, "anna", site.notes[0], list(itertools.starmap(DeskSpan, spans))) == code
     assert states(desk, "anna")[0] == (site.notes[0], NoteState.OPEN)
 
 
-def test_white_space_at_the_ends_is_no_difference(site: Site, desk: ReviewDesk) -> None:
+def test_white_space_at_the_ends_makes_no_difference(site: Site, desk: ReviewDesk) -> None:
     note = site.notes[0]
     desk.save("anna", note, GOOD, finished=True)
     wide = [DeskSpan(3, 10, "PATIENT"), DeskSpan(17, 26, "DATE"), DeskSpan(17, 26, "DATE")]

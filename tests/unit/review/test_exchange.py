@@ -32,7 +32,7 @@ def content(found: Note) -> tuple[str, list[tuple[int, int, PhiType]]]:
 
 
 @pytest.mark.parametrize("form", [CorpusFormat.BRAT, CorpusFormat.I2B2_2014, CorpusFormat.JSONL])
-def test_what_is_written_is_read_as_it_was(tmp_path: Path, form: CorpusFormat) -> None:
+def test_a_written_note_is_read_unchanged(tmp_path: Path, form: CorpusFormat) -> None:
     assert HOSTILE[31:39] == "Ann\r\nLee"
     given = [note(HOSTILE, HOSTILE_SPANS), note(NOTE, SPANS, "ef"), note("Nothing.", (), "gh")]
     write_notes(given, tmp_path / "out", form)
@@ -121,9 +121,7 @@ def test_notes_that_are_not_in_the_folder_are_taken_only_if_asked(site: Site, tm
         ({"id": "x", "text": NOTE, "spans": [{"start": 3, "end": 4, "type": "DATE"}]}, "spans of white space"),
     ],
 )
-def test_spans_that_are_no_decision_import_nothing(
-    site: Site, tmp_path: Path, line: Mapping[str, object], why: str
-) -> None:
+def test_invalid_spans_import_nothing(site: Site, tmp_path: Path, line: Mapping[str, object], why: str) -> None:
     good = {"id": "y", "text": "Seen by Dr. Vance.", "spans": []}
     with pytest.raises(ConfigurationError, match=why) as problem:
         take(site, lines(tmp_path / "a.jsonl", good, line), ImportForm.JSONL)

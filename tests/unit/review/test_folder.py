@@ -24,7 +24,7 @@ def gold(site: Site) -> None:
         site.folder.write_decisions(note, NoteDecisions({r: Decision(SPANS, True) for r in ("anna", "ben")}))
 
 
-def test_gold_is_what_two_reviewers_agree_on(site: Site) -> None:
+def test_gold_are_the_annotations_on_which_two_reviewers_agree(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="no note is agreed"):
         read_gold(site.path, site.key)
     gold(site)
@@ -102,7 +102,7 @@ def test_a_bad_head_is_a_clear_error(site: Site, head: str) -> None:
         ReviewFolder.open(site.path, site.key)
 
 
-def test_what_is_no_folder_is_a_clear_error(site: Site, tmp_path: Path) -> None:
+def test_another_path_is_a_clear_error(site: Site, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none", site.path / "folder.json"):
         with pytest.raises(ConfigurationError, match="deid-agent review make"):
             ReviewFolder.open(path, site.key)

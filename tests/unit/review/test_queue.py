@@ -74,7 +74,7 @@ def test_a_second_draw_makes_the_random_sample_larger_and_counts_chosen_notes_as
     assert [(draw.notes, draw.random) for draw in site.folder.read_index().draws[1:]] == [(12, 0), (12, 6), (12, 6)]
 
 
-def test_a_draw_is_repeated_by_its_seed_whatever_the_order(tmp_path: Path) -> None:
+def test_a_draw_is_repeated_by_its_seed_in_any_order(tmp_path: Path) -> None:
     one = make_site(tmp_path / "one", [])
     add(one, notes(20), random=5, seed="a")
     first = names(one, RANDOM)
