@@ -19,6 +19,7 @@ from deid_agent.review import (
     DrawSettings,
     ReviewFolder,
     add_notes,
+    check_new,
     load_review_key,
     make_key_file,
     read_agreement,
@@ -58,10 +59,12 @@ def make(folder: Path, key_file: Path, reviewers: str) -> Exit:
         raise ConfigurationError(
             f"--key-file {printable(key_file)}: a key in the folder that it seals: keep it elsewhere"
         )
+    names = _split(reviewers)
+    check_new(folder, names)
     if not key_file.exists():
         make_key_file(key_file)
         echo_error(f"{printable(key_file)}: a new key; keep a copy of it")
-    _, tokens = ReviewFolder.make(folder, load_review_key(key_file), _split(reviewers))
+    _, tokens = ReviewFolder.make(folder, load_review_key(key_file), names)
     for name, token in tokens.items():
         click.echo(f"{name}  {token}")
     return Exit.DONE

@@ -15,6 +15,8 @@ from deid_agent.review import SourceNote
 
 SHORTEST = 20
 """Characters of the shortest text of a message that is a note: a value of a word needs no reviewer."""
+LONGEST = 1_000_000
+"""Characters of the longest note, as of the longest text of a message."""
 _MOST_BYTES = 256 << 20
 _LINES = frozenset({".jsonl", ".ndjson"})
 _UNKNOWN = frozenset({"key", "table"})
@@ -37,7 +39,11 @@ class NoteSources:
                 self.faults.append(f"{source.shown}: skipped: {source.skipped}")
                 continue
             try:
-                yield from self._read(source)
+                for number, note in enumerate(self._read(source), 1):
+                    if fault := _find_fault(note.text):
+                        self.faults.append(f"{source.shown}: note {number}: {fault}")
+                    else:
+                        yield note
             except OSError as problem:
                 self.faults.append(f"{source.shown}: cannot be read ({fault_text(problem)})")
 
@@ -96,6 +102,17 @@ class NoteSources:
                     continue
                 of = f"scope:{patient}" if patient is not None else unknown
                 yield SourceNote(f"{name}#{number}.{place}", text.text, of, part.codec.name, facts=text.facts)
+
+
+def _find_fault(text: str) -> str:
+    """Why a text is no note; empty if it is one."""
+    if len(text) > LONGEST:
+        return f"has more than {LONGEST:,} characters; divide it"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "has half of a character (a surrogate); correct its encoding"
+    return ""
 
 
 def _peek(path: Path | None) -> bytes:

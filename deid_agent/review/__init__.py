@@ -7,7 +7,7 @@ the function for others: it returns notes of an annotated corpus.
 from typing import TYPE_CHECKING
 
 from deid_agent import lazy_names
-from deid_agent.review.folder import ReviewFolder, load_review_key, make_key_file
+from deid_agent.review.folder import ReviewFolder, check_new, load_review_key, make_key_file
 from deid_agent.review.gold import ReviewStatus, read_agreement, read_gold, read_status
 from deid_agent.review.records import RANDOM, Agreement, compare
 
@@ -34,6 +34,7 @@ __all__ = [
     "ReviewStatus",
     "SourceNote",
     "add_notes",
+    "check_new",
     "compare",
     "import_decisions",
     "load_review_key",

@@ -62,7 +62,7 @@ class FolderDesk:
     def reviewer_of(self, token: str) -> str | None:
         """See ``ReviewDesk``."""
         with _as_desk_errors():
-            return self.folder.reviewer_of(token)
+            return self.folder.reviewer_of(token.strip())
 
     def queue(self, reviewer: str) -> Sequence[DeskItem]:
         """See ``ReviewDesk``."""
@@ -147,11 +147,11 @@ class FolderDesk:
 
 
 def find_state(decisions: NoteDecisions, reviewer: str) -> NoteState:
-    """The state of a note for a reviewer."""
+    """The state of a note for a reviewer. A disputed note is a draft for whoever has begun to adjudicate it."""
     if decisions.gold() is not None:
         return NoteState.AGREED
     if decisions.is_disputed:
-        return NoteState.DISPUTED
+        return NoteState.DRAFT if reviewer in decisions.third else NoteState.DISPUTED
     own = decisions.own.get(reviewer)
     return NoteState.OPEN if own is None else NoteState.FINISHED if own.finished else NoteState.DRAFT
 

@@ -48,8 +48,11 @@ def load_review_key(path: Path) -> SecretKey:
 
 
 def make_key_file(path: Path) -> None:
-    """Write a new key of 32 random bytes. Raises ``OSError`` if there is such a file."""
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """Write a new key of 32 random bytes. Raises ``ConfigurationError`` if it cannot be a new file."""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise ConfigurationError(f"key file {path}: cannot be made ({type(problem).__name__})") from None
     with os.fdopen(number, "wb") as file:
         file.write(secrets.token_bytes(32))
         file.flush()
@@ -70,14 +73,9 @@ class ReviewFolder:
 
         Raises ``ConfigurationError`` if the folder has files, or a name is not one of a reviewer.
         """
-        check_reviewers(reviewers)
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.chmod(0o700)
-            if any(path.iterdir()):
-                raise ConfigurationError(f"review folder {path}: has files: name a new folder")
-        except FileExistsError:
-            raise ConfigurationError(f"review folder {path}: is a file: name a new folder") from None
+        check_new(path, reviewers)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
         id_ = secrets.token_hex(16)
         made = cls(path, FileCipher.of(key.secret, id_))
         for name in (_NOTES, _DECISIONS):
@@ -199,6 +197,15 @@ class ReviewFolder:
 
     def _write(self, name: str, data: bytes) -> None:
         replace_durably(self.path / name, self.cipher.seal(name, data))
+
+
+def check_new(path: Path, reviewers: Sequence[str]) -> None:
+    """Raise ``ConfigurationError`` if a folder with these reviewers cannot be made at a path."""
+    check_reviewers(reviewers)
+    if path.is_dir() and any(path.iterdir()):
+        raise ConfigurationError(f"review folder {path}: has files: name a new folder")
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"review folder {path}: is a file: name a new folder")
 
 
 def check_reviewers(names: Sequence[str]) -> None:

@@ -38,14 +38,27 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
     for name in ("02-oru-discharge.hl7", "05-bundle.json", "06-cut-off.json"):
         (notes / name).write_bytes((SAMPLES / name).read_bytes())
     (notes / "c.txt").write_bytes(b"\xff")
-    done = call("add", folder, notes, "--key-file", key, "--random", 50, "--system", "rules")
+    (notes / "d.txt").write_text("a " * 500_001)
+    half = {
+        "resourceType": "DocumentReference",
+        "status": "current",
+        "description": "Half \ud83d of a long text of Quill",
+    }
+    (notes / "e.json").write_text(json.dumps(half))
+    done = call("add", folder, notes, "--key-file", key, "--random", "50", "--system", "rules")
     assert done.exit_code == 1
-    assert "5 notes of 3 patients: 5 random, 0 chosen\n4 refused\n" in done.stdout
-    for fault in ("jsonl: line 2: has no text", "jsonl: line 3: MALFORMED: id", "06-cut-off.json: ", "c.txt: byte 0"):
+    assert "5 notes of 3 patients: 5 random, 0 chosen\n6 refused\n" in done.stdout
+    for fault in (
+        "jsonl: line 2: has no text",
+        "jsonl: line 3: MALFORMED: id",
+        "06-cut-off.json: ",
+        "c.txt: byte 0",
+        "d.txt: note 1: has more",
+    ):
         assert fault in done.stderr
     assert "Okafor" not in done.output
 
-    again = call("add", folder, notes / "a.txt", "--key-file", key, "--random", 5, "--system", "rules")
+    again = call("add", folder, notes / "a.txt", "--key-file", key, "--random", "5", "--system", "rules")
     assert again.exit_code == 0
     assert "0 random, 0 chosen\n1 in the folder before\n" in again.stdout
     assert "fewer notes than asked for" in again.stderr

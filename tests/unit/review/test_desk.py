@@ -77,8 +77,10 @@ def test_of_two_reviewers_one_adjudicates(site: Site, desk: ReviewDesk) -> None:
         read_gold(site.path, site.key)
     with pytest.raises(ConfigurationError, match="no note is agreed"):
         read_gold(site.path, site.key, single=True)
-    assert desk.save("ben", note, GOOD[1:], finished=False) is NoteState.DISPUTED
+    assert desk.save("ben", note, GOOD[1:], finished=False) is NoteState.DRAFT
     assert desk.open("ben", note).spans == tuple(GOOD[1:])
+    assert (states(desk, "anna")[0][1], states(desk, "ben")[0][1]) == (NoteState.DISPUTED, NoteState.DRAFT)
+    assert (desk.figures().disputed, desk.figures().agreed) == (1, 0)
     assert desk.save("anna", note, GOOD, finished=True) is NoteState.AGREED
     assert refusal(desk, "ben", note, OTHER) == "agreed"
     assert read_gold(site.path, site.key)[0].annotated.spans == SPANS

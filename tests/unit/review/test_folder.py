@@ -48,8 +48,9 @@ def test_another_key_is_named_as_the_fault(site: Site, tmp_path: Path) -> None:
     make_key_file(tmp_path / "other")
     with pytest.raises(ConfigurationError, match=r"made with the key [0-9a-f]{8}, not with [0-9a-f]{8}"):
         ReviewFolder.open(site.path, load_review_key(tmp_path / "other"))
-    with pytest.raises(FileExistsError):
-        make_key_file(tmp_path / "other")
+    for path in (tmp_path / "other", tmp_path / "none" / "key"):
+        with pytest.raises(ConfigurationError, match="cannot be made"):
+            make_key_file(path)
     (tmp_path / "other").chmod(0o644)
     with pytest.raises(ConfigurationError, match="others may read it"):
         load_review_key(tmp_path / "other")
