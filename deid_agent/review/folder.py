@@ -157,7 +157,7 @@ class ReviewFolder:
         self._write(f"{_DECISIONS}/{_checked(note)}", pack(decisions))
 
     def check_names(self, index: ReviewIndex) -> None:
-        """Remove the notes that an interrupted ``add`` has left. The caller holds the lock.
+        """Remove the files that killed programs have left. The caller holds the lock.
 
         Raises ``ConfigurationError`` for a file that this program has not written, and for one that is missing.
         """
@@ -166,6 +166,8 @@ class ReviewFolder:
             present = set[str]()
             for path in sorted((self.path / folder).iterdir()):
                 if path.name.startswith("."):
+                    if path.name.endswith(".part"):
+                        path.unlink()  # of a killed writer: the lock shows that no living one has it
                     continue
                 if _NOTE.fullmatch(path.name) is None or (path.name not in known and folder == _DECISIONS):
                     raise ConfigurationError(f"review folder {self.path}: {folder}/ has a foreign file: remove it")

@@ -136,10 +136,11 @@ def test_a_token_belongs_to_one_reviewer_until_a_new_one(site: Site) -> None:
 
 def test_foreign_and_missing_files_are_found_and_leftovers_removed(site: Site) -> None:
     index = site.folder.read_index()
-    left = site.path / "notes" / ("0" * 20)
-    left.write_bytes(b"of an interrupted run")
+    left = [site.path / "notes" / ("0" * 20), site.path / "decisions" / f".{site.notes[0]}.part"]
+    for path in left:
+        path.write_bytes(b"of a killed program")
     site.folder.check_names(index)
-    assert not left.exists()
+    assert not any(path.exists() for path in left)
     (site.path / "decisions" / "notes.txt").write_text("x")
     with pytest.raises(ConfigurationError, match="decisions/ has a foreign file"):
         site.folder.check_names(index)
