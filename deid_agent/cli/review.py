@@ -175,6 +175,11 @@ def add(
         echo_error(
             "fewer notes than asked for: the others are in the folder, certain, or of patients with enough notes"
         )
+    if drawn.pools > 1 and drawn.random:
+        echo_error(
+            f"the random sample comes from {drawn.pools} different sets of notes: an estimate over all of it holds for "
+            "none of them; use a folder for each"
+        )
     return Exit.REFUSED if sources.faults else Exit.DONE
 
 

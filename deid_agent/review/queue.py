@@ -63,7 +63,10 @@ class DrawSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrawResult:
-    """Counts of a draw. ``known`` notes were in the folder, ``repeated`` ones came twice in the input."""
+    """Counts of a draw. ``known`` notes were in the folder, ``repeated`` ones came twice in the input.
+
+    ``pools`` are the different sets of notes from which the random sample was drawn so far.
+    """
 
     notes: int
     patients: int
@@ -71,6 +74,7 @@ class DrawResult:
     chosen: int
     known: int
     repeated: int
+    pools: int = 0
 
 
 def identify(folder: ReviewFolder, note: SourceNote) -> tuple[str, str]:
@@ -142,9 +146,20 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
         for entry in new:
             folder.write_note(made[entry.note][0])
         patients = len({patient for _, patient in pool.values()})
-        draw = Draw(settings.date, len(pool), patients, len(random), len(chosen), settings.system, settings.profile)
-        folder.write_index(ReviewIndex((*kept, *new), (*index.draws, draw)))
-    return DrawResult(len(pool), patients, len(random), len(chosen), sum(id_ in before for id_ in pool), repeated)
+        draw = Draw(
+            settings.date,
+            len(pool),
+            patients,
+            len(random),
+            len(chosen),
+            settings.system,
+            settings.profile,
+            folder.cipher.digest("pool", *sorted(pool)),
+        )
+        changed = ReviewIndex((*kept, *new), (*index.draws, draw))
+        folder.write_index(changed)
+    known = sum(id_ in before for id_ in pool)
+    return DrawResult(len(pool), patients, len(random), len(chosen), known, repeated, changed.pools)
 
 
 def _rank(seed: str, note: SourceNote) -> bytes:

@@ -49,7 +49,10 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One run of ``add``: how many notes and patients there were, and how many were taken."""
+    """One run of ``add``: how many notes and patients there were, and how many were taken.
+
+    ``pool`` is a keyed digest of these notes: equal if a later draw was made from the same ones.
+    """
 
     date: str
     notes: int
@@ -58,6 +61,7 @@ class Draw:
     chosen: int
     system: str
     profile: str
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,11 @@ class ReviewIndex:
 
     entries: tuple[QueueEntry, ...] = ()
     draws: tuple[Draw, ...] = ()
+
+    @property
+    def pools(self) -> int:
+        """The number of different sets of notes from which the random sample was drawn."""
+        return len({draw.pool for draw in self.draws if draw.random})
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert "0 random, 0 chosen\n1 in the folder before\n" in again.stdout
     assert "fewer notes than asked for" in again.stderr
+    assert "different sets of notes" not in again.stderr
 
     opened = ReviewFolder.open(folder, load_review_key(key))
     found = {opened.read_note(each.note).name: opened.read_note(each.note) for each in opened.read_index().entries}

@@ -85,6 +85,13 @@ def test_a_draw_is_repeated_by_its_seed_in_any_order(tmp_path: Path) -> None:
     assert len(names(one, RANDOM)) == 20
 
 
+def test_random_draws_from_different_notes_are_counted(site: Site) -> None:
+    assert add(site, notes(9), random=2).pools == 1
+    assert add(site, [*reversed(notes(9))], random=2).pools == 1
+    assert add(site, notes(20, "?"), chosen=2).pools == 1
+    assert add(site, notes(12), random=2).pools == 2
+
+
 def test_the_same_note_is_taken_once(site: Site) -> None:
     again = [SourceNote("x", "One text", "p"), SourceNote("y", "One text", "p"), SourceNote("z", "One text", "q")]
     result = add(site, again, random=5)
