@@ -4,7 +4,7 @@ Every note has a rank, a digest of the seed and the note. The random sample are 
 else is in the queue, so a later draw from the same notes makes the sample larger and keeps it uniform. The others are
 chosen among the notes of the next ranks by their score:
 
-    points = uncertain spans + missed places + min(unexamined values, 8) / 8
+    points = uncertain spans + missed places / 2 + min(unexamined values, 8) / 8
     score  = 1000 * points / (characters + 500)
 
 A long note has more points and costs more time: the score is points for the time of reading. A patient has at most a
@@ -85,7 +85,7 @@ def identify(folder: ReviewFolder, note: SourceNote) -> tuple[str, str]:
 
 def score_note(reading: NoteReading, unexamined: int, characters: int) -> float:
     """The score of the module's documentation."""
-    points = reading.uncertain + reading.missed + min(unexamined, _MOST_UNEXAMINED) / _MOST_UNEXAMINED
+    points = reading.uncertain + reading.missed / 2 + min(unexamined, _MOST_UNEXAMINED) / _MOST_UNEXAMINED
     return 1000 * points / (characters + _SHORT)
 
 

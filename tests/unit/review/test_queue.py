@@ -117,10 +117,10 @@ def test_notes_are_chosen_by_their_score_with_a_limit_for_a_patient() -> None:
 
 def test_a_score_is_points_for_the_time_of_reading() -> None:
     reading = read(Document("?? !"))
-    assert score_note(reading, 0, 500) == pytest.approx(3.0)
-    assert score_note(reading, 0, 1000) == pytest.approx(2.0)
-    assert score_note(reading, 4, 500) == pytest.approx(3.5)
-    assert score_note(reading, 99, 500) == pytest.approx(4.0)
+    assert score_note(reading, 0, 500) == pytest.approx(2.5)
+    assert score_note(reading, 0, 2000) == pytest.approx(1.0)
+    assert score_note(reading, 4, 500) == pytest.approx(3.0)
+    assert score_note(reading, 99, 500) == pytest.approx(3.5)
     assert list_reasons(reading, 1) == ("uncertain", "disagreement", "unexamined")
     assert list_reasons(read(Document("sure")), 0) == ()
 
