@@ -4,7 +4,6 @@ import * as spans from "./review-spans.js";
 // The text of a note and the decisions on it are on this page alone: not in its address, its title or a storage.
 const MOST_ROWS = 200;
 const MOST_UNDO = 500;
-const TOGETHER = { open: "open", draft: "draft", finished: "finished", disputed: "disputed", agreed: "agreed" };
 const PILL = { agreed: "good", disputed: "bad", draft: "warn" };
 let queue = null;
 let note = null; // the note that is shown, with `list` (its spans in UTF-16 units), `at`, `range` and the undo list
@@ -71,15 +70,16 @@ function showQueue(all = false) {
   const { notes, figures } = queue;
   const done = notes.filter(isDone).length;
   const score = (value) => (value === null ? "-" : value.toFixed(2));
-  const tiles = [["notes", figures.notes], ["finished by two", figures.finished], ["disputed", figures.disputed], ["agreed (gold)", figures.agreed], ["agreed, of the random sample", figures.random_agreed]].map(([name, value]) => [name, number(value)]);
+  const tiles = [["notes", figures.notes], ["finished by a reviewer", figures.finished], ["disputed", figures.disputed], ["agreed (gold)", figures.agreed], ["agreed, of the random sample", figures.random_agreed]].map(([name, value]) => [name, number(value)]);
   tiles.push(["agreement: strict F1", score(figures.strict_f1)], ["agreement: kappa", score(figures.kappa)]);
   show(by("figures"), ...tiles.map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value))));
   by("progress").max = Math.max(1, notes.length);
   by("progress").value = done;
   by("done").textContent = `${number(done)} of ${plural(notes.length, "note")} finished.`;
   by("start").disabled = !notes.some(isMine);
+  by("decide").hidden = !notes.some((item) => item.state === "disputed");
   const shown = all ? notes : notes.slice(0, MOST_ROWS);
-  const rows = shown.map((item) => [el("a", { href: `#${item.note}` }, el("code", {}, item.note)), el("span", { class: `pill ${PILL[item.state] ?? ""}` }, TOGETHER[item.state]), item.reasons.map(words).join(", "), item.characters]);
+  const rows = shown.map((item) => [el("a", { href: `#${item.note}` }, el("code", {}, item.note)), el("span", { class: `pill ${PILL[item.state] ?? ""}` }, item.state), item.reasons.map(words).join(", "), item.characters]);
   show(by("notes"), rows.length ? table(["note", "state", "reasons", "characters"], rows, "Your notes, unfinished ones first") : el("p", {}, "The queue is empty: deid-agent review add fills it."));
   by("all").hidden = shown.length === notes.length;
   by("desk").hidden = true;
@@ -108,6 +108,8 @@ async function loadNote(name) {
   const both = sides.length === 2;
   const regions = both ? spans.differences(sides[0].list, sides[1].list) : [];
   if (both && body.state === "disputed") list = spans.merged(sides[0].list, sides[1].list);
+  // A draft does not keep which differences are decided, so each of its spans there has to be confirmed.
+  else if (both) list = list.map((span) => ({ ...span, uncertain: span.uncertain || regions.some((region) => spans.meets(region, span)) }));
   note = {
     name: body.note, reviewer: body.reviewer, state: body.state, text: body.text, screen: spans.forScreen(body.text), list, saved: list,
     sides, regions, editable: body.state === "open" || body.state === "draft" || (body.state === "disputed" && both), at: -1, range: null, undone: [], busy: false,
@@ -159,8 +161,9 @@ function draw(focus = true) {
   place.scrollTop = top;
   const left = note.list.filter((span) => span.uncertain).length;
   const shown = note.range ? `Chosen: “${quote(note.range)}”. Enter or t: choose its type. Arrows: another word or line. q w e r: move an edge. Escape: cancel.` : note.list[note.at] ? `${describe(note.at)}.` : "No span is selected.";
+  by("detail").setAttribute("aria-live", note.range ? "polite" : "off"); // otherwise the mark has the focus and is read
   by("detail").textContent = `${shown} ${plural(note.list.length, "span")}, ${left} uncertain.`;
-  by("state").textContent = TOGETHER[note.state];
+  by("state").textContent = note.state;
   by("state").className = `pill ${PILL[note.state] ?? ""}`;
   by("dirty").hidden = !isDirty();
   const target = place.querySelector(note.range ? "mark.range" : "mark.on");

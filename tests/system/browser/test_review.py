@@ -212,6 +212,11 @@ async def test_two_decisions_are_adjudicated(file: Path, chromium: str) -> None:
         await keys(page, "1", "1")
         assert await labels(page) == ["Castellano/DOCTOR", "03/04/2019/DATE", "Okafor/PATIENT"]
         assert (await page.inner_text("#differences")).count("decided") == 3
+        await keys(page, "s", "b")
+        await page.wait_for_selector("#queue:visible")
+        await page.click(f"a[href='#{NOTE}']")
+        await page.wait_for_selector("#both:visible")
+        assert await labels(page) == ["Castellano/DOCTOR ?", "03/04/2019/DATE", "Okafor/PATIENT ?"], "to be confirmed"
         await page.click("text=Take all of ben")
         assert len(await labels(page)) == 4
         await page.click("[aria-label='Difference 3: take anna']")
