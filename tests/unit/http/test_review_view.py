@@ -38,7 +38,7 @@ def body(reviewer: str, **changes: object) -> dict[str, object]:
     return {"reviewer": reviewer, "finished": False, "spans": GOOD} | changes
 
 
-async def test_without_a_desk_there_is_no_review(plain: Path) -> None:
+async def test_a_console_without_a_desk_has_no_review(plain: Path) -> None:
     async with world(plain, AccessSettings(TOKEN)) as console:
         header = await console.log_in()
         for path in ("review", "web/review.js", "web/review.css", "web/review-spans.js", *REVIEW):
@@ -66,7 +66,7 @@ async def test_only_a_reviewer_opens_the_review(plain: Path, access: AccessSetti
         assert (await console.get(REVIEW[0], **header))[0] == 200
 
 
-async def test_a_reviewer_is_no_operator(plain: Path) -> None:
+async def test_a_reviewer_may_not_do_the_work_of_an_operator(plain: Path) -> None:
     async with world(plain, AccessSettings(TOKEN, write=True), desk=desk()) as console:
         header = await console.log_in(TOKEN_OF[ANNA])
         for path in ("api/audit", "api/dead-letters", "api/inventory", "api/overview", "api/session"):
