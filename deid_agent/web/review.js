@@ -4,6 +4,7 @@ import * as spans from "./review-spans.js";
 // The text of a note and the decisions on it are on this page alone: not in its address, its title or a storage.
 const MOST_ROWS = 200;
 const MOST_UNDO = 500;
+const CLOSED = new Set(["finished", "agreed", "disputed"]); // why the desk refuses a decision that can never be saved
 const PILL = { agreed: "good", disputed: "bad", draft: "warn" };
 let queue = null;
 let note = null; // the note that is shown, with `list` (its spans in UTF-16 units), `at`, `range` and the undo list
@@ -32,8 +33,8 @@ async function attempt(request, kept = "") {
       by("again").hidden = false;
       by("token").focus();
     } else {
-      const what = problem instanceof Refused ? `${problem.message}.` : "The console does not respond. Start it again if it has ended.";
-      report(`${what} ${kept}`.trim(), "bad");
+      const reason = problem instanceof Refused ? `${problem.message}.` : "The console does not respond. Start it again if it has ended.";
+      report(CLOSED.has(problem.code) ? `${reason} Open the note again from the queue (b) to see what was saved.` : `${reason} ${kept}`.trim(), "bad");
     }
   }
 }
@@ -112,7 +113,7 @@ async function loadNote(name) {
   else if (both) list = list.map((span) => ({ ...span, uncertain: span.uncertain || regions.some((region) => spans.meets(region, span)) }));
   note = {
     name: body.note, reviewer: body.reviewer, state: body.state, text: body.text, screen: spans.forScreen(body.text), list, saved: list,
-    sides, regions, editable: body.state === "open" || body.state === "draft" || (body.state === "disputed" && both), at: -1, range: null, undone: [], busy: false,
+    sides, regions, editable: body.state === "open" || body.state === "draft" || (body.state === "disputed" && both), at: -1, range: null, caret: null, undone: [], busy: false, saving: Promise.resolve(),
   };
   note.at = list.findIndex((span) => span.uncertain);
   if (note.at < 0 && list.length) note.at = 0;
@@ -152,6 +153,7 @@ function marked(list, range, attributes) {
 function draw(focus = true) {
   const place = by("text");
   const top = place.scrollTop;
+  if (place.contains(getSelection().anchorNode)) getSelection().removeAllRanges(); // its nodes are replaced
   const nodes = marked(note.list, note.range, (span, index, first) => ({
     sign: span.uncertain ? " ?" : "",
     class: `${span.uncertain ? "uncertain" : ""} ${index === note.at && !note.range ? "on" : ""}`,
@@ -176,7 +178,7 @@ function change(list, at, text = "") {
   note.undone = [...note.undone.slice(-MOST_UNDO), [note.list, note.at]];
   note.list = list;
   note.at = Math.min(at, list.length - 1);
-  note.range = null;
+  note.range = note.caret = null;
   asked = false;
   report(text);
   draw();
@@ -190,6 +192,7 @@ const uncertainAfter = (at) => {
 
 function select(index) {
   note.at = index;
+  note.caret = null;
   note.range = null;
   report("");
   draw();
@@ -265,7 +268,7 @@ function add() {
   const found = selected();
   const range = found && found[0] !== found[1] ? spans.trimmed(note.text, ...found) : null;
   getSelection().removeAllRanges();
-  note.range = range ?? spans.wordAt(note.text, found ? found[0] : (note.list[note.at]?.end ?? 0));
+  note.range = range ?? spans.wordAt(note.text, note.caret ?? note.list[note.at]?.end ?? 0);
   report(note.range ? "" : "The note has no word.", "warn");
   draw();
   if (range) chooseType();
@@ -318,29 +321,40 @@ function find(event) {
   draw();
 }
 
-async function save(finished) {
+// One request after the other: an older draft must not arrive after a newer one.
+function save(finished) {
   const mine = note;
-  const list = mine.list;
+  mine.saving = mine.saving.then(() => saveNow(mine, finished));
+  return mine.saving;
+}
+
+async function saveNow(mine, finished) {
   mine.busy = finished;
   await attempt(async () => {
-    const answer = await post(`review/notes/${encodeURIComponent(mine.name)}`, { reviewer: mine.reviewer, finished, spans: spans.toServer(mine.text, list) }, true);
+    const list = mine.list; // of now: a login may lie between the command and this request
+    try {
+      const answer = await post(`review/notes/${encodeURIComponent(mine.name)}`, { reviewer: mine.reviewer, finished, spans: spans.toServer(mine.text, list) }, true);
+      mine.state = answer.state;
+    } catch (problem) {
+      // The note was finished before, perhaps by a request whose answer was lost.
+      if (CLOSED.has(problem.code)) Object.assign(mine, { editable: false, saved: mine.list });
+      throw problem;
+    }
     mine.saved = list;
-    mine.state = answer.state;
     if (!finished) report("Saved as a draft.");
-    else await leave(answer.state);
+    else await leave(mine);
   }, "Your decisions are still on this page: keep it open, then save again.");
   mine.busy = false;
   if (note === mine && !by("desk").hidden) draw(!by("again").contains(document.activeElement));
 }
 
-async function leave(state) {
-  const name = note.name;
-  note.editable = false;
-  report(state === "agreed" ? "Finished: the decision is gold." : state === "disputed" ? "Finished: the other reviewer differs." : "Finished.");
+async function leave(mine) {
+  mine.editable = false;
+  report(mine.state === "agreed" ? "Finished: the decision is gold." : mine.state === "disputed" ? "Finished: the other reviewer differs." : "Finished.");
   await loadQueue();
-  const next = nextNote(name);
-  if (next) open(next.note);
-  else back();
+  if (note !== mine) return;
+  const next = nextNote(mine.name);
+  location.hash = next ? next.note : "";
 }
 
 function finish() {
@@ -352,9 +366,13 @@ function finish() {
   return save(true);
 }
 
-function back() {
+async function back() {
+  const mine = note;
+  await mine.saving;
+  if (note !== mine) return undefined;
   if (isDirty()) return report("Your decisions are not saved: save the draft (s), or undo them (z), first.", "warn");
   location.hash = "";
+  return undefined;
 }
 
 const step = (by_) => note.list.length && select((note.at + by_ + note.list.length) % note.list.length);
@@ -494,7 +512,9 @@ for (const button of document.querySelectorAll("[data-do]")) {
 }
 by("text").addEventListener("click", (event) => {
   const index = event.target.closest("mark[data-n]")?.dataset.n;
-  if (index !== undefined && getSelection().isCollapsed) select(Number(index));
+  if (!note || !getSelection().isCollapsed) return;
+  if (index !== undefined) select(Number(index));
+  else note.caret = selected()?.[0] ?? null;
 });
 by("searching").addEventListener("submit", find);
 by("no-search").addEventListener("click", () => by("search").close());
@@ -507,20 +527,25 @@ for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListene
 
 // --- The address -----------------------------------------------------------------------------------------------------
 
+const clear = () => ["text", "sides", "differences", "detail"].forEach((id) => show(by(id)));
+
 async function follow() {
-  const name = decodeURIComponent(location.hash.slice(1));
+  const name = location.hash.slice(1);
   if (isDirty() && name !== note.name) {
     history.pushState(null, "", `#${note.name}`);
     return report("Your decisions are not saved: save the draft (s), or undo them (z), first.", "warn");
   }
   if (name && name === note?.name && !by("desk").hidden) return undefined;
-  return attempt(async () => {
+  note = null;
+  clear();
+  by("desk").hidden = true;
+  await attempt(async () => {
     if (name) return loadNote(name);
-    note = null;
-    show(by("text"));
     await loadQueue();
     return showQueue();
   });
+  if (by("desk").hidden && by("queue").hidden && queue && by("again").hidden) showQueue();
+  return undefined;
 }
 
 addEventListener("hashchange", follow);
@@ -528,7 +553,7 @@ addEventListener("beforeunload", (event) => isDirty() && event.preventDefault())
 // The history of the browser must not show a note again after the logout.
 addEventListener("pagehide", () => {
   note = null;
-  for (const id of ["text", "sides", "differences", "detail"]) show(by(id));
+  clear();
 });
 addEventListener("pageshow", (event) => event.persisted && location.reload());
 offerLogout(async () => {

@@ -1,5 +1,6 @@
 """The review of notes in a real browser: by keyboard alone, by mouse, two decisions, faults, hostile notes."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from support.console_pages import assert_isolated
 from support.consoles import CANARY, OPEN, World, world
 from support.review_desks import ANNA, BEN, CARA, TEXT, TOKEN_OF, MemoryDesk, proposals, span
 
-from deid_agent.http.review_desk import DeskSpan
+from deid_agent.http.review_desk import DeskError, DeskSpan
 
 NOTE, OTHER = "00aa11", "00bb22"
 EMOJI = f"😀👩‍⚕️ Ines 😀😀\r\nMr. Okafor\u00a0\u202elived\u200b here 𝒵oe {CANARY}"
@@ -139,7 +140,7 @@ async def test_offsets_are_exact_in_a_hostile_note(file: Path, chromium: str) ->
 
 async def test_everything_works_by_mouse(file: Path, chromium: str) -> None:
     desk = MemoryDesk({NOTE: (TEXT, proposals())})
-    async with reviewing(file, chromium, desk) as (_, seen):
+    async with reviewing(file, chromium, desk) as (shown, seen):
         page = seen.page
         await page.click(f"a[href='#{NOTE}']")
         await page.wait_for_selector("#text mark.on")
@@ -169,6 +170,17 @@ async def test_everything_works_by_mouse(file: Path, chromium: str) -> None:
         assert len(await labels(page)) == 4
         await keys(page, "b")
         await page.wait_for_selector("#queue:visible")
+        await page.goto(f"{shown.base}/console/review#ffff00")
+        await page.wait_for_selector("#message:has-text('no such note')")
+        assert await page.is_visible("#queue"), "an old address is no dead end"
+        await page.click(f"a[href='#{NOTE}']")
+        await page.wait_for_selector("#text mark.on")
+        await page.click("#leave")
+        await page.wait_for_url("**/console/login")
+        await page.go_back()
+        await page.wait_for_url(re.compile(".*/console/login#.*"))
+        assert "Okafor" not in await page.content()
+        seen.messages[:] = [text for text in seen.messages if "Failed to load resource" not in text]
 
 
 SELECT = """([word, before, after]) => {
@@ -257,6 +269,13 @@ async def test_unsaved_work_survives_a_lost_session_another_reviewer_and_a_full_
         assert page.url.endswith(f"#{NOTE}") and len(await labels(page)) == 2
         await keys(page, "b")
         assert await page.is_visible("#desk")
+        desk.fault = DeskError("finished", "you have finished this note")
+        await keys(page, "s")
+        await page.wait_for_selector("#message:has-text('see what was saved')")
+        await keys(page, "b")
+        await page.click(f"a[href='#{NOTE}']")
+        await page.wait_for_selector("#text mark.on")
+        await keys(page, "d")
         await shown.server.stop()
         await keys(page, "s")
         await page.wait_for_selector("#message:has-text('does not respond')")
