@@ -113,7 +113,7 @@ async function loadNote(name) {
   else if (both) list = list.map((span) => ({ ...span, uncertain: span.uncertain || regions.some((region) => spans.meets(region, span)) }));
   note = {
     name: body.note, reviewer: body.reviewer, state: body.state, text: body.text, screen: spans.forScreen(body.text), list, saved: list,
-    sides, regions, editable: body.state === "open" || body.state === "draft" || (body.state === "disputed" && both), at: -1, range: null, caret: null, undone: [], busy: false, saving: Promise.resolve(),
+    sides, regions, editable: body.state === "open" || body.state === "draft" || (body.state === "disputed" && both), at: -1, range: null, caret: null, undone: [], drawn: null, busy: false, saving: Promise.resolve(),
   };
   note.at = list.findIndex((span) => span.uncertain);
   if (note.at < 0 && list.length) note.at = 0;
@@ -150,17 +150,35 @@ function marked(list, range, attributes) {
   });
 }
 
+// Makes the marks of the text anew, but not if only another span is selected: a long note has thousands.
+function drawText(place) {
+  const drawn = note.range ? null : note.list;
+  if (drawn === null || drawn !== note.drawn) {
+    const top = place.scrollTop;
+    if (place.contains(getSelection().anchorNode)) getSelection().removeAllRanges(); // its nodes are replaced
+    const button = (index) => ({ role: "button", tabindex: "-1", "aria-label": describe(index) });
+    const nodes = marked(note.list, note.range, (span, index, first) => ({
+      sign: span.uncertain ? " ?" : "", class: span.uncertain ? "uncertain" : "", set: { "data-n": index, ...(first ? button(index) : {}) },
+    }));
+    place.replaceChildren(...nodes);
+    place.scrollTop = top;
+    drawDifferences();
+  }
+  note.drawn = drawn;
+  for (const mark of place.querySelectorAll("mark.on")) setCurrent(mark, false);
+  if (!note.range) for (const mark of place.querySelectorAll(`mark[data-n="${note.at}"]`)) setCurrent(mark, true);
+}
+
+function setCurrent(mark, on) {
+  mark.classList.toggle("on", on);
+  if (!mark.hasAttribute("role")) return;
+  mark.tabIndex = on ? 0 : -1;
+  mark.ariaCurrent = on ? "true" : "false";
+}
+
 function draw(focus = true) {
   const place = by("text");
-  const top = place.scrollTop;
-  if (place.contains(getSelection().anchorNode)) getSelection().removeAllRanges(); // its nodes are replaced
-  const nodes = marked(note.list, note.range, (span, index, first) => ({
-    sign: span.uncertain ? " ?" : "",
-    class: `${span.uncertain ? "uncertain" : ""} ${index === note.at && !note.range ? "on" : ""}`,
-    set: { "data-n": index, ...(first ? { role: "button", tabindex: index === note.at ? "0" : "-1", "aria-label": describe(index), "aria-current": index === note.at ? "true" : null } : {}) },
-  }));
-  place.replaceChildren(...nodes);
-  place.scrollTop = top;
+  drawText(place);
   const left = note.list.filter((span) => span.uncertain).length;
   const shown = note.range ? `Chosen: “${quote(note.range)}”. Enter or t: choose its type. Arrows: another word or line. q w e r: move an edge. Escape: cancel.` : note.list[note.at] ? `${describe(note.at)}.` : "No span is selected.";
   by("detail").setAttribute("aria-live", note.range ? "polite" : "off"); // otherwise the mark has the focus and is read
@@ -171,7 +189,6 @@ function draw(focus = true) {
   const target = place.querySelector(note.range ? "mark.range" : "mark.on");
   if (focus) (note.range ? place : (target ?? place)).focus({ preventScroll: true });
   target?.scrollIntoView({ block: "nearest" });
-  drawDifferences();
 }
 
 function change(list, at, text = "") {
