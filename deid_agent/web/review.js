@@ -537,9 +537,10 @@ by("searching").addEventListener("submit", find);
 by("no-search").addEventListener("click", () => by("search").close());
 by("no-help").addEventListener("click", () => by("help").close());
 show(by("keys"), table(["key", "action"], KEYS.map(([key, other, , text]) => [el("span", {}, el("kbd", {}, key), ...(other ? [" ", el("kbd", {}, other)] : [])), text])));
+// The event comes late: another dialog may be open by then, and its field in use.
 for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", () => {
-  by("wanted").value = "";
-  if (note) draw();
+  if (dialog === by("search") && !dialog.open) by("wanted").value = "";
+  if (note && !document.querySelector("dialog[open]")) draw();
 });
 
 // --- The address -----------------------------------------------------------------------------------------------------
