@@ -61,6 +61,7 @@ from deid_agent.http import (
     History,
     OperatorServer,
     PlaygroundProcess,
+    ReviewDesk,
     console_routes,
     operator_routes,
 )
@@ -186,14 +187,17 @@ async def _operator(
 
 
 @asynccontextmanager
-async def show_console(settings: Settings, key: SecretKey, port: int) -> AsyncIterator[int]:
-    """Serve only the console, on loopback, inside the ``with`` block. Yields the port."""
+async def show_console(
+    settings: Settings, key: SecretKey, port: int, desk: ReviewDesk | None = None
+) -> AsyncIterator[int]:
+    """Serve only the console, on loopback, inside the ``with`` block, and the review of a desk. Yields the port."""
     telemetry = Telemetry()
     parts = make_worker_factory(settings, key)
     http = settings.http.model_copy(update={"host": "127.0.0.1", "port": port, "console": True})
     running = RunningAgent(parts, settings, describe_build(settings, parts), key.demo)
     access = AccessSettings(http.token(), http.console_write)
-    async with console_routes(console_sources(http, running, telemetry, None), access, telemetry) as pages:
+    sources = replace(console_sources(http, running, telemetry, None), desk=desk)
+    async with console_routes(sources, access, telemetry) as pages:
         server = OperatorServer(http.host, port, pages, telemetry, CONSOLE_LIMITS)
         await server.start()
         try:
