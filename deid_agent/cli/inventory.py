@@ -99,6 +99,7 @@ def _list_rules(loaded: Ruleset) -> Iterator[tuple[str, Path, Rule]]:
     for kind, folder, rules, own in (
         ("pattern", "patterns", loaded.patterns, site.patterns if site else ()),
         ("veto", "vetoes", loaded.vetoes, site.vetoes if site else ()),
+        ("term", "terms", loaded.terms, ()),
     ):
         yield from (
             (kind, loaded.folder / folder, rule) for rule in rules if site is None or rule.id not in site.removed
@@ -224,9 +225,10 @@ def test(rules: tuple[str, ...]) -> Exit:
     samples += sum(len(context.hit) + len(context.miss) for context in contexts)
     right = samples - len(faults)
     patterns = (*loaded.patterns, *(loaded.site.patterns if loaded.site else ()))
+    vetoes = (*loaded.vetoes, *(loaded.site.vetoes if loaded.site else ()))
     echo_error(
-        f"{counted(len(patterns), 'pattern')}, {counted(len(loaded.every_rule) - len(patterns), 'veto', 'vetoes')}, "
-        f"{counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
+        f"{counted(len(patterns), 'pattern')}, {counted(len(vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(loaded.terms), 'term')}, {counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
         f"{right} of {counted(samples, 'sample')} pass"
     )
     return Exit.CONFIGURATION if faults else Exit.DONE

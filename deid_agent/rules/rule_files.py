@@ -118,7 +118,7 @@ def load_ruleset(rules: Path, checks: Mapping[str, Check], sites: Sequence[Path]
     uses = Counter(rule.id for rule in (*patterns, *vetoes, *terms))
     shared = [id_ for id_, count in uses.items() if count > 1]
     if shared:
-        raise ConfigurationError(f"{rules}: {min(shared)} is the id of two patterns, vetoes or terms: rename one")
+        raise ConfigurationError(f"{rules}: {min(shared)} is the id of two rules: rename one")
     site = _load_site(sites, compiler, frozenset(uses)) if sites else None
     return Ruleset(patterns, vetoes, terms, compiler.lists, load_contexts(rules), rules, site)
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import Fact, Subject, ValueKind
 from deid_agent.model.spans import Span, is_disjoint, parse_annotated, parse_source
 from deid_agent.model.text import Document
 from deid_agent.recognize.boundaries import trim_span
 from deid_agent.recognize.resolve import Profile, Resolver
+from deid_agent.rules.files import READ_BY_MODELS
 from deid_agent.rules.rule_files import load_ruleset
 from deid_agent.rules.ruleset import Ruleset
 
@@ -114,6 +116,43 @@ def test_a_veto_leaves_other_types_and_wider_spans(rules: Ruleset) -> None:
     text = "Ada Parkinson disease"
     assert resolved(text, ("Parkinson", "DOCTOR", "a"), rules=rules) == "Ada [[DOCTOR|Parkinson]] disease"
     assert resolved(text, ("Ada Parkinson", "PATIENT", "a"), rules=rules) == "[[PATIENT|Ada Parkinson]] disease"
+
+
+@pytest.fixture
+def terms(tmp_path: Path, rules: Ruleset) -> Ruleset:
+    """The rules of ``rules`` and a term."""
+    (tmp_path / "terms").mkdir()
+    text = RULE.format(id="place", type='types = ["CITY", "PATIENT"]', pattern="(?:Boston|Hope) brace")
+    (tmp_path / "terms" / "place.toml").write_text(text, "utf-8")
+    return load_ruleset(tmp_path, {})
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize(("source", "kept"), [("sure", False), ("weak:token", False), ("known:patient-name", True)])
+def test_a_term_removes_spans_that_no_message_gives(terms: Ruleset, profile: Profile, source: str, kept: bool) -> None:
+    got = resolved("a Boston brace", ("Boston", "CITY", source), profile=profile, rules=terms)
+    assert got == ("a [[CITY|Boston]] brace" if kept else "a Boston brace")
+
+
+def test_a_term_also_in_a_note_about_a_person_of_the_name(terms: Ruleset) -> None:
+    spans = [("Ada Hope", "PATIENT", "sure"), ("Hope brace", "PATIENT", "sure")]
+    assert resolved("Ada Hope. A Hope brace", *spans, rules=terms) == "[[PATIENT|Ada Hope]]. A Hope brace"
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_term_frees_no_word_of_the_fields_of_the_message(terms: Ruleset, profile: Profile) -> None:
+    fact = Fact(PhiType.CITY, ValueKind.VALUE, Subject.PATIENT, "g", "South Boston")
+    doc = Document("a Boston brace", (fact,))
+    span = Span(2, 8, PhiType.CITY, parse_source("sure"))
+    assert Resolver(profile, terms).resolve([span], doc) == [span]
+
+
+def test_models_read_what_a_term_removes(terms: Ruleset) -> None:
+    span = Span(2, 8, PhiType.CITY, parse_source("sure"))
+    doc = Document("a Boston brace")
+    assert Resolver(rules=terms).resolve([span], doc, for_models=True) == [span]
+    assert Resolver(rules=terms).resolve([span], doc) == []
+    assert "terms" not in READ_BY_MODELS
 
 
 def test_precision_drops_low_confidence_spans(rules: Ruleset) -> None:
