@@ -99,7 +99,7 @@ def _list_rules(loaded: Ruleset) -> Iterator[tuple[str, Path, Rule]]:
     for kind, folder, rules, own in (
         ("pattern", "patterns", loaded.patterns, site.patterns if site else ()),
         ("veto", "vetoes", loaded.vetoes, site.vetoes if site else ()),
-        ("term", "terms", loaded.terms, ()),
+        ("late veto", "late-vetoes", loaded.late_vetoes, ()),
     ):
         yield from (
             (kind, loaded.folder / folder, rule) for rule in rules if site is None or rule.id not in site.removed
@@ -194,7 +194,7 @@ def list_(rules: tuple[str, ...], as_json: bool) -> Exit:
         if as_json:
             click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
         else:
-            click.echo(f"{kind:8} {rule.id:28} {', '.join(types):24} {rule.why}")
+            click.echo(f"{kind:9} {rule.id:28} {', '.join(types):24} {rule.why}")
     for form in load_grammar(loaded.folder).forms:
         measured = f"{form.kind}, {form.veto}"
         if as_json:
@@ -228,7 +228,8 @@ def test(rules: tuple[str, ...]) -> Exit:
     vetoes = (*loaded.vetoes, *(loaded.site.vetoes if loaded.site else ()))
     echo_error(
         f"{counted(len(patterns), 'pattern')}, {counted(len(vetoes), 'veto', 'vetoes')}, "
-        f"{counted(len(loaded.terms), 'term')}, {counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
+        f"{counted(len(loaded.late_vetoes), 'late veto', 'late vetoes')}, {counted(len(grammar.forms), 'form')}, "
+        f"{counted(len(contexts), 'context')}: "
         f"{right} of {counted(samples, 'sample')} pass"
     )
     return Exit.CONFIGURATION if faults else Exit.DONE

@@ -88,19 +88,17 @@ class Resolver:
     _low: frozenset[Source] = field(init=False, repr=False)
     _vetoes: RuleScan = field(init=False, repr=False, compare=False)
     _site_vetoes: RuleScan = field(init=False, repr=False, compare=False)
-    _terms: RuleScan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_vetoes", RuleScan(self.rules.vetoes))
+        object.__setattr__(self, "_vetoes", RuleScan((*self.rules.vetoes, *self.rules.late_vetoes)))
         object.__setattr__(self, "_site_vetoes", RuleScan(self.rules.site.vetoes if self.rules.site else ()))
-        object.__setattr__(self, "_terms", RuleScan(self.rules.terms))
         object.__setattr__(self, "_low", self.rules.low | self.low)
 
     def resolve(self, spans: Iterable[Span], doc: Document, *, for_models: bool = False) -> list[Span]:
         """Disjoint spans of ``doc`` in order.
 
-        ``for_models`` leaves out the terms, and what site folders add and remove: models read the rules with which they
-        were trained.
+        ``for_models`` leaves out late vetoes and what site folders add and remove: models read the rules with which
+        they were trained.
 
         Of two spans that overlap, the one that ranks first is kept unchanged. The rest of the other is kept too if it
         contains a letter or digit, so that resolving an overlap never uncovers text. The precision profile drops the
@@ -114,7 +112,7 @@ class Resolver:
             trimmed = {s for s in trimmed if s.source not in low}
         kept = self._apply_vetoes(trimmed, doc, site)
         if not for_models:
-            kept = self._without_terms(kept, doc, site)
+            kept = self._apply_late_vetoes(kept, doc, site)
         if site is not None and site.cleared:
             kept = set(_without_cleared(kept, doc, site))
         winners = (w for cluster in _clusters(kept) for w in self._resolve_cluster(cluster, low, doc.text))
@@ -149,13 +147,16 @@ class Resolver:
             vetoed = {s for s in vetoed if s.source.kind is not SourceKind.KNOWN}
         return spans - vetoed
 
-    def _without_terms(self, spans: set[Span], doc: Document, site: SiteRules | None) -> set[Span]:
-        """The spans that are in no term, known PHI, and the words of the message's own fields."""
+    def _apply_late_vetoes(self, spans: set[Span], doc: Document, site: SiteRules | None) -> set[Span]:
+        """The spans without those inside late vetoes, which remove no known PHI and no word of the message's fields."""
         found: set[Span] = set()
-        for term, ranges in zip(self.rules.terms, self._terms.find(doc), strict=True) if spans else ():
-            if ranges and (site is None or term.id not in site.removed):
-                inside = _inside([span for span in spans if span.type in term.types], ranges)
-                found |= _spare_people(inside, spans, doc) if term.spares_people else inside
+        if not spans:
+            return spans
+        late = self._vetoes.find(doc)[len(self.rules.vetoes) :]
+        for veto, ranges in zip(self.rules.late_vetoes, late, strict=True):
+            if ranges and (site is None or veto.id not in site.removed):
+                inside = _inside([span for span in spans if span.type in veto.types], ranges)
+                found |= _spare_people(inside, spans, doc) if veto.spares_people else inside
         if not found:
             return spans
         facts = {word for fact in doc.facts for word in _name_words(fact.value)}
@@ -167,7 +168,8 @@ class Resolver:
 
     def _find_vetoes(self, doc: Document, site: SiteRules | None) -> Iterator[tuple[Rule, Sequence[Range]]]:
         """The ranges of each veto: the shipped ones that the site does not remove, and those of the site."""
-        for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True):
+        early = self._vetoes.find(doc)[: len(self.rules.vetoes)]
+        for veto, ranges in zip(self.rules.vetoes, early, strict=True):
             if site is None or veto.id not in site.removed:
                 yield veto, ranges
         if site is not None and site.vetoes:

@@ -1,4 +1,4 @@
-"""Reads the rule files under ``rules/patterns``, ``rules/vetoes`` and ``rules/terms``, checks them and compiles them.
+"""Reads the rule files under ``rules/patterns``, ``rules/vetoes`` and ``rules/late-vetoes``, checks and compiles them.
 
 ``RuleCompiler`` also compiles the forms of ``rules/measures``, which ``deid_agent.measure`` reads.
 
@@ -114,13 +114,13 @@ def load_ruleset(rules: Path, checks: Mapping[str, Check], sites: Sequence[Path]
         raise ConfigurationError(f"{rules}: no folder patterns/: point to the rules folder of the package")
     compiler = RuleCompiler.for_folder(rules, checks)
     patterns, vetoes = _compile_patterns(rules, compiler), _compile_vetoes(rules, compiler)
-    terms = _compile_vetoes(rules, compiler, "terms")
-    uses = Counter(rule.id for rule in (*patterns, *vetoes, *terms))
+    late = _compile_vetoes(rules, compiler, "late-vetoes")
+    uses = Counter(rule.id for rule in (*patterns, *vetoes, *late))
     shared = [id_ for id_, count in uses.items() if count > 1]
     if shared:
         raise ConfigurationError(f"{rules}: {min(shared)} is the id of two rules: rename one")
     site = _load_site(sites, compiler, frozenset(uses)) if sites else None
-    return Ruleset(patterns, vetoes, terms, compiler.lists, load_contexts(rules), rules, site)
+    return Ruleset(patterns, vetoes, late, compiler.lists, load_contexts(rules), rules, site)
 
 
 def _compile_patterns(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:

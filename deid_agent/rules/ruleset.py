@@ -287,7 +287,7 @@ class Ruleset:
 
     patterns: tuple[Rule, ...] = ()
     vetoes: tuple[Rule, ...] = ()
-    terms: tuple[Rule, ...] = ()
+    late_vetoes: tuple[Rule, ...] = ()
     """Vetoes that run only after the models, so that models need no training for a new one."""
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     contexts: Contexts = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -302,9 +302,9 @@ class Ruleset:
 
     @property
     def every_rule(self) -> tuple[Rule, ...]:
-        """All patterns, vetoes and terms, those of site folders last, also the removed ones."""
+        """All patterns and vetoes, those of site folders last, also the removed ones."""
         more = () if self.site is None else (*self.site.patterns, *self.site.vetoes)
-        return (*self.patterns, *self.vetoes, *self.terms, *more)
+        return (*self.patterns, *self.vetoes, *self.late_vetoes, *more)
 
 
 def check_samples(ruleset: Ruleset) -> list[str]:

@@ -1,10 +1,10 @@
 """Utility cases: clinical text that other tools replace by mistake, often beside PHI that must go.
 
-``tests/cases/utility/cases.jsonl`` has one case a line. In its text ``{...}`` must stay, and ``[...]`` is PHI. A source is the
-issue of another tool that reported the kind of mistake. The cases were written before the first run on them.
+``tests/cases/utility/cases.jsonl`` has one case a line. In its text ``{...}`` must stay, and ``[...]`` is PHI. A source
+is the issue of another tool that reported the kind of mistake. The cases were written before the first run on them.
 
-``PYTHONPATH=.:tests python -m support.utility`` prints the counts, and with ``--seen`` also the altered texts of the half that
-is not blind. Decide about rules by that half only.
+``PYTHONPATH=.:tests python -m support.utility`` prints the counts, and with ``--seen`` also the altered texts of the
+half that is not blind. Decide about rules by that half only.
 """
 
 import hashlib
@@ -60,7 +60,9 @@ def read_cases() -> tuple[Case, ...]:
 
 
 def _parse(row: dict[str, str]) -> Case:
-    plain, keep, phi, at = "", [], [], 0
+    plain, at = "", 0
+    keep: list[Range] = []
+    phi: list[Range] = []
     for mark in _MARK.finditer(row["text"]):
         plain += row["text"][at : mark.start()]
         inner = mark[1] or mark[2]

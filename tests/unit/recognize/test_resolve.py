@@ -119,40 +119,40 @@ def test_a_veto_leaves_other_types_and_wider_spans(rules: Ruleset) -> None:
 
 
 @pytest.fixture
-def terms(tmp_path: Path, rules: Ruleset) -> Ruleset:
-    """The rules of ``rules`` and a term."""
-    (tmp_path / "terms").mkdir()
+def late(tmp_path: Path, rules: Ruleset) -> Ruleset:
+    """The rules of ``rules`` and a late veto."""
+    (tmp_path / "late-vetoes").mkdir()
     text = RULE.format(id="place", type='types = ["CITY", "PATIENT"]', pattern="(?:Boston|Hope) brace")
-    (tmp_path / "terms" / "place.toml").write_text(text, "utf-8")
+    (tmp_path / "late-vetoes" / "place.toml").write_text(text, "utf-8")
     return load_ruleset(tmp_path, {})
 
 
 @pytest.mark.parametrize("profile", list(Profile))
 @pytest.mark.parametrize(("source", "kept"), [("sure", False), ("weak:token", False), ("known:patient-name", True)])
-def test_a_term_removes_spans_that_no_message_gives(terms: Ruleset, profile: Profile, source: str, kept: bool) -> None:
-    got = resolved("a Boston brace", ("Boston", "CITY", source), profile=profile, rules=terms)
+def test_a_late_veto_spares_what_the_message_gives(late: Ruleset, profile: Profile, source: str, kept: bool) -> None:
+    got = resolved("a Boston brace", ("Boston", "CITY", source), profile=profile, rules=late)
     assert got == ("a [[CITY|Boston]] brace" if kept else "a Boston brace")
 
 
-def test_a_term_also_in_a_note_about_a_person_of_the_name(terms: Ruleset) -> None:
+def test_a_late_veto_also_in_a_note_about_a_person_of_the_name(late: Ruleset) -> None:
     spans = [("Ada Hope", "PATIENT", "sure"), ("Hope brace", "PATIENT", "sure")]
-    assert resolved("Ada Hope. A Hope brace", *spans, rules=terms) == "[[PATIENT|Ada Hope]]. A Hope brace"
+    assert resolved("Ada Hope. A Hope brace", *spans, rules=late) == "[[PATIENT|Ada Hope]]. A Hope brace"
 
 
 @pytest.mark.parametrize("profile", list(Profile))
-def test_a_term_frees_no_word_of_the_fields_of_the_message(terms: Ruleset, profile: Profile) -> None:
+def test_a_late_veto_frees_no_word_of_the_fields_of_the_message(late: Ruleset, profile: Profile) -> None:
     fact = Fact(PhiType.CITY, ValueKind.VALUE, Subject.PATIENT, "g", "South Boston")
     doc = Document("a Boston brace", (fact,))
     span = Span(2, 8, PhiType.CITY, parse_source("sure"))
-    assert Resolver(profile, terms).resolve([span], doc) == [span]
+    assert Resolver(profile, late).resolve([span], doc) == [span]
 
 
-def test_models_read_what_a_term_removes(terms: Ruleset) -> None:
+def test_models_read_what_a_late_veto_removes(late: Ruleset) -> None:
     span = Span(2, 8, PhiType.CITY, parse_source("sure"))
     doc = Document("a Boston brace")
-    assert Resolver(rules=terms).resolve([span], doc, for_models=True) == [span]
-    assert Resolver(rules=terms).resolve([span], doc) == []
-    assert "terms" not in READ_BY_MODELS
+    assert Resolver(rules=late).resolve([span], doc, for_models=True) == [span]
+    assert Resolver(rules=late).resolve([span], doc) == []
+    assert "late-vetoes" not in READ_BY_MODELS
 
 
 def test_precision_drops_low_confidence_spans(rules: Ruleset) -> None:

@@ -1,7 +1,7 @@
-"""Clinical text that other tools replace by mistake stays, and PHI beside it goes. ``support.utility`` prints the tables.
+"""Clinical text that other tools replace by mistake stays, and PHI beside it goes. ``support.utility`` prints tables.
 
-``tests/cases/utility/known-gaps.toml`` lists what the default system still gets wrong. It is exact: whoever mends a case
-takes it off the list, and no case is added.
+``tests/cases/utility/known-gaps.toml`` lists the mistakes of the default system. It is exact: a repaired case is taken
+off the list, and none is added.
 """
 
 import tomllib

@@ -25,7 +25,7 @@ def rule_folder(folder: Path, *lines: str, kind: str = "patterns", name: str = "
         "miss": 'miss = ["in W1"]',
     }
     keys |= {line.split(" =")[0]: line for line in lines}
-    for part in ("patterns", "vetoes", "terms", "lexicon"):
+    for part in ("patterns", "vetoes", "late-vetoes", "lexicon"):
         (folder / part).mkdir(exist_ok=True)
     (folder / "lexicon" / "stops.txt").write_text("md\nm.d\nwas\ni\n", "utf-8")
     (folder / "fragments.toml").write_text("two = '''[0-9]{2}'''\nfour = '''(?&two)(?&two)'''\n", "utf-8")
@@ -115,7 +115,7 @@ def test_a_folder_without_rules_is_named(tmp_path: Path) -> None:
         load_ruleset(tmp_path, CHECKS)
 
 
-@pytest.mark.parametrize("kind", ["vetoes", "terms"])
+@pytest.mark.parametrize("kind", ["vetoes", "late-vetoes"])
 def test_one_id_for_two_rules(tmp_path: Path, kind: str) -> None:
     rule_folder(tmp_path)
     with pytest.raises(ConfigurationError, match="ward is the id of two rules"):
@@ -142,9 +142,9 @@ def test_vetoes_name_several_types(tmp_path: Path) -> None:
     assert veto.types == (PhiType.DATE, PhiType.IDNUM)
 
 
-def test_the_sample_of_a_term_is_tested(tmp_path: Path) -> None:
-    rules = load_ruleset(rule_folder(tmp_path, 'miss = ["W12"]', kind="terms"), CHECKS)
-    assert [rule.id for rule in rules.terms] == ["ward"] and rules.vetoes == ()
+def test_the_sample_of_a_late_veto_is_tested(tmp_path: Path) -> None:
+    rules = load_ruleset(rule_folder(tmp_path, 'miss = ["W12"]', kind="late-vetoes"), CHECKS)
+    assert [rule.id for rule in rules.late_vetoes] == ["ward"] and rules.vetoes == ()
     assert [fault.partition(": found")[0] for fault in check_samples(rules)] == ["ward: miss 1"]
 
 
