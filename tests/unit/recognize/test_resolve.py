@@ -129,7 +129,7 @@ def late(tmp_path: Path, rules: Ruleset) -> Ruleset:
 
 @pytest.mark.parametrize("profile", list(Profile))
 @pytest.mark.parametrize(("source", "kept"), [("sure", False), ("weak:token", False), ("known:patient-name", True)])
-def test_a_late_veto_spares_what_the_message_gives(late: Ruleset, profile: Profile, source: str, kept: bool) -> None:
+def test_a_late_veto_spares_values_of_the_message(late: Ruleset, profile: Profile, source: str, kept: bool) -> None:
     got = resolved("a Boston brace", ("Boston", "CITY", source), profile=profile, rules=late)
     assert got == ("a [[CITY|Boston]] brace" if kept else "a Boston brace")
 
@@ -147,7 +147,7 @@ def test_a_late_veto_frees_no_word_of_the_fields_of_the_message(late: Ruleset, p
     assert Resolver(profile, late).resolve([span], doc) == [span]
 
 
-def test_models_read_what_a_late_veto_removes(late: Ruleset) -> None:
+def test_models_read_the_spans_that_a_late_veto_removes(late: Ruleset) -> None:
     span = Span(2, 8, PhiType.CITY, parse_source("sure"))
     doc = Document("a Boston brace")
     assert Resolver(rules=late).resolve([span], doc, for_models=True) == [span]

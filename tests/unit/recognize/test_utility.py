@@ -6,6 +6,7 @@ off the list, and none is added.
 
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from support.suites import load_default
@@ -13,6 +14,7 @@ from support.utility import FOLDER, Outcome, check_cases, read_cases
 
 from deid_agent.recognize import Profile
 
+ROOT = Path(__file__).resolve().parents[3]
 GAPS: Mapping[str, Mapping[str, list[str] | int]] = tomllib.loads((FOLDER / "known-gaps.toml").read_text("utf-8"))
 
 
@@ -40,6 +42,19 @@ def test_phi_beside_a_term_goes(profile: Profile, outcomes: list[Outcome]) -> No
     leaked = [each for each in outcomes if each.leaked]
     assert ids([each for each in leaked if not each.case.blind]) == GAPS[profile]["leaked"]
     assert sum(each.case.blind for each in leaked) == GAPS[profile]["leaked_blind"]
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_the_page_on_profiles_has_the_counts(profile: Profile) -> None:
+    gaps, cases = GAPS[profile], read_cases()
+    altered, leaked = gaps["altered"], gaps["leaked"]
+    assert isinstance(altered, list) and isinstance(leaked, list)
+    leaks = len(leaked) + int(str(gaps["leaked_blind"]))
+    page = (ROOT / "docs" / "profiles.md").read_text("utf-8")
+    assert f"| `{profile}` | {len(altered)} | {gaps['altered_blind']} | {leaks} |\n" in page
+    blind = sum(case.blind for case in cases)
+    with_phi = sum(bool(case.phi) for case in cases)
+    assert f"of {len(cases) - blind} | Altered, of the {blind} blind | Leaks, of {with_phi} |" in page
 
 
 def test_the_cases_are_many_and_keeping_everything_solves_few() -> None:
