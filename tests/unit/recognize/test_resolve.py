@@ -147,6 +147,15 @@ def test_a_late_veto_frees_no_word_of_the_fields_of_the_message(late: Ruleset, p
     assert Resolver(profile, late).resolve([span], doc) == [span]
 
 
+def test_a_site_removes_a_late_veto(tmp_path: Path, late: Ruleset) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "remove.toml").write_text('rules = ["place"]\n', "utf-8")
+    rules = load_ruleset(tmp_path, {}, [tmp_path / "site"])
+    span = ("Boston", "CITY", "sure")
+    assert resolved("a Boston brace", span, rules=late) == "a Boston brace"
+    assert resolved("a Boston brace", span, rules=rules) == "a [[CITY|Boston]] brace"
+
+
 def test_models_read_the_spans_that_a_late_veto_removes(late: Ruleset) -> None:
     span = Span(2, 8, PhiType.CITY, parse_source("sure"))
     doc = Document("a Boston brace")
