@@ -236,6 +236,7 @@ def _rules(settings: Settings) -> str:
     loaded = load_rules(found.folder, found.sites)
     return (
         f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(loaded.late_vetoes), 'late veto', 'late vetoes')}, "
         f"digest {digest_folder(found.folder)[:16]}"
     )
 
