@@ -3,11 +3,21 @@
 from deid_agent.eval.claims import Altered, LeakBound, bound_leaks, count_altered
 from deid_agent.eval.convention import Convention, apply_convention, load_convention
 from deid_agent.eval.counts import Criterion
-from deid_agent.eval.markup import CorpusPart, Note, map_to_2006_types, select_part
+from deid_agent.eval.markup import CorpusPart, Note, map_to_2006_types, parse_label, select_part
 from deid_agent.eval.page import render_page
 from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
 from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
-from deid_agent.eval.score import Figure, Pair, Prf, Scores, score_notes
+from deid_agent.eval.score import (
+    Change,
+    Comparison,
+    Figure,
+    Pair,
+    Prf,
+    Scores,
+    compare_pairs,
+    count_alarms,
+    score_notes,
+)
 from deid_agent.eval.tagging import (
     ABLATED_LIST_PREFIX,
     EvaluatedSystem,
@@ -23,6 +33,8 @@ from deid_agent.eval.tagging import (
 __all__ = [
     "ABLATED_LIST_PREFIX",
     "Altered",
+    "Change",
+    "Comparison",
     "Convention",
     "Corpus",
     "CorpusFormat",
@@ -41,6 +53,8 @@ __all__ = [
     "TaggingRun",
     "apply_convention",
     "bound_leaks",
+    "compare_pairs",
+    "count_alarms",
     "count_altered",
     "count_false_alarms",
     "facts_from_profile",
@@ -49,6 +63,7 @@ __all__ = [
     "load_system",
     "map_to_2006_types",
     "no_facts",
+    "parse_label",
     "read_annotated",
     "read_json_lines",
     "render_page",
