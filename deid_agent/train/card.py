@@ -205,9 +205,11 @@ def _network_rows(manifest: Mapping[str, object]) -> list[str]:
     widths = ", ".join(f"{names.get(key, key)} {width}" for key, width in dimensions.items())
     features = ", ".join(map(str, _list(manifest, "columns"))) or "none: words and characters only"
     best = max((float(one["held_out_f1"]) for one in epochs if isinstance(one, dict)), default=0.0)
+    rows = [f"| Layers | {widths} |", f"| Features | {features} |"]
+    if not epochs:  # an adapted network has a fixed number of epochs
+        return rows
     return [
-        f"| Layers | {widths} |",
-        f"| Features | {features} |",
+        *rows,
         f"| Stopped by | the score on {manifest.get('held_out_notes')} training notes of held-out patients: "
         f"F1 {best:.3f} of tokens with a label, after {len(epochs)} epochs |",
     ]

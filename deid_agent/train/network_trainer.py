@@ -18,7 +18,6 @@ from deid_agent.model import ConfigurationError, PhiType
 from deid_agent.nlp import OUTSIDE, SIDES, Dimensions, Floats, InputEncoder, Network, NetworkModel, Schema, WordVectors
 from deid_agent.train.crf_trainer import Progress, ignore_progress
 from deid_agent.train.examples import (
-    FEW_SHAPES,
     EncodedNote,
     Example,
     TrainingBatch,
@@ -28,7 +27,7 @@ from deid_agent.train.examples import (
     list_sequences,
     plan_batches,
 )
-from deid_agent.train.recipes import NetworkAdaptation, NetworkSettings
+from deid_agent.train.recipes import NetworkSettings
 
 Array = Any  # of JAX, which has no usable static type
 Weights = dict[str, Array]
@@ -86,49 +85,6 @@ def train_network(
             break
     card = {"epochs": epochs, "learned_notes": len(rest), "held_out_notes": len(held)}
     return NetworkModel(name, Schema.IO, Network.from_weights(settings.dimensions, encoder, best, labels), card)
-
-
-def continue_network(
-    base: NetworkModel,
-    site: Sequence[Example],
-    rehearsal: Sequence[Example],
-    settings: NetworkAdaptation,
-    progress: Progress = ignore_progress,
-) -> NetworkModel:
-    """``base`` after further epochs over ``site`` and ``rehearsal``. Its words, characters and values stay as they are.
-
-    The same examples in the same order give the same network on the same machine.
-    """
-    network = base.network
-    labels = list(network.crf.labels)
-    numbers = {label: at for at, label in enumerate(labels)}
-    schedule = NetworkSettings(
-        network.dimensions, epochs=settings.epochs, rate=settings.rate, dropout=settings.dropout, seed=settings.seed
-    )
-    chosen = [e for e in (*(list(site) * settings.weight), *rehearsal) if e.tokens.words]
-    notes = [encode_note(e, network.encoder, numbers, ()) for e in chosen]
-    draw = np.random.default_rng(settings.seed)
-    sequences = list_sequences(notes)
-    steps = settings.epochs * sum(1 for _ in plan_batches(sequences, schedule.batch, draw, FEW_SHAPES))
-    optimizer = NetworkOptimizer(network.weights, schedule, steps)
-    epochs = []
-    for epoch in range(1, settings.epochs + 1):
-        losses = [
-            optimizer.step(build_batch(notes, *one, network.encoder, schedule.unknown_share, draw, FEW_SHAPES))
-            for one in list(plan_batches(sequences, schedule.batch, draw, FEW_SHAPES))
-        ]
-        epochs.append({"loss": round(sum(losses) / len(losses), 4)})
-        progress(epoch, settings.epochs)
-    moved = optimizer.current_weights()
-    weights = {
-        name: (old + settings.share * (moved[name] - old)).astype(np.float32) for name, old in network.weights.items()
-    }
-    return NetworkModel(
-        base.name,
-        base.schema,
-        Network.from_weights(network.dimensions, network.encoder, weights, labels),
-        {"epochs": epochs},
-    )
 
 
 def _best_epoch(epochs: Sequence[dict[str, float]]) -> int:

@@ -62,6 +62,7 @@ class NetworkAdaptation:
     rate: float = 1e-3
     weight: int = 2
     dropout: float = 0.5
+    clip: float = 5.0
     share: float = 1.0
     seed: int = 2016
 

@@ -1,7 +1,7 @@
 """Warm start: trained models go on with the notes of a site, and are kept only if they are not worse.
 
 The CRF moves its weights under a prior at the trained ones (``crf_adapter``), the network reads further epochs
-(``network_trainer``). Both read notes of the shipped corpus again. The default system with the result is compared with
+(``network_adapter``). Both read notes of the shipped corpus again. The default system with the result is compared with
 the default system before, on patients of the site that it did not learn from and on the dev notes of the corpus.
 """
 
@@ -100,9 +100,9 @@ def adapt_models(
         if isinstance(model, CrfModel):
             found[name] = adapt_crf(model, site, rehearsal, settings.crf, progress(name))
         else:
-            from deid_agent.train.network_trainer import continue_network  # noqa: PLC0415 - imports JAX
+            from deid_agent.train.network_adapter import adapt_network  # noqa: PLC0415 - imports JAX
 
-            found[name] = continue_network(model, site, rehearsal, settings.network, progress(name))
+            found[name] = adapt_network(model, site, rehearsal, settings.network, progress(name))
     return found
 
 
