@@ -1,6 +1,7 @@
 """``deid-agent train --from``: shipped models go on with the notes of a site."""
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -135,7 +136,7 @@ class WarmStart:
             data = {"written": not faults, "faults": list(faults), "comparisons": [v.as_json() for v in verdicts]}
             encoded = orjson.dumps(data, option=orjson.OPT_INDENT_2) + b"\n"
             if self.json_file == "-":
-                click.get_binary_stream("stdout").write(encoded)
+                sys.stdout.buffer.write(encoded)
             else:
                 Path(self.json_file).write_bytes(encoded)
         if self.quiet or self.json_file == "-":

@@ -204,12 +204,14 @@ def count_alarms(pairs: Iterable[Pair]) -> int:
 def _strict_ratios(scores: Scores) -> Numbers:
     sums = scores._weights @ scores.criteria[:, _CRITERIA.index(Criterion.STRICT), :]
     right = sums[:, 0] + sums[:, 2]
-    return np.divide(right, sums[:, 1] + sums[:, 3], out=np.zeros(len(sums)), where=right > 0)
+    found: Numbers = np.divide(right, sums[:, 1] + sums[:, 3], out=np.zeros(len(sums)), where=right > 0)
+    return found
 
 
 def _leak_ratios(scores: Scores) -> Numbers:
     sums = scores._weights @ scores.types.sum(axis=1)
-    return np.divide(sums[:, 7], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)
+    found: Numbers = np.divide(sums[:, 7], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)
+    return found
 
 
 def _change(before: Numbers, after: Numbers, *, better: int) -> Change:

@@ -32,9 +32,9 @@ class CrfAdaptation:
     - ``least``: the fewest tokens with PHI of the site that a new template instance needs to have a weight.
     """
 
-    prior: float = 1.0
+    prior: float = 100.0
     weight: float = 2.0
-    iterations: int = 20
+    iterations: int = 15
     least: int = 2
 
 

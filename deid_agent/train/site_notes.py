@@ -131,14 +131,10 @@ def read_rehearsal(path: Path | None, site: SiteNotes) -> Rehearsal:
     notes = read_annotated(folder, CorpusFormat.MARKUP).notes
     learned, judged = (select_part(notes, part) for part in (CorpusPart.TRAIN, CorpusPart.DEV))
     if not learned or not judged:
-        raise ConfigurationError(
-            f"{folder}: needs notes for training and dev notes: use the corpus of the source archive"
-        )
+        raise ConfigurationError(f"{folder}: has no notes for training or no dev notes: give the corpus of the project")
     texts = {note.annotated.text for note in (*learned, *judged)}
     if same := sum(note.annotated.text in texts for note in site.notes):
-        raise ConfigurationError(
-            f"--corpus: {same} of its notes are notes of {folder} too: give notes of your site only"
-        )
+        raise ConfigurationError(f"--corpus: {same} of its notes are in {folder} too: give notes of your site only")
     size = min(_MOST_REHEARSED, max(_FEWEST_REHEARSED, _REHEARSED * len(site.notes)))
     chosen = sorted(learned, key=lambda note: draw_share("rehearse", note.id))[:size]
     return Rehearsal(tuple(chosen), tuple(judged))

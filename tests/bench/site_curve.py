@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from deid_agent.config import limit_blas_threads
 
 limit_blas_threads()
 
 import numpy as np  # noqa: E402 - after the threads are limited
-import site_effect  # noqa: E402
+from bench import site_effect  # noqa: E402
 
 from deid_agent.eval import Change, Criterion, Pair, compare_pairs, count_alarms, score_notes  # noqa: E402
 from deid_agent.eval.markup import CorpusPart, Note, read_corpus, select_part  # noqa: E402
@@ -118,8 +118,8 @@ def run(work: Path, counts: Sequence[int], settings: Adaptation) -> None:
                 stored(work / f"site-{half.name}-{count}-lists-{profile}.json", half.scored, listed[profile])
             start = time.process_time()
             rehearsal = read_rehearsal(ROOT / "corpus", SiteNotes(tuple(known))).learned
-            examples = [[reader.example(note) for note in part] for part in (known, rehearsal)]
-            models = adapt_models(base, SHIPPED, *examples, settings)
+            own, again = ([reader.example(note) for note in part] for part in (known, rehearsal))
+            models = adapt_models(base, SHIPPED, own, again, settings)
             seconds = work / f"seconds-{half.name}-{count}.txt"
             seconds.write_text(f"{time.process_time() - start:.0f}\n", "utf-8")
             for profile in PROFILES:
