@@ -226,7 +226,18 @@ def _adaptation_rows(manifest: Mapping[str, object]) -> list[str]:
         f"| Went on with | {site.get('notes')} notes of {site.get('patients')} patients with "
         f"{site.get('annotations')} annotations, and {rehearsal.get('notes')} notes of the corpus again |",
         f"| Adaptation | {_plain(_mapping(adapted, 'settings'))} |",
+        *(
+            f"| Compared on {one.get('of')} | {one.get('notes')} notes of {one.get('patients')} patients: "
+            f"strict F1 {_before_after(one, 'strict')}, leaked {_before_after(one, 'leaked')} |"
+            for one in _list(adapted, "checks")
+            if isinstance(one, dict)
+        ),
     ]
+
+
+def _before_after(check: Mapping[str, object], name: str) -> str:
+    change = _mapping(check, name)
+    return f"{change.get('before')} before, {change.get('after')} after"
 
 
 def _row(name: str, figures: Mapping[str, object]) -> str:

@@ -6,15 +6,25 @@ Transitions and affinities stay. L-BFGS of SciPy minimizes; it is imported when 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.nlp import OUTSIDE, Crf, CrfModel, FeatureExtractor, Ints, Schedule, WeightTable, split_sequence
-from deid_agent.nlp import weight_groups as list_groups
+from deid_agent.model import PhiType
+from deid_agent.nlp import (
+    OUTSIDE,
+    Crf,
+    CrfModel,
+    FeatureExtractor,
+    Ints,
+    Schedule,
+    WeightTable,
+    split_sequence,
+    weight_groups,
+)
 from deid_agent.train.crf_trainer import Progress, ignore_progress
 from deid_agent.train.examples import Example
 
@@ -49,7 +59,7 @@ def adapt_crf(
     extractor = _extend_vocabulary(base.extractor, site)
     units = [_number_units(extractor, base, example) for example in (*site, *rehearsal)]
     weights = [settings.weight] * len(site) + [1.0] * len(rehearsal)
-    crf = _extend_tables(base.crf, list_groups(extractor.templates), units[: len(site)], settings.least)
+    crf = _extend_tables(base.crf, weight_groups(extractor.templates), units[: len(site)], settings.least)
     fitted = _fit(crf, _Data.build(crf, units, weights), settings, progress)
     return replace(base, extractor=extractor, crf=fitted, digest="", card={})
 
@@ -65,9 +75,14 @@ class _Units:
 
 def _number_units(extractor: FeatureExtractor, base: CrfModel, example: Example) -> _Units:
     index = {label: at for at, label in enumerate(base.crf.labels)}
-    labels = np.array([index[label] for label in example.labels(base.schema)], np.int64)
+    labels = np.array([index[label] for label in example.labels(base.schema, list_types(index))], np.int64)
     sizes = split_sequence(len(labels), example.tokens.paragraph_starts())
     return _Units(extractor.extract(example.tokens), labels, sizes)
+
+
+def list_types(labels: Iterable[str]) -> tuple[PhiType, ...]:
+    """The types that a model with ``labels`` can find."""
+    return tuple(sorted({PhiType(label.partition("-")[2]) for label in labels if label != OUTSIDE}))
 
 
 def _extend_vocabulary(extractor: FeatureExtractor, site: Sequence[Example]) -> FeatureExtractor:

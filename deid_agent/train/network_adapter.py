@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from deid_agent.nlp import Dimensions, Network, NetworkModel
+from deid_agent.train.crf_adapter import list_types
 from deid_agent.train.crf_trainer import Progress, ignore_progress
 from deid_agent.train.examples import FEW_SHAPES, Example, build_batch, encode_note, list_sequences, plan_batches
 from deid_agent.train.network_trainer import network_loss
@@ -38,7 +39,7 @@ def adapt_network(
     labels = list(network.crf.labels)
     numbers = {label: at for at, label in enumerate(labels)}
     chosen = [e for e in (*(list(site) * settings.weight), *rehearsal) if e.tokens.words]
-    notes = [encode_note(e, network.encoder, numbers, ()) for e in chosen]
+    notes = [encode_note(e, network.encoder, numbers, list_types(labels)) for e in chosen]
     sequences, draw = list_sequences(notes), np.random.default_rng(settings.seed)
     rule, update = _compile_update(network.dimensions, settings.dropout, settings.clip)
     # A step overwrites its weights: without a copy these could be the memory of the base.

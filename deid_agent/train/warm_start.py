@@ -16,7 +16,7 @@ from deid_agent.model import ConfigurationError, Document
 from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, load_crf, load_network, select_templates
 from deid_agent.recognize import Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import digest_features
-from deid_agent.train.card import Json, convert_disk_errors, digest_notes, write_model
+from deid_agent.train.card import Json, convert_disk_errors, digest_notes, render_card, write_model
 from deid_agent.train.crf_adapter import CrfAdaptation, adapt_crf
 from deid_agent.train.crf_trainer import Progress, ignore_progress
 from deid_agent.train.examples import Example
@@ -47,7 +47,8 @@ class Base:
                 raise ConfigurationError(f"--from {folder}: has no model {name}: give shipped, or a folder of models")
             is_network = find_recipe(name).kind is ComponentKind.NETWORK
             model = load_network(folder, name) if is_network else load_crf(folder, name)
-            if model.card.get("rules") != digest_features(rules) or _features(model) != _wanted_features(name):
+            known = (model.card.get("rules"), model.schema, _features(model))
+            if known != (digest_features(rules), find_recipe(name).schema, _wanted_features(name)):
                 raise ConfigurationError(
                     f"--from {folder}: {name} was trained with the features of another version: start from the models "
                     "of this version (--from shipped), and adapt them with your notes again"
@@ -158,6 +159,7 @@ def record_checks(folder: Path, verdicts: Sequence["Verdict"]) -> None:
             if isinstance(manifest.get("adapted"), dict) and "checks" not in manifest["adapted"]:
                 manifest["adapted"]["checks"] = [verdict.as_json() for verdict in verdicts]
                 path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+                path.with_suffix(".md").write_text(render_card(manifest), "utf-8")
 
 
 def tag_notes(tagger: Tagger, notes: Sequence[Note]) -> list[Pair]:
