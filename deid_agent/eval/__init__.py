@@ -8,11 +8,11 @@ from deid_agent.eval.page import render_page
 from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
 from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
 from deid_agent.eval.score import (
-    Change,
     Comparison,
     Figure,
     Pair,
     Prf,
+    RatioChange,
     Scores,
     compare_pairs,
     count_alarms,
@@ -33,7 +33,6 @@ from deid_agent.eval.tagging import (
 __all__ = [
     "ABLATED_LIST_PREFIX",
     "Altered",
-    "Change",
     "Comparison",
     "Convention",
     "Corpus",
@@ -49,6 +48,7 @@ __all__ = [
     "Note",
     "Pair",
     "Prf",
+    "RatioChange",
     "Scores",
     "TaggingRun",
     "apply_convention",

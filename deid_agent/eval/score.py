@@ -144,7 +144,7 @@ def score_notes(pairs: Iterable[Pair], *, resamples: int = RESAMPLES, seed: int 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RatioChange:
     """A ratio of the same notes before and after, the 95 % interval of its change, and how surely it is worse.
 
     ``worse`` is the share of the resamples in which it is worse, from 0 to 1.
@@ -168,8 +168,8 @@ class Comparison:
 
     notes: int
     patients: int
-    strict: Change
-    leaked: Change
+    strict: RatioChange
+    leaked: RatioChange
     alarms: tuple[int, int]
     """Findings that touch no annotation, before and after."""
 
@@ -214,10 +214,12 @@ def _leak_ratios(scores: Scores) -> Numbers:
     return found
 
 
-def _change(before: Numbers, after: Numbers, *, better: int) -> Change:
+def _change(before: Numbers, after: Numbers, *, better: int) -> RatioChange:
     change = after - before
     low, high = np.percentile(change[1:], [2.5, 97.5])
-    return Change(float(before[0]), float(after[0]), float(low), float(high), float((better * change[1:] < 0).mean()))
+    return RatioChange(
+        float(before[0]), float(after[0]), float(low), float(high), float((better * change[1:] < 0).mean())
+    )
 
 
 def _type_counts(counted: Sequence[NoteCounts]) -> Numbers:

@@ -97,13 +97,15 @@ def _unknown_labels(path: Path, corpus_format: CorpusFormat | None) -> str:
     counts: Counter[str] = Counter()
     for chosen in (corpus_format,) if corpus_format else _LABELS:
         suffix = _SUFFIXES.get(chosen, ".xml")
-        for file in sorted(path.glob(f"*{suffix}")) if path.is_dir() else (path,) if path.suffix == suffix else ():
+        files = sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix == suffix else []
+        for file in filter(Path.is_file, files):
             text = file.read_bytes().decode("utf-8", "replace")
             counts.update(label for label in _LABELS[chosen].findall(text) if parse_label(label) is None)
     shown = {label: n for label, n in counts.items() if label.upper() in _COMMON_LABELS}
-    others = len(counts) - len(shown)
     parts = [f"{label} ({n})" for label, n in sorted(shown.items())]
-    return ", ".join([*parts, *([f"{others} that are not shown, as they may be text"] if others else [])])
+    if others := len(counts) - len(shown):
+        parts.append(f"{others} that are not shown, as they may be text")
+    return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deid_agent.eval import Change, Comparison, Note, Pair, compare_pairs
+from deid_agent.eval import Comparison, Note, Pair, RatioChange, compare_pairs
 from deid_agent.model import ConfigurationError, Document
 from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, load_crf, load_network, select_templates
 from deid_agent.recognize import Profile, Tagger, load_rules, load_tagger
@@ -204,12 +204,12 @@ class Verdict:
         }
 
 
-def _is_worse(change: Change, loss: float, margin: float) -> bool:
+def _is_worse(change: RatioChange, loss: float, margin: float) -> bool:
     """A loss above the margin is refused however uncertain it is, a smaller one if most resamples have it too."""
     return loss > margin or (loss > 0 and change.worse >= _SURE)
 
 
-def describe_change(change: Change, *, percent: bool = False) -> str:
+def describe_change(change: RatioChange, *, percent: bool = False) -> str:
     """A change with its interval, in one line."""
     scale, sign, digits = (100, " %", 2) if percent else (1, "", 4)
     before, after, low, high = (scale * part for part in (change.before, change.after, change.low, change.high))
@@ -219,7 +219,7 @@ def describe_change(change: Change, *, percent: bool = False) -> str:
     )
 
 
-def _rounded(change: Change) -> Json:
+def _rounded(change: RatioChange) -> Json:
     return {key: round(value, 5) for key, value in asdict(change).items()}
 
 

@@ -26,7 +26,7 @@ limit_blas_threads()
 import numpy as np  # noqa: E402 - after the threads are limited
 from bench import site_effect  # noqa: E402
 
-from deid_agent.eval import Change, Criterion, Pair, compare_pairs, count_alarms, score_notes  # noqa: E402
+from deid_agent.eval import Criterion, Pair, RatioChange, compare_pairs, count_alarms, score_notes  # noqa: E402
 from deid_agent.eval.markup import CorpusPart, Note, read_corpus, select_part  # noqa: E402
 from deid_agent.model import PhiType, Source, SourceKind, Span  # noqa: E402
 from deid_agent.nlp import CrfModel, NetworkModel, NetworkTagger, TokenCrf  # noqa: E402
@@ -201,7 +201,7 @@ def changes(before: Sequence[Pair], after: Sequence[Pair]) -> dict[str, object]:
     """The change against no adaptation, by paired resampling of patients."""
     one = compare_pairs(before, after)
 
-    def numbers(change: Change) -> list[float]:
+    def numbers(change: RatioChange) -> list[float]:
         return [round(x, 5) for x in (change.value, change.low, change.high)]
 
     return {"strict": numbers(one.strict), "leaked": numbers(one.leaked), "alarms": one.alarms[1] - one.alarms[0]}

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from support import tiny_corpus
 
 from deid_agent.cli import main
-from deid_agent.eval import Change, Comparison, read_annotated
+from deid_agent.eval import Comparison, RatioChange, read_annotated
 from deid_agent.nlp import (
     InputEncoder,
     Network,
@@ -149,16 +149,16 @@ def test_a_network_goes_on_and_its_base_stays(world: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "change", "fault"),
     [
-        ("strict", Change(0.9, 0.894, -0.02, 0.01, 0.6), "lower strict F1: 0.9000 to 0.8940"),
-        ("strict", Change(0.9, 0.899, -0.002, 0.0, 0.93), "lower strict F1"),
-        ("strict", Change(0.9, 0.899, -0.002, 0.001, 0.8), ""),
-        ("leaked", Change(0.02, 0.0225, -0.01, 0.01, 0.6), "more leaks: 2.00 % to 2.25 %"),
-        ("leaked", Change(0.02, 0.0201, 0.0, 0.001, 0.95), "more leaks"),
-        ("leaked", Change(0.02, 0.019, -0.002, 0.0, 0.0), ""),
+        ("strict", RatioChange(0.9, 0.894, -0.02, 0.01, 0.6), "lower strict F1: 0.9000 to 0.8940"),
+        ("strict", RatioChange(0.9, 0.899, -0.002, 0.0, 0.93), "lower strict F1"),
+        ("strict", RatioChange(0.9, 0.899, -0.002, 0.001, 0.8), ""),
+        ("leaked", RatioChange(0.02, 0.0225, -0.01, 0.01, 0.6), "more leaks: 2.00 % to 2.25 %"),
+        ("leaked", RatioChange(0.02, 0.0201, 0.0, 0.001, 0.95), "more leaks"),
+        ("leaked", RatioChange(0.02, 0.019, -0.002, 0.0, 0.0), ""),
     ],
 )
-def test_a_loss_that_is_large_or_sure_is_refused(of: str, change: Change, fault: str) -> None:
-    same = Change(0.5, 0.5, 0, 0, 0)
+def test_a_loss_that_is_large_or_sure_is_refused(of: str, change: RatioChange, fault: str) -> None:
+    same = RatioChange(0.5, 0.5, 0, 0, 0)
     one = {"strict": same, "leaked": same, of: change}
     faults = Verdict("dev", Comparison(10, 9, one["strict"], one["leaked"], (0, 0))).faults
     assert len(faults) == bool(fault)
@@ -197,8 +197,11 @@ FOREIGN = lines((4, 9, "PERSON"), (18, 26, "DATE"), (34, 42, "Orvallin"))
         ({"--out": "base"}, "exists; name a new folder"),
         ({"--out": ""}, "exists; name a new folder"),
         ({"--corpus": "none"}, "none: no such file or folder"),
+        ({"--corpus": "none.jsonl"}, "none.jsonl: no such file or folder"),
         ({"--corpus": "empty.jsonl"}, "holds no note"),
         ({"--corpus": "foreign.jsonl"}, "another label set: PERSON (8), 1 that are not shown"),
+        ({"--corpus": "broken.jsonl"}, "broken.jsonl:1"),
+        ({"--corpus": "old"}, "unknown corpus format"),
         ({"--corpus": "bare.jsonl"}, "no note has an annotation to learn from"),
         ({"--corpus": "few.jsonl"}, "notes of 7 patients; a warm start needs 8"),
         ({"--corpus": "strange.jsonl"}, "types that the models to start from do not have: VEHICLE"),
@@ -223,6 +226,7 @@ def test_errors_name_the_remedy_and_no_text(
         for name, text in {
             "empty": "",
             "foreign": FOREIGN,
+            "broken": '{"id": "n1", "text": "Orvallin',
             "bare": lines(),
             "few": lines((4, 9, "PATIENT"), notes=7),
             "strange": lines((4, 9, "VEHICLE")),
