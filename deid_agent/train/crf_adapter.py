@@ -1,7 +1,9 @@
 """Adaptation of a trained CRF to further notes: its weights move as far from the trained ones as the notes justify.
 
-The objective is the likelihood of the notes and a Gaussian prior whose mean are the trained weights (Chelba and Acero
-2004, maximum a posteriori adaptation). Values and template instances that only the new notes have begin at weight 0.
+The objective is the likelihood of the site's annotations and a Gaussian prior whose mean are the trained weights
+(Chelba and Acero 2004, maximum a posteriori adaptation). In the notes of the rehearsal the target is the mean of
+the annotations and of the probabilities that the CRF gave before (Li and Hoiem 2016, learning without forgetting): it
+has learned these annotations already, and with them alone it would become too sure of itself and miss more. Values and template instances that only the new notes have begin at weight 0.
 Transitions and affinities stay. L-BFGS of SciPy minimizes; it is imported when an adaptation starts.
 """
 
@@ -60,7 +62,8 @@ def adapt_crf(
     units = [_number_units(extractor, base, example) for example in (*site, *rehearsal)]
     weights = [settings.weight] * len(site) + [1.0] * len(rehearsal)
     crf = _extend_tables(base.crf, weight_groups(extractor.templates), units[: len(site)], settings.least)
-    fitted = _fit(crf, _Data.build(crf, units, weights), settings, progress)
+    learned = sum(len(one.labels) for one in units[: len(site)])
+    fitted = _fit(crf, _Data.build(crf, units, weights), learned, settings, progress)
     return replace(base, extractor=extractor, crf=fitted, digest="", card={})
 
 
@@ -164,26 +167,27 @@ class _Data:
         )
 
 
-def _fit(crf: Crf, data: _Data, settings: CrfAdaptation, progress: Progress) -> Crf:
+def _fit(crf: Crf, data: _Data, learned: int, settings: CrfAdaptation, progress: Progress) -> Crf:
+    """The CRF that fits the labels of the first ``learned`` tokens, and its own probabilities for the others."""
     from scipy.optimize import minimize  # noqa: PLC0415
 
     start = np.vstack([crf.weights[data.active], crf.bias[None]]).astype(np.float64)
     chain = Crf(crf.labels, (), np.zeros((0, len(crf.labels)), np.float32), crf.bias, crf.transitions)
-    gold = np.zeros((len(data.labels), len(crf.labels)))
-    gold[np.arange(len(gold)), data.labels] = 1
+    targets = chain.marginals_of_sequences((data.matrix @ start).astype(np.float32), data.sizes).astype(np.float64)
+    gold = np.eye(len(crf.labels))[data.labels]
+    targets = np.where(np.arange(len(gold))[:, None] < learned, gold, (targets + gold) / 2)
     moves = crf.transitions.astype(np.float64)
     firsts = np.cumsum([0, *data.sizes[:-1]])
-    steps = _steps_of_gold(data, moves, firsts)
     turned = data.matrix.T.tocsr()
     done = 0
 
     def measure(flat: _Numbers) -> tuple[float, _Numbers]:
         change = flat.reshape(start.shape)
         scores = data.matrix @ (start + change)
-        wrong = chain.marginals_of_sequences(scores.astype(np.float32), data.sizes) - gold
+        wrong = chain.marginals_of_sequences(scores.astype(np.float32), data.sizes) - targets
         wrong *= data.weights[:, None]
         gradient = turned @ wrong + settings.prior * change
-        likely = data.weights @ (scores * gold).sum(axis=1) + steps
+        likely = data.weights @ (scores * targets).sum(axis=1)  # without transitions, which stay
         lost = data.weights[firsts] @ _log_partitions(scores, data.sizes, moves) - likely
         return float(lost + settings.prior / 2 * (change * change).sum()), gradient.ravel()
 
@@ -198,14 +202,6 @@ def _fit(crf: Crf, data: _Data, settings: CrfAdaptation, progress: Progress) -> 
     weights = crf.weights.copy()
     weights[data.active] += change[:-1].astype(np.float32)
     return replace(crf, weights=weights, bias=(crf.bias + change[-1]).astype(np.float32))
-
-
-def _steps_of_gold(data: _Data, moves: _Numbers, firsts: Ints) -> float:
-    """The sum of the transitions of the gold labels; none leads into the first token of a chain."""
-    found = moves[data.labels[:-1], data.labels[1:]] * data.weights[1:]
-    inside = np.ones(len(data.labels), bool)
-    inside[firsts] = False
-    return float(found[inside[1:]].sum())
 
 
 def _log_partitions(scores: _Numbers, sizes: Sequence[int], moves: _Numbers) -> _Numbers:

@@ -1,5 +1,8 @@
 """Adaptation of a trained network to further notes: a few epochs from the trained weights, with a small learning rate.
 
+In the notes of the site the network learns the annotations, in those of the rehearsal the mean of the annotations and of
+the probabilities that it gave before, as the CRF does (``crf_adapter``). Transitions stay.
+
 This module imports JAX and optax (extra ``train-neural``). One compiled step serves all adaptations of a process: most
 of the time of a short training would be compilation.
 """
@@ -13,11 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from deid_agent.nlp import Dimensions, Network, NetworkModel
+from deid_agent.nlp import Dimensions, Floats, Network, NetworkModel
 from deid_agent.train.crf_adapter import list_types
 from deid_agent.train.crf_trainer import Progress, ignore_progress
-from deid_agent.train.examples import FEW_SHAPES, Example, build_batch, encode_note, list_sequences, plan_batches
-from deid_agent.train.network_trainer import network_loss
+from deid_agent.train.examples import (
+    FEW_SHAPES,
+    EncodedNote,
+    Example,
+    SequenceRange,
+    build_batch,
+    encode_note,
+    list_sequences,
+    plan_batches,
+)
+from deid_agent.train.network_trainer import log_partitions, network_scores
 from deid_agent.train.recipes import NetworkAdaptation
 
 _BATCH_TOKENS = 2048
@@ -40,6 +52,10 @@ def adapt_network(
     numbers = {label: at for at, label in enumerate(labels)}
     chosen = [e for e in (*(list(site) * settings.weight), *rehearsal) if e.tokens.words]
     notes = [encode_note(e, network.encoder, numbers, list_types(labels)) for e in chosen]
+    own = sum(1 for e in site if e.tokens.words) * settings.weight
+    gold = [np.eye(len(labels), dtype=np.float32)[note.labels] for note in notes]
+    before = (_probabilities(network, note) for note in notes[own:])
+    targets = gold[:own] + [(one + two) / 2 for one, two in zip(gold[own:], before, strict=True)]
     sequences, draw = list_sequences(notes), np.random.default_rng(settings.seed)
     rule, update = _compile_update(network.dimensions, settings.dropout, settings.clip)
     # A step overwrites its weights: without a copy these could be the memory of the base.
@@ -52,7 +68,7 @@ def adapt_network(
         for one in plan:
             batch = build_batch(notes, *one, network.encoder, _UNKNOWN_SHARE, draw, FEW_SHAPES)
             rate = settings.rate * (1 + np.cos(np.pi * step / steps)) / 2
-            weights, state, key, loss = update(weights, state, key, rate, batch)
+            weights, state, key, loss = update(weights, state, key, rate, batch, _gather(targets, *one))
             of_epoch.append(float(loss))
             step += 1
         losses.append(round(sum(of_epoch) / max(1, len(of_epoch)), 4))
@@ -65,14 +81,34 @@ def adapt_network(
     return NetworkModel(base.name, base.schema, result, {"losses": losses})
 
 
+def _probabilities(network: Network, note: EncodedNote) -> Floats:
+    """The probability of each label for each token, ``[token, label]``."""
+    emissions = network.emissions(note.tokens, note.sizes)
+    return network.crf.marginals_of_sequences(emissions, note.sizes)
+
+
+def _gather(targets: Sequence[Floats], length: int, sequences: Sequence[SequenceRange]) -> Floats:
+    """The targets of a batch, ``[sequence, token, label]``; 0 for padding."""
+    found = np.zeros((len(sequences), length, targets[0].shape[1]), np.float32)
+    for row, (note, first, size) in enumerate(sequences):
+        found[row, :size] = targets[note][first : first + size]
+    return found
+
+
 @lru_cache(maxsize=1)
 def _compile_update(dimensions: Dimensions, dropout: float, clip: float) -> tuple[Any, Callable[..., Any]]:
     """The rule of the optimizer, and a step. A step returns those of the next one, and the loss."""
     rule = optax.chain(optax.clip_by_global_norm(clip), optax.scale_by_adam())
 
-    def update(weights: Any, state: Any, key: Any, rate: Any, batch: Any) -> Any:
+    def measure(weights: Any, batch: Any, targets: Any, key: Any) -> Any:
+        """The cross-entropy to the targets, in nats for each token, less the part that transitions give."""
+        scores = network_scores(weights, batch, dimensions, dropout, key)
+        moves = jax.lax.stop_gradient(weights["transitions"])
+        return (log_partitions(scores, moves, batch.mask).sum() - (targets * scores).sum()) / batch.mask.sum()
+
+    def update(weights: Any, state: Any, key: Any, rate: Any, batch: Any, targets: Any) -> Any:
         own, following = jax.random.split(key)
-        loss, gradient = jax.value_and_grad(network_loss)(weights, batch, dimensions, dropout, own)
+        loss, gradient = jax.value_and_grad(measure)(weights, batch, targets, own)
         changes, state = rule.update(gradient, state, weights)
         moved = {name: one - rate * changes[name] for name, one in weights.items()}
         return moved, state, following, loss
