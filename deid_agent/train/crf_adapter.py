@@ -1,10 +1,11 @@
 """Adaptation of a trained CRF to further notes: its weights move as far from the trained ones as the notes justify.
 
 The objective is the likelihood of the site's annotations and a Gaussian prior whose mean are the trained weights
-(Chelba and Acero 2004, maximum a posteriori adaptation). In the notes of the rehearsal the target is the mean of
-the annotations and of the probabilities that the CRF gave before (Li and Hoiem 2016, learning without forgetting): it
-has learned these annotations already, and with them alone it would become too sure of itself and miss more. Values and template instances that only the new notes have begin at weight 0.
-Transitions and affinities stay. L-BFGS of SciPy minimizes; it is imported when an adaptation starts.
+(Chelba and Acero 2004, maximum a posteriori adaptation). In the notes of the rehearsal the target is the mean of the
+annotations and of the probabilities that the CRF gave before (Li and Hoiem 2016, learning without forgetting): it has
+learned these annotations already, and with them alone it would become too sure of itself and miss more. Values and
+template instances that only the new notes have begin at weight 0. Transitions and affinities stay. L-BFGS of SciPy
+minimizes; it is imported when an adaptation starts.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Adaptation of a trained network to further notes: a few epochs from the trained weights, with a small learning rate.
 
-In the notes of the site the network learns the annotations, in those of the rehearsal the mean of the annotations and of
-the probabilities that it gave before, as the CRF does (``crf_adapter``). Transitions stay.
+In the notes of the site the network learns the annotations, in those of the rehearsal the mean of the annotations and
+of the probabilities that it gave before, as the CRF does (``crf_adapter``). Transitions stay.
 
 This module imports JAX and optax (extra ``train-neural``). One compiled step serves all adaptations of a process: most
 of the time of a short training would be compilation.
