@@ -7,7 +7,17 @@ from deid_agent.eval.markup import CorpusPart, LeftOut, Note, ParseLabel, map_to
 from deid_agent.eval.page import render_page
 from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
 from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
-from deid_agent.eval.score import Figure, Pair, Prf, Scores, score_notes
+from deid_agent.eval.score import (
+    Comparison,
+    Figure,
+    Pair,
+    Prf,
+    RatioChange,
+    Scores,
+    compare_pairs,
+    count_alarms,
+    score_notes,
+)
 from deid_agent.eval.tagging import (
     ABLATED_LIST_PREFIX,
     EvaluatedSystem,
@@ -23,6 +33,7 @@ from deid_agent.eval.tagging import (
 __all__ = [
     "ABLATED_LIST_PREFIX",
     "Altered",
+    "Comparison",
     "Convention",
     "Corpus",
     "CorpusFormat",
@@ -39,10 +50,13 @@ __all__ = [
     "Pair",
     "ParseLabel",
     "Prf",
+    "RatioChange",
     "Scores",
     "TaggingRun",
     "apply_convention",
     "bound_leaks",
+    "compare_pairs",
+    "count_alarms",
     "count_altered",
     "count_false_alarms",
     "facts_from_profile",
