@@ -111,6 +111,12 @@ class BoundFile(BaseModel):
         """What may be claimed."""
         return make_claim(self.budgets[0].alpha, self.notes, self.patients, self.day, self.population)
 
+    @property
+    def cost(self) -> str:
+        """The lean, and the text that is no PHI and altered at it."""
+        altered = f"{self.words:.1f} words and {self.numbers:.1f} numbers of 1,000 that are no PHI are altered"
+        return f"Lean {self.lean:g}: {altered}; policy {self.policy}, context {self.context}"
+
     def to_bytes(self) -> bytes:
         """The file, with its digest."""
         content = self.model_dump(mode="json")

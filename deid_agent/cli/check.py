@@ -10,17 +10,25 @@ import click
 import orjson
 
 from deid_agent.agent import DEFAULT_PROJECT
-from deid_agent.app import WorkerFactory
+from deid_agent.app import BUDGET, WorkerFactory
 from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.check_kafka import Finding, attempt, attempt_warnings, check_kafka
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.projects import check_rekey, describe_markings, describe_shape, make_shape, project_parts
+from deid_agent.cli.drift_monitor import read_states
+from deid_agent.cli.projects import (
+    check_rekey,
+    choose_profile_bound,
+    describe_markings,
+    describe_shape,
+    make_shape,
+    project_parts,
+)
 from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_jobs import check_jobs
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.cli.service_parts import check_folders, check_key, check_memory, make_sealer, make_worker_factory
-from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
+from deid_agent.config import DEMO_KEY, ProjectSettings, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
 from deid_agent.pipeline import (
@@ -86,6 +94,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),
         *((("scope table", lambda: _scope_table(settings)),) if settings.scope_table is not None else ()),
         ("recognizers", lambda: _recognizers(settings)),
+        *((("bound", lambda: _bound(settings)),) if settings.profile == BUDGET else ()),
         *(() if settings.transport is TransportKind.HTTP else (("dead letters", lambda: _dead_letters(settings)),)),
         ("folders", lambda: _folders(settings)),
         *((("shape", lambda: _shape(settings)),) if make_shape(settings).name is not ShapeName.NONE else ()),
@@ -96,6 +105,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     for name, step in steps:
         yield attempt(name, step)
     yield from _projects(settings)
+    yield from _drift(settings)
     if added := describe_markings(settings):
         yield Finding("additions", added)
     yield from _crosswalks(settings)
@@ -284,6 +294,35 @@ def _recognizers(settings: Settings, system: str | None = None, profile: str | N
         models=settings.models,
     ).deidentifier()
     return f"system {system}, profile {profile}"
+
+
+def _bound(settings: Settings, project: ProjectSettings | None = None) -> str:
+    """What may be claimed, and the clinical text that it costs."""
+    bound = choose_profile_bound(settings, project)
+    return "" if bound is None else f"{bound.sentence} {bound.cost}, digest {bound.digest}"
+
+
+def _drift(settings: Settings) -> Iterator[Finding]:
+    """The comparisons of feeds with the samples of their bounds, from the file that the agent keeps."""
+    with_bound = {name for name, each in settings.projects.items() if (each.profile or settings.profile) == BUDGET}
+    if settings.profile != BUDGET and not with_bound:
+        return
+    for name in sorted(with_bound):
+        yield attempt("bound", lambda: f"{name}: {_bound(settings, settings.projects[name])}")  # noqa: B023
+    if not settings.drift.window:
+        yield Finding("drift", warning="drift.window is 0: no feed is compared with the sample of its bound")
+    elif settings.drift.file is None:
+        yield Finding("drift", warning="set drift.file: without it the comparisons end with the agent")
+    else:
+        try:
+            states = read_states(settings.drift.file)
+        except ConfigurationError as problem:
+            yield Finding("drift", problem=str(problem))
+            return
+        if not states:
+            yield Finding("drift", "no feed is compared yet")
+        for state in states:
+            yield Finding("drift", *(("", "", state.remark) if state.differs else (state.remark,)))
 
 
 def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:
