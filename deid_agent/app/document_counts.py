@@ -23,14 +23,14 @@ NOTE: Final = "note"
 _HEAD = 1 << 14
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _LOINC = rb"([0-9]{1,5}-[0-9])"
-_HL7_TYPE = re.compile(rb"MSH(.)(?:[^\r\n]*?\1){7}([A-Z]{3})(?:[^\w\s]([A-Z][0-9]{2}))?")
+_HL7_TYPE = re.compile(rb"([A-Z]{3})(?:[^\w\s]([A-Z][0-9]{2}))?(?![A-Za-z0-9])")
 _HL7_LOINC = re.compile(rb"(?<![0-9A-Za-z-])" + _LOINC + rb"\^[^\^|\r\n]*\^LN(?![A-Za-z0-9])")
 _FHIR_TYPE = re.compile(rb'"resourceType"\s*:\s*"([A-Z][A-Za-z]{1,31})"')
 _FHIR_LOINC = re.compile(
     rb'"http://loinc\.org"\s*,\s*"code"\s*:\s*"' + _LOINC + rb'"|"code"\s*:\s*"' + _LOINC + rb'"\s*,\s*'
     rb'"system"\s*:\s*"http://loinc\.org"'
 )
-_CDA_LOINC = re.compile(rb'<code\b[^>]*\bcode="' + _LOINC + rb'"')
+_CDA_LOINC = re.compile(rb'<code\b[^>]{0,200}?\bcode="' + _LOINC + rb'"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,7 @@ def find_template(plan: MessagePlan) -> str:
     name, raw = part.codec.name, part.message.raw[:_HEAD]
     kind, code = name, None
     if name.startswith("hl7v2"):
-        found = _HL7_TYPE.search(raw)
-        if found is not None:
-            kind = b"^".join(filter(None, found.groups()[1:])).decode("ascii")
+        kind = _find_hl7_type(raw) or name
         code = _HL7_LOINC.search(raw)
     elif name.startswith("fhir"):
         found = _FHIR_TYPE.search(raw)
@@ -101,3 +99,11 @@ def find_template(plan: MessagePlan) -> str:
         code = _CDA_LOINC.search(raw)
     loinc = next(filter(None, code.groups()), b"") if code is not None else b""
     return f"{kind}/{loinc.decode('ascii')}" if loinc else kind
+
+
+def _find_hl7_type(raw: bytes) -> str:
+    """MSH-9 as ``ORU^R01``; empty if it has another form."""
+    _, _, line = raw.partition(b"MSH")
+    fields = line.split(line[:1], 8) if line else []
+    found = _HL7_TYPE.match(fields[8]) if len(fields) > 8 else None
+    return "" if found is None else b"^".join(filter(None, found.groups())).decode("ascii")

@@ -76,8 +76,11 @@ def write_sample(path: Path, patients: int = 24, *, missed: int = 0) -> Path:
     for at in range(patients):
         family = FAMILIES[at % len(FAMILIES)]
         for number in (1, 2):
-            head = f"Mrs. {family} was seen on 3/{at + 1}/2024 by Dr. {FAMILIES[(at + 3) % len(FAMILIES)]} for visit {number}. "
-            text = head + "She sleeps well, takes her tablets as before, and has no pain at rest or on walking to the door."
+            doctor = FAMILIES[(at + 3) % len(FAMILIES)]
+            text = (
+                f"Mrs. {family} was seen on 3/{at + 1}/2024 by Dr. {doctor} for visit {number}. She sleeps well, takes "
+                "her tablets as before, and has no pain at rest or on walking to the door."
+            )
             spans = [
                 {"start": 5, "end": 5 + len(family), "type": "PATIENT"},
                 {"start": (day := text.index("3/")), "end": text.index(" by"), "type": "DATE"},

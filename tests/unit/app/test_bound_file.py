@@ -17,7 +17,9 @@ from deid_agent.rules import data_folder
 RULES = data_folder("rules")
 
 
-def choose(path: Path | None, profile: str = "budget", system: str = "default", rules: Path = RULES) -> BoundFile | None:
+def choose(
+    path: Path | None, profile: str = "budget", system: str = "default", rules: Path = RULES
+) -> BoundFile | None:
     return choose_bound(profile, path, system, rules, (), None)
 
 
@@ -26,7 +28,7 @@ def test_a_bound_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = choose(write_bound(tmp_path / "bound.json", made))
     assert found == made
     assert found is not None
-    assert pickle.loads(pickle.dumps(found)) == made
+    assert pickle.loads(pickle.dumps(found)) == made  # noqa: S301 - our own bytes
     assert (found.lean, found.digest) == (10.0, made.digest)
 
 
@@ -151,11 +153,10 @@ def test_profiles_are_parsed() -> None:
         parse_profile("exact")
 
 
-def test_population_of_several_lines_is_refused(tmp_path: Path) -> None:
+def test_population_of_several_lines_is_refused() -> None:
     content = {**make_bound().model_dump(), "population": "ward X\nforged line"}
     with pytest.raises(ValueError, match="one line"):
         BoundFile.model_validate(content)
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_digest_of_a_bound_is_that_of_its_content(tmp_path: Path) -> None:

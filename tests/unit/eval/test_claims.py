@@ -26,8 +26,8 @@ def test_the_bound_is_the_mean_with_one_more_patient_who_leaks_everything() -> N
     assert bound.bound == pytest.approx(0.15)
     assert bound.holds
     assert bound.sentence == (
-        "on 9 notes of 9 patients 5.56 % of a patient's annotations leak on average; a further patient drawn like these "
-        "leaks at most 20.00 % on average"
+        "on 9 notes of 9 patients 5.56 % of a patient's annotations leak on average; a further patient drawn like "
+        "these leaks at most 20.00 % on average"
     )
 
 
