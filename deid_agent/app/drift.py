@@ -11,6 +11,7 @@ Nothing here holds text: features are rates, and a document is its counts.
 """
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ MOST_TEMPLATES: Final = 20
 LEVEL: Final = 0.001
 """The probability that a window of the same feed differs, over all features of the window."""
 LEAST_PSI: Final = 0.1
+_TEMPLATE = "[A-Za-z0-9^._:/-]{1,40}"
 _LEAST_EXPECTED = 5.0
 _EDGES_AT = (0.25, 0.5, 0.75)
 
@@ -83,7 +85,8 @@ Features = tuple[FeatureCounts, ...]
 class DriftReference(BaseModel):
     """The features of the documents of a sample: of ``all``, and of those of its more frequent templates.
 
-    A template is a type of message, a LOINC code of a document, or a kind of note.
+    A template is a type of message, a LOINC code of a document, or a kind of note. One with blanks is no code, and may
+    be a name: its documents count among all only.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -91,7 +94,7 @@ class DriftReference(BaseModel):
     documents: Annotated[int, Field(ge=FEWEST_DOCUMENTS)]
     all: Features
     templates: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9^._:/-]{1,40}$")], Features], Field(max_length=MOST_TEMPLATES)
+        dict[Annotated[str, Field(pattern=f"^{_TEMPLATE}$")], Features], Field(max_length=MOST_TEMPLATES)
     ]
 
     @staticmethod
@@ -100,14 +103,15 @@ class DriftReference(BaseModel):
         by_template: dict[str, list[DocumentCounts]] = {}
         for each in documents:
             by_template.setdefault(each.template, []).append(each)
-        frequent = sorted(by_template, key=lambda name: (-len(by_template[name]), name))[:MOST_TEMPLATES]
+        codes = filter(re.compile(_TEMPLATE).fullmatch, by_template)
+        frequent = sorted(codes, key=lambda name: (-len(by_template[name]), name))[:MOST_TEMPLATES]
         return DriftReference(
             documents=len(documents),
             all=count_features(documents),
             templates={
                 name: count_features(by_template[name])
                 for name in frequent
-                if name and len(by_template[name]) >= 2 * FEWEST_DOCUMENTS
+                if len(by_template[name]) >= 2 * FEWEST_DOCUMENTS
             },
         )
 

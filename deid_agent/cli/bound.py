@@ -102,6 +102,8 @@ def bound(
     refuse_unknown_variables()
     refuse_existing("--out", out)
     _check_population(population)
+    if not all(0 < alpha < 1 for alpha in alphas):
+        raise ConfigurationError("--alpha: a share between 0 and 1, such as 0.05")
     check_lean(system)
     if (sample is None) == (review is None):
         raise ConfigurationError("give either SAMPLE, or --review and --review-key")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import click
 import orjson
 
 from deid_agent.agent import DEFAULT_PROJECT
-from deid_agent.app import BUDGET, WorkerFactory
+from deid_agent.app import WorkerFactory
 from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.check_kafka import Finding, attempt, attempt_warnings, check_kafka
@@ -20,6 +20,7 @@ from deid_agent.cli.projects import (
     check_rekey,
     choose_profile_bound,
     describe_markings,
+    describe_policy,
     describe_shape,
     make_shape,
     project_parts,
@@ -94,7 +95,6 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
         ("dates", lambda: str(load_policy(settings.policy, _rules_folder(settings)).date_bounds)),
         *((("scope table", lambda: _scope_table(settings)),) if settings.scope_table is not None else ()),
         ("recognizers", lambda: _recognizers(settings)),
-        *((("bound", lambda: _bound(settings)),) if settings.profile == BUDGET else ()),
         *(() if settings.transport is TransportKind.HTTP else (("dead letters", lambda: _dead_letters(settings)),)),
         ("folders", lambda: _folders(settings)),
         *((("shape", lambda: _shape(settings)),) if make_shape(settings).name is not ShapeName.NONE else ()),
@@ -105,7 +105,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     for name, step in steps:
         yield attempt(name, step)
     yield from _projects(settings)
-    yield from _drift(settings)
+    yield from _bounds(settings)
     if added := describe_markings(settings):
         yield Finding("additions", added)
     yield from _crosswalks(settings)
@@ -296,33 +296,44 @@ def _recognizers(settings: Settings, system: str | None = None, profile: str | N
     return f"system {system}, profile {profile}"
 
 
-def _bound(settings: Settings, project: ProjectSettings | None = None) -> str:
-    """What may be claimed, and the clinical text that it costs."""
-    bound = choose_profile_bound(settings, project)
-    return "" if bound is None else f"{bound.sentence} {bound.cost}, digest {bound.digest}"
+def _bounds(settings: Settings) -> Iterator[Finding]:
+    """What may be claimed of each project with a leak bound, and whether its feeds still are like the sample."""
+    users: dict[str, ProjectSettings | None] = {DEFAULT_PROJECT: None, **settings.projects}
+    digests = set()
+    for name, project in users.items():
+        policy = (None if project is None else project.policy) or settings.policy
+        try:
+            bound = choose_profile_bound(settings, project)
+            if bound is None:
+                continue
+            digests.add(bound.digest)
+            yield Finding("bound", f"{name}: {bound.sentence} {bound.cost}, digest {bound.digest}")
+            if (used := describe_policy(load_policy(policy, _rules_folder(settings)))) != bound.policy:
+                shown = f"{name}: it was computed with policy {bound.policy}, and {used} is used"
+                yield Finding("bound", warning=f"{shown}: check that this one keeps no more")
+        except ConfigurationError as problem:
+            digests.add("")
+            yield Finding("bound", problem=str(problem))
+    if digests:
+        yield from _drift(settings, digests)
 
 
-def _drift(settings: Settings) -> Iterator[Finding]:
-    """The comparisons of feeds with the samples of their bounds, from the file that the agent keeps."""
-    with_bound = {name for name, each in settings.projects.items() if (each.profile or settings.profile) == BUDGET}
-    if settings.profile != BUDGET and not with_bound:
-        return
-    for name in sorted(with_bound):
-        yield attempt("bound", lambda: f"{name}: {_bound(settings, settings.projects[name])}")  # noqa: B023
+def _drift(settings: Settings, digests: Set[str]) -> Iterator[Finding]:
+    """The comparisons of feeds with the samples of these bounds, from the file that the agent keeps."""
     if not settings.drift.window:
         yield Finding("drift", warning="drift.window is 0: no feed is compared with the sample of its bound")
     elif settings.drift.file is None:
         yield Finding("drift", warning="set drift.file: without it the comparisons end with the agent")
     else:
         try:
-            states = read_states(settings.drift.file)
+            states = [each for each in read_states(settings.drift.file) if each.bound in digests]
         except ConfigurationError as problem:
             yield Finding("drift", problem=str(problem))
             return
         if not states:
             yield Finding("drift", "no feed is compared yet")
         for state in states:
-            yield Finding("drift", *(("", "", state.remark) if state.differs else (state.remark,)))
+            yield Finding("drift", warning=state.remark) if state.differs else Finding("drift", state.remark)
 
 
 def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:
