@@ -26,6 +26,7 @@ class _Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, _Entry]] = {
     "audit": _Entry("audit", "audit", "Verify and read the audit trail."),
     "batch": _Entry("batch", "batch", "De-identify tables: Parquet, CSV and NDJSON files, Delta and Iceberg tables."),
+    "bound": _Entry("bound", "bound", "Compute how far models must lean so that a budget of leaks may be claimed."),
     "check": _Entry("check", "check", "Check whether `run` would start, without taking a message."),
     "console": _Entry("serve", "console", "Serve the console on this machine, without an agent."),
     "crosswalk": _Entry("crosswalk", "crosswalk", "Open the crosswalk of a project, by its two custodians."),

@@ -61,6 +61,7 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
         "changed": [name for name, digest in now.items() if digest != build.get(name)],
         "system": parts.system,
         "profile": parts.profile,
+        "bound": "" if parts.bound is None else parts.bound.sentence,
         "key": {"id": parts.key.id, "demo": parts.key.demo},
         "rules": [
             {

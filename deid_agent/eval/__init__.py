@@ -1,12 +1,13 @@
 """Reads annotated corpora and scores a system over them. Only the command line, training and tests import this."""
 
-from deid_agent.eval.claims import Altered, LeakBound, bound_leaks, count_altered
+from deid_agent.eval.claims import Altered, count_altered
 from deid_agent.eval.convention import Convention, apply_convention, load_convention
 from deid_agent.eval.counts import Criterion
 from deid_agent.eval.markup import CorpusPart, LeftOut, Note, ParseLabel, map_to_2006_types, parse_label, select_part
 from deid_agent.eval.page import render_page
 from deid_agent.eval.readers import Corpus, CorpusFormat, read_annotated, read_json_lines
 from deid_agent.eval.report import EvaluationReport, FalseAlarms, count_false_alarms, report_as_json, score_table
+from deid_agent.eval.risk_control import LeakBound, LeanCurve, bound_leaks, share_leaks
 from deid_agent.eval.score import (
     Comparison,
     Figure,
@@ -45,6 +46,7 @@ __all__ = [
     "FalseAlarms",
     "Figure",
     "LeakBound",
+    "LeanCurve",
     "LeftOut",
     "Note",
     "Pair",
@@ -74,4 +76,5 @@ __all__ = [
     "score_notes",
     "score_table",
     "select_part",
+    "share_leaks",
 ]
