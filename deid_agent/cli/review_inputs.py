@@ -1,5 +1,6 @@
 """The notes of files for ``deid-agent review add``: plain text, JSON lines, and the narratives of messages."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,9 +9,9 @@ import orjson
 
 from deid_agent.cli.common import fault_text
 from deid_agent.cli.inputs import Input, list_inputs, standard_input
-from deid_agent.cli.note_files import read_lines, read_plain
+from deid_agent.cli.note_files import read_plain
 from deid_agent.model import MessageError
-from deid_agent.pipeline import Deidentifier, MessagePlan
+from deid_agent.pipeline import Deidentifier, MessagePlan, read_note_line
 from deid_agent.review import SourceNote
 
 SHORTEST = 20
@@ -18,6 +19,7 @@ SHORTEST = 20
 LONGEST = 1_000_000
 """Characters of the longest note, as of the longest text of a message."""
 _MOST_BYTES = 256 << 20
+_TEXT = frozenset({"", ".txt", ".text", ".md"})
 _LINES = frozenset({".jsonl", ".ndjson"})
 _UNKNOWN = frozenset({"key", "table"})
 """Unexamined values that may be anything: those that no table calls a code, a number, or kept by the policy."""
@@ -50,10 +52,13 @@ class NoteSources:
     def _read(self, source: Input) -> Iterator[SourceNote]:
         start = _peek(source.path)
         suffix = Path(source.name).suffix.lower()
-        if suffix in _LINES and not _is_fhir_line(start):
-            yield from self._read_lines(source)
+        if source.path is not None and suffix in _LINES and not _is_fhir_line(start):
+            yield from self._read_lines(source, source.path)
         elif suffix != ".txt" and start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_MESSAGE):
             yield from self._read_message(source)
+        elif source.path is not None and suffix not in _TEXT:
+            # A table, or the annotations of brat beside their texts, would be a note of many patients, or of none.
+            self.faults.append(f"{source.shown}: neither a message nor .txt or .jsonl; convert it")
         else:
             note = read_plain(source, "utf-8")
             if note.request is None:
@@ -63,17 +68,21 @@ class NoteSources:
             else:
                 self.faults.append(f"{source.shown}: has no text")
 
-    def _read_lines(self, source: Input) -> Iterator[SourceNote]:
-        for note in read_lines(source):
-            if note is None or (note.request is None and not note.fault):
-                continue
-            if note.request is None:
-                self.faults.append(note.fault)
-            elif not note.request.text.strip():
-                self.faults.append(f"{note.place}: has no text")
-            else:
-                patient = note.request.patient or ""
-                yield SourceNote(note.id, note.request.text, patient, facts=note.request.facts)
+    def _read_lines(self, source: Input, path: Path) -> Iterator[SourceNote]:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    note = read_note_line(line.removeprefix(BOM_UTF8) if number == 1 else line)
+                except MessageError as problem:
+                    self.faults.append(f"{source.shown}: line {number}: {problem}")
+                    continue
+                if note.request.text.strip():
+                    patient = note.request.patient or _find_patient(line)
+                    yield SourceNote(note.id, note.request.text, patient, facts=note.request.facts)
+                else:
+                    self.faults.append(f"{source.shown}: line {number}: has no text")
 
     def _read_message(self, source: Input) -> Iterator[SourceNote]:
         data = standard_input().read() if source.path is None else source.path.read_bytes()
@@ -87,7 +96,8 @@ class NoteSources:
         except MessageError as problem:
             self.faults.append(f"{source.shown}: {problem}")
             return
-        unexamined = sum(count for (_, _, why), count in counts.items() if why in _UNKNOWN)
+        unknown = sum(count for (_, _, why), count in counts.items() if why in _UNKNOWN)
+        unexamined = unknown // max(1, len(plan.parts))  # the mean of the messages in the file
         yield from (replace(note, unexamined=unexamined) for note in notes)
 
     def _list_narratives(self, name: str, plan: MessagePlan) -> Iterator[SourceNote]:
@@ -120,6 +130,12 @@ def _peek(path: Path | None) -> bytes:
         return b""
     with path.open("rb") as file:
         return file.read(1 << 16)
+
+
+def _find_patient(line: bytes) -> str:
+    """The member ``patient`` of a line, which some exports have in place of ``patient_id``."""
+    found = orjson.loads(line.removeprefix(BOM_UTF8)).get("patient")
+    return found if isinstance(found, str) else ""
 
 
 def _is_fhir_line(start: bytes) -> bool:
