@@ -158,7 +158,7 @@ def add(
 
     factory = make_factory(key, policy="pseudonymised", profile=profile, system=system, rules=rules, models=models)
     sources = NoteSources(factory.deidentifier(keep))
-    found = list(sources.read(notes))
+    found = sources.read(notes)
     for fault in sources.faults:
         echo_error(fault)
     if not found:

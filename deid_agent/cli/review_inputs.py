@@ -1,6 +1,7 @@
 """The notes of files for ``deid-agent review add``: plain text, JSON lines, and the narratives of messages."""
 
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +22,10 @@ LONGEST = 1_000_000
 _MOST_BYTES = 256 << 20
 _TEXT = frozenset({"", ".txt", ".text", ".md"})
 _LINES = frozenset({".jsonl", ".ndjson"})
-_UNKNOWN = frozenset({"key", "table"})
-"""Unexamined values that may be anything: those that no table calls a code, a number, or kept by the policy."""
+_RARE = 10
+"""A place is rare if fewer than one in so many messages has a value there that nothing examined."""
+_ANYTHING = frozenset({"key", "table"})
+"""Why values are unexamined that may be anything, unlike codes, numbers and values that the policy keeps."""
 _MESSAGE = (b"MSH", b"FHS", b"BHS", b"{", b"[", b"<", b"\x0bMSH")
 
 
@@ -33,9 +36,24 @@ class NoteSources:
     deidentifier: Deidentifier
     faults: list[str] = field(default_factory=list)
     short: int = 0
+    _messages: list[frozenset[str]] = field(default_factory=list)
+    """The places of each file of messages with values that nothing examined."""
 
-    def read(self, sources: Sequence[str]) -> Iterator[SourceNote]:
-        """The notes of files and folders. Raises ``ConfigurationError`` for a source that does not exist."""
+    def read(self, sources: Sequence[str]) -> list[SourceNote]:
+        """The notes of files and folders. Raises ``ConfigurationError`` for a source that does not exist.
+
+        The unexamined values of a note are those of its file at rare places: status and units are in every message.
+        """
+        notes = list(self._read_all(sources))
+        frequent = Counter(place for places in self._messages for place in places)
+        rare = {place for place, count in frequent.items() if _RARE * count < len(self._messages)}
+        # Until here the number of the file, plus one; 0 for a note that is no message.
+        return [
+            replace(note, unexamined=len(self._messages[note.unexamined - 1] & rare)) if note.unexamined else note
+            for note in notes
+        ]
+
+    def _read_all(self, sources: Sequence[str]) -> Iterator[SourceNote]:
         for source in list_inputs(sources):
             if source.skipped:
                 self.faults.append(f"{source.shown}: skipped: {source.skipped}")
@@ -96,9 +114,8 @@ class NoteSources:
         except MessageError as problem:
             self.faults.append(f"{source.shown}: {problem}")
             return
-        unknown = sum(count for (_, _, why), count in counts.items() if why in _UNKNOWN)
-        unexamined = unknown // max(1, len(plan.parts))  # the mean of the messages in the file
-        yield from (replace(note, unexamined=unexamined) for note in notes)
+        self._messages.append(frozenset(f"{form} {path}" for form, path, why in counts if why in _ANYTHING))
+        yield from (replace(note, unexamined=len(self._messages)) for note in notes)
 
     def _list_narratives(self, name: str, plan: MessagePlan) -> Iterator[SourceNote]:
         for number, part in enumerate(each for outer in plan.parts for each in outer.all_parts()):

@@ -136,3 +136,18 @@ def test_decisions_about_other_notes_are_left_out_with_exit_code_1(made: tuple[P
     assert (done.exit_code, done.stdout) == (1, "0 notes decided, 0 of them new\n")
     assert "1 note not in the folder: left out; --new takes them" in done.stderr
     assert call(*common, "--new").stdout == "1 note decided, 1 of them new\n"
+
+
+def test_rare_places_with_unexamined_values_are_a_reason(made: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, key = made
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(12):
+        more = {"language": "en"} if number == 7 else {}
+        text = {"status": "current", "description": f"Ward round number {number} without a finding."}
+        (notes / f"{number}.json").write_text(json.dumps({"resourceType": "DocumentReference", **text, **more}))
+    done = call("add", folder, notes, "--key-file", key, "--chosen", "5", "--system", "rules")
+    assert "12 notes of 12 patients: 0 random, 1 chosen" in done.stdout
+    opened = ReviewFolder.open(folder, load_review_key(key))
+    (entry,) = opened.read_index().entries
+    assert (entry.reasons, opened.read_note(entry.note).name.partition("#")[0]) == (("unexamined",), "7.json")
