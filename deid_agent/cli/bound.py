@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -36,6 +35,7 @@ from deid_agent.eval import (
 )
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.pipeline import load_policy
+from deid_agent.review import load_review_key, read_gold
 from deid_agent.rules import data_folder, find_rules
 
 LEANS = (1.0, 1.5, 2.2, 3.3, 4.8, 7.0, 10.0, 15.0, 22.0, 33.0, 50.0, 100.0)
@@ -182,11 +182,7 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     """The notes of a review folder that were drawn at random, with their gold."""
     if key is None:
         raise ConfigurationError("--review needs --review-key: the gold is sealed")
-    try:
-        read_gold: Callable[..., Iterable[Note]] = import_module("deid_agent.review").read_gold
-    except ModuleNotFoundError:
-        raise ConfigurationError("--review: this build has no reviews; give SAMPLE") from None
-    return list(read_gold(folder, key, random_only=True))
+    return list(read_gold(folder, load_review_key(key), random_only=True))
 
 
 def _check_sample(notes: Sequence[Note]) -> None:

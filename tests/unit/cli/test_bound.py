@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from support.bounds import make_bound, write_bound, write_sample
+from support.review import make_site
 
 import deid_agent
 from deid_agent.app import make_factory, read_bound
@@ -18,7 +19,9 @@ from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.projects import describe_projects
 from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import DEMO_KEY, load_settings
+from deid_agent.http import DeskSpan
 from deid_agent.model import ConfigurationError
+from deid_agent.review import RANDOM, FolderDesk, make_key_file
 
 CLAIM = "at most 5 % of the identifiers in the notes are missed, on average over samples and patients."
 
@@ -58,8 +61,8 @@ def settings_file(folder: Path, top: str, more: str = "") -> Path:
     file = folder / "agent.toml"
     file.write_text(
         f'transport = "directory"\nkey_file = "{key}"\n{top}\n[directory]\ninput = "{folder}/in"\n'
-        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n[dead_letters]\nplain = true\n'
-        f'[audit]\npath = "{folder}/audit"\n{more}',
+        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n'
+        f'[dead_letters]\nplain = true\n[audit]\npath = "{folder}/audit"\n{more}',
         "utf-8",
     )
     return file
@@ -266,6 +269,21 @@ def test_options_without_meaning_are_errors(tmp_path: Path, options: tuple[str, 
 def test_a_review_needs_its_key(tmp_path: Path) -> None:
     done = call("bound", "--review", tmp_path, "--alpha", "0.05", "--population", "x", "--out", tmp_path / "b")
     assert (done.exit_code, "--review-key" in done.stderr) == (2, True)
+
+
+def test_gold_of_a_review_folder_is_a_sample(tmp_path: Path, few_leans: None) -> None:
+    text = "Mr. Quill came on 3/4/2019."
+    site = make_site(tmp_path / "site", [text, f"{text} Again."], reasons=[RANDOM])
+    desk = FolderDesk(site.folder)
+    for reviewer in ("anna", "ben"):
+        for note in site.notes:
+            desk.save(reviewer, note, [DeskSpan(4, 9, "PATIENT"), DeskSpan(18, 26, "DATE")], finished=True)
+    common = ("bound", "--review", site.path, "--alpha", "0.05", "--population", "x")
+    done = call(*common, "--out", tmp_path / "b", "--review-key", tmp_path / "site" / "key")
+    assert (done.exit_code, "2 notes of 2 patients certify nothing under" in done.output) == (1, True), done.output
+    make_key_file(tmp_path / "other")
+    done = call(*common, "--out", tmp_path / "c", "--review-key", tmp_path / "other")
+    assert (done.exit_code, "made with the key" in done.stderr) == (2, True)
 
 
 def test_a_bound_is_not_overwritten(made: Path) -> None:
