@@ -68,6 +68,19 @@ def adapt_crf(
     return replace(base, extractor=extractor, crf=fitted, digest="", card={})
 
 
+def blend_crf(base: CrfModel, adapted: CrfModel, share: float) -> CrfModel:
+    """The CRF at ``share`` (0 to 1) of the way from ``base`` to ``adapted``, which was adapted from it."""
+    old, new = base.crf, adapted.crf
+    before = np.zeros_like(new.weights)
+    for known, table in zip(old.tables, new.tables, strict=True):
+        rows = table.first + table.numbers.searchsorted(known.numbers)
+        before[rows] = old.weights[known.first : known.first + len(known.numbers)]
+    weights = before + np.float32(share) * (new.weights - before)
+    return replace(
+        adapted, crf=replace(new, weights=weights, bias=old.bias + np.float32(share) * (new.bias - old.bias))
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
     """The tokens of one note: the numbers of each template ``[template, token]``, the labels, the sizes of chains."""

@@ -27,14 +27,14 @@ from deid_agent.nlp.network import Dimensions
 from deid_agent.recognize import Profile
 from deid_agent.rules import digest_features
 from deid_agent.train import CrfAdaptation, Example, ExampleReader, NetworkAdaptation, Verdict, load_default
-from deid_agent.train.crf_adapter import adapt_crf
+from deid_agent.train.crf_adapter import adapt_crf, blend_crf
 from deid_agent.train.network_adapter import adapt_network
 from deid_agent.train.network_trainer import initial_weights
 from deid_agent.train.recipes import RECIPES, NetworkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 CORPUS = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
-SITE = {f"x{letter}-01": f"{letter.upper()}orvallin" for letter in "abcdefgh"}
+SITE = {f"x{sign}-01": f"{sign.upper()}orvallin" for sign in "abcdefgh"}
 SMALL = NetworkSettings(
     Dimensions(4, 4, 100, 4, 8, 8), ("shape", "rule"), batch=128, rate=0.02, least_word=2, least_value=2, epochs=1
 )
@@ -92,9 +92,7 @@ def adapt(world: Path, small: dict[str, object], monkeypatch: pytest.MonkeyPatch
     return call
 
 
-def test_a_model_goes_on_and_its_card_has_counts_and_no_text(
-    adapt: Callable[..., Result], world: Path, tmp_path: Path
-) -> None:
+def test_a_card_has_counts_and_no_text(adapt: Callable[..., Result], world: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (world / "base").iterdir()}
     done = adapt("--out", tmp_path / "out", "--json", tmp_path / "scores.json")
     assert done.exit_code == 0, done.output
@@ -132,7 +130,17 @@ def test_the_same_notes_give_the_same_crf(world: Path) -> None:
         assert bool(abs(before - after).max() > 0.1) is moved
 
 
-def test_a_network_goes_on_and_its_base_stays(world: Path) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_blended_scores_lie_between_those_of_both(world: Path, share: float) -> None:
+    base, examples = load_crf(world / "base", "token"), read_examples(world / "site")
+    adapted = adapt_crf(base, examples, [], CrfAdaptation(prior=1, iterations=4))
+    before, after, blended = (
+        each.emissions([examples[0].tokens]) for each in (base, adapted, blend_crf(base, adapted, share))
+    )
+    assert abs(before + share * (after - before) - blended).max() < 1e-3
+
+
+def test_an_adaptation_leaves_its_base_unchanged(world: Path) -> None:
     base = load_network(world / "base", "network")
     before = {name: one.copy() for name, one in base.network.weights.items()}
     examples = read_examples(world / "site")
@@ -166,7 +174,7 @@ def test_a_loss_that_is_large_or_sure_is_refused(of: str, change: RatioChange, f
 
 
 def test_worse_models_are_not_written(adapt: Callable[..., Result], world: Path, tmp_path: Path) -> None:
-    """A site that calls its patients doctors: what it teaches is wrong on the dev notes."""
+    """A site that calls its patients doctors, which is wrong on the dev notes."""
     corpus = shutil.copytree(world / "site", tmp_path / "wrong")
     for path in corpus.iterdir():
         text = path.read_text("utf-8").replace("[[DOCTOR|", "[[CITY|").replace("[[PATIENT|", "[[DOCTOR|")
