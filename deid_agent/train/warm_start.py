@@ -219,7 +219,7 @@ class Verdict:
 
     @property
     def faults(self) -> list[str]:
-        """In what the new models are worse, with figures; empty if they may replace the old ones."""
+        """The losses of the new models, with figures; empty if they may replace the old ones."""
         found = []
         strict, leaked = self.comparison.strict, self.comparison.leaked
         if _is_worse(leaked, leaked.value, _MARGIN_OF_LEAKS):

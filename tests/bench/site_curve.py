@@ -1,10 +1,10 @@
-"""What lists, a warm start and both give at the two held-out sites of the corpus, by the number of reviewed notes.
+"""The gain from lists, a warm start and both at the two held-out sites of the corpus, by the number of reviewed notes.
 
     python tests/bench/site_curve.py --work DIR --out FILE
 
 The two sites count as one system. Its patients are divided into halves; notes of one half are reviewed, all notes of
 the other are scored, both ways round, so that every note is scored once and never reviewed. A smaller number of notes
-is a part of each larger one. Each cell is a file of findings in DIR: a killed run goes on where it was. No setting of
+is a part of each larger one. Each cell is a file of findings in DIR, so that a killed run can go on. No setting of
 the warm start was chosen by these notes.
 """
 
@@ -224,7 +224,7 @@ def changes(before: Sequence[Pair], after: Sequence[Pair]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run what is missing, and write the figures of what is there."""
+    """Run the missing cells, and write the figures of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

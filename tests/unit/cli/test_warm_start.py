@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from support import tiny_corpus
@@ -14,6 +15,8 @@ from support import tiny_corpus
 from deid_agent.cli import main
 from deid_agent.eval import Comparison, RatioChange, read_annotated
 from deid_agent.nlp import (
+    OUTSIDE,
+    CrfModel,
     InputEncoder,
     Network,
     NetworkModel,
@@ -26,7 +29,16 @@ from deid_agent.nlp import (
 from deid_agent.nlp.network import Dimensions
 from deid_agent.recognize import Profile
 from deid_agent.rules import digest_features
-from deid_agent.train import CrfAdaptation, Example, ExampleReader, NetworkAdaptation, Verdict, load_default
+from deid_agent.train import (
+    Base,
+    CrfAdaptation,
+    Example,
+    ExampleReader,
+    Models,
+    NetworkAdaptation,
+    Verdict,
+    load_default,
+)
 from deid_agent.train.crf_adapter import adapt_crf, blend_crf
 from deid_agent.train.network_adapter import adapt_network
 from deid_agent.train.network_trainer import initial_weights
@@ -173,18 +185,48 @@ def test_a_loss_that_is_large_or_sure_is_refused(of: str, change: RatioChange, f
     assert not fault or faults[0].startswith(f"dev: {fault}")
 
 
-def test_worse_models_are_not_written(adapt: Callable[..., Result], world: Path, tmp_path: Path) -> None:
-    """A site that calls its patients doctors, which is wrong on the dev notes."""
-    corpus = shutil.copytree(world / "site", tmp_path / "wrong")
-    for path in corpus.iterdir():
-        text = path.read_text("utf-8").replace("[[DOCTOR|", "[[CITY|").replace("[[PATIENT|", "[[DOCTOR|")
-        path.write_text(text.replace("[[CITY|", "[[PATIENT|"), "utf-8")
-    done = adapt("--corpus", corpus, "--out", tmp_path / "out", "--iterations", "40", "--json", tmp_path / "s.json")
-    assert done.exit_code == 1, done.output
-    assert "refused: dev notes of the corpus: lower strict F1" in done.stderr
-    assert not (tmp_path / "out").exists()
+def silence(base: Base, *_: object) -> dict[str, CrfModel | NetworkModel]:
+    """Models that find nothing."""
+    token = base.models["token"]
+    assert isinstance(token, CrfModel)
+    bias = token.crf.bias + 1000 * (np.array(token.crf.labels) == OUTSIDE).astype(np.float32)
+    return {**base.models, "token": replace(token, crf=replace(token.crf, bias=bias))}
+
+
+def unchanged(base: Base, *_: object) -> dict[str, CrfModel | NetworkModel]:
+    """Models that went on and learned nothing."""
+    return {name: replace(model) for name, model in base.models.items()}
+
+
+@pytest.mark.parametrize(
+    ("steps", "faults"),
+    [
+        ([silence] * 4, ["dev notes of the corpus", "patients of the site, cross-validated"]),
+        ([unchanged, silence, silence, silence], ["patients of the site, cross-validated"]),
+        ([silence, unchanged, unchanged, unchanged], ["dev notes of the corpus"]),
+        ([unchanged] * 4, []),
+    ],
+)
+def test_models_that_are_worse_on_either_are_not_written(
+    steps: list[Callable[..., Models]],
+    faults: list[str],
+    adapt: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first step is that of all notes, which the dev notes judge; the others are those of the folds."""
+    rest = iter(steps)
+
+    def step(*args: object) -> Models:
+        return next(rest)(*args)
+
+    monkeypatch.setattr("deid_agent.cli.warm_start.adapt_models", step)
+    done = adapt("--out", tmp_path / "out", "--json", tmp_path / "s.json")
+    assert done.exit_code == bool(faults), done.output
+    assert {line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("refused")} == set(faults)
+    assert (tmp_path / "out").exists() is not bool(faults)
     assert not list(tmp_path.glob(".out*"))
-    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["written"] is False
+    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["written"] is not bool(faults)
 
 
 def lines(*spans: tuple[int, int, str], notes: int = 8) -> str:
