@@ -127,6 +127,7 @@ def test_a_card_has_counts_and_no_text(adapt: Callable[..., Result], world: Path
     assert "| Went on with | 16 notes of 8 patients " in after["token.md"].decode()
     assert "aorvallin" in new.extractor.vocabulary["word"]
     assert load_default(ROOT / "rules", tmp_path / "out", Profile.RECALL).models
+    assert set(Base.load(tmp_path / "out", ROOT / "rules").models) == {"token", "network"}, "a base for later notes"
     assert not list(tmp_path.glob(".out*"))
 
 
