@@ -32,10 +32,13 @@ from deid_agent.train.site_notes import (
     refuse_missing_types,
 )
 from deid_agent.train.warm_start import (
+    SHARES,
     Adaptation,
     Base,
+    Models,
     Verdict,
     adapt_models,
+    blend_models,
     describe_change,
     judge,
     load_default,
@@ -47,6 +50,7 @@ from deid_agent.train.warm_start import (
 __all__ = [
     "PUBLISHED",
     "RECIPES",
+    "SHARES",
     "SHIPPED",
     "Adaptation",
     "Augmenter",
@@ -59,6 +63,7 @@ __all__ = [
     "Example",
     "ExampleReader",
     "FilterSettings",
+    "Models",
     "NetworkAblation",
     "NetworkAdaptation",
     "NetworkSettings",
@@ -70,6 +75,7 @@ __all__ = [
     "TrainingExtra",
     "Verdict",
     "adapt_models",
+    "blend_models",
     "convert_disk_errors",
     "describe_change",
     "draw_share",
