@@ -42,7 +42,7 @@ CONFIDENCE: Final[Mapping[SourceKind, str]] = {
     SourceKind.CUSTOM: RULE,
 }
 """The class of confidence of a finding by its source. Values of the message and of the site, and repetitions, have
-none: they depend on what is beside the text."""
+none: they depend on the fields beside the text."""
 
 
 @dataclass(frozen=True, slots=True)

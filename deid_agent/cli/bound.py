@@ -1,4 +1,4 @@
-"""``deid-agent bound``: from a reviewed random sample the lean for a budget of leaks, and what may be claimed."""
+"""``deid-agent bound``: from a reviewed random sample the lean for a budget of leaks, and its claim."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +57,9 @@ _SHORTEST_COPY = 100
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="The budget: the share of identifiers that may be missed. Of several the first is used, the others are shown.",
 )
-@click.option("--population", metavar="TEXT", required=True, help="What was drawn from: discharge letters of ward X.")
+@click.option(
+    "--population", metavar="TEXT", required=True, help="The patients and notes: discharge letters of ward X."
+)
 @click.option("--random", "is_random", is_flag=True, help="State that the patients of SAMPLE were drawn at random.")
 @click.option("--out", metavar="FILE", required=True, type=click.Path(path_type=Path), help="File of the bound.")
 @click.option(
@@ -107,6 +109,8 @@ def bound(
     check_lean(system)
     if (sample is None) == (review is None):
         raise ConfigurationError("give either SAMPLE, or --review and --review-key")
+    if review is not None and context != "none":
+        raise ConfigurationError("--context: a review has no data of its patients beside the notes; leave it out")
     notes = _read_review(review, review_key) if review else _read_sample(sample, format_name, is_random=is_random)
     _check_sample(notes)
     found, folder = find_rules(rules), data_folder("models", models)
@@ -183,10 +187,11 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     if key is None:
         raise ConfigurationError("--review needs --review-key: the gold is sealed")
     try:
-        read_gold: Callable[..., Iterable[Note]] = import_module("deid_agent.review").read_gold
+        review = import_module("deid_agent.review")
     except ModuleNotFoundError:
         raise ConfigurationError("--review: this build has no reviews; give SAMPLE") from None
-    return list(read_gold(folder, key, random_only=True))
+    read: Callable[..., Iterable[Note]] = review.read_gold
+    return list(read(folder, review.load_review_key(key), random_only=True))
 
 
 def _check_sample(notes: Sequence[Note]) -> None:
@@ -209,7 +214,7 @@ def _check_sample(notes: Sequence[Note]) -> None:
 
 def _check_population(population: str) -> None:
     if not population.strip() or len(population) > 300 or not population.isprintable():
-        raise ConfigurationError("--population: one line of at most 300 characters that names what was drawn from")
+        raise ConfigurationError("--population: one line of at most 300 characters that names the patients and notes")
 
 
 def _run_leans(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from hashlib import sha512
 from pathlib import Path
 
 import pytest
@@ -53,19 +54,19 @@ def settings_file(folder: Path, top: str, more: str = "") -> Path:
         (folder / name).mkdir(exist_ok=True)
     key = folder / "deid.key"
     if not key.exists():
-        key.write_bytes(bytes(range(64)))
+        key.write_bytes(sha512(b"a key of a test").digest())
         key.chmod(0o600)
     file = folder / "agent.toml"
     file.write_text(
         f'transport = "directory"\nkey_file = "{key}"\n{top}\n[directory]\ninput = "{folder}/in"\n'
-        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n[dead_letters]\nplain = true\n'
-        f'[audit]\npath = "{folder}/audit"\n{more}',
+        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n'
+        f'[dead_letters]\nplain = true\n[audit]\npath = "{folder}/audit"\n{more}',
         "utf-8",
     )
     return file
 
 
-def test_the_claim_and_what_a_smaller_one_needs_are_printed(made: Path) -> None:
+def test_the_claim_and_the_needs_of_a_smaller_one_are_printed(made: Path) -> None:
     printed = (made.parent / "printed.txt").read_text("utf-8")
     assert "budget of 5 %: lean 1, bound 4.00 %" in printed
     assert (
@@ -223,7 +224,7 @@ def test_a_sample_that_allows_no_claim_writes_nothing(tmp_path: Path, few_leans:
         ),
     ],
 )
-def test_a_sample_that_is_none_is_an_error(tmp_path: Path, lines: list[dict[str, object]], named: str) -> None:
+def test_an_unusable_sample_is_an_error(tmp_path: Path, lines: list[dict[str, object]], named: str) -> None:
     sample = tmp_path / "sample.jsonl"
     sample.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     done = compute(sample, tmp_path / "bound.json")

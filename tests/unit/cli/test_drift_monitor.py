@@ -81,7 +81,7 @@ def test_topics_of_a_project_without_a_bound_are_not_compared() -> None:
     assert not telemetry.events
 
 
-def test_templates_and_feeds_are_bounded_whatever_messages_say() -> None:
+def test_no_message_names_a_feed_or_makes_them_many() -> None:
     telemetry = Recording()
     watched = monitor(telemetry)
     for number in range(3 * MOST_FEEDS):
