@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -36,6 +35,7 @@ from deid_agent.eval import (
 )
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.pipeline import load_policy
+from deid_agent.review import ReviewFolder, load_review_key, read_gold, read_status
 from deid_agent.rules import data_folder, find_rules
 
 LEANS = (1.0, 1.5, 2.2, 3.3, 4.8, 7.0, 10.0, 15.0, 22.0, 33.0, 50.0, 100.0)
@@ -186,12 +186,15 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     """The notes of a review folder that were drawn at random, with their gold."""
     if key is None:
         raise ConfigurationError("--review needs --review-key: the gold is sealed")
-    try:
-        review = import_module("deid_agent.review")
-    except ModuleNotFoundError:
-        raise ConfigurationError("--review: this build has no reviews; give SAMPLE") from None
-    read: Callable[..., Iterable[Note]] = review.read_gold
-    return list(read(folder, review.load_review_key(key), random_only=True))
+    opened = load_review_key(key)
+    notes = list(read_gold(folder, opened, random_only=True))
+    if left := read_status(ReviewFolder.open(folder, opened)).random_open:
+        # The notes that reviewers finish first are the easy ones.
+        raise ConfigurationError(
+            f"review folder {printable(folder)}: {counted(left, 'note')} of the random sample without gold: finish all, "
+            "because those that are finished first are no random sample"
+        )
+    return notes
 
 
 def _check_sample(notes: Sequence[Note]) -> None:

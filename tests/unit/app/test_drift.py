@@ -14,7 +14,7 @@ import pytest
 from support.bounds import make_document
 
 from deid_agent.agent import DocumentCounts
-from deid_agent.app import Comparison, DriftReference, FeatureCounts, add_document, compare_window, empty_window
+from deid_agent.app import DriftReference, FeatureCounts, WindowComparison, add_document, compare_window, empty_window
 from deid_agent.app.drift import LEVEL, chi_square_p, measure_document, stability_index
 
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "drift-documents.json").read_text("utf-8"))
@@ -27,7 +27,7 @@ def documents_of(group: str) -> list[DocumentCounts]:
     ]
 
 
-def compare(reference: DriftReference, documents: Sequence[DocumentCounts]) -> Comparison:
+def compare(reference: DriftReference, documents: Sequence[DocumentCounts]) -> WindowComparison:
     features = reference.features_of("")
     window = empty_window(features)
     for each in documents:
@@ -107,7 +107,7 @@ def test_rare_classes_are_joined_before_they_are_compared() -> None:
     assert compare_window([[40, 10]], (feature,)).tested == 0, "4 of 50 would be expected"
     assert compare_window([[100, 100]], (feature,)).tested == 1
     assert compare_window([[0, 0]], (feature,)).tested == 0
-    assert compare_window([], ()) == Comparison(0, 0, ())
+    assert compare_window([], ()) == WindowComparison(0, 0, ())
 
 
 def test_each_document_is_in_one_class_of_each_feature() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from support.bounds import make_bound, write_bound, write_sample
+from support.review import make_site as make_review
 
 import deid_agent
 from deid_agent.app import make_factory, read_bound
@@ -19,7 +20,9 @@ from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.projects import describe_projects
 from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import DEMO_KEY, load_settings
+from deid_agent.eval import read_annotated
 from deid_agent.model import ConfigurationError
+from deid_agent.review.records import Decision, NoteDecisions
 
 CLAIM = "at most 5 % of the identifiers in the notes are missed, on average over samples and patients."
 
@@ -267,6 +270,41 @@ def test_options_without_meaning_are_errors(tmp_path: Path, options: tuple[str, 
 def test_a_review_needs_its_key(tmp_path: Path) -> None:
     done = call("bound", "--review", tmp_path, "--alpha", "0.05", "--population", "x", "--out", tmp_path / "b")
     assert (done.exit_code, "--review-key" in done.stderr) == (2, True)
+
+
+def test_the_random_notes_of_a_review_are_a_sample(tmp_path: Path, few_leans: None) -> None:
+    notes = read_annotated(write_sample(tmp_path / "sample.jsonl")).notes
+    texts = [note.annotated.text for note in notes]
+    site = make_review(tmp_path / "review", texts, reasons=("random",))
+
+    def decide(count: int) -> None:
+        for id_, note in list(zip(site.notes, notes, strict=True))[:count]:
+            decision = Decision(note.annotated.spans, finished=True)
+            site.folder.write_decisions(id_, NoteDecisions({"anna": decision, "ben": decision}))
+
+    def run() -> Result:
+        options = ("--alpha", "0.05", "--population", "the queue of March", "--out", tmp_path / "bound.json")
+        return call("bound", "--review", site.path, "--review-key", tmp_path / "review" / "key", *options)
+
+    with site.folder.locked():
+        decide(47)
+    done = run()
+    assert (done.exit_code, "1 note of the random sample without gold" in done.stderr) == (2, True), done.output
+    with site.folder.locked():
+        decide(48)
+    done = run()
+    assert done.exit_code == 0, done.output
+    found = read_bound(tmp_path / "bound.json")
+    assert (found.notes, found.patients, found.population) == (48, 48, "the queue of March")
+
+
+def test_a_review_of_chosen_notes_alone_is_no_sample(tmp_path: Path) -> None:
+    site = make_review(tmp_path / "review", ["Mrs. Okafor slept."], reasons=("uncertain",))
+    done = call(
+        *("bound", "--review", site.path, "--review-key", tmp_path / "review" / "key"),
+        *("--alpha", "0.05", "--population", "x", "--out", tmp_path / "bound.json"),
+    )
+    assert (done.exit_code, "no note of the random sample" in done.stderr) == (2, True), done.output
 
 
 def test_a_bound_is_not_overwritten(made: Path) -> None:
