@@ -191,8 +191,8 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     if left := read_status(ReviewFolder.open(folder, opened)).random_open:
         # The notes that reviewers finish first are the easy ones.
         raise ConfigurationError(
-            f"review folder {printable(folder)}: {counted(left, 'note')} of the random sample without gold: finish all, "
-            "because those that are finished first are no random sample"
+            f"review folder {printable(folder)}: {counted(left, 'note')} of the random sample without gold: finish "
+            "all, because those that are finished first are no random sample"
         )
     return notes
 
