@@ -103,6 +103,8 @@ def bound(
     """
     refuse_unknown_variables()
     refuse_existing("--out", out)
+    if not out.parent.is_dir():
+        raise ConfigurationError(f"--out {printable(out)}: no such folder; make it")
     _check_population(population)
     if not all(0 < alpha < 1 for alpha in alphas):
         raise ConfigurationError("--alpha: a share between 0 and 1, such as 0.05")

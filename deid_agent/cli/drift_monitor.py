@@ -83,7 +83,7 @@ class _StateFile(BaseModel):
 
 
 def read_states(path: Path) -> list[FeedState]:
-    """The states in a file of ``DriftMonitor``; none if there is no file.
+    """The states in a file of ``DriftMonitor``; none if there is no file, or an empty one.
 
     Raises ``ConfigurationError`` for any other content.
     """
@@ -91,7 +91,9 @@ def read_states(path: Path) -> list[FeedState]:
         if not path.exists():
             return []
         with path.open("rb") as file:
-            return _StateFile.model_validate_json(file.read(_MOST_BYTES)).feeds
+            data = file.read(_MOST_BYTES)
+        # A host that lost its power may have left an empty file. An agent that does not start for it is worse.
+        return _StateFile.model_validate_json(data).feeds if data else []
     except OSError as problem:
         raise ConfigurationError(f"drift.file: {printable(path)}: {fault_text(problem)}") from None
     except ValidationError:

@@ -281,6 +281,7 @@ def test_another_label_set_is_an_error(tmp_path: Path) -> None:
         (("--alpha", "0"), "not in the range"),
         (("--alpha", "nan"), "between 0 and 1"),
         (("--review", "folder"), "give either SAMPLE"),
+        (("--out", "none/bound.json"), "no such folder"),
     ],
 )
 def test_options_without_meaning_are_errors(tmp_path: Path, options: tuple[str, ...], named: str) -> None:
