@@ -119,9 +119,9 @@ def test_each_document_is_in_one_class_of_each_feature() -> None:
 
 def test_a_template_has_a_reference_of_its_own_if_it_is_frequent() -> None:
     rng = random.Random(1)
-    letters = [make_document(rng, template="MDM^T02") for _ in range(50)]
+    documents = [make_document(rng, template="MDM^T02") for _ in range(50)]
     rare = [make_document(rng, template="ORU^R01") for _ in range(5)]
-    reference = DriftReference.of([*letters, *rare, *(make_document(rng, template="") for _ in range(45))])
+    reference = DriftReference.of([*documents, *rare, *(make_document(rng, template="") for _ in range(45))])
     assert set(reference.templates) == {"MDM^T02"}
     assert reference.features_of("ORU^R01") == reference.all != reference.features_of("MDM^T02")
 

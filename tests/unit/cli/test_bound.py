@@ -320,7 +320,7 @@ def test_the_random_notes_of_a_review_are_a_sample(tmp_path: Path, few_leans: No
     assert (found.notes, found.patients, found.population) == (48, 48, "the queue of March")
 
 
-def test_a_review_of_chosen_notes_alone_is_no_sample(tmp_path: Path) -> None:
+def test_a_review_of_chosen_notes_alone_allows_no_claim(tmp_path: Path) -> None:
     site = make_review(tmp_path / "review", ["Mrs. Okafor slept."], reasons=("uncertain",))
     done = call(
         *("bound", "--review", site.path, "--review-key", tmp_path / "review" / "key"),
