@@ -81,7 +81,7 @@ def test_topics_of_a_project_without_a_bound_are_not_compared() -> None:
     assert not telemetry.events
 
 
-def test_templates_and_feeds_are_bounded_whatever_messages_say() -> None:
+def test_no_message_names_a_feed_or_makes_them_many() -> None:
     telemetry = Recording()
     watched = monitor(telemetry)
     for number in range(3 * MOST_FEEDS):
@@ -131,12 +131,21 @@ def test_the_state_of_another_sample_is_dropped(tmp_path: Path) -> None:
     assert not renewed._feeds
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"format":1,"feeds":[{"topic":"a"}]}'])
+@pytest.mark.parametrize("data", [b" ", b"{}", b"[]", b"\xff", b'{"format":1,"feeds":[{"topic":"a"}]}'])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "drift.json"
     path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=r"drift\.file: .*: is not a file of these comparisons"):
         monitor(Recording(), path)
+
+
+def test_an_empty_file_of_a_lost_host_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "drift.json"
+    path.write_bytes(b"")
+    watched = monitor(Recording(), path)
+    feed(watched, 3)
+    watched.write()
+    assert read_states(path)
 
 
 def test_a_file_without_a_folder_is_refused(tmp_path: Path) -> None:
