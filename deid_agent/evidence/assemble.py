@@ -15,11 +15,11 @@ from deid_agent.evidence.messages import compare_results
 from deid_agent.evidence.utility import ClinicalTerms, ItemCounts, load_clinical_terms, measure_utility
 from deid_agent.model import PhiType
 from deid_agent.pipeline import Method, Policy
-from deid_agent.rules import read_terms
+from deid_agent.rules import load_lexicons, read_terms
 from deid_agent.surrogate import RESTRICTED_ZIP3
 
-_KINDS = ("lexicon/generic-place", "lexicon/site-kind", "lexicon/name-title", "lexicon/name-particle")
-_PLACE_KINDS = ("dictionary/hospital-kind", "dictionary/organization-kind")
+_KINDS = ("generic-place", "site-kind", "name-title", "name-particle")
+_PLACE_KINDS = ("hospital-kind", "organization-kind")
 _STREETS = re.findall(
     r"\w+",
     "street st avenue ave road rd drive dr lane ln boulevard blvd court ct place pl way highway hwy apt apartment "
@@ -38,11 +38,11 @@ class EvidenceLists:
 
 def load_evidence_lists(rules: Path) -> EvidenceLists:
     """The lists of a rules folder and the clinical terms. Raises ``ConfigurationError`` for an invalid list."""
-    kinds = set(_STREETS)
-    for name in (*_KINDS, *_PLACE_KINDS):
-        for term in read_terms(rules / f"{name}.txt"):
-            kinds.update(term.lower().split())
-    professions = ClinicalTerms.of(read_terms(rules / "dictionary" / "profession.txt"))
+    lexicons, folder = load_lexicons(rules), rules / "dictionary"
+    kinds = set(_STREETS).union(*(lexicons.get(name, frozenset()) for name in _KINDS))
+    for name in _PLACE_KINDS:
+        kinds.update(word for term in read_terms(folder / f"{name}.txt") for word in term.split())
+    professions = ClinicalTerms.of(read_terms(folder / "profession.txt"))
     return EvidenceLists(frozenset(kinds), professions, load_clinical_terms())
 
 

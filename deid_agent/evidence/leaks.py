@@ -20,7 +20,11 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _YEAR = re.compile(r"(?:1[89]|20)\d\d")
 _PART: Final = 4
 """Unchanged digits of a number, or letters of a word, that count as a leak of it."""
-_NUMBERS = frozenset({PhiType.PHONE, PhiType.FAX, PhiType.ZIP}) | {t for t in PhiType if CATEGORY[t] is PhiCategory.ID}
+_LAST: Final = 3
+"""The least digits of the last group of a telephone number; a shorter one is an extension."""
+_WHOLE = frozenset({PhiType.DATE, PhiType.AGE, PhiType.PROFESSION})
+_CALLED = frozenset({PhiType.PHONE, PhiType.FAX})
+_HOST = re.compile(r"(?:\w+://)?(?:[\w-]+\.)*([\w-]+)\.[a-zA-Z]+(?=[/:?]|\Z)")
 _ALLOWED = frozenset({PhiType.STATE, PhiType.COUNTRY})
 """Places of more than 20,000 people, which surrogates keep (45 CFR 164.514(b)(2)(i)(B))."""
 
@@ -120,26 +124,61 @@ def may_stay(value: str, kind: PhiType) -> bool:
 
 
 def is_unchanged(pair: TextPair, span: Span, kinds: Collection[str]) -> bool:
-    """Whether the output has an identifying part of the span's text at its place."""
-    words = [found.span() for found in _WORD.finditer(pair.original, span.start, span.end)]
-    kept = [_longest(pair, each) for each in words]
-    if not words:
-        return pair.find_in_output((span.start, span.end)) is not None
-    whole = [size == end - begin for size, (begin, end) in zip(kept, words, strict=True)]
-    if span.type in {PhiType.DATE, PhiType.AGE}:
-        return all(whole)
-    if span.type in _NUMBERS:
-        return all(whole) or any(
-            size >= _PART and pair.original[begin].isdigit() for size, (begin, _) in zip(kept, words, strict=True)
-        )
-    naming = [
-        (size, all_, end - begin)
-        for size, all_, (begin, end) in zip(kept, whole, words, strict=True)
-        if pair.original[begin:end].lower() not in kinds and end - begin > 1
+    """Whether the output has an identifying part of the span's text at its place.
+
+    Of a person that is any name; of a place or an organization more than half of its words; of a telephone number its
+    last digits; of a number of an identifier four digits in a row; of an address in a network its host or user. A date,
+    an age and a profession must be unchanged as a whole.
+    """
+    words = [
+        _Word(pair.original[found.start() : found.end()], found.start(), _longest(pair, found.span()))
+        for found in _WORD.finditer(pair.original, span.start, span.end)
     ]
-    if not naming:
-        return all(whole)
-    return any(all_ or size >= max(_PART, length // 2 + 1) for size, all_, length in naming)
+    if not words or all(word.whole for word in words):
+        return bool(words) or pair.find_in_output((span.start, span.end)) is not None
+    if span.type in _WHOLE:
+        return False
+    if span.type in _CALLED:
+        last = next((word for word in reversed(words) if word.text.isdigit() and len(word.text) >= _LAST), None)
+        return last is not None and last.whole
+    if CATEGORY[span.type] is PhiCategory.ID or span.type is PhiType.ZIP:
+        return any(word.kept >= _PART for word in words if word.text.isdigit())
+    return _is_named(pair.original[span.start : span.end], span, words, kinds)
+
+
+def _is_named(value: str, span: Span, words: Sequence["_Word"], kinds: Collection[str]) -> bool:
+    """Whether the unchanged words of a name, a place or an address in a network identify."""
+    if CATEGORY[span.type] is PhiCategory.CONTACT:
+        begin, end = _identifying_part(value, span.type)
+        own = [word for word in words if begin <= word.start - span.start < end]
+        return any(word.whole or word.kept >= _PART for word in own)
+    naming = [word for word in words if word.text.lower() not in kinds and len(word.text) > 1]
+    if CATEGORY[span.type] is PhiCategory.LOCATION:
+        named = [word for word in naming if not word.text.isdigit()] or naming
+        # If a single word is left beside a replaced one, it is a kind that no list has (Showground).
+        return len(named) > 1 and sum(word.whole for word in named) > len(named) / 2
+    return any(word.whole or word.kept >= max(_PART, len(word.text) // 2 + 1) for word in naming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word of an annotated value; ``kept`` of its characters in a row are unchanged."""
+
+    text: str = field(repr=False)
+    start: int
+    kept: int
+
+    @property
+    def whole(self) -> bool:
+        return self.kept == len(self.text)
+
+
+def _identifying_part(value: str, kind: PhiType) -> tuple[int, int]:
+    """The user of an e-mail address; of a URL the name of its host before the last dot."""
+    if kind is PhiType.EMAIL and "@" in value:
+        return 0, value.index("@")
+    host = _HOST.match(value)
+    return host.span(1) if host is not None else (0, len(value))
 
 
 def _longest(pair: TextPair, span: tuple[int, int]) -> int:
