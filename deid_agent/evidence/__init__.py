@@ -12,16 +12,10 @@ from deid_agent.evidence.pairs import (
     make_pair,
     pair_from_trace,
 )
-from deid_agent.evidence.parrot import (
-    FindRanges,
-    ParrotResult,
-    ParrotSignal,
-    ParrotStrength,
-    ParrotTools,
-    SignalResult,
-    attack_feed,
-)
+from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
+from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
 from deid_agent.evidence.shares import SampledShare
+from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
 
 __all__ = [
     "Alignment",
@@ -33,12 +27,16 @@ __all__ = [
     "ParrotSignal",
     "ParrotStrength",
     "ParrotTools",
+    "RecallOnBoth",
     "ReplacedRange",
     "SampledShare",
     "SignalResult",
+    "SurrogateQuality",
     "TextPair",
     "align_texts",
     "attack_feed",
+    "compare_learned_recall",
+    "compare_recall",
     "count_unchanged",
     "find_leaks",
     "join_ranges",

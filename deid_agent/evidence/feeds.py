@@ -78,5 +78,13 @@ def _rewrite(pair: TextPair, new: Mapping[ReplacedRange, str], kept: Sequence[Re
     return TextPair(pair.note, pair.patient, pair.original, "".join([*out, pair.output[at:]]), tuple(ranges))
 
 
+def split_patients(pairs: Sequence[TextPair], seed: int) -> tuple[list[int], list[int]]:
+    """The positions of the pairs of one half of the patients, and of the other."""
+    patients = sorted({pair.patient for pair in pairs}, key=lambda name: (draw_share(f"{seed}:{name}"), name))
+    first = {*patients[::2]}
+    sides = [pair.patient in first for pair in pairs]
+    return [n for n, side in enumerate(sides) if side], [n for n, side in enumerate(sides) if not side]
+
+
 def draw_share(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:6]) / 2**48
