@@ -2,8 +2,10 @@
 
 from deid_agent.evidence.assemble import EvidenceLists, load_evidence_lists, make_sections
 from deid_agent.evidence.equity import PatientGroups, read_patients
+from deid_agent.evidence.feeds import Leaks, find_leaks, mark_replaced, plant_leaks
 from deid_agent.evidence.figures import EvidenceFigure, EvidenceSection, exact_interval
 from deid_agent.evidence.inputs import EvidenceFeed, read_feed
+from deid_agent.evidence.learned_finder import CrfFitter, LearnedFinder, learn_finder
 from deid_agent.evidence.origin import check_origin
 from deid_agent.evidence.page import evidence_page
 from deid_agent.evidence.pairs import (
@@ -14,32 +16,57 @@ from deid_agent.evidence.pairs import (
     count_unchanged,
     join_ranges,
     make_pair,
+    pair_from_trace,
 )
+from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
+from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
 from deid_agent.evidence.report import SCHEMA, SCHEMA_VERSION, EvidenceReport
+from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.signing import CheckedReport, verify_report, write_report
+from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
 
 __all__ = [
     "SCHEMA",
     "SCHEMA_VERSION",
     "Alignment",
     "CheckedReport",
+    "CrfFitter",
     "EvidenceFeed",
     "EvidenceFigure",
     "EvidenceLists",
     "EvidenceReport",
     "EvidenceSection",
+    "FindRanges",
+    "Leaks",
+    "LearnedFinder",
+    "ParrotResult",
+    "ParrotSignal",
+    "ParrotStrength",
+    "ParrotTools",
     "PatientGroups",
+    "RecallOnBoth",
     "ReplacedRange",
+    "SampledShare",
+    "SignalResult",
+    "SurrogateQuality",
     "TextPair",
     "align_texts",
+    "attack_feed",
     "check_origin",
+    "compare_learned_recall",
+    "compare_recall",
     "count_unchanged",
     "evidence_page",
     "exact_interval",
+    "find_leaks",
     "join_ranges",
+    "learn_finder",
     "load_evidence_lists",
     "make_pair",
     "make_sections",
+    "mark_replaced",
+    "pair_from_trace",
+    "plant_leaks",
     "read_feed",
     "read_patients",
     "verify_report",

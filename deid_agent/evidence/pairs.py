@@ -9,11 +9,12 @@ and is one replaced range if it is large. The cost is about that of sorting the 
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from deid_agent.model import Range
+from deid_agent.pipeline import DocumentTrace
 
 _PIECE = re.compile(r"\d+|[^\W\d_]+|\s+|.", re.DOTALL)
 _SMALL = 4_096
@@ -98,6 +99,27 @@ def make_pair(
     """The pair of two texts, aligned if ``replaced`` is not known. Raises ``ValueError`` for ranges that do not fit."""
     found = align_texts(original, output).replaced if replaced is None else sorted(replaced)
     return TextPair(note, patient, original, output, join_ranges(found, output))
+
+
+def pair_from_trace(note: str, patient: str, trace: DocumentTrace) -> TextPair:
+    """The pair of a text whose changes were recorded, with the types of its replaced ranges.
+
+    Raises ``ValueError`` if the document is not UTF-8.
+    """
+    old, new = _character_offsets(trace.before), _character_offsets(trace.after)
+    ranges = [
+        ReplacedRange(new(each.new_start), new(each.new_end), old(each.start), old(each.end), each.cause.type)
+        for each in trace.changes
+    ]
+    return TextPair(note, patient, trace.before.decode(), trace.after.decode(), tuple(sorted(ranges)))
+
+
+def _character_offsets(data: bytes) -> Callable[[int], int]:
+    """The function from an offset in bytes to one in characters."""
+    if data.isascii():
+        return lambda at: at
+    starts = [at for at, byte in enumerate(data) if byte & 0xC0 != 0x80]
+    return lambda at: bisect_left(starts, at)
 
 
 def align_texts(original: str, output: str) -> Alignment:

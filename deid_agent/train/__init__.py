@@ -6,7 +6,7 @@ The training libraries are imported when a training starts, not with this packag
 from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, model_card, open_store
 from deid_agent.train.components import CandidateModels, tag_with_component, train_component
-from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
+from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
 from deid_agent.train.examples import Example, ExampleReader, draw_share
 from deid_agent.train.name_filter_trainer import FilterSettings
 from deid_agent.train.recipes import (
@@ -46,4 +46,5 @@ __all__ = [
     "require_extra",
     "tag_with_component",
     "train_component",
+    "train_crf",
 ]

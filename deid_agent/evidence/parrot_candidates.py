@@ -1,0 +1,184 @@
+"""The candidates of the parrot attack: strings of outputs that look like PHI, and how suspicious each is."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import log1p
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deid_agent.evidence.learned_finder import CrfFitter, LearnedFinder, learn_finder
+from deid_agent.evidence.pairs import TextPair
+from deid_agent.model import Document, Range, fold_accents
+from deid_agent.rules import Dictionaries
+
+FindRanges = Callable[[Sequence[str]], Sequence[Sequence[Range]]]
+"""The PHI that a tagger finds in each text."""
+_POSSIBLE = 0.05  # the probability of the learned tagger from which an attacker without labels looks at a token
+_MARK = re.compile(r"\[[A-Z][A-Z -]{2,30}\]")
+_NAME_LISTS = frozenset({"given-female", "given-male", "family", "family-rare", "city", "hospital"})
+
+
+class ParrotStrength(StrEnum):
+    """The knowledge of the attacker."""
+
+    SOFTWARE = "software"  # labels and candidates come from this program's own tagger
+    LABELS = "labels"  # a person labelled all PHI-like strings, as in the publication: the upper bound
+
+
+class ParrotSignal(StrEnum):
+    """What makes a candidate suspicious."""
+
+    UNTAGGED = "untagged"  # the learned tagger does not find it
+    UNLISTED = "unlisted"  # its words are in no list of surrogates, and no surrogate of the other half
+    RECURRING = "recurring"  # it occurs at several patients
+    COMBINED = "combined"
+
+
+@dataclass(frozen=True, slots=True)
+class ParrotTools:
+    """The means of the attacker. ``surrogate_words`` are the folded words of the program's public lists."""
+
+    fit: CrfFitter
+    dictionaries: Dictionaries = field(repr=False)
+    find: FindRanges | None = None
+    surrogate_words: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AttackedText:
+    """An output with its leaks, as ranges of the output."""
+
+    pair: TextPair = field(repr=False)
+    leaks: tuple[Range, ...]
+
+    @classmethod
+    def of(cls, pair: TextPair, leaks: Iterable[Range]) -> "AttackedText":
+        found = (pair.find_in_output(span) for span in leaks)
+        return cls(pair, tuple(each for each in found if each is not None and each[0] < each[1]))
+
+    def all_phi(self) -> list[Range]:
+        """Every PHI-like string, as a person sees them: surrogates and leaks alike."""
+        return sorted([*((each.begin, each.end) for each in self.pair.replaced if each.begin < each.end), *self.leaks])
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    patient: str
+    leak: int
+    """The number of leaks that it covers."""
+    tagged: float
+    scores: Mapping[ParrotSignal, float] = field(repr=False)
+
+
+def find_candidates(
+    known: Sequence[AttackedText], attacked: Sequence[AttackedText], tools: ParrotTools, strength: ParrotStrength
+) -> list[Candidate]:
+    """The candidates in the outputs of ``attacked``, scored by an attacker who learned from those of ``known``."""
+    outputs = [each.pair.output for each in known]
+    if strength is ParrotStrength.LABELS or tools.find is None:
+        labels: Sequence[Sequence[Range]] = [each.all_phi() for each in known]
+    else:
+        labels = tools.find(outputs)
+    finder = learn_finder(list(zip(outputs, labels, strict=True)), tools.fit, tools.dictionaries)
+    seen = {word for text, ranges in zip(outputs, labels, strict=True) for a, b in ranges for word in _words(text[a:b])}
+    found = (
+        None
+        if strength is ParrotStrength.LABELS or tools.find is None
+        else tools.find([each.pair.output for each in attacked])
+    )
+    marked = _has_marks([*outputs, *(each.pair.output for each in attacked)])
+    rows: list[tuple[AttackedText, Range, float, bool]] = []
+    for number, each in enumerate(attacked):
+        tokens, scores = finder.score(each.pair.output)
+        tagged = () if found is None else sorted(found[number])
+        ranges = each.all_phi() if found is None else _look_like_phi(each.pair.output, tokens, scores, tagged, finder)
+        for span in ranges:
+            inside = [float(s) for t, s in zip(*_within(tokens, scores, span), strict=True) if _has_alnum(each, t)]
+            here = found is None or _touches(tagged, span)
+            rows.append((each, span, float(np.mean(inside)) if inside else 0.0, here))
+    places: dict[str, set[str]] = defaultdict(set)
+    for each, span, _, _ in rows:
+        places[_normal(each.pair.output[span[0] : span[1]])].add(each.pair.patient)
+    made = []
+    for each, span, probability, here in rows:
+        text = each.pair.output[span[0] : span[1]]
+        words = [w for w in _words(text) if "common-word" not in tools.dictionaries.lists_of(w)]
+        unlisted = sum(w not in tools.surrogate_words and w not in seen for w in words) / len(words) if words else 0.0
+        recurring = log1p(len(places[_normal(text)]) - 1)
+        if found is None:
+            untagged = 1 - probability
+        elif marked:  # nothing is replaced by a value: a finding is a leak
+            untagged = probability + here
+        else:  # the program has likely replaced what its tagger finds: the rest comes first, the likest PHI of it
+            untagged = (1 - probability) / 2 if here else 1 + probability
+        made.append(
+            Candidate(
+                each.pair.patient,
+                sum(a < span[1] and span[0] < b for a, b in each.leaks),
+                probability if found is None else float(here),
+                {
+                    ParrotSignal.UNTAGGED: untagged,
+                    ParrotSignal.UNLISTED: unlisted,
+                    ParrotSignal.RECURRING: recurring,
+                    ParrotSignal.COMBINED: untagged + unlisted / 2 + recurring / 100,
+                },
+            )
+        )
+    return made
+
+
+def _look_like_phi(
+    text: str, tokens: Sequence[Range], scores: NDArray[np.float32], tagged: Sequence[Range], finder: LearnedFinder
+) -> list[Range]:
+    """The strings that an attacker without labels looks at: findings, likely tokens, and names of the lists."""
+    found = sorted(tagged)
+    lists_of = finder.dictionaries.lists_of
+    loose: list[Range] = []
+    for (begin, end), score in zip(tokens, scores.tolist(), strict=True):
+        word = text[begin:end]
+        if _touches(found, (begin, end)) or not word[0].isalnum():
+            continue
+        held = lists_of(word) if word[0].isupper() else frozenset()
+        if score >= _POSSIBLE or (held & _NAME_LISTS and "common-word" not in held):
+            if loose and text[loose[-1][1] : begin] in {" ", "-", "/"}:
+                loose[-1] = (loose[-1][0], end)
+            else:
+                loose.append((begin, end))
+    return sorted([*found, *loose])
+
+
+def _has_marks(outputs: Sequence[str]) -> bool:
+    """True if most outputs have marks such as ``[DATE]``, as any reader sees."""
+    return 2 * sum(_MARK.search(text) is not None for text in outputs) > len(outputs)
+
+
+def _within(
+    tokens: Sequence[Range], scores: NDArray[np.float32], span: Range
+) -> tuple[Sequence[Range], NDArray[np.float32]]:
+    first = bisect_right(tokens, span[0], key=lambda token: token[1])
+    last = bisect_left(tokens, span[1], key=lambda token: token[0])
+    return tokens[first:last], scores[first:last]
+
+
+def _touches(ranges: Sequence[Range], span: Range) -> bool:
+    """True if one of ``ranges``, in order and disjoint, shares a character with ``span``."""
+    at = bisect_right(ranges, span[0], key=lambda each: each[1])
+    return at < len(ranges) and ranges[at][0] < span[1]
+
+
+def _has_alnum(each: AttackedText, token: Range) -> bool:
+    return each.pair.output[token[0]].isalnum()
+
+
+def _words(text: str) -> list[str]:
+    doc = Document(text)
+    return [fold_accents(text[a:b]) for a, b in doc.tokens if text[a].isalpha() and b - a > 2]
+
+
+def _normal(text: str) -> str:
+    return " ".join(fold_accents(text).split())

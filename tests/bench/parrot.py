@@ -1,0 +1,117 @@
+"""The parrot attack on invented notes: real leaks, planted leaks, and the control with marks.
+
+    python tests/bench/parrot.py [--part dev] [--profile recall] [--out tests/bench/results/parrot.json]
+
+The notes of a part of the corpus are de-identified as a feed would be: without facts about the patients. Leaks are the
+annotations that the output has unchanged.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from deid_agent.config import limit_blas_threads  # noqa: E402
+
+limit_blas_threads()
+
+from deid_agent.app import make_factory  # noqa: E402 - after the threads are limited
+from deid_agent.config.secrets import DEMO_KEY  # noqa: E402
+from deid_agent.eval.markup import CorpusPart, Note, read_corpus, select_part  # noqa: E402
+from deid_agent.evidence import (  # noqa: E402
+    ParrotStrength,
+    ParrotTools,
+    TextPair,
+    attack_feed,
+    compare_learned_recall,
+    compare_recall,
+    find_leaks,
+    mark_replaced,
+    pair_from_trace,
+    plant_leaks,
+)
+from deid_agent.model import Document, PhiType, Range  # noqa: E402
+from deid_agent.pipeline import RecordingTracer  # noqa: E402
+from deid_agent.recognize import Profile, load_rules, load_tagger  # noqa: E402
+from deid_agent.rules import Dictionaries  # noqa: E402
+from deid_agent.surrogate import list_words, load_lists  # noqa: E402
+from deid_agent.train import CrfSettings, train_crf  # noqa: E402
+
+RULES = ROOT / "rules"
+SETTINGS = CrfSettings(l1=0.3, l2=0.2, iterations=40)
+PLANTED = 0.03
+
+
+KEPT = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY})
+"""Types that the policy keeps."""
+
+
+def make_feed(notes: Sequence[Note], profile: str) -> tuple[list[TextPair], dict[str, list[Range]]]:
+    """The notes with their outputs under the default policy, and the annotations that were missed."""
+    made = make_factory(
+        DEMO_KEY, policy="pseudonymised", profile=profile, system="default", rules=RULES, models=ROOT / "models"
+    ).deidentifier(notes_only=True)
+    pairs, leaks = [], {}
+    for note in notes:
+        tracer = RecordingTracer()
+        result = made.text(note.annotated.text, document=note.id, patient=note.patient, tracer=tracer)
+        pair = pair_from_trace(note.id, note.patient, tracer.documents[0])
+        gold = [(span.start, span.end) for span in note.annotated.spans if span.type not in KEPT]
+        missed = [(a, b) for a, b in find_leaks(pair, gold) if not any(s.start < b and a < s.end for s in result.spans)]
+        pairs.append(pair)
+        if missed:
+            leaks[note.id] = missed
+    return pairs, leaks
+
+
+def main() -> None:
+    """Print the results as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", type=CorpusPart, choices=list(CorpusPart), default=CorpusPart.DEV)
+    parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.RECALL)
+    parser.add_argument("--notes", type=int, default=100_000)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    notes = select_part(read_corpus(ROOT / "corpus"), asked.part)[: asked.notes]
+    pairs, leaks = make_feed(notes, asked.profile)
+    tagger = load_tagger(load_rules(RULES), ROOT / "models", "default", asked.profile)
+
+    def find(texts: Sequence[str]) -> list[list[Range]]:
+        found = tagger.find_all([Document(text) for text in texts])
+        return [[(s.start, s.end) for s in spans if s.type not in KEPT] for spans in found]
+
+    tools = ParrotTools(
+        lambda extractor, chains: train_crf(extractor, chains, SETTINGS),
+        Dictionaries.load(RULES),
+        find,
+        list_words(load_lists(RULES)),
+    )
+    planted, own = plant_leaks(pairs, PLANTED)
+    feeds: dict[str, tuple[list[TextPair], dict[str, list[Range]]]] = {
+        "surrogates": (pairs, leaks),
+        "marks": (mark_replaced(pairs), leaks),
+        "planted": (planted, own),
+        "planted-marks": (mark_replaced(planted), own),
+    }
+    found: dict[str, object] = {}
+    for name, (feed, known) in feeds.items():
+        for strength in ParrotStrength:
+            begin = time.perf_counter()
+            result = attack_feed(feed, known, tools, strength).as_json()
+            found[f"{name}-{strength}"] = result
+            sys.stderr.write(f"{name} {strength}: {time.perf_counter() - begin:.0f} s\n")
+    quality = [compare_recall(pairs, "tagger", find), compare_learned_recall(pairs, tools)]
+    found["surrogates"] = {each.finder: each.as_json()["recalls"] for each in quality}
+    text = json.dumps({"part": asked.part, "profile": asked.profile, "notes": len(notes), **found}, indent=1) + "\n"
+    if asked.out:
+        asked.out.write_text(text, "utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
