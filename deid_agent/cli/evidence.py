@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from deid_agent.config import DEMO_KEY, load_key
 from deid_agent.eval import CorpusFormat, Note, read_annotated
 from deid_agent.evidence import (
     EvidenceReport,
+    ParrotTools,
     check_origin,
     evidence_page,
     load_evidence_lists,
@@ -26,9 +28,11 @@ from deid_agent.evidence import (
     verify_report,
     write_report,
 )
-from deid_agent.model import ConfigurationError, format_time
+from deid_agent.model import ConfigurationError, Document, PhiType, format_time
 from deid_agent.pipeline import load_policy
-from deid_agent.rules import RuleFolders, data_folder, digest_folder, digest_sites, find_rules
+from deid_agent.recognize import Profile, load_rules, load_tagger
+from deid_agent.rules import Dictionaries, RuleFolders, data_folder, digest_folder, digest_sites, find_rules
+from deid_agent.surrogate import list_words, load_lists
 
 
 class _ReportByDefault(click.Group):
@@ -76,6 +80,7 @@ def evidence() -> None:
 @click.option("--policy", "policy_name", metavar="NAME", help="Policy of the outputs: a profile name or a policy file.")
 @click.option("--sign-key", metavar="FILE", type=click.Path(path_type=Path), help="Secret key that signs the report.")
 @click.option("--demo-key", is_flag=True, help="Sign with the public demonstration key.")
+@click.option("--attacks/--no-attacks", default=True, show_default=True, help="Attack the outputs of the sample.")
 @click.option("--accept-missing", is_flag=True, help="Originals without an output were refused: count them.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the resamples of patients.")
 @click.option(
@@ -98,6 +103,7 @@ def report(
     policy_name: str | None,
     sign_key: Path | None,
     demo_key: bool,
+    attacks: bool,
     accept_missing: bool,
     seed: int,
     made: datetime | None,
@@ -124,7 +130,8 @@ def report(
     notes = () if sample is None else _read_sample(sample, format_name)
     feed = read_feed(originals, outputs, accept_missing=accept_missing)
     origin = None if audit is None else check_origin(audit, feed.output_digests)
-    sections = make_sections(feed, load_evidence_lists(found.folder), notes, groups, policy, seed)
+    tools = make_tools(found) if attacks and notes else "--no-attacks was given"
+    sections = make_sections(feed, load_evidence_lists(found.folder), notes, groups, policy, tools, seed)
     build = _describe_build(found)
     settings = {
         "seed": seed,
@@ -132,6 +139,7 @@ def report(
         "sample": None if sample is None else _digest_input(sample),
         "sample_notes": len(notes),
         "patients": None if patients is None else _digest_input(patients),
+        "attacks": attacks,
         "accept_missing": accept_missing,
     }
     if origin is not None:
@@ -148,6 +156,32 @@ def report(
     else:
         click.echo(f"signed by {signer.public}")
     return Exit.DONE
+
+
+_KEPT = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY})
+"""Types that outputs may keep: an attacker does not look for them."""
+
+
+def make_tools(found: RuleFolders) -> ParrotTools | str:
+    """The means of an attacker with this software; a reason if it cannot train."""
+    try:
+        from deid_agent.train import CrfSettings, train_crf  # noqa: PLC0415 - an optional library
+    except ImportError:
+        return "attackers train taggers: install deid-agent[train]"
+    settings = CrfSettings(l1=0.3, l2=0.2, iterations=40)
+    rules = load_rules(found.folder, found.sites)
+    tagger = load_tagger(rules, data_folder("models"), "default", Profile.RECALL)
+
+    def find(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        spans = tagger.find_all([Document(text) for text in texts])
+        return [[(s.start, s.end) for s in each if s.type not in _KEPT] for each in spans]
+
+    return ParrotTools(
+        lambda extractor, chains: train_crf(extractor, chains, settings),
+        Dictionaries.load(found.folder),
+        find,
+        list_words(load_lists(found.folder)),
+    )
 
 
 def _read_sample(path: Path, format_name: str | None) -> tuple[Note, ...]:

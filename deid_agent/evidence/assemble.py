@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deid_agent.eval import Note
+from deid_agent.evidence.attack_sections import absent_attacks, attack_sample
 from deid_agent.evidence.cells import count_quasi_identifiers
 from deid_agent.evidence.equity import PatientGroups, absent_equity, compare_groups
 from deid_agent.evidence.figures import EvidenceSection
 from deid_agent.evidence.inputs import EvidenceFeed
 from deid_agent.evidence.leaks import NO_SAMPLE, estimate_leaks, examine_sample, match_sample
 from deid_agent.evidence.messages import compare_results
+from deid_agent.evidence.parrot_candidates import ParrotTools
 from deid_agent.evidence.utility import ClinicalTerms, ItemCounts, load_clinical_terms, measure_utility
 from deid_agent.model import PhiType
 from deid_agent.pipeline import Method, Policy
@@ -52,25 +54,31 @@ def make_sections(
     sample: Sequence[Note] = (),
     patients: PatientGroups | None = None,
     policy: Policy | None = None,
+    tools: ParrotTools | str = "not asked for",
     seed: int = 1,
 ) -> list[EvidenceSection]:
-    """The sections, in the order of the report.
+    """The sections, in the order of the report. ``tools`` are the means of attackers, or the reason for no attack.
 
     Raises ``ConfigurationError`` if the sample or the patients are not those of the feed.
     """
     leaks, equity = NO_SAMPLE, absent_equity("no --sample was given")
+    attacks = absent_attacks(str(tools) if sample and isinstance(tools, str) else "no --sample was given")
     if sample:
-        examined = examine_sample(match_sample(sample, feed.pairs), lists.kinds)
+        matched = match_sample(sample, feed.pairs)
+        examined = examine_sample(matched, lists.kinds)
         leaks = estimate_leaks(examined)
         equity = absent_equity("no --patients were given")
         if patients is not None:
             equity = compare_groups(examined, patients, seed)
+        if isinstance(tools, ParrotTools):
+            attacks = attack_sample(matched, tools, seed)
     results = ItemCounts()
     for _, before, after in feed.messages:
         compare_results(before, after, results)
     coarse = policy is not None and policy.method(PhiType.DATE, "") is not Method.SURROGATE
     return [
         leaks,
+        *attacks,
         equity,
         measure_utility(feed.pairs, lists.terms, results if feed.messages else None),
         count_quasi_identifiers(

@@ -197,6 +197,7 @@ def estimate_leaks(sample: Sequence[SampledNote]) -> EvidenceSection:
     """The leaks by identifier, type, note and patient, with exact bounds."""
     patients = {note.patient for note in sample}
     leaky = {note.patient for note in sample if note.leaked}
+    named = {note.patient for note in sample if any(_is_direct(kind) for kind in note.leaks)}
     total, leaks = sum(note.total for note in sample), sum(note.leaked for note in sample)
     kinds, by_type = Counter[PhiType](), Counter[PhiType]()
     for note in sample:
@@ -206,6 +207,7 @@ def estimate_leaks(sample: Sequence[SampledNote]) -> EvidenceSection:
         bound_share("identifiers that leak", leaks, total),
         bound_share("notes with a leak", sum(bool(note.leaked) for note in sample), len(sample)),
         bound_share("patients with a leak", len(leaky), len(patients)),
+        bound_share("patients with a leak of their name, a number or a contact", len(named), len(patients)),
         *(bound_share(f"{kind.value} that leak", by_type[kind], kinds[kind]) for kind in PhiType if kinds[kind]),
     ]
     return EvidenceSection(
@@ -217,7 +219,7 @@ def estimate_leaks(sample: Sequence[SampledNote]) -> EvidenceSection:
         "nothing. Identifiers of one note are alike: the bound by patient is the one to rely on, that by identifier is "
         "too narrow.",
         tuple(figures),
-        tuple(_sentences(len(leaky), len(patients), leaks, total)),
+        tuple(_sentences(len(named), len(leaky), len(patients), leaks, total)),
         {
             "notes": len(sample),
             "patients": len(patients),
@@ -227,13 +229,22 @@ def estimate_leaks(sample: Sequence[SampledNote]) -> EvidenceSection:
     )
 
 
-def _sentences(leaky: int, patients: int, leaks: int, total: int) -> Iterable[str]:
+def _is_direct(kind: PhiType) -> bool:
+    return kind is PhiType.PATIENT or CATEGORY[kind] in {PhiCategory.ID, PhiCategory.CONTACT}
+
+
+def _sentences(named: int, leaky: int, patients: int, leaks: int, total: int) -> Iterable[str]:
     if total:
         bound = percent(most_likely_share(leaks, total), up=True)
         yield f"{leaks:,} of {total:,} identifiers leak; with 95 % confidence at most {bound} of them."
     if patients:
         bound = percent(most_likely_share(leaky, patients), up=True)
         yield f"{leaky:,} of {counted(patients, 'patient')} have a leak; with 95 % confidence at most {bound} of them."
+        bound = percent(most_likely_share(named, patients), up=True)
+        yield (
+            f"{named:,} of {counted(patients, 'patient')} have a leak of their name, a number or a contact; with 95 % "
+            f"confidence at most {bound} of them."
+        )
 
 
 NO_SAMPLE = EvidenceSection(
