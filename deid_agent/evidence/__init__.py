@@ -1,5 +1,6 @@
 """Evidence about a feed: what originals and outputs together show about leaks, attackers and utility."""
 
+from deid_agent.evidence.attacks import ThreatResult, attack_threats
 from deid_agent.evidence.feeds import Leaks, find_leaks, mark_replaced, plant_leaks
 from deid_agent.evidence.learned_finder import CrfFitter, LearnedFinder, learn_finder
 from deid_agent.evidence.pairs import (
@@ -16,6 +17,7 @@ from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
+from deid_agent.evidence.values import ValuePair
 
 __all__ = [
     "Alignment",
@@ -33,8 +35,11 @@ __all__ = [
     "SignalResult",
     "SurrogateQuality",
     "TextPair",
+    "ThreatResult",
+    "ValuePair",
     "align_texts",
     "attack_feed",
+    "attack_threats",
     "compare_learned_recall",
     "compare_recall",
     "count_unchanged",
