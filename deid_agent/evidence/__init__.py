@@ -1,6 +1,7 @@
 """Evidence about a feed: what originals and outputs together show about leaks, attackers and utility."""
 
 from deid_agent.evidence.assemble import EvidenceLists, load_evidence_lists, make_sections
+from deid_agent.evidence.attacks import ThreatResult, attack_threats
 from deid_agent.evidence.equity import PatientGroups, read_patients
 from deid_agent.evidence.feeds import Leaks, find_leaks, mark_replaced, plant_leaks
 from deid_agent.evidence.figures import EvidenceFigure, EvidenceSection, exact_interval
@@ -24,6 +25,7 @@ from deid_agent.evidence.report import SCHEMA, SCHEMA_VERSION, EvidenceReport
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.signing import CheckedReport, verify_report, write_report
 from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
+from deid_agent.evidence.values import ValuePair
 
 __all__ = [
     "SCHEMA",
@@ -50,8 +52,11 @@ __all__ = [
     "SignalResult",
     "SurrogateQuality",
     "TextPair",
+    "ThreatResult",
+    "ValuePair",
     "align_texts",
     "attack_feed",
+    "attack_threats",
     "check_origin",
     "compare_learned_recall",
     "compare_recall",

@@ -109,10 +109,10 @@ def cues_in(text: str) -> list[Cue]:
     for name in sorted(HOLIDAYS, key=len, reverse=True):
         if name in low:
             low = low.replace(name, "")
-            found.append(_falls_on(HOLIDAYS[name]))
+            found.append(falls_on(HOLIDAYS[name]))
     for number, word in enumerate(DAYS):
         if re.search(rf"\b{word[:3]}(?:{word[3:]})?\b", low):
-            found.append(_is_weekday(number))
+            found.append(is_weekday(number))
     if re.search(r"leap day|feb(?:ruary)?\.? 29", low):
         found.append(lambda day: (day.month, day.day) == (2, 29))
     if re.search(r"\b9/11\b(?!/)|september 11\b(?!,? \d{4})|nine eleven", low):
@@ -125,11 +125,11 @@ def cues_in(text: str) -> list[Cue]:
     return found
 
 
-def _falls_on(holiday: Callable[[int], date]) -> Cue:
+def falls_on(holiday: Callable[[int], date]) -> Cue:
     return lambda day: holiday(day.year) == day
 
 
-def _is_weekday(number: int) -> Cue:
+def is_weekday(number: int) -> Cue:
     return lambda day: day.weekday() == number
 
 
