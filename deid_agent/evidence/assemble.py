@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deid_agent.eval import Note
-from deid_agent.evidence.attack_sections import absent_attacks, attack_sample
+from deid_agent.evidence.attack_sections import absent_attacks, attack_sample, attack_threat_model
 from deid_agent.evidence.cells import count_quasi_identifiers
 from deid_agent.evidence.equity import PatientGroups, absent_equity, compare_groups
 from deid_agent.evidence.figures import EvidenceSection
@@ -79,6 +79,7 @@ def make_sections(
     return [
         leaks,
         *attacks,
+        attack_threat_model(feed.pairs, seed),
         equity,
         measure_utility(feed.pairs, lists.terms, results if feed.messages else None),
         count_quasi_identifiers(

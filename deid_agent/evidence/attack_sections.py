@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from deid_agent.eval import Note
+from deid_agent.evidence.attacks import attack_threats
 from deid_agent.evidence.feeds import find_leaks, mark_replaced
 from deid_agent.evidence.figures import EvidenceFigure, EvidenceSection, percent
 from deid_agent.evidence.leaks import may_stay
@@ -15,7 +16,7 @@ from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
 from deid_agent.evidence.parrot_candidates import ParrotStrength, ParrotTools
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.surrogates import ALL_TYPES, SurrogateQuality, compare_learned_recall, compare_recall
-from deid_agent.model import ConfigurationError, Range
+from deid_agent.model import ConfigurationError, PhiType, Range
 
 _STRENGTHS = {
     ParrotStrength.SOFTWARE: "reader with this software",
@@ -162,4 +163,43 @@ def _surrogate_section(quality: Sequence[SurrogateQuality]) -> EvidenceSection:
     absent = "" if figures else "too little is replaced to learn from"
     return EvidenceSection(
         "surrogates", "Surrogates", _SURROGATE_METHOD, _SURROGATE_LIMIT, tuple(figures), tuple(findings), absent=absent
+    )
+
+
+def _without_staff(pair: TextPair) -> TextPair:
+    ranges = (replace(each, type="STAFF") if each.type == PhiType.DOCTOR.value else each for each in pair.replaced)
+    return replace(pair, replaced=tuple(ranges))
+
+
+def attack_threat_model(pairs: Sequence[TextPair], seed: int) -> EvidenceSection:
+    """The attacks of the threat model that can be judged on the texts of a feed, each beside its bound."""
+    # Staff have one surrogate in the whole feed on purpose: who saw it with one patient has not attacked the next.
+    results = attack_threats([_without_staff(pair) for pair in pairs], seed=seed)
+    figures, broken = [], []
+    for each in results:
+        name = f"{each.attacker} {each.attack} (line {each.line}), {each.unit}"
+        if each.success is None:
+            figures.append(EvidenceFigure(name, 0, 0, remark="nothing to attack in this feed"))
+            continue
+        candidates = "" if each.smallest is None else f", at least {each.smallest} candidate days"
+        verdict = {True: "within the bound", False: "BEYOND the bound", None: "too few to judge"}[each.holds]
+        remark = f"{verdict} of {percent(each.bound)}; by chance {percent(each.chance)}{candidates}"
+        figures.append(_sampled(name, round(each.success.value * each.subjects), each.subjects, each.success, remark))
+        broken += [name] if each.holds is False else []
+    if broken:
+        findings: tuple[str, ...] = (f"Attacks of the threat model beyond their bound: {', '.join(broken)}.",)
+    else:
+        judged = sum(each.holds is not None for each in results)
+        findings = (
+            f"{judged} of {len(results)} attacks of the threat model could be judged; none is beyond its bound.",
+        )
+    return EvidenceSection(
+        "threats",
+        "Attacks of the threat model",
+        "A reader of the outputs, who knows the program and not the key, tries the attacks of the threat model; the "
+        "originals judge the guesses. The share is that of successes. Intervals (95 %) by resampling patients.",
+        "That a bound holds for a larger feed: an attack with few subjects shows only that it is not broken here. The "
+        "lines are those of the table in the threat model; the others need the agent or the key.",
+        tuple(figures),
+        findings,
     )

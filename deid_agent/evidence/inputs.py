@@ -5,18 +5,19 @@ names, which may be those of patients: an error counts, and names the place of t
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import orjson
 
 from deid_agent.evidence.messages import MessageFacts, read_message
-from deid_agent.evidence.pairs import TextPair, align_texts, join_ranges
-from deid_agent.model import ConfigurationError, counted
+from deid_agent.evidence.pairs import ReplacedRange, TextPair, align_texts, join_ranges
+from deid_agent.model import ConfigurationError, PhiType, counted
 
 _LINES = (".jsonl", ".ndjson")
+_TYPES = frozenset(kind.value for kind in PhiType)
 _IGNORED = "DEMO-KEY.txt"
 _MOST_BYTES: Final = 256 << 20
 _LEAST_LETTERS = 40
@@ -138,6 +139,7 @@ class _Reading:
     accept_missing: bool
     pairs: list[TextPair] = field(default_factory=list, repr=False)
     messages: list[tuple[str, MessageFacts, MessageFacts]] = field(default_factory=list, repr=False)
+    notes: set[str] = field(default_factory=set, repr=False)
     missing: int = 0
     unlike: int = 0
     compared: int = 0
@@ -171,19 +173,24 @@ class _Reading:
         if strange := len(after.keys() - before.keys()):
             raise ConfigurationError(f"file {number}: {counted(strange, 'line')} of OUTPUTS have an id of no original")
         for id_, line in before.items():
-            if id_ not in after or "text" not in after[id_]:
+            if id_ not in after or "text" not in after[id_].texts:
                 self.missing += 1
                 continue
-            self._add_text(id_, line.get("patient_id") or id_, line.get("text", ""), after[id_]["text"])
+            patient, spans = line.text("patient_id") or id_, after[id_].spans
+            self._add_text(id_, patient, line.text("text"), after[id_].text("text"), spans)
 
-    def _add_text(self, note: str, patient: str, one: str, other: str) -> None:
+    def _add_text(self, note: str, patient: str, one: str, other: str, spans: Sequence["_Span"] = ()) -> None:
         aligned = align_texts(one, other)
         letters = sum(map(str.isalnum, one))
         if letters >= _LEAST_LETTERS:
             self.compared += 1
             self.unlike += aligned.unchanged < _LEAST_ALIKE
             self.others += aligned.unchanged < _SURELY_OTHER[0] and letters >= _SURELY_OTHER[1]
-        self.pairs.append(TextPair(note, patient, one, other, join_ranges(aligned.replaced, other)))
+        if note in self.notes:  # two files of lines may have the same ids
+            note = f"{len(self.pairs)}:{note}"
+        self.notes.add(note)
+        named = (replace(each, type=_type_of(each, spans)) for each in aligned.replaced)
+        self.pairs.append(TextPair(note, patient, one, other, join_ranges(named, other)))
 
     def refuse_strangers(self) -> None:
         """Raise ``ConfigurationError`` if the outputs are those of other texts."""
@@ -194,12 +201,42 @@ class _Reading:
             )
 
 
+_Span = tuple[int, int, str]
+"""Begin, end and type of a range of an original, as the line of its output has it."""
+
+
+def _type_of(each: ReplacedRange, spans: Sequence[_Span]) -> str:
+    return next((kind for begin, end, kind in spans if begin < each.source_end and each.source_begin < end), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    texts: Mapping[str, str] = field(repr=False)
+    spans: tuple[_Span, ...] = field(default=(), repr=False)
+
+    def text(self, name: str) -> str:
+        """A member; empty if it is missing."""
+        return self.texts.get(name, "")
+
+
+def _read_spans(found: object) -> tuple[_Span, ...]:
+    """The well-formed spans of a line. They name types only: the ranges come from comparing the texts."""
+    return tuple(
+        (each["start"], each["end"], each["type"])
+        for each in (found if isinstance(found, list) else ())
+        if isinstance(each, dict)
+        and type(each.get("start")) is int
+        and type(each.get("end")) is int
+        and each.get("type") in _TYPES
+    )
+
+
 def _is_notes(data: bytes) -> bool:
     first = data.lstrip(b"\xef\xbb\xbf \r\n\t").split(b"\n", 1)[0].strip()
     return first.startswith(b"{") and first.endswith(b"}") and b'"text"' in first and b'"resourceType"' not in first
 
 
-def _lines(data: bytes, where: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _lines(data: bytes, where: str) -> Iterator[tuple[str, _Line]]:
     """The notes of JSON lines by id. Raises ``ConfigurationError`` that names the line."""
     seen: set[str] = set()
     for number, line in enumerate(data.splitlines(), 1):
@@ -215,4 +252,4 @@ def _lines(data: bytes, where: str) -> Iterator[tuple[str, Mapping[str, str]]]:
             raise ConfigurationError(f"{where}: line {number}: an earlier line has the same id")
         seen.add(fields["id"])
         kept = {name: fields[name] for name in ("text", "patient_id") if isinstance(fields.get(name), str)}
-        yield fields["id"], kept
+        yield fields["id"], _Line(kept, _read_spans(fields.get("spans")))
