@@ -5,7 +5,7 @@ names, which may be those of patients: an error counts, and names the place of t
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,8 @@ import orjson
 
 from deid_agent.evidence.messages import MessageFacts, read_message
 from deid_agent.evidence.pairs import ReplacedRange, TextPair, align_texts, join_ranges
-from deid_agent.model import ConfigurationError, PhiType, counted
+from deid_agent.evidence.utility import DATE_PATTERN
+from deid_agent.model import ConfigurationError, PhiType, Range, counted
 
 _LINES = (".jsonl", ".ndjson")
 _TYPES = frozenset(kind.value for kind in PhiType)
@@ -190,7 +191,8 @@ class _Reading:
             note = f"{len(self.pairs)}:{note}"
         self.notes.add(note)
         named = (replace(each, type=_type_of(each, spans)) for each in aligned.replaced)
-        self.pairs.append(TextPair(note, patient, one, other, join_ranges(named, other)))
+        ranges = widen_ranges(join_ranges(named, other), (found.span() for found in DATE_PATTERN.finditer(one)))
+        self.pairs.append(TextPair(note, patient, one, other, ranges))
 
     def refuse_strangers(self) -> None:
         """Raise ``ConfigurationError`` if the outputs are those of other texts."""
@@ -199,6 +201,30 @@ class _Reading:
                 f"{counted(self.unlike, 'text')} of {self.compared} have an output that is another text: OUTPUTS are "
                 "not the outputs of ORIGINALS"
             )
+
+
+def widen_ranges(ranges: Sequence[ReplacedRange], values: Iterable[Range]) -> tuple[ReplacedRange, ...]:
+    """The ranges, those inside of one of ``values`` of the original united and extended to the whole value.
+
+    A date of the same year is replaced as a whole, but comparing the texts shows only the day and the month.
+    """
+    found, at = list(ranges), 0
+    for begin, end in values:
+        while at < len(found) and found[at].source_end <= begin:
+            at += 1
+        last = at
+        while last < len(found) and found[last].source_begin < end:
+            last += 1
+        if last > at:
+            one, other = found[at], found[last - 1]
+            left, right = max(0, one.source_begin - begin), max(0, end - other.source_end)
+            kind = next((each.type for each in found[at:last] if each.type), "")
+            found[at:last] = [
+                ReplacedRange(
+                    one.begin - left, other.end + right, one.source_begin - left, other.source_end + right, kind
+                )
+            ]
+    return tuple(found)
 
 
 _Span = tuple[int, int, str]

@@ -130,3 +130,13 @@ def test_a_note_that_is_not_utf8_is_named_by_its_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="file 1: is not UTF-8") as caught:
         read_feed(one, other)
     assert "Zyblorq" not in str(caught.value)
+
+
+def test_a_date_of_the_same_year_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    one, other = "Seen 2019-03-04, then 3/9/2019.", "Seen 2019-05-11, then 5/16/2019."
+    feed = read_feed(*folders(tmp_path, {"a.txt": one}, {"a.txt": other}))
+    (pair,) = feed.pairs
+    assert [(pair.replaced_text(each), pair.surrogate(each)) for each in pair.replaced] == [
+        ("2019-03-04", "2019-05-11"),
+        ("3/9/2019", "5/16/2019"),
+    ]
