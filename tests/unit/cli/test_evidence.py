@@ -15,7 +15,8 @@ PATIENTS = 12
 CANARIES = ("Zyblorq", "Quorvex", "Vantrix", "4471902", "Squonkville", "zyx-secret", "lion tamer", "1931")
 TEXT = (
     "Mrs. [[PATIENT|Zyblorq]], [[AGE|94]] years old, works as a lion tamer, seen [[DATE|3/{n}/2019]] by Dr. "
-    "[[DOCTOR|Quorvex]] in [[CITY|Squonkville]], OH [[ZIP|03601]], MRN [[MEDICALRECORD|4471902]]. No fever. Aspirin 81 mg."
+    "[[DOCTOR|Quorvex]] in [[CITY|Squonkville]], OH [[ZIP|03601]], MRN [[MEDICALRECORD|4471902]]. "
+    "No fever. Aspirin 81 mg."
 )
 
 
