@@ -99,8 +99,8 @@ def attack_threats(
     pairs: Sequence[TextPair], fields: Iterable[ValuePair] = (), seed: int = 1
 ) -> tuple[ThreatResult, ...]:
     """The attacks on a feed of texts and of the ``fields`` of its messages, in the order of the threat model."""
-    values = [*list_values(pairs), *fields]
-    dates = list(list_dates(values))
+    known = tuple(fields)
+    values, dates = [*list_values(pairs), *known], list(list_dates(pairs, known))
     return (
         attack_calendar(pairs, dates, seed),
         attack_kept_dates(pairs, dates, seed),
@@ -183,7 +183,7 @@ def attack_number_order(values: Sequence[ValuePair], seed: int = 1) -> ThreatRes
     """A2: line surrogates of numbers up with originals by their order. A few pairs agree by chance."""
     forms: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for each in values:
-        if sum(map(str.isdigit, each.original)) >= 5 and not any(list_dates([each])):
+        if sum(map(str.isdigit, each.original)) >= 5 and not any(list_dates((), [each])):
             forms[re.sub(r"\d", "9", each.original)].setdefault(each.original, (each.output, each.patient))
     rows: list[tuple[str, float, float]] = []
     for form in sorted(forms):

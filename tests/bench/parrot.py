@@ -28,6 +28,7 @@ from deid_agent.evidence import (  # noqa: E402
     ParrotTools,
     TextPair,
     attack_feed,
+    attack_threats,
     compare_learned_recall,
     compare_recall,
     find_leaks,
@@ -107,6 +108,7 @@ def main() -> None:
             sys.stderr.write(f"{name} {strength}: {time.perf_counter() - begin:.0f} s\n")
     quality = [compare_recall(pairs, "tagger", find), compare_learned_recall(pairs, tools)]
     found["surrogates"] = {each.finder: each.as_json()["recalls"] for each in quality}
+    found["threats"] = [each.as_json() for each in attack_threats(pairs)]
     text = json.dumps({"part": asked.part, "profile": asked.profile, "notes": len(notes), **found}, indent=1) + "\n"
     if asked.out:
         asked.out.write_text(text, "utf-8")
