@@ -48,6 +48,7 @@ NAMES: Final = 1.5
 _REACH = 3  # days between the shifts of two documents of a patient
 _ADULT = 6575  # days of life
 _NEAR = 12  # characters between a date and a word about it
+_ANY_CUE = re.compile("|".join([*map(re.escape, HOLIDAYS), *(day[:3] for day in DAYS)]))
 _LEAST = {"names": 50, "numbers": 20, "patients": 10}
 
 
@@ -246,6 +247,8 @@ def _cues_beside(low: str, begin: int, end: int) -> list[Cue]:
     before = low[max(0, begin - _NEAR - 16) : begin].rpartition("\n")[2]
     after = low[end : end + _NEAR + 16].partition("\n")[0]
     found: list[Cue] = []
+    if not _ANY_CUE.search(f"{before} {after}"):
+        return found
     for name, holiday in HOLIDAYS.items():
         if re.search(rf"\b{re.escape(name)}\W{{1,3}}\Z", before) or re.match(rf"\W{{1,3}}{re.escape(name)}\b", after):
             found.append(falls_on(holiday))

@@ -34,14 +34,18 @@ class ParrotSignal(StrEnum):
     """What makes a candidate suspicious."""
 
     UNTAGGED = "untagged"  # the learned tagger does not find it
-    UNLISTED = "unlisted"  # its words are in no list of surrogates, and no surrogate of the other half
+    UNLISTED = "unlisted"  # its words are in no list of surrogates
     RECURRING = "recurring"  # it occurs at several patients
     COMBINED = "combined"
 
 
 @dataclass(frozen=True, slots=True)
 class ParrotTools:
-    """The means of the attacker. ``surrogate_words`` are the folded words of the program's public lists."""
+    """The means of the attacker.
+
+    ``surrogate_words`` are the folded words of the program's public lists; without them an attacker has the words that
+    are labelled in the other half.
+    """
 
     fit: CrfFitter
     dictionaries: Dictionaries = field(repr=False)
@@ -68,9 +72,10 @@ class AttackedText:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A string that looks like PHI. ``leak`` is the number of leaks in it; ``tagged`` the certainty that it is found."""
+
     patient: str
     leak: int
-    """The number of leaks that it covers."""
     tagged: float
     scores: Mapping[ParrotSignal, float] = field(repr=False)
 
@@ -85,7 +90,10 @@ def find_candidates(
     else:
         labels = tools.find(outputs)
     finder = learn_finder(list(zip(outputs, labels, strict=True)), tools.fit, tools.dictionaries)
-    seen = {word for text, ranges in zip(outputs, labels, strict=True) for a, b in ranges for word in _words(text[a:b])}
+    # Without the lists the attacker takes the labelled words for surrogates; a few of them are leaks.
+    listed = tools.surrogate_words or {
+        word for text, ranges in zip(outputs, labels, strict=True) for a, b in ranges for word in _words(text[a:b])
+    }
     found = (
         None
         if strength is ParrotStrength.LABELS or tools.find is None
@@ -108,7 +116,7 @@ def find_candidates(
     for each, span, probability, here in rows:
         text = each.pair.output[span[0] : span[1]]
         words = [w for w in _words(text) if "common-word" not in tools.dictionaries.lists_of(w)]
-        unlisted = sum(w not in tools.surrogate_words and w not in seen for w in words) / len(words) if words else 0.0
+        unlisted = sum(w not in listed for w in words) / len(words) if words else 0.0
         recurring = log1p(len(places[_normal(text)]) - 1)
         if found is None:
             untagged = 1 - probability
