@@ -177,7 +177,7 @@ def attack_common_shift(dates: Sequence[DatePair], seed: int = 1) -> ThreatResul
     ]
     every = np.array(allowed(), np.int64)
     chance = float(np.mean([(np.abs(every - one) <= _REACH).sum() / len(every) for one in every]))
-    return _result("shift of another patient", "A4", 31, "patients", rows, chance, 3 * chance, seed, _LEAST["patients"])
+    return _result("shift of another patient", "A4", 28, "patients", rows, chance, 3 * chance, seed, _LEAST["patients"])
 
 
 def attack_number_order(values: Sequence[ValuePair], seed: int = 1) -> ThreatResult:
