@@ -48,6 +48,7 @@ NAMES: Final = 1.5
 _REACH = 3  # days between the shifts of two documents of a patient
 _ADULT = 6575  # days of life
 _NEAR = 12  # characters between a date and a word about it
+_ANY_CUE = re.compile("|".join([*map(re.escape, HOLIDAYS), *(day[:3] for day in DAYS)]))
 _LEAST = {"names": 50, "numbers": 20, "patients": 10}
 
 
@@ -99,8 +100,8 @@ def attack_threats(
     pairs: Sequence[TextPair], fields: Iterable[ValuePair] = (), seed: int = 1
 ) -> tuple[ThreatResult, ...]:
     """The attacks on a feed of texts and of the ``fields`` of its messages, in the order of the threat model."""
-    values = [*list_values(pairs), *fields]
-    dates = list(list_dates(values))
+    known = tuple(fields)
+    values, dates = [*list_values(pairs), *known], list(list_dates(pairs, known))
     return (
         attack_calendar(pairs, dates, seed),
         attack_kept_dates(pairs, dates, seed),
@@ -176,14 +177,14 @@ def attack_common_shift(dates: Sequence[DatePair], seed: int = 1) -> ThreatResul
     ]
     every = np.array(allowed(), np.int64)
     chance = float(np.mean([(np.abs(every - one) <= _REACH).sum() / len(every) for one in every]))
-    return _result("shift of another patient", "A4", 31, "patients", rows, chance, 3 * chance, seed, _LEAST["patients"])
+    return _result("shift of another patient", "A4", 28, "patients", rows, chance, 3 * chance, seed, _LEAST["patients"])
 
 
 def attack_number_order(values: Sequence[ValuePair], seed: int = 1) -> ThreatResult:
     """A2: line surrogates of numbers up with originals by their order. A few pairs agree by chance."""
     forms: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for each in values:
-        if sum(map(str.isdigit, each.original)) >= 5 and not any(list_dates([each])):
+        if sum(map(str.isdigit, each.original)) >= 5 and not any(list_dates((), [each])):
             forms[re.sub(r"\d", "9", each.original)].setdefault(each.original, (each.output, each.patient))
     rows: list[tuple[str, float, float]] = []
     for form in sorted(forms):
@@ -246,6 +247,8 @@ def _cues_beside(low: str, begin: int, end: int) -> list[Cue]:
     before = low[max(0, begin - _NEAR - 16) : begin].rpartition("\n")[2]
     after = low[end : end + _NEAR + 16].partition("\n")[0]
     found: list[Cue] = []
+    if not _ANY_CUE.search(f"{before} {after}"):
+        return found
     for name, holiday in HOLIDAYS.items():
         if re.search(rf"\b{re.escape(name)}\W{{1,3}}\Z", before) or re.match(rf"\W{{1,3}}{re.escape(name)}\b", after):
             found.append(falls_on(holiday))

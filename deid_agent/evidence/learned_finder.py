@@ -31,6 +31,10 @@ FAMILIES: Final = ("basic", "affix", "ngram", "dictionary", "section", "cue", "p
 INSIDE: Final = "I"
 
 
+class NothingToLearnError(ConfigurationError):
+    """The texts have no labelled range, or nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class LearnedFinder:
     """Finds text that resembles the labelled ranges of its training texts."""
@@ -60,12 +64,12 @@ def learn_finder(
 ) -> LearnedFinder:
     """A finder of text like the labelled ranges of ``texts``. The same texts in the same order give the same finder.
 
-    Raises ``ConfigurationError`` if no text has a labelled range, or none has anything else.
+    Raises ``NothingToLearnError`` if no text has a labelled range, or none has anything else.
     """
     read = [(TokenFeatures(Document(text), (), dictionaries), ranges) for text, ranges in texts]
     labelled = [(tokens, label_tokens(tokens.doc.tokens, ranges)) for tokens, ranges in read if tokens.doc.tokens]
     if len({label for _, labels in labelled for label in labels}) < 2:
-        raise ConfigurationError("nothing to learn from: the texts have no labelled range, or nothing else")
+        raise NothingToLearnError("nothing to learn from: the texts have no labelled range, or nothing else")
     extractor = FeatureExtractor.learn(select_templates(FAMILIES), (tokens for tokens, _ in labelled))
     crf = fit(extractor, _chains(extractor, labelled))
     return LearnedFinder(CrfModel("learned", Schema.IO, extractor, crf), dictionaries)

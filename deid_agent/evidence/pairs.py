@@ -2,8 +2,9 @@
 
 An output is the original with some ranges replaced; all other text is the same. ``align_texts`` finds the ranges of a
 pair whose replacements nobody recorded: tokens that occur once in both texts are anchors, and the texts between two
-anchors are aligned the same way until none is left. A gap without an anchor is compared token by token if it is small,
-and is one replaced range if it is large. The cost is about that of sorting the tokens, also for hostile texts.
+anchors are aligned the same way until none is left. A gap without an anchor is compared token by token if it is small.
+A large one is divided at its lines or blanks if both texts have as many, and is one replaced range otherwise. The cost
+is about that of sorting the tokens, also for hostile texts.
 """
 
 import re
@@ -194,12 +195,15 @@ def _match(sources: _Pieces, pieces: _Pieces) -> list[_Block]:
             pairs.append((last, end))
         if first == last or begin == end:
             continue
+        small = (last - first) * (end - begin) <= _SMALL
         anchors = _anchors(old, new, first, last, begin, end)
+        if not anchors and not small:
+            anchors = _separators(old, new, first, last, begin, end)
         if anchors:
             pairs += anchors
             bounds = [(first - 1, begin - 1), *anchors, (last, end)]
             gaps += [(a + 1, c, b + 1, d) for (a, b), (c, d) in pairwise(bounds)]
-        elif (last - first) * (end - begin) <= _SMALL:
+        elif small:
             pairs += _common(old[first:last], new[begin:end], first, begin)
     return list(_runs(sorted(pairs)))
 
@@ -227,6 +231,19 @@ def _anchors(old: list[str], new: list[str], first: int, last: int, begin: int, 
         chosen.append(found[number])
         number = before[number]
     return chosen[::-1]
+
+
+def _separators(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """The line ends of two gaps that have equally many, or else their blanks: surrogates keep the number of words.
+
+    A gap of repeated lines has no token that occurs once.
+    """
+    for is_separator in (lambda text: "\n" in text or "\r" in text, str.isspace):
+        one = [at for at in range(first, last) if is_separator(old[at])]
+        other = [at for at in range(begin, end) if is_separator(new[at])]
+        if one and [old[at] for at in one] == [new[at] for at in other]:
+            return list(zip(one, other, strict=True))
+    return []
 
 
 def _common(old: list[str], new: list[str], first: int, begin: int) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deid_agent.evidence.feeds import Leaks, draw_share, split_patients
+from deid_agent.evidence.learned_finder import NothingToLearnError
 from deid_agent.evidence.pairs import TextPair
 from deid_agent.evidence.parrot_candidates import (
     AttackedText,
@@ -125,11 +126,14 @@ def attack_feed(
     halves = [[feed[at] for at in half] for half in split_patients(pairs, seed)]
     if not all(any(each.pair.replaced for each in half) for half in halves):
         return replace(empty, absent="nothing is replaced at half of the patients")
-    candidates = [
-        candidate
-        for known, attacked in (halves, halves[::-1])
-        for candidate in find_candidates(known, attacked, tools, strength)
-    ]
+    try:
+        candidates = [
+            candidate
+            for known, attacked in (halves, halves[::-1])
+            for candidate in find_candidates(known, attacked, tools, strength)
+        ]
+    except NothingToLearnError as problem:
+        return replace(empty, absent=str(problem))
     return _measure(empty, candidates, patients, seed)
 
 

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import log1p
@@ -34,14 +34,18 @@ class ParrotSignal(StrEnum):
     """What makes a candidate suspicious."""
 
     UNTAGGED = "untagged"  # the learned tagger does not find it
-    UNLISTED = "unlisted"  # its words are in no list of surrogates, and no surrogate of the other half
+    UNLISTED = "unlisted"  # its words are in no list of surrogates
     RECURRING = "recurring"  # it occurs at several patients
     COMBINED = "combined"
 
 
 @dataclass(frozen=True, slots=True)
 class ParrotTools:
-    """The means of the attacker. ``surrogate_words`` are the folded words of the program's public lists."""
+    """The means of the attacker.
+
+    ``surrogate_words`` are the folded words of the program's public lists; without them an attacker has the words that
+    are labelled in the other half.
+    """
 
     fit: CrfFitter
     dictionaries: Dictionaries = field(repr=False)
@@ -68,68 +72,85 @@ class AttackedText:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A string that looks like PHI. ``leak`` is the number of leaks in it, ``tagged`` how surely it is found."""
+
     patient: str
     leak: int
-    """The number of leaks that it covers."""
     tagged: float
     scores: Mapping[ParrotSignal, float] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A string of an output with the probability of the learned tagger; ``found`` if the program's tagger finds it."""
+
+    text: str = field(repr=False)
+    patient: str
+    leak: int
+    probability: float
+    found: bool
 
 
 def find_candidates(
     known: Sequence[AttackedText], attacked: Sequence[AttackedText], tools: ParrotTools, strength: ParrotStrength
 ) -> list[Candidate]:
-    """The candidates in the outputs of ``attacked``, scored by an attacker who learned from those of ``known``."""
-    outputs = [each.pair.output for each in known]
-    if strength is ParrotStrength.LABELS or tools.find is None:
-        labels: Sequence[Sequence[Range]] = [each.all_phi() for each in known]
-    else:
-        labels = tools.find(outputs)
+    """The candidates in the outputs of ``attacked``, scored by an attacker who learned from those of ``known``.
+
+    Raises ``NothingToLearnError`` if the attacker finds nothing to label.
+    """
+    outputs, targets = ([each.pair.output for each in half] for half in (known, attacked))
+    find = tools.find if strength is ParrotStrength.SOFTWARE else None
+    labels = [each.all_phi() for each in known] if find is None else find(outputs)
     finder = learn_finder(list(zip(outputs, labels, strict=True)), tools.fit, tools.dictionaries)
-    seen = {word for text, ranges in zip(outputs, labels, strict=True) for a, b in ranges for word in _words(text[a:b])}
-    found = (
-        None
-        if strength is ParrotStrength.LABELS or tools.find is None
-        else tools.find([each.pair.output for each in attacked])
-    )
-    marked = _has_marks([*outputs, *(each.pair.output for each in attacked)])
-    rows: list[tuple[AttackedText, Range, float, bool]] = []
-    for number, each in enumerate(attacked):
-        tokens, scores = finder.score(each.pair.output)
-        tagged = () if found is None else sorted(found[number])
-        ranges = each.all_phi() if found is None else _look_like_phi(each.pair.output, tokens, scores, tagged, finder)
-        for span in ranges:
-            inside = [float(s) for t, s in zip(*_within(tokens, scores, span), strict=True) if _has_alnum(each, t)]
-            here = found is None or _touches(tagged, span)
-            rows.append((each, span, float(np.mean(inside)) if inside else 0.0, here))
+    # Without the lists the attacker takes the labelled words for surrogates; a few of them are leaks.
+    listed = tools.surrogate_words or {
+        word for text, ranges in zip(outputs, labels, strict=True) for a, b in ranges for word in _words(text[a:b])
+    }
+    tagged = None if find is None else [sorted(ranges) for ranges in find(targets)]
+    seen = list(_look(attacked, finder, tagged))
     places: dict[str, set[str]] = defaultdict(set)
-    for each, span, _, _ in rows:
-        places[_normal(each.pair.output[span[0] : span[1]])].add(each.pair.patient)
+    for each in seen:
+        places[_normal(each.text)].add(each.patient)
+    marked = _has_marks([*outputs, *targets])
     made = []
-    for each, span, probability, here in rows:
-        text = each.pair.output[span[0] : span[1]]
-        words = [w for w in _words(text) if "common-word" not in tools.dictionaries.lists_of(w)]
-        unlisted = sum(w not in tools.surrogate_words and w not in seen for w in words) / len(words) if words else 0.0
-        recurring = log1p(len(places[_normal(text)]) - 1)
-        if found is None:
-            untagged = 1 - probability
-        elif marked:  # nothing is replaced by a value: a finding is a leak
-            untagged = probability + here
-        else:  # the program has likely replaced what its tagger finds: the rest comes first, the likest PHI of it
-            untagged = (1 - probability) / 2 if here else 1 + probability
-        made.append(
-            Candidate(
-                each.pair.patient,
-                sum(a < span[1] and span[0] < b for a, b in each.leaks),
-                probability if found is None else float(here),
-                {
-                    ParrotSignal.UNTAGGED: untagged,
-                    ParrotSignal.UNLISTED: unlisted,
-                    ParrotSignal.RECURRING: recurring,
-                    ParrotSignal.COMBINED: untagged + unlisted / 2 + recurring / 100,
-                },
-            )
-        )
+    for each in seen:
+        words = [word for word in _words(each.text) if "common-word" not in tools.dictionaries.lists_of(word)]
+        unlisted = sum(word not in listed for word in words) / len(words) if words else 0.0
+        recurring = log1p(len(places[_normal(each.text)]) - 1)
+        untagged = 1 - each.probability if tagged is None else _suspicion(each, marked=marked)
+        scores = {
+            ParrotSignal.UNTAGGED: untagged,
+            ParrotSignal.UNLISTED: unlisted,
+            ParrotSignal.RECURRING: recurring,
+            ParrotSignal.COMBINED: untagged + unlisted / 2 + recurring / 100,
+        }
+        made.append(Candidate(each.patient, each.leak, each.probability if tagged is None else each.found, scores))
     return made
+
+
+def _look(
+    attacked: Sequence[AttackedText], finder: LearnedFinder, tagged: Sequence[Sequence[Range]] | None
+) -> Iterator[_Seen]:
+    """The strings that the attacker looks at; ``tagged`` are the findings of the program's tagger, if he uses it."""
+    for number, each in enumerate(attacked):
+        text = each.pair.output
+        tokens, scores = finder.score(text)
+        own = () if tagged is None else tagged[number]
+        for span in each.all_phi() if tagged is None else _look_like_phi(text, tokens, scores, own, finder):
+            first = bisect_right(tokens, span[0], key=lambda token: token[1])
+            last = bisect_left(tokens, span[1], key=lambda token: token[0])
+            inside = [float(scores[at]) for at in range(first, last) if text[tokens[at][0]].isalnum()]
+            leaks = sum(a < span[1] and span[0] < b for a, b in each.leaks)
+            probability = float(np.mean(inside)) if inside else 0.0
+            yield _Seen(text[slice(*span)], each.pair.patient, leaks, probability, _touches(own, span))
+
+
+def _suspicion(each: _Seen, *, marked: bool) -> float:
+    """How suspicious a string is to an attacker with the program's tagger."""
+    if marked:  # nothing is replaced by a value: a finding is a leak
+        return each.probability + each.found
+    # The program has likely replaced what its tagger finds. The rest comes first, the likeliest PHI of it before all.
+    return (1 - each.probability) / 2 if each.found else 1 + each.probability
 
 
 def _look_like_phi(
@@ -157,22 +178,10 @@ def _has_marks(outputs: Sequence[str]) -> bool:
     return 2 * sum(_MARK.search(text) is not None for text in outputs) > len(outputs)
 
 
-def _within(
-    tokens: Sequence[Range], scores: NDArray[np.float32], span: Range
-) -> tuple[Sequence[Range], NDArray[np.float32]]:
-    first = bisect_right(tokens, span[0], key=lambda token: token[1])
-    last = bisect_left(tokens, span[1], key=lambda token: token[0])
-    return tokens[first:last], scores[first:last]
-
-
 def _touches(ranges: Sequence[Range], span: Range) -> bool:
     """True if one of ``ranges``, in order and disjoint, shares a character with ``span``."""
     at = bisect_right(ranges, span[0], key=lambda each: each[1])
     return at < len(ranges) and ranges[at][0] < span[1]
-
-
-def _has_alnum(each: AttackedText, token: Range) -> bool:
-    return each.pair.output[token[0]].isalnum()
 
 
 def _words(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from deid_agent.evidence.feeds import split_patients
-from deid_agent.evidence.learned_finder import learn_finder
+from deid_agent.evidence.learned_finder import NothingToLearnError, learn_finder
 from deid_agent.evidence.pairs import TextPair
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotTools
 from deid_agent.evidence.shares import SampledShare, resample_patients, sampled, share_of
@@ -81,7 +81,10 @@ def compare_learned_recall(pairs: Sequence[TextPair], tools: ParrotTools, seed: 
         texts = [
             (pairs[at].original, [(each.source_begin, each.source_end) for each in pairs[at].replaced]) for at in known
         ]
-        finder = learn_finder(texts, tools.fit, tools.dictionaries)
+        try:
+            finder = learn_finder(texts, tools.fit, tools.dictionaries)
+        except NothingToLearnError:
+            return SurrogateQuality("learned")
         for at in tested:
             found[at] = finder.find(pairs[at].original), finder.find(pairs[at].output)
     return _compare(pairs, "learned", found, seed)

@@ -66,14 +66,39 @@ def list_values(pairs: Iterable[TextPair]) -> Iterator[ValuePair]:
             )
 
 
-def list_dates(values: Iterable[ValuePair]) -> Iterator[DatePair]:
-    """The values that are whole dates in both texts, read in one order of day and month."""
-    for each in values:
-        for day_first in (False, True):
-            old, new = read_date(each.original, day_first=day_first), read_date(each.output, day_first=day_first)
-            if old and new:
-                yield DatePair(each.document, each.patient, old, new, each.birth)
-                break
+def list_dates(pairs: Iterable[TextPair], fields: Iterable[ValuePair]) -> Iterator[DatePair]:
+    """The whole dates that moved, of texts and of fields; both texts are read in one order of day and month."""
+    for pair in pairs:
+        for begin, end, new_begin in _moved_dates(pair):
+            birth = _BIRTH.search(pair.output[max(0, new_begin - 24) : new_begin]) is not None
+            yield from _read_both(
+                ValuePair(pair.note, pair.patient, pair.original[begin:end], pair.output[new_begin:][:40], "", birth)
+            )
+    for each in fields:
+        yield from _read_both(each)
+
+
+def _moved_dates(pair: TextPair) -> Iterator[tuple[int, int, int]]:
+    """The ranges of whole dates in the original that are replaced at least in part, and their begin in the output.
+
+    A surrogate may have the year or the month of its original, so the replaced range may be a part of the date.
+    """
+    at = shift = 0
+    for begin, end, _ in find_dates(pair.original):
+        while at < len(pair.replaced) and pair.replaced[at].source_end <= begin:
+            shift = pair.replaced[at].end - pair.replaced[at].source_end
+            at += 1
+        if at < len(pair.replaced) and pair.replaced[at].source_begin < end:
+            inside = pair.replaced[at].source_begin <= begin
+            yield begin, end, pair.replaced[at].begin if inside else begin + shift
+
+
+def _read_both(each: ValuePair) -> Iterator[DatePair]:
+    for day_first in (False, True):
+        old, new = read_date(each.original, day_first=day_first), read_date(each.output, day_first=day_first)
+        if old and new:
+            yield DatePair(each.document, each.patient, old, new, each.birth)
+            return
 
 
 def list_names(values: Iterable[ValuePair]) -> Iterator[tuple[str, str, str]]:

@@ -1,6 +1,6 @@
 """The parrot attack on invented notes: real leaks, planted leaks, and the control with marks.
 
-    python tests/bench/parrot.py [--part dev] [--profile recall] [--out tests/bench/results/parrot.json]
+    python tests/bench/parrot.py > tests/bench/parrot.json
 
 The notes of a part of the corpus are de-identified as a feed would be: without facts about the patients. Leaks are the
 annotations that the output has unchanged.
@@ -28,6 +28,7 @@ from deid_agent.evidence import (  # noqa: E402
     ParrotTools,
     TextPair,
     attack_feed,
+    attack_threats,
     compare_learned_recall,
     compare_recall,
     find_leaks,
@@ -45,6 +46,8 @@ from deid_agent.train import CrfSettings, train_crf  # noqa: E402
 RULES = ROOT / "rules"
 SETTINGS = CrfSettings(l1=0.3, l2=0.2, iterations=40)
 PLANTED = 0.03
+FEWEST = 20
+"""Ranges of a type with a line of its own."""
 
 
 KEPT = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY})
@@ -69,17 +72,10 @@ def make_feed(notes: Sequence[Note], profile: str) -> tuple[list[TextPair], dict
     return pairs, leaks
 
 
-def main() -> None:
-    """Print the results as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", type=CorpusPart, choices=list(CorpusPart), default=CorpusPart.DEV)
-    parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.RECALL)
-    parser.add_argument("--notes", type=int, default=100_000)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    notes = select_part(read_corpus(ROOT / "corpus"), asked.part)[: asked.notes]
-    pairs, leaks = make_feed(notes, asked.profile)
-    tagger = load_tagger(load_rules(RULES), ROOT / "models", "default", asked.profile)
+def attack_part(notes: Sequence[Note], profile: str) -> dict[str, object]:
+    """The results of all attacks on the notes."""
+    pairs, leaks = make_feed(notes, profile)
+    tagger = load_tagger(load_rules(RULES), ROOT / "models", "default", Profile(profile))
 
     def find(texts: Sequence[str]) -> list[list[Range]]:
         found = tagger.find_all([Document(text) for text in texts])
@@ -96,21 +92,31 @@ def main() -> None:
         "surrogates": (pairs, leaks),
         "marks": (mark_replaced(pairs), leaks),
         "planted": (planted, own),
-        "planted-marks": (mark_replaced(planted), own),
+        "planted, marks": (mark_replaced(planted), own),
     }
-    found: dict[str, object] = {}
+    found: dict[str, object] = {"notes": len(notes), "patients": len({note.patient for note in notes})}
     for name, (feed, known) in feeds.items():
         for strength in ParrotStrength:
             begin = time.perf_counter()
-            result = attack_feed(feed, known, tools, strength).as_json()
-            found[f"{name}-{strength}"] = result
-            sys.stderr.write(f"{name} {strength}: {time.perf_counter() - begin:.0f} s\n")
+            found[f"{name}, {strength}"] = attack_feed(feed, known, tools, strength).as_json()
+            sys.stderr.write(f"{name}, {strength}: {time.perf_counter() - begin:.0f} s\n")
     quality = [compare_recall(pairs, "tagger", find), compare_learned_recall(pairs, tools)]
-    found["surrogates"] = {each.finder: each.as_json()["recalls"] for each in quality}
-    text = json.dumps({"part": asked.part, "profile": asked.profile, "notes": len(notes), **found}, indent=1) + "\n"
-    if asked.out:
-        asked.out.write_text(text, "utf-8")
-    sys.stdout.write(text)
+    found["recall"] = {q.finder: [r.as_json() for r in q.recalls if r.ranges >= FEWEST] for q in quality}
+    found["threats"] = [each.as_json() for each in attack_threats(pairs)]
+    return found
+
+
+def main() -> None:
+    """Print the results as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", type=CorpusPart, choices=list(CorpusPart), action="append")
+    parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.RECALL)
+    parser.add_argument("--notes", type=int, default=100_000)
+    asked = parser.parse_args()
+    notes = list(read_corpus(ROOT / "corpus"))
+    parts = asked.part or [CorpusPart.DEV, CorpusPart.SITES]
+    found = {part.value: attack_part(select_part(notes, part)[: asked.notes], asked.profile) for part in parts}
+    sys.stdout.write(json.dumps({"profile": asked.profile, "planted": PLANTED, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,3 +57,11 @@ def test_any_two_texts_are_aligned(seed: int) -> None:
 )
 def test_extreme_texts_are_aligned(original: str, output: str) -> None:
     assert make_pair("1", "p", original, output).output == output
+
+
+def test_repeated_lines_are_aligned_line_by_line() -> None:
+    """No token occurs once, and comparing all tokens with all others would take too long."""
+    for line, other in (("Dr. Vance 3/4/2019 aspirin\n", "Dr. Moss 3/5/2018 aspirin\n"), ("Dr. Vance ", "Dr. Moss ")):
+        pair = make_pair("1", "p", line * 500, other * 500)
+        assert len(pair.replaced) >= 500
+        assert all("aspirin" not in pair.surrogate(each) for each in pair.replaced)
