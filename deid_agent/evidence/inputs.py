@@ -72,7 +72,7 @@ def read_feed(originals: Path, outputs: Path, *, accept_missing: bool = False) -
         before, after = {"": originals}, {"": outputs}
     if strange := sorted(set(after) - set(before)):
         raise ConfigurationError(
-            f"{counted(len(strange), 'output')} of {len(after)} have no original of the same name: these are not the "
+            f"{counted(len(strange), 'output')} of {len(after)} without an original of the same name: these are not the "
             "outputs of ORIGINALS"
         )
     missing = [name for name in before if name not in after]
@@ -89,7 +89,7 @@ def read_feed(originals: Path, outputs: Path, *, accept_missing: bool = False) -
     found.missing += len(missing)
     if found.missing and not accept_missing:
         raise ConfigurationError(
-            f"{counted(found.missing, 'original')} have no output: give --accept-missing if they were refused, so that "
+            f"{counted(found.missing, 'original')} without an output: give --accept-missing if they were refused, so that "
             "the report counts them"
         )
     if not found.pairs and not found.messages:
@@ -172,7 +172,7 @@ class _Reading:
     def _add_lines(self, number: int, old: bytes, new: bytes) -> None:
         before, after = dict(_lines(old, f"file {number} of ORIGINALS")), dict(_lines(new, f"file {number} of OUTPUTS"))
         if strange := len(after.keys() - before.keys()):
-            raise ConfigurationError(f"file {number}: {counted(strange, 'line')} of OUTPUTS have an id of no original")
+            raise ConfigurationError(f"file {number}: {counted(strange, 'line')} of OUTPUTS with an id of no original")
         for id_, line in before.items():
             if id_ not in after or "text" not in after[id_].texts:
                 self.missing += 1
@@ -198,7 +198,7 @@ class _Reading:
         """Raise ``ConfigurationError`` if the outputs are those of other texts."""
         if self.others or self.unlike > _FEW * self.compared:
             raise ConfigurationError(
-                f"{counted(self.unlike, 'text')} of {self.compared} have an output that is another text: OUTPUTS are "
+                f"{counted(self.unlike, 'text')} of {self.compared} with an output that is another text: OUTPUTS are "
                 "not the outputs of ORIGINALS"
             )
 

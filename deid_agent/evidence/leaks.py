@@ -73,7 +73,7 @@ def match_sample(notes: Sequence[Note], pairs: Iterable[TextPair]) -> list[tuple
             found.append((_moved(note, chosen.original), chosen))
     if missing:
         raise ConfigurationError(
-            f"--sample: {counted(missing, 'note')} of {len(notes)} have a text that no original has: the sample "
+            f"--sample: {counted(missing, 'note')} of {len(notes)} with a text that no original has: the sample "
             "must be annotated on the originals of this feed"
         )
     if not any(note.annotated.spans for note, _ in found):

@@ -121,7 +121,7 @@ def test_a_report_without_a_sample_has_no_leak_figure(feed: Path) -> None:
     ("options", "problem"),
     [
         (["--sample", "empty.jsonl"], "holds no note"),
-        (["--sample", "other.jsonl"], "1 note of 1 have a text that no original has"),
+        (["--sample", "other.jsonl"], "1 note of 1 with a text that no original has"),
         (["--sample", "bare.jsonl"], "has no annotation"),
         (["--sample", "missing.jsonl"], "no such file"),
         (["--sample", "labels.jsonl"], "a span of an unknown type"),
@@ -152,7 +152,7 @@ def test_outputs_of_another_feed_are_refused(feed: Path) -> None:
     )
     done = report(feed, "report")
     assert done.exit_code == 2
-    assert "12 texts of 12 have an output that is another text" in done.output
+    assert "12 texts of 12 with an output that is another text" in done.output
 
 
 def test_patients_need_a_sample(feed: Path) -> None:

@@ -65,7 +65,7 @@ def test_messages_have_results_texts_and_patients(tmp_path: Path) -> None:
 
 def test_an_original_without_an_output_is_an_error_unless_it_was_refused(tmp_path: Path) -> None:
     given = folders(tmp_path, {"Zyblorq.txt": "a", "b.txt": "b"}, {"b.txt": "b"})
-    with pytest.raises(ConfigurationError, match="1 original have no output: give --accept-missing") as caught:
+    with pytest.raises(ConfigurationError, match="1 original without an output: give --accept-missing") as caught:
         read_feed(*given)
     assert "Zyblorq" not in str(caught.value)
     assert read_feed(*given, accept_missing=True).missing == 1
@@ -74,19 +74,19 @@ def test_an_original_without_an_output_is_an_error_unless_it_was_refused(tmp_pat
 def test_a_line_without_an_output_is_missing_too(tmp_path: Path) -> None:
     one = write_lines(tmp_path / "a.jsonl", [{"id": "n1", "text": "a"}, {"id": "n2", "text": "b"}])
     other = write_lines(tmp_path / "b.jsonl", [{"id": "n1", "text": "a"}])
-    with pytest.raises(ConfigurationError, match="1 original have no output"):
+    with pytest.raises(ConfigurationError, match="1 original without an output"):
         read_feed(one, other)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ({"a.txt": "a"}, {"a.txt": "a", "Zyblorq.txt": "b"}, "1 output of 2 have no original"),
-        ({"a.txt": LONG.format(1)}, {"a.txt": OTHER.format(1)}, "1 text of 1 have an output that is another text"),
+        ({"a.txt": "a"}, {"a.txt": "a", "Zyblorq.txt": "b"}, "1 output of 2 without an original"),
+        ({"a.txt": LONG.format(1)}, {"a.txt": OTHER.format(1)}, "1 text of 1 with an output that is another text"),
         (
             {"a.jsonl": '{"id": "Zyblorq", "text": "a"}'},
             {"a.jsonl": '{"id": "x", "text": "a"}'},
-            "have an id of no original",
+            "with an id of no original",
         ),
         ({"a.jsonl": '{"id": "Zyblorq"'}, {"a.jsonl": ""}, "file 1 of ORIGINALS: line 1: is not a note"),
         ({"a.jsonl": '{"id": "x"}\n{"id": "x"}'}, {"a.jsonl": ""}, "line 2: an earlier line has the same id"),

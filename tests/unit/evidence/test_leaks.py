@@ -98,7 +98,7 @@ def test_a_sample_without_a_leak_gives_a_bound_and_not_zero() -> None:
 
 def test_a_sample_of_another_feed_is_refused() -> None:
     pairs = [pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.")]
-    with pytest.raises(ConfigurationError, match="1 note of 2 have a text that no original has") as caught:
+    with pytest.raises(ConfigurationError, match="1 note of 2 with a text that no original has") as caught:
         match_sample([gold("a", "p", "Seen [[PATIENT|Zoltan Quibble]]."), gold("b", "p", "Saw Zyx")], pairs)
     assert "Zyx" not in str(caught.value)
 
