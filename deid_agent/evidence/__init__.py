@@ -1,4 +1,4 @@
-"""Evidence about a feed: what originals and outputs together show about leaks, attackers and utility."""
+"""Evidence about a feed, from its originals and outputs: leaks, attackers, equity and utility."""
 
 from deid_agent.evidence.assemble import EvidenceLists, load_evidence_lists, make_sections
 from deid_agent.evidence.attacks import ThreatResult, attack_threats

@@ -72,8 +72,8 @@ def read_feed(originals: Path, outputs: Path, *, accept_missing: bool = False) -
         before, after = {"": originals}, {"": outputs}
     if strange := sorted(set(after) - set(before)):
         raise ConfigurationError(
-            f"{counted(len(strange), 'output')} of {len(after)} without an original of the same name: these are not the "
-            "outputs of ORIGINALS"
+            f"{counted(len(strange), 'output')} of {len(after)} without an original of the same name: these are not "
+            "the outputs of ORIGINALS"
         )
     missing = [name for name in before if name not in after]
     found = _Reading(accept_missing)
@@ -89,8 +89,8 @@ def read_feed(originals: Path, outputs: Path, *, accept_missing: bool = False) -
     found.missing += len(missing)
     if found.missing and not accept_missing:
         raise ConfigurationError(
-            f"{counted(found.missing, 'original')} without an output: give --accept-missing if they were refused, so that "
-            "the report counts them"
+            f"{counted(found.missing, 'original')} without an output: give --accept-missing if they were refused, so "
+            "that the report counts them"
         )
     if not found.pairs and not found.messages:
         raise ConfigurationError("ORIGINALS and OUTPUTS have no text in common: nothing to report about")

@@ -99,7 +99,10 @@ def _moved(note: Note, original: str) -> Note:
 
 
 def examine_sample(matched: Iterable[tuple[Note, TextPair]], kinds: Collection[str]) -> list[SampledNote]:
-    """The leaks of each note. ``kinds`` are words in lower case that name a kind of place or a title."""
+    """The leaks of each note. ``kinds`` are words in lower case that name a kind of place or a title.
+
+    The patient of a note is that of the sample, else that of the feed.
+    """
     found = []
     for note, pair in matched:
         identifiers, leaks, allowed = Counter[PhiType](), Counter[PhiType](), 0
@@ -109,7 +112,8 @@ def examine_sample(matched: Iterable[tuple[Note, TextPair]], kinds: Collection[s
                 continue
             identifiers[span.type] += 1
             leaks[span.type] += is_unchanged(pair, span, kinds)
-        found.append(SampledNote(pair.patient, identifiers, +leaks, allowed))
+        patient = note.patient if note.patient not in {"", note.id} else pair.patient
+        found.append(SampledNote(patient, identifiers, +leaks, allowed))
     return found
 
 

@@ -18,7 +18,7 @@ from deid_agent.evidence.utility import ItemCounts
 _NUMERIC = {"NM", "SN"}
 _CODED = {"CE", "CWE", "CNE", "CF"}
 _TEXTS = {"TX", "FT", "ST"}
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from deid_agent.web import base_style
 
 _STYLE = (
     "body{margin:0 auto;max-width:60rem;padding:1.2rem 1rem 3rem}h2{margin:2rem 0 .4rem}"
-    "td.n,th.n{text-align:right;white-space:nowrap}td.bar{width:9rem;min-width:6rem}tbody th{white-space:normal;color:inherit;font-weight:500}td.n{padding-left:.5rem}"
+    "td.n,th.n{text-align:right;white-space:nowrap}td.bar{width:9rem;min-width:6rem}"
+    "tbody th{white-space:normal;color:inherit;font-weight:500}td.n{padding-left:.5rem}"
     "svg{display:block;width:100%;height:14px}.axis{fill:var(--line)}.range{fill:var(--accent);opacity:.45}"
     ".point{fill:var(--ink)}.limit{border-left:3px solid var(--warn);padding-left:.7rem;color:var(--soft)}"
     ".absent{color:var(--warn)}ul{padding-left:1.1rem}dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem 1rem}"

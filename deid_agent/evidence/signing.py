@@ -27,7 +27,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class CheckedReport:
-    """A verified report: its key and its time. ``faults`` are names of files with what is wrong; empty if it holds."""
+    """A verified report: its key and its time. ``faults`` name files and their faults; empty if it holds."""
 
     key: str
     time: str

@@ -21,7 +21,7 @@ _UNITS = (
     "mg|mcg|µg|μg|ug|kg|lbs?|g|ml|mL|cc|dl|dL|l|L|mm|cm|mmHg|bpm|units?|iu|IU|mEq|mmol|meq|U|%|mg/dl|mg/dL|g/dl|g/dL|"
     "mmol/l|mmol/L|mEq/L|ng/ml|ng/mL|pg/ml|pg/mL|mcg/kg|mg/kg|u/l|U/L|fl|fL|ms|hz|Hz|degrees|°C|°F|tabs?|puffs?"
 )
-_QUANTITY = re.compile(rf"(?<![\w.])(\d+(?:[.,/]\d+)*)\s?({_UNITS})(?![\w/])")
+_QUANTITY = re.compile(rf"(?<![\w.,/])(\d+(?:[.,/]\d+)*)\s?({_UNITS})(?![\w/])")
 _SIDE = re.compile(r"\b(left|right|bilateral|bilaterally|unilateral|left-sided|right-sided)\b", re.IGNORECASE)
 _NEGATION = re.compile(
     r"\b(no|not|denies|denied|without|negative|never|none|absent|free of|rule out|ruled out|unremarkable)\b",

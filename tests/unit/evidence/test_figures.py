@@ -44,7 +44,7 @@ def test_a_sample_is_rarer_than_the_tails_outside_of_its_interval(count: int, of
     assert tail(count, of, most_likely_share(count, of)) == pytest.approx(0.05, rel=1e-6)
 
 
-def test_no_case_is_no_proof_of_none() -> None:
+def test_a_sample_without_a_case_has_a_bound() -> None:
     figure = bound_share("leaks", 0, 50)
     assert figure.value == 0
     assert figure.high == pytest.approx(1 - 0.025 ** (1 / 50))

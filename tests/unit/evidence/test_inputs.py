@@ -93,7 +93,7 @@ def test_a_line_without_an_output_is_missing_too(tmp_path: Path) -> None:
         ({"a.txt": "a"}, {}, "OUTPUTS .* has no file"),
     ],
 )
-def test_what_does_not_belong_together_is_a_clear_error(
+def test_inputs_that_do_not_belong_together_are_a_clear_error(
     tmp_path: Path, before: dict[str, str], after: dict[str, str], problem: str
 ) -> None:
     given = folders(tmp_path, before, after)

@@ -114,3 +114,11 @@ def test_annotations_keep_their_places_though_line_ends_differ() -> None:
     ((moved, _),) = match_sample([note], [pair])
     (span,) = moved.annotated.spans
     assert pair.original[span.start : span.end] == "Zoltan Quibble"
+
+
+def test_the_patient_is_that_of_the_sample_if_it_names_one() -> None:
+    pair = pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.", patient="file")
+    for named, patient in (("p7", "p7"), ("a", "file"), ("", "file")):
+        note = gold("a", named, "Seen [[PATIENT|Zoltan Quibble]].")
+        (found,) = examine_sample(match_sample([note], [pair]), KINDS)
+        assert found.patient == patient

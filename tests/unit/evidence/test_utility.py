@@ -149,3 +149,13 @@ def test_texts_and_people_of_messages_are_read() -> None:
 )
 def test_payloads_that_are_no_message_have_no_results(payload: bytes) -> None:
     assert not read_message(payload).results
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<" * 200_000, "1," * 200_000, "1/" * 200_000, "jan " * 100_000, "no " * 100_000, "1" + " " * 300_000 + "mg"],
+)
+def test_hostile_texts_are_read_in_linear_time(text: str) -> None:
+    payload = json.dumps({"resourceType": "Basic", "text": {"div": text}}).encode()
+    assert read_message(payload).is_message
+    figures(text, text)
