@@ -56,7 +56,10 @@ def test_a_code_with_the_same_first_digits_is_left() -> None:
 def test_cells_below_their_size_are_counted_over_patients(patients: int, small: int, larger: int) -> None:
     text = "Aged 44, seen today."
     pairs = [pair_of(text, text, f"n{n}", f"p{n // 2}") for n in range(2 * patients)]
-    found = counts(report(pairs))
+    section = report(pairs)
+    found = counts(section)
+    remark = next(each.remark for each in section.figures if each.name.startswith("patients in cells of fewer than 5"))
+    assert remark == f"{int(small > 0)} of 1 cells"
     assert found["patients in cells of fewer than 5 by sex and age"] == (small, patients)
     assert found["patients in cells of fewer than 11 by sex and age"] == (larger, patients)
 
@@ -65,10 +68,11 @@ def test_members_of_messages_are_compared() -> None:
     before = "MSH|^~\\&|A|B\rPID|1||4471||Q^Z||19500203|M|||1 Road^^Town^OH^90210"
     after = "MSH|^~\\&|A|B\rPID|1||9023||H^M||19500203|M|||2 Lane^^Burg^OH^90288"
     one, other = read_message(before.encode()), read_message(after.encode())
-    found = counts(count_quasi_identifiers([], [("p", one, other)], JOBS, ()))
+    found = counts(count_quasi_identifiers([], [("p", one, other)], JOBS, {"036"}))
     assert found["the birth date unchanged"] == (1, 1)
     assert found["the sex"] == (1, 1)
     assert found["the first three digits of the ZIP code"] == (1, 1)
+    assert found["a ZIP code of an area of few people"] == (0, 1), "902 has many"
     moved = read_message(after.replace("19500203", "19491107").replace("90288", "10417").encode())
     found = counts(count_quasi_identifiers([], [("p", one, moved)], JOBS, ()))
     assert found["the birth date unchanged"] == found["the first three digits of the ZIP code"] == (0, 1)

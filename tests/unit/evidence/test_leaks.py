@@ -122,3 +122,12 @@ def test_the_patient_is_that_of_the_sample_if_it_names_one() -> None:
         note = gold("a", named, "Seen [[PATIENT|Zoltan Quibble]].")
         (found,) = examine_sample(match_sample([note], [pair]), KINDS)
         assert found.patient == patient
+
+
+def test_a_leak_of_a_place_is_no_leak_of_a_name_or_number() -> None:
+    pairs = [pair_of("Seen in Squonkville by Ruth Zorn.", "Seen in Squonkville by Ann Mott.")]
+    note = gold("a", "p", "Seen in [[CITY|Squonkville]] by [[PATIENT|Ruth Zorn]].")
+    section = estimate_leaks(examine_sample(match_sample([note], pairs), KINDS))
+    counts = {each.name: (each.count, each.of) for each in section.figures}
+    assert counts["patients with a leak"] == (1, 1)
+    assert counts["patients with a leak of their name, a number or a contact"] == (0, 1)

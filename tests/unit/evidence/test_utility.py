@@ -100,6 +100,13 @@ def test_the_order_of_day_and_month_is_that_of_the_text() -> None:
     assert found["intervals between dates"].count == 1
 
 
+def test_intervals_to_a_birth_are_long_and_counted_apart() -> None:
+    found = figures("Born 3/4/1950, seen 3/4/2019, then 3/9/2019.", "Born 5/1/1950, seen 5/11/2018, then 5/16/2018.")
+    assert (found["intervals between dates"].count, found["intervals between dates"].of) == (1, 2)
+    assert (found["intervals of less than 5 years"].count, found["intervals of less than 5 years"].of) == (1, 1)
+    assert found["texts with all of these, long intervals apart"].count == 1
+
+
 def test_common_items_are_counted_in_order() -> None:
     assert count_common([1, 2, 3, 4], [1, 3, 2, 4]) == 3
     assert count_common([], [1]) == 0
