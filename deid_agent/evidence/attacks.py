@@ -40,6 +40,7 @@ from deid_agent.evidence.values import (
     list_values,
     unchanged_dates,
 )
+from deid_agent.model import PhiType
 
 CANDIDATES: Final = 180
 """The candidate days that the threat model promises to leave."""
@@ -49,6 +50,8 @@ _REACH = 3  # days between the shifts of two documents of a patient
 _ADULT = 6575  # days of life
 _NEAR = 12  # characters between a date and a word about it
 _ANY_CUE = re.compile("|".join([*map(re.escape, HOLIDAYS), *(day[:3] for day in DAYS)]))
+_NO_NUMBERS = frozenset({PhiType.DATE, PhiType.PHONE, PhiType.FAX, PhiType.ZIP, PhiType.AGE})
+_FEW_DIGITS = 5
 _LEAST = {"names": 50, "numbers": 20, "patients": 10}
 
 
@@ -181,46 +184,71 @@ def attack_common_shift(dates: Sequence[DatePair], seed: int = 1) -> ThreatResul
 
 
 def attack_number_order(values: Sequence[ValuePair], seed: int = 1) -> ThreatResult:
-    """A2: line surrogates of numbers up with originals by their order. A few pairs agree by chance."""
+    """A2: line surrogates of numbers of one form up with originals by their order. A few pairs agree by chance.
+
+    Telephone numbers and postal codes are left out: parts of them are shared on purpose.
+    """
     forms: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for each in values:
-        if sum(map(str.isdigit, each.original)) >= 5 and not any(list_dates((), [each])):
-            forms[re.sub(r"\d", "9", each.original)].setdefault(each.original, (each.output, each.patient))
+        if sum(map(str.isdigit, each.original)) > _FEW_DIGITS and each.type not in _NO_NUMBERS:
+            forms[_form(each.original)].setdefault(each.original, (each.output, each.patient))
     rows: list[tuple[str, float, float]] = []
     for form in sorted(forms):
         found = sorted(forms[form].items())
         order = sorted(range(len(found)), key=lambda at: found[at][1][0])
         if len(found) >= _LEAST["numbers"]:
             rows += [(found[at][1][1], float(place == at), 1.0) for place, at in enumerate(order)]
-    chance = 1 / max(1, len(rows)) * max(1, sum(len(each) >= _LEAST["numbers"] for each in forms.values()))
-    bound = max(8 / max(1, len(rows)), 3 * chance)
+    groups = sum(len(each) >= _LEAST["numbers"] for each in forms.values())
+    chance = groups / len(rows) if rows else 0.0
+    bound = max(8 / len(rows), 3 * chance) if rows else 0.0
     return _result("order of numbers", "A2", 27, "numbers", rows, chance, bound, seed, _LEAST["numbers"])
 
 
-def attack_names(values: Sequence[ValuePair], seed: int = 1) -> tuple[ThreatResult, ThreatResult]:
-    """A4: initials and whole names, guessed from those of the other half of the patients and their frequencies."""
+def _form(number: str) -> str:
+    """What a surrogate may share with its number: signs, letters, and zeros at the begin of a run of digits."""
+    return re.sub(r"(?<!\d)(0*)(\d*)", lambda run: "0" * len(run[1]) + "9" * len(run[2]), number)
+
+
+def attack_names(values: Sequence[ValuePair], seed: int = 1) -> tuple[ThreatResult, ...]:
+    """A4: initials and names, guessed from frequencies, and names of patients by those of others.
+
+    The attacker has the originals of half of the patients. In the last attack he also has their surrogates: those of a
+    patient must not help with another. Clinicians have one surrogate in the whole feed, so that attack needs the types
+    of the values.
+    """
     words = sorted({*list_names(values)})
+    patients = sorted({*list_names(each for each in values if each.type == PhiType.PATIENT and each.typed)})
+    return (
+        _attack_names("initials", 35, words, lambda word: word[0], (lambda word: word[0],), seed),
+        _attack_names("names by frequency", 36, words, str, (lambda word: word[0], lambda word: str(len(word))), seed),
+        _attack_names("names by other patients", 28, patients, str, (str,), seed),
+    )
+
+
+def _attack_names(
+    name: str,
+    line: int,
+    words: Sequence[tuple[str, str, str]],
+    part: Callable[[str], str],
+    signs: Sequence[Callable[[str], str]],
+    seed: int,
+) -> ThreatResult:
+    """The best guess at the ``part`` of originals, by each sign of a surrogate and by the ranks of frequencies."""
     halves = split_patients([TextPair("", patient, "", "") for patient, _, _ in words], seed)
     known, attacked = ([words[at] for at in half] for half in halves)
-
-    def attack(name: str, line: int, part: Callable[[str], str], signs: Sequence[Callable[[str], str]]) -> ThreatResult:
-        learned = [[(part(old), sign(new)) for _, old, new in known] for sign in signs]
-        tried = [[(part(old), sign(new)) for _, old, new in attacked] for sign in signs]
-        if not known or not attacked:
-            return _result(name, "A4", line, "names", [], 0.0, 0.0, seed, _LEAST["names"])
-        counts = Counter(part(old) for _, old, _ in attacked)
-        guesses = [guess_by_sign(one, other) for one, other in zip(learned, tried, strict=True)]
-        guesses.append(guess_by_rank(tried[0], Counter(old for old, _ in learned[0])))
-        guesses.append([old == new for old, new in tried[0]])  # the sign itself: surrogates that keep it
-        best = max(guesses, key=sum)
-        rows = [(patient, float(right), 1.0) for (patient, _, _), right in zip(attacked, best, strict=True)]
-        chance = max(counts.values()) / len(attacked)
-        return _result(name, "A4", line, "names", rows, chance, NAMES * chance, seed, _LEAST["names"])
-
-    return (
-        attack("initials", 35, lambda word: word[0], [lambda word: word[0]]),
-        attack("names by frequency", 36, str, [str, lambda word: word[0], lambda word: str(len(word))]),
-    )
+    if not known or not attacked:
+        return _result(name, "A4", line, "names", [], 0.0, 0.0, seed, _LEAST["names"])
+    learned = [[(part(old), sign(new)) for _, old, new in known] for sign in signs]
+    tried = [[(part(old), sign(new)) for _, old, new in attacked] for sign in signs]
+    originals = [part(old) for _, old, _ in attacked]
+    guesses = [guess_by_sign(one, other) for one, other in zip(learned, tried, strict=True)]
+    shown = [(old, part(new)) for old, (_, _, new) in zip(originals, attacked, strict=True)]
+    guesses.append(guess_by_rank(shown, Counter(part(old) for _, old, _ in known)))
+    guesses.append([old == new for old, new in shown])  # surrogates that keep it
+    best = max(guesses, key=sum)
+    rows = [(patient, float(right), 1.0) for (patient, _, _), right in zip(attacked, best, strict=True)]
+    chance = max(Counter(originals).values()) / len(attacked)
+    return _result(name, "A4", line, "names", rows, chance, NAMES * chance, seed, _LEAST["names"])
 
 
 def _document_shifts(dates: Iterable[DatePair]) -> Mapping[str, int]:

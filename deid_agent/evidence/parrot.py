@@ -191,7 +191,12 @@ def _judge(
 def _rank(
     scores: NDArray[np.float64], leak: NDArray[np.bool_], place: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> SampledShare:
-    """The probability that a leak has a higher score than another candidate; equal scores count half."""
+    """The probability that a leak has a higher score than another candidate; equal scores count half.
+
+    It is chance if there is no leak among the candidates, or nothing else.
+    """
+    if leak.all() or not leak.any():
+        return SampledShare(0.5, 0.0, 1.0)
     _, level = np.unique(scores, return_inverse=True)
     values = []
     for row in weights:

@@ -19,6 +19,7 @@ _BIRTH = re.compile(
     r"(?i)(?:\b(?:d\.?o\.?b|born|birth ?date|date of birth|birth)\b\W{0,4}(?:on |date\W{0,3})?|\*\s?)\Z"
 )
 _NAME = re.compile(r"[^\W\d_][^\W\d_'\u2019-]*(?:[ ,]{1,2}[^\W\d_][^\W\d_'\u2019-]*){0,3}")
+_PARTICLE = 3  # letters
 _SHORT_MONTHS: Final = {name[:3]: number for number, name in enumerate(MONTHS, 1)}
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS)
 _DATE = re.compile(
@@ -34,7 +35,10 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ValuePair:
-    """A value of a feed before and after. ``document`` and ``patient`` are opaque ids; ``repr`` shows no value."""
+    """A value of a feed before and after. ``document`` and ``patient`` are opaque ids; ``repr`` shows no value.
+
+    ``typed`` is false if the type is that of its form.
+    """
 
     document: str
     patient: str
@@ -42,6 +46,7 @@ class ValuePair:
     output: str = field(repr=False)
     type: str = ""
     birth: bool = False
+    typed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,9 @@ def list_values(pairs: Iterable[TextPair]) -> Iterator[ValuePair]:
     """The replaced values of texts."""
     for pair in pairs:
         for each in pair.replaced:
-            before = pair.output[max(0, each.begin - 24) : each.begin]
             old, new = pair.replaced_text(each), pair.surrogate(each)
-            yield ValuePair(
-                pair.note, pair.patient, old, new, each.type or _guess_type(old), _BIRTH.search(before) is not None
-            )
+            kind = each.type or _guess_type(old)
+            yield ValuePair(pair.note, pair.patient, old, new, kind, typed=bool(each.type))
 
 
 def list_dates(pairs: Iterable[TextPair], fields: Iterable[ValuePair]) -> Iterator[DatePair]:
@@ -102,12 +105,17 @@ def _read_both(each: ValuePair) -> Iterator[DatePair]:
 
 
 def list_names(values: Iterable[ValuePair]) -> Iterator[tuple[str, str, str]]:
-    """Patient, original and surrogate of each word of a name, in lower case; both names have as many words."""
+    """Patient, original and surrogate of each word of a name, in lower case; both names have as many words.
+
+    Short words that stay are left out: they are "van", "Jr" and the like.
+    """
     for each in values:
         if each.type in NAME_TYPES:
             old, new = (re.findall(r"[^\W\d_]{2,}", text.lower()) for text in (each.original, each.output))
             if len(old) == len(new):
-                yield from ((each.patient, *words) for words in zip(old, new, strict=True))
+                for one, other in zip(old, new, strict=True):
+                    if one != other or len(one) > _PARTICLE:
+                        yield each.patient, one, other
 
 
 def find_dates(text: str) -> Iterator[tuple[int, int, date]]:

@@ -50,7 +50,7 @@ FEWEST = 20
 """Ranges of a type with a line of its own."""
 
 
-KEPT = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY})
+KEPT = frozenset({PhiType.AGE, PhiType.STATE})
 """Types that the policy keeps."""
 
 

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from deid_agent.evidence import TextPair, ThreatResult, attack_threats, make_pair
+from deid_agent.evidence import TextPair, ThreatResult, ValuePair, attack_threats, make_pair
 from deid_agent.evidence.attackers import BIRTHS, DAYS, HOLIDAYS, bases
 from deid_agent.evidence.pairs import ReplacedRange
 from deid_agent.evidence.values import list_dates, list_values, read_date, unchanged_dates
@@ -34,6 +34,9 @@ class Feed:
     def birth(self, patient: int, _visit: int) -> int:
         return random.Random(patient).choice(BIRTHS)
 
+    def original(self, own: random.Random) -> str:
+        return own.choice("BCDFGHJKLM") + "".join(own.choices(LETTERS, k=6))
+
     def name(self, _old: str) -> str:
         return "".join(self.draw.choices(LETTERS, k=7)).title()
 
@@ -54,7 +57,7 @@ class Feed:
         today = first + timedelta(40 * visit)
         shift = timedelta(self.shift(patient, visit))
         own = random.Random(f"name {patient}")
-        old = [own.choice("BCDFGHJKLM") + "".join(own.choices(LETTERS, k=6)) for _ in range(2)]
+        old = [self.original(own) for _ in range(2)]
         record = 40_000_000 + 977 * patient
         pieces = [
             (" ".join(old), " ".join(map(self.name, old)), "PATIENT"),
@@ -103,11 +106,14 @@ class KeptInitials(Feed):
         return old[0] + super().name(old)[1:].lower()
 
 
-class SameNames(Feed):
-    """A list of names that maps each original to one other name, as a table for all patients."""
+class OneTableOfNames(Feed):
+    """Each name has one surrogate for all patients, so whoever knows one patient reads the others."""
+
+    def original(self, own: random.Random) -> str:
+        return own.choice(["Bell", "Cole", "Dunn", "Ford", "Gray", "Hale", "Lamb", "Mann", "Nash", "Pope"])
 
     def name(self, old: str) -> str:
-        return f"Q{old[1:]}"
+        return random.Random(old).choice(LETTERS).upper() + "".join(random.Random(old).choices(LETTERS, k=8))
 
 
 class OrderedNumbers(Feed):
@@ -144,6 +150,7 @@ def test_a_feed_that_keeps_the_promises_is_at_chance() -> None:
         (ShiftsOfDocuments, "events by intersection"),
         (BirthsOfDocuments, "births by intersection"),
         (KeptInitials, "initials"),
+        (OneTableOfNames, "names by other patients"),
         (OrderedNumbers, "order of numbers"),
         (KeptWeekdays, "calendar"),
         (KeptDates, "kept dates"),
@@ -152,8 +159,9 @@ def test_a_feed_that_keeps_the_promises_is_at_chance() -> None:
 def test_a_broken_promise_is_found_by_its_attack_alone(feed: Callable[[], Feed], attack: str) -> None:
     found = by_name(feed())
     broken = {name for name, each in found.items() if each.holds is False}
-    related = {"names by frequency"} if attack == "initials" else set()
-    assert attack in broken <= {attack, *related}
+    related = {"names by other patients": {"initials", "names by frequency"}}.get(attack, set())
+    assert attack in broken
+    assert broken <= {attack, *related}
     success = found[attack].success
     assert success is not None and success.low > found[attack].bound
 
@@ -168,6 +176,21 @@ def test_a_holiday_beside_a_date_gives_the_shift_away() -> None:
     found = {each.attack: each for each in attack_threats(pairs)}["calendar"]
     assert found.success is not None and found.success.value > 0.4
     assert found.holds is False
+
+
+def test_dates_of_birth_that_stay_are_exact() -> None:
+    day = us(date(1950, 3, 2))
+    fields = [ValuePair(f"n{n}", f"p{n}", day, day, "DATE", birth=True) for n in range(3)]
+    fields += [ValuePair(f"n{n}", f"p{n}", "03/04/2019", "01/22/2018", "DATE") for n in range(3)]
+    found = {each.attack: each for each in attack_threats((), fields)}["births by intersection"]
+    assert (found.smallest, found.holds) == (1, False)
+
+
+def test_a_surrogate_with_the_month_and_year_of_its_date_is_a_whole_date() -> None:
+    """The replaced range is the day alone, behind a name of another length."""
+    pair = make_pair("n", "p", "Ada came on 03/04/2019.", "Alexandra came on 03/22/2019.")
+    (found,) = list_dates([pair], ())
+    assert (found.true, found.shown) == (date(2019, 3, 4), date(2019, 3, 22))
 
 
 def test_a_small_feed_is_not_judged() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -148,9 +149,11 @@ def test_an_attacker_with_the_software_alone_finds_what_looks_like_phi_and_is_no
 
 def test_what_this_tagger_finds_between_marks_is_a_leak() -> None:
     pairs, leaks = plant_leaks(make_feed(leaked=False)[0], 0.1)
-    names = {note: spans for note, spans in leaks.items()}
-    result = attack_feed(mark_replaced(pairs), names, find_words(NAMES), ParrotStrength.SOFTWARE)
-    assert result.best is not None and result.best.precision.value > 0.9
+    tail = "Okonkwo criteria apply."  # looks like a name, and is not found
+    pairs = [replace(pair, original=pair.original + tail, output=pair.output + tail) for pair in pairs]
+    result = attack_feed(mark_replaced(pairs), leaks, find_words(NAMES), ParrotStrength.SOFTWARE)
+    assert signals(result)["untagged"] > 0.9
+    assert result.best is not None and result.best.found == result.seen > 5
 
 
 @pytest.mark.parametrize(
