@@ -7,6 +7,7 @@ names, which may be those of patients: an error counts, and names the place of t
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -190,9 +191,8 @@ class _Reading:
         if note in self.notes:  # two files of lines may have the same ids
             note = f"{len(self.pairs)}:{note}"
         self.notes.add(note)
-        named = (replace(each, type=_type_of(each, spans)) for each in aligned.replaced)
-        ranges = widen_ranges(join_ranges(named, other), (found.span() for found in DATE_PATTERN.finditer(one)))
-        self.pairs.append(TextPair(note, patient, one, other, ranges))
+        named = [replace(each, type=_type_of(each, spans)) for each in aligned.replaced]
+        self.pairs.append(TextPair(note, patient, one, other, unite_ranges(named, one, other)))
 
     def refuse_strangers(self) -> None:
         """Raise ``ConfigurationError`` if the outputs are those of other texts."""
@@ -201,6 +201,18 @@ class _Reading:
                 f"{counted(self.unlike, 'text')} of {self.compared} with an output that is another text: OUTPUTS are "
                 "not the outputs of ORIGINALS"
             )
+
+
+def unite_ranges(ranges: Sequence[ReplacedRange], original: str, output: str) -> tuple[ReplacedRange, ...]:
+    """The ranges, each date as one, and the parts of other values joined. Two dates of a list stay two."""
+    days = [found.span() for found in DATE_PATTERN.finditer(original)]
+    ends = {end for _, end in days}
+    wide = widen_ranges(ranges, days)
+    return tuple(
+        each
+        for is_day, run in groupby(wide, lambda each: each.source_end in ends)
+        for each in (run if is_day else join_ranges(run, output))
+    )
 
 
 def widen_ranges(ranges: Sequence[ReplacedRange], values: Iterable[Range]) -> tuple[ReplacedRange, ...]:

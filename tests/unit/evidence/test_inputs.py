@@ -133,10 +133,11 @@ def test_a_note_that_is_not_utf8_is_named_by_its_place(tmp_path: Path) -> None:
 
 
 def test_a_date_of_the_same_year_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    one, other = "Seen 2019-03-04, then 3/9/2019.", "Seen 2019-05-11, then 5/16/2019."
+    one, other = "Seen 2019-03-04, 3/9/2019 by Zoltan Quibble.", "Seen 2019-05-11, 5/16/2019 by Martin Harper."
     feed = read_feed(*folders(tmp_path, {"a.txt": one}, {"a.txt": other}))
     (pair,) = feed.pairs
     assert [(pair.replaced_text(each), pair.surrogate(each)) for each in pair.replaced] == [
         ("2019-03-04", "2019-05-11"),
         ("3/9/2019", "5/16/2019"),
+        ("Zoltan Quibble", "Martin Harper"),
     ]

@@ -182,9 +182,12 @@ def moved(tmp_path: Path, days: int) -> EvidenceSection:
     for n in range(12):
         first, shift = date(2020, 2, 3) + timedelta(40 * n), days or 100 + 17 * n
         seen = [first + timedelta(at) for at in (0, 5, 20)]
-        rows.append((", ".join(map(str, seen)), ", ".join(str(day - timedelta(shift)) for day in seen)))
+        text = (
+            "Seen {:%m/%d/%Y} for pain of the hip. Back on {:%m/%d/%Y} with nausea. Last visit {:%m/%d/%Y}, well again."
+        )
+        rows.append((text.format(*seen), text.format(*(day - timedelta(shift) for day in seen))))
     for name, at in (("originals", 0), ("outputs", 1)):
-        lines = ({"id": f"n{n}", "text": f"Seen {row[at]} for pain."} for n, row in enumerate(rows))
+        lines = ({"id": f"n{n}", "text": row[at]} for n, row in enumerate(rows))
         write_lines(tmp_path / f"{name}.jsonl", lines)
     return attack_threat_model(read_feed(tmp_path / "originals.jsonl", tmp_path / "outputs.jsonl").pairs, 1)
 
