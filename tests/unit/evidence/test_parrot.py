@@ -210,3 +210,23 @@ def test_surrogates_that_look_different_are_found_less_often() -> None:
     }
     assert (tagged["DOCTOR"].originals.value, tagged["DOCTOR"].outputs.value) == (1, 0)
     assert tagged["DATE"].originals.value == 0
+
+
+@pytest.mark.parametrize("strength", ParrotStrength)
+def test_hostile_texts_are_attacked_like_others(strength: ParrotStrength) -> None:
+    pairs, leaks = make_feed(leaked=True)
+    texts = [
+        ("", ""),
+        ("Ada", ""),
+        ("", "Ada"),
+        ("\x00 Vance\x00", "\x00 Moss\x00"),
+        ("Dr. \ud800Vance came", "Dr. \ud800Moss came"),
+        ("A" * 200_000 + " Vance", "A" * 200_000 + " Moss"),
+        ("Dr. Vance 3/4/2019\n" * 500, "Dr. Moss 3/5/2018\n" * 500),
+        ("[DATE] [NAME] Vance", "[DATE] [NAME] Moss"),
+    ]
+    pairs += [make_pair(f"x{n}", f"q{n}", old, new) for n, (old, new) in enumerate(texts)]
+    leaks |= {"x0": [(0, 3)], "x1": [(2, 900)], "x3": [(-4, 0)], "x7": [(1, 5)]}
+    result = attack_feed(pairs, leaks, find_words(NAMES), strength)
+    assert not result.absent
+    assert compare_learned_recall(pairs, tools()).recalls
