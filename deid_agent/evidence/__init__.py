@@ -13,8 +13,9 @@ from deid_agent.evidence.pairs import (
     make_pair,
     pair_from_trace,
 )
-from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
+from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed, rehearse
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
+from deid_agent.evidence.rehearsal import Rehearsal
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
 from deid_agent.evidence.values import ValuePair
@@ -30,6 +31,7 @@ __all__ = [
     "ParrotStrength",
     "ParrotTools",
     "RecallOnBoth",
+    "Rehearsal",
     "ReplacedRange",
     "SampledShare",
     "SignalResult",
@@ -50,4 +52,5 @@ __all__ = [
     "mark_replaced",
     "pair_from_trace",
     "plant_leaks",
+    "rehearse",
 ]

@@ -20,6 +20,7 @@ from deid_agent.evidence import (
     make_pair,
     mark_replaced,
     plant_leaks,
+    rehearse,
 )
 from deid_agent.evidence.pairs import ReplacedRange
 from deid_agent.model import ConfigurationError, Range
@@ -118,6 +119,38 @@ def test_words_in_no_list_of_surrogates_give_a_leak_away() -> None:
     result = attack_feed(planted, {k: v for k, v in names.items() if v}, tools(known))
     assert result.leaks
     assert signals(result)["unlisted"] > 0.9
+
+
+def test_an_attacker_who_rehearsed_finds_leaks_of_the_same_kind() -> None:
+    """Leaks in the places of surrogates, in small letters: only a rehearsal reveals what they look like."""
+
+    def lower(seed: int) -> tuple[list[TextPair], dict[str, list[Range]]]:
+        pairs, leaks = plant_leaks(make_feed(leaked=False, seed=seed)[0], 0.1, seed)
+        made = []
+        for pair in pairs:
+            text, output = pair.original, pair.output
+            for begin, end in leaks.get(pair.note, ()):
+                first, last = pair.find_in_output((begin, end)) or (0, 0)
+                text = text[:begin] + text[begin:end].lower() + text[end:]
+                output = output[:first] + output[first:last].lower() + output[last:]
+            made.append(replace(pair, original=text, output=output))
+        return made, leaks
+
+    names = frozenset(map(str.lower, NAMES))
+    rehearsal = rehearse(*lower(8), tools(names))
+    found = signals(attack_feed(*lower(9), tools(names), rehearsal=rehearsal))
+    assert found["rehearsed"] > max(each for signal, each in found.items() if signal != "rehearsed")
+    assert "rehearsed" not in signals(attack_feed(*lower(9), tools(names)))
+
+
+def test_a_rehearsal_without_leaks_teaches_nothing() -> None:
+    pairs, _ = make_feed(leaked=False)
+    rehearsal = rehearse(pairs, {}, tools())
+    assert set(rehearsal.weights) == {0.0}
+    attacked, leaks = make_feed(leaked=True)
+    assert signals(attack_feed(attacked, leaks, tools(), rehearsal=rehearsal))["rehearsed"] == 0.5
+    with pytest.raises(ConfigurationError):
+        rehearse([], {}, tools())
 
 
 def find_words(words: Iterable[str]) -> ParrotTools:
