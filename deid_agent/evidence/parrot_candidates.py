@@ -78,7 +78,7 @@ class Candidate:
     ``traits`` are numbers that describe it, those of its signals first.
     """
 
-    patient: str
+    patient: str = field(repr=False)
     leak: int
     tagged: float
     scores: Mapping[ParrotSignal, float] = field(repr=False)
@@ -90,7 +90,7 @@ class _Seen:
     """A string of an output with the probability of the learned tagger; ``found`` if the program's tagger finds it."""
 
     text: str = field(repr=False)
-    patient: str
+    patient: str = field(repr=False)
     leak: int
     probability: float
     found: bool
