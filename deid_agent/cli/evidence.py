@@ -33,6 +33,7 @@ from deid_agent.pipeline import load_policy
 from deid_agent.recognize import Profile, load_rules, load_tagger
 from deid_agent.rules import Dictionaries, RuleFolders, data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.surrogate import list_words, load_lists
+from deid_agent.train import CrfSettings, require_extra, train_crf
 
 
 class _ReportByDefault(click.Group):
@@ -165,9 +166,9 @@ _KEPT = frozenset({PhiType.AGE, PhiType.STATE, PhiType.COUNTRY})
 def make_tools(found: RuleFolders) -> ParrotTools | str:
     """The means of an attacker with this software; a reason if it cannot train."""
     try:
-        from deid_agent.train import CrfSettings, train_crf  # noqa: PLC0415 - an optional library
-    except ImportError:
-        return "attackers train taggers: install deid-agent[train]"
+        require_extra()
+    except ConfigurationError as problem:
+        return str(problem)
     settings = CrfSettings(l1=0.3, l2=0.2, iterations=40)
     rules = load_rules(found.folder, found.sites)
     tagger = load_tagger(rules, data_folder("models"), "default", Profile.RECALL)

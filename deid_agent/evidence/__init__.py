@@ -19,8 +19,9 @@ from deid_agent.evidence.pairs import (
     make_pair,
     pair_from_trace,
 )
-from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
+from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed, rehearse
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
+from deid_agent.evidence.rehearsal import Rehearsal
 from deid_agent.evidence.report import SCHEMA, SCHEMA_VERSION, EvidenceReport
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.signing import CheckedReport, verify_report, write_report
@@ -47,6 +48,7 @@ __all__ = [
     "ParrotTools",
     "PatientGroups",
     "RecallOnBoth",
+    "Rehearsal",
     "ReplacedRange",
     "SampledShare",
     "SignalResult",
@@ -74,6 +76,7 @@ __all__ = [
     "plant_leaks",
     "read_feed",
     "read_patients",
+    "rehearse",
     "verify_report",
     "write_report",
 ]

@@ -221,7 +221,7 @@ def attack_names(values: Sequence[ValuePair], seed: int = 1) -> tuple[ThreatResu
     return (
         _attack_names("initials", 35, words, lambda word: word[0], (lambda word: word[0],), seed),
         _attack_names("names by frequency", 36, words, str, (lambda word: word[0], lambda word: str(len(word))), seed),
-        _attack_names("names by other patients", 28, patients, str, (str,), seed),
+        _attack_names("names by other patients", 36, patients, str, (str,), seed),
     )
 
 

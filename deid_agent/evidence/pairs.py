@@ -40,13 +40,13 @@ class ReplacedRange:
 
 @dataclass(frozen=True, slots=True)
 class TextPair:
-    """A text of a feed before and after. ``note`` and ``patient`` are opaque ids; ``repr`` shows neither text.
+    """A text of a feed before and after, with ids of note and patient. ``repr`` shows nothing.
 
     ``replaced`` is in order and disjoint; everything else is the same in both texts.
     """
 
-    note: str
-    patient: str
+    note: str = field(repr=False)
+    patient: str = field(repr=False)
     original: str = field(repr=False)
     output: str = field(repr=False)
     replaced: tuple[ReplacedRange, ...] = field(default=(), repr=False)

@@ -29,6 +29,7 @@ from deid_agent.evidence.parrot_candidates import (
     ParrotTools,
     find_candidates,
 )
+from deid_agent.evidence.rehearsal import Rehearsal, learn_traits
 from deid_agent.evidence.shares import SampledShare, resample_patients, sampled, share_of
 
 LEAST_PATIENTS: Final = 4
@@ -106,8 +107,9 @@ def attack_feed(
     tools: ParrotTools,
     strength: ParrotStrength = ParrotStrength.LABELS,
     seed: int = 1,
+    rehearsal: Rehearsal | None = None,
 ) -> ParrotResult:
-    """The success of the attacker on the outputs of ``pairs``. Ids of notes are unique.
+    """The success of the attacker on the outputs of ``pairs``, who may have rehearsed. Ids of notes are unique.
 
     ``leaks`` is what the attacker looks for; only outputs are read to find it. With too few patients, or without a
     leak or a replaced range, the result has no figures and the reason. Raises ``ValueError`` for ``SOFTWARE`` without a
@@ -127,14 +129,38 @@ def attack_feed(
     if not all(any(each.pair.replaced for each in half) for half in halves):
         return replace(empty, absent="nothing is replaced at half of the patients")
     try:
-        candidates = [
-            candidate
-            for known, attacked in (halves, halves[::-1])
-            for candidate in find_candidates(known, attacked, tools, strength)
-        ]
+        found = _attack_halves(halves, tools, strength)
     except NothingToLearnError as problem:
         return replace(empty, absent=str(problem))
-    return _measure(empty, candidates, patients, seed)
+    if rehearsal is not None:
+        found = [replace(each, scores={**each.scores, ParrotSignal.REHEARSED: rehearsal.score(each)}) for each in found]
+    return _measure(empty, found, patients, seed)
+
+
+def rehearse(
+    pairs: Sequence[TextPair],
+    leaks: Leaks,
+    tools: ParrotTools,
+    strength: ParrotStrength = ParrotStrength.LABELS,
+    seed: int = 1,
+) -> Rehearsal:
+    """What an attacker learns from an attack on a feed of his own, of which he knows the leaks.
+
+    Raises ``NothingToLearnError`` if nothing is replaced at half of its patients.
+    """
+    feed = [AttackedText.of(pair, leaks.get(pair.note, ())) for pair in pairs]
+    halves = [[feed[at] for at in half] for half in split_patients(pairs, seed)]
+    return learn_traits(_attack_halves(halves, tools, strength))
+
+
+def _attack_halves(
+    halves: Sequence[Sequence[AttackedText]], tools: ParrotTools, strength: ParrotStrength
+) -> list[Candidate]:
+    return [
+        candidate
+        for known, attacked in (halves, halves[::-1])
+        for candidate in find_candidates(known, attacked, tools, strength)
+    ]
 
 
 def _measure(empty: ParrotResult, found: Sequence[Candidate], patients: Sequence[str], seed: int) -> ParrotResult:
@@ -145,7 +171,7 @@ def _measure(empty: ParrotResult, found: Sequence[Candidate], patients: Sequence
     weights = resample_patients(len(patients), seed)
     guesses = min(empty.leaks, len(found))
     results = []
-    for signal in ParrotSignal:
+    for signal in found[0].scores if found else ():
         scores = np.array([each.scores[signal] for each in found], np.float64)
         chosen = np.zeros(len(found), bool)
         chosen[np.lexsort((order, -scores))[:guesses]] = True

@@ -37,6 +37,7 @@ class ParrotSignal(StrEnum):
     UNLISTED = "unlisted"  # its words are in no list of surrogates
     RECURRING = "recurring"  # it occurs at several patients
     COMBINED = "combined"
+    REHEARSED = "rehearsed"  # a weighting of traits that the attacker learned on a feed of his own
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,16 @@ class AttackedText:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A string that looks like PHI. ``leak`` is the number of leaks in it, ``tagged`` how surely it is found."""
+    """A string that looks like PHI. ``leak`` is the number of leaks in it, ``tagged`` how surely it is found.
 
-    patient: str
+    ``traits`` are numbers that describe it, those of its signals first.
+    """
+
+    patient: str = field(repr=False)
     leak: int
     tagged: float
     scores: Mapping[ParrotSignal, float] = field(repr=False)
+    traits: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class _Seen:
     """A string of an output with the probability of the learned tagger; ``found`` if the program's tagger finds it."""
 
     text: str = field(repr=False)
-    patient: str
+    patient: str = field(repr=False)
     leak: int
     probability: float
     found: bool
@@ -124,7 +129,9 @@ def find_candidates(
             ParrotSignal.RECURRING: recurring,
             ParrotSignal.COMBINED: untagged + unlisted / 2 + recurring / 100,
         }
-        made.append(Candidate(each.patient, each.leak, each.probability if tagged is None else each.found, scores))
+        tagged_by = each.probability if tagged is None else float(each.found)
+        traits = (untagged, unlisted, recurring, *_describe(each.text))
+        made.append(Candidate(each.patient, each.leak, tagged_by, scores, traits))
     return made
 
 
@@ -143,6 +150,13 @@ def _look(
             leaks = sum(a < span[1] and span[0] < b for a, b in each.leaks)
             probability = float(np.mean(inside)) if inside else 0.0
             yield _Seen(text[slice(*span)], each.pair.patient, leaks, probability, _touches(own, span))
+
+
+def _describe(text: str) -> tuple[float, ...]:
+    """The length, the number of words, the shares of digits and capitals, and whether it begins with a small letter."""
+    size = max(1, len(text))
+    digits, capitals = sum(map(str.isdigit, text)) / size, sum(map(str.isupper, text)) / size
+    return log1p(size), log1p(len(text.split())), digits, capitals, float(text[:1].islower())
 
 
 def _suspicion(each: _Seen, *, marked: bool) -> float:

@@ -35,13 +35,13 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ValuePair:
-    """A value of a feed before and after. ``document`` and ``patient`` are opaque ids; ``repr`` shows no value.
+    """A value of a feed before and after, with ids of document and patient. ``repr`` shows no value and no id.
 
     ``typed`` is false if the type is that of its form.
     """
 
-    document: str
-    patient: str
+    document: str = field(repr=False)
+    patient: str = field(repr=False)
     original: str = field(repr=False)
     output: str = field(repr=False)
     type: str = ""
@@ -53,8 +53,8 @@ class ValuePair:
 class DatePair:
     """A whole date before and after."""
 
-    document: str
-    patient: str
+    document: str = field(repr=False)
+    patient: str = field(repr=False)
     true: date = field(repr=False)
     shown: date = field(repr=False)
     birth: bool = False

@@ -35,6 +35,7 @@ from deid_agent.evidence import (  # noqa: E402
     mark_replaced,
     pair_from_trace,
     plant_leaks,
+    rehearse,
 )
 from deid_agent.model import Document, PhiType, Range  # noqa: E402
 from deid_agent.pipeline import RecordingTracer  # noqa: E402
@@ -72,51 +73,74 @@ def make_feed(notes: Sequence[Note], profile: str) -> tuple[list[TextPair], dict
     return pairs, leaks
 
 
-def attack_part(notes: Sequence[Note], profile: str) -> dict[str, object]:
-    """The results of all attacks on the notes."""
-    pairs, leaks = make_feed(notes, profile)
+Feed = tuple[list[TextPair], dict[str, list[Range]]]
+"""Pairs with the leaks of each note."""
+
+
+def make_tools(profile: str) -> ParrotTools:
+    """The means of an attacker with this program."""
     tagger = load_tagger(load_rules(RULES), ROOT / "models", "default", Profile(profile))
 
     def find(texts: Sequence[str]) -> list[list[Range]]:
         found = tagger.find_all([Document(text) for text in texts])
         return [[(s.start, s.end) for s in spans if s.type not in KEPT] for spans in found]
 
-    tools = ParrotTools(
+    return ParrotTools(
         lambda extractor, chains: train_crf(extractor, chains, SETTINGS),
         Dictionaries.load(RULES),
         find,
         list_words(load_lists(RULES)),
     )
+
+
+def attack_part(feed: Feed, tools: ParrotTools) -> dict[str, object]:
+    """The results of all attacks on the feed."""
+    pairs, leaks = feed
     planted, own = plant_leaks(pairs, PLANTED)
-    feeds: dict[str, tuple[list[TextPair], dict[str, list[Range]]]] = {
+    feeds: dict[str, Feed] = {
         "surrogates": (pairs, leaks),
         "marks": (mark_replaced(pairs), leaks),
         "planted": (planted, own),
         "planted, marks": (mark_replaced(planted), own),
     }
-    found: dict[str, object] = {"notes": len(notes), "patients": len({note.patient for note in notes})}
-    for name, (feed, known) in feeds.items():
+    found: dict[str, object] = {"notes": len(pairs), "patients": len({pair.patient for pair in pairs})}
+    for name, (attacked, known) in feeds.items():
         for strength in ParrotStrength:
             begin = time.perf_counter()
-            found[f"{name}, {strength}"] = attack_feed(feed, known, tools, strength).as_json()
+            found[f"{name}, {strength}"] = attack_feed(attacked, known, tools, strength).as_json()
             sys.stderr.write(f"{name}, {strength}: {time.perf_counter() - begin:.0f} s\n")
-    quality = [compare_recall(pairs, "tagger", find), compare_learned_recall(pairs, tools)]
+    assert tools.find is not None
+    quality = [compare_recall(pairs, "tagger", tools.find), compare_learned_recall(pairs, tools)]
     found["recall"] = {q.finder: [r.as_json() for r in q.recalls if r.ranges >= FEWEST] for q in quality}
     found["threats"] = [each.as_json() for each in attack_threats(pairs)]
     return found
 
 
+def attack_rehearsed(own: Feed, feed: Feed, tools: ParrotTools) -> dict[str, object]:
+    """The attack on a feed by attackers who have rehearsed on their ``own``."""
+    return {
+        strength.value: attack_feed(*feed, tools, strength, rehearsal=rehearse(*own, tools, strength)).as_json()
+        for strength in ParrotStrength
+    }
+
+
 def main() -> None:
     """Print the results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", type=CorpusPart, choices=list(CorpusPart), action="append")
     parser.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.RECALL)
-    parser.add_argument("--notes", type=int, default=100_000)
+    parser.add_argument(
+        "--rehearsed", action="store_true", help="only the rehearsed attacks, into the results on stdin"
+    )
     asked = parser.parse_args()
-    notes = list(read_corpus(ROOT / "corpus"))
-    parts = asked.part or [CorpusPart.DEV, CorpusPart.SITES]
-    found = {part.value: attack_part(select_part(notes, part)[: asked.notes], asked.profile) for part in parts}
-    sys.stdout.write(json.dumps({"profile": asked.profile, "planted": PLANTED, **found}, indent=1) + "\n")
+    tools, notes = make_tools(asked.profile), list(read_corpus(ROOT / "corpus"))
+    dev, sites = (make_feed(select_part(notes, part), asked.profile) for part in (CorpusPart.DEV, CorpusPart.SITES))
+    if asked.rehearsed:
+        found = json.load(sys.stdin)
+    else:
+        found = {"profile": asked.profile, "planted": PLANTED}
+        found |= {"dev": attack_part(dev, tools), "sites": attack_part(sites, tools)}
+    found["rehearsed"] = {"sites": attack_rehearsed(dev, sites, tools), "dev": attack_rehearsed(sites, dev, tools)}
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

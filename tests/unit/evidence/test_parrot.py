@@ -20,6 +20,7 @@ from deid_agent.evidence import (
     make_pair,
     mark_replaced,
     plant_leaks,
+    rehearse,
 )
 from deid_agent.evidence.pairs import ReplacedRange
 from deid_agent.model import ConfigurationError, Range
@@ -120,6 +121,38 @@ def test_words_in_no_list_of_surrogates_give_a_leak_away() -> None:
     assert signals(result)["unlisted"] > 0.9
 
 
+def test_an_attacker_who_rehearsed_finds_leaks_of_the_same_kind() -> None:
+    """Leaks in the places of surrogates, in small letters: only a rehearsal reveals what they look like."""
+
+    def lower(seed: int) -> tuple[list[TextPair], dict[str, list[Range]]]:
+        pairs, leaks = plant_leaks(make_feed(leaked=False, seed=seed)[0], 0.1, seed)
+        made = []
+        for pair in pairs:
+            text, output = pair.original, pair.output
+            for begin, end in leaks.get(pair.note, ()):
+                first, last = pair.find_in_output((begin, end)) or (0, 0)
+                text = text[:begin] + text[begin:end].lower() + text[end:]
+                output = output[:first] + output[first:last].lower() + output[last:]
+            made.append(replace(pair, original=text, output=output))
+        return made, leaks
+
+    names = frozenset(map(str.lower, NAMES))
+    rehearsal = rehearse(*lower(8), tools(names))
+    found = signals(attack_feed(*lower(9), tools(names), rehearsal=rehearsal))
+    assert found["rehearsed"] > max(each for signal, each in found.items() if signal != "rehearsed")
+    assert "rehearsed" not in signals(attack_feed(*lower(9), tools(names)))
+
+
+def test_a_rehearsal_without_leaks_teaches_nothing() -> None:
+    pairs, _ = make_feed(leaked=False)
+    rehearsal = rehearse(pairs, {}, tools())
+    assert set(rehearsal.weights) == {0.0}
+    attacked, leaks = make_feed(leaked=True)
+    assert signals(attack_feed(attacked, leaks, tools(), rehearsal=rehearsal))["rehearsed"] == 0.5
+    with pytest.raises(ConfigurationError):
+        rehearse([], {}, tools())
+
+
 def find_words(words: Iterable[str]) -> ParrotTools:
     wanted = set(words)
 
@@ -210,3 +243,23 @@ def test_surrogates_that_look_different_are_found_less_often() -> None:
     }
     assert (tagged["DOCTOR"].originals.value, tagged["DOCTOR"].outputs.value) == (1, 0)
     assert tagged["DATE"].originals.value == 0
+
+
+@pytest.mark.parametrize("strength", ParrotStrength)
+def test_hostile_texts_are_attacked_like_others(strength: ParrotStrength) -> None:
+    pairs, leaks = make_feed(leaked=True)
+    texts = [
+        ("", ""),
+        ("Ada", ""),
+        ("", "Ada"),
+        ("\x00 Vance\x00", "\x00 Moss\x00"),
+        ("Dr. \ud800Vance came", "Dr. \ud800Moss came"),
+        ("A" * 200_000 + " Vance", "A" * 200_000 + " Moss"),
+        ("Dr. Vance 3/4/2019\n" * 500, "Dr. Moss 3/5/2018\n" * 500),
+        ("[DATE] [NAME] Vance", "[DATE] [NAME] Moss"),
+    ]
+    pairs += [make_pair(f"x{n}", f"q{n}", old, new) for n, (old, new) in enumerate(texts)]
+    leaks |= {"x0": [(0, 3)], "x1": [(2, 900)], "x3": [(-4, 0)], "x7": [(1, 5)]}
+    result = attack_feed(pairs, leaks, find_words(NAMES), strength)
+    assert not result.absent
+    assert compare_learned_recall(pairs, tools()).recalls
