@@ -13,8 +13,8 @@ JOBS = ClinicalTerms.of(["beekeeper", "harbor pilot", "teacher"])
 NOTE = "Mr. Quibble, {age} years old, works as a harbor pilot. Seen 3/4/2019. Lives in Town, OH 03601."
 
 
-def report(pairs: list[TextPair], **options: bool) -> EvidenceSection:
-    return count_quasi_identifiers(pairs, [], JOBS, {"036"}, **options)
+def report(pairs: list[TextPair], *, coarse_dates: bool = False) -> EvidenceSection:
+    return count_quasi_identifiers(pairs, [], JOBS, {"036"}, coarse_dates=coarse_dates)
 
 
 def counts(section: EvidenceSection) -> dict[str, tuple[int, int]]:
