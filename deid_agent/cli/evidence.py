@@ -25,6 +25,7 @@ from deid_agent.evidence import (
     make_sections,
     read_feed,
     read_patients,
+    refuse_report,
     verify_report,
     write_report,
 )
@@ -119,6 +120,7 @@ def report(
         raise ConfigurationError("--demo-key and --sign-key exclude each other")
     if patients is not None and sample is None:
         raise ConfigurationError("--patients compares leaks in the sample: give --sample too")
+    refuse_report(out)
     signer = None
     if sign_key is not None or demo_key:
         key = DEMO_KEY if demo_key else load_key(sign_key)
@@ -130,6 +132,8 @@ def report(
     groups = None if patients is None else read_patients(patients, datetime.fromtimestamp(at, UTC).year)
     notes = () if sample is None else _read_sample(sample, format_name)
     feed = read_feed(originals, outputs, accept_missing=accept_missing)
+    if feed.pairs and feed.unchanged == len(feed.pairs):
+        echo_error("deid-agent: warning: nothing is replaced in any text: are OUTPUTS the outputs?")
     origin = None if audit is None else check_origin(audit, feed.output_digests)
     tools = make_tools(found) if attacks and notes else "--no-attacks was given"
     sections = make_sections(feed, load_evidence_lists(found.folder), notes, groups, policy, tools, seed)
@@ -211,7 +215,12 @@ def _digest_input(path: Path) -> str:
 @evidence.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--key", "public", metavar="HEX", multiple=True, help="Trusted public key: the output of `audit key --key-file`."
+    "--key",
+    "--public-key",
+    "public",
+    metavar="HEX",
+    multiple=True,
+    help="Trusted public key: the output of `audit key --key-file`.",
 )
 @click.option("--key-file", metavar="FILE", type=click.Path(path_type=Path), help="The secret key that signed it.")
 @handle_errors

@@ -24,7 +24,7 @@ from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, Parr
 from deid_agent.evidence.rehearsal import Rehearsal
 from deid_agent.evidence.report import SCHEMA, SCHEMA_VERSION, EvidenceReport
 from deid_agent.evidence.shares import SampledShare
-from deid_agent.evidence.signing import CheckedReport, verify_report, write_report
+from deid_agent.evidence.signing import CheckedReport, refuse_report, verify_report, write_report
 from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
 from deid_agent.evidence.values import ValuePair
 
@@ -76,6 +76,7 @@ __all__ = [
     "plant_leaks",
     "read_feed",
     "read_patients",
+    "refuse_report",
     "rehearse",
     "verify_report",
     "write_report",

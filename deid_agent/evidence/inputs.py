@@ -48,6 +48,11 @@ class EvidenceFeed:
         """The patients of all texts and messages."""
         return {pair.patient for pair in self.pairs} | {patient for patient, _, _ in self.messages}
 
+    @property
+    def unchanged(self) -> int:
+        """Texts in which nothing is replaced."""
+        return sum(not pair.replaced for pair in self.pairs)
+
     def describe(self) -> dict[str, object]:
         """The counts for a report."""
         return {
@@ -57,6 +62,7 @@ class EvidenceFeed:
             "patients": len(self.patients),
             "originals_without_output": self.missing,
             "texts_unlike_their_original": self.unlike,
+            "texts_unchanged": self.unchanged,
             "digest": self.digest,
         }
 

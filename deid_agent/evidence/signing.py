@@ -34,13 +34,20 @@ class CheckedReport:
     faults: tuple[str, ...]
 
 
+def refuse_report(folder: Path) -> None:
+    """Raise ``ConfigurationError`` if the folder of a new report is a file, or has a report already."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"--out {folder}: is not a folder")
+    if taken := [name for name in (JSON_FILE, PAGE_FILE, SIGNATURE_FILE) if (folder / name).exists()]:
+        raise ConfigurationError(f"--out {folder}: has {taken[0]} already: use another folder")
+
+
 def write_report(folder: Path, page: str, report: bytes, time: str, signer: Signer | None) -> None:
     """Write the files of a report, the signature last. Raises ``ConfigurationError`` if the folder has one already."""
     files = {JSON_FILE: report, PAGE_FILE: page.encode()}
     try:
+        refuse_report(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if taken := [name for name in (*files, SIGNATURE_FILE) if (folder / name).exists()]:
-            raise ConfigurationError(f"--out {folder}: has {taken[0]} already: use another folder")
         if signer is not None:
             files[SIGNATURE_FILE] = sign_report(files, time, signer)
         for name, data in files.items():

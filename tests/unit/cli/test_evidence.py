@@ -160,3 +160,19 @@ def test_patients_need_a_sample(feed: Path) -> None:
         *(feed / "originals.jsonl", feed / "outputs.jsonl", "--out", feed / "r", "--patients", feed / "patients.csv")
     )
     assert (done.exit_code, "give --sample too" in done.output) == (2, True)
+
+
+def test_originals_in_place_of_outputs_are_noticed(feed: Path) -> None:
+    (feed / "outputs.jsonl").write_bytes((feed / "originals.jsonl").read_bytes())
+    done = report(feed, "report")
+    assert "nothing is replaced in any text" in done.output
+    assert figures(feed / "report")["patients with a leak"] == (12, 12)
+
+
+def test_a_folder_with_a_report_is_refused_before_the_work(feed: Path) -> None:
+    (feed / "report").mkdir()
+    (feed / "report" / "evidence.sig").touch()
+    done = run(feed / "missing", feed / "missing", "--out", feed / "report")
+    assert (done.exit_code, "has evidence.sig already" in done.output) == (2, True)
+    done = run(feed / "missing", feed / "missing", "--out", feed / "gold.jsonl")
+    assert (done.exit_code, "is not a folder" in done.output) == (2, True)

@@ -162,7 +162,8 @@ async def test_a_trail_that_was_changed_is_refused(tmp_path: Path) -> None:
     await log.append([published(0, b"a")])
     await log.close()
     path = tmp_path / "audit" / "00000001.jsonl"
-    path.write_bytes(path.read_bytes().replace(*(each.encode() for each in (digests(b"a") + digests(b"b")))))
+    one, other = digests(b"a", b"b")
+    path.write_bytes(path.read_bytes().replace(one.encode(), other.encode()))
     with pytest.raises(ConfigurationError, match="audit verify"):
         check_origin(tmp_path / "audit", digests(b"b"))
 
