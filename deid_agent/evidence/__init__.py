@@ -1,4 +1,4 @@
-"""Evidence about a feed: what originals and outputs together show about leaks, attackers and utility."""
+"""Evidence about a feed, from its originals and outputs: leaks, attackers, utility."""
 
 from deid_agent.evidence.attacks import ThreatResult, attack_threats
 from deid_agent.evidence.feeds import Leaks, find_leaks, mark_replaced, plant_leaks
