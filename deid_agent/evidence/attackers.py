@@ -1,7 +1,7 @@
 """The computations of an attacker who has no key: calendars, the possible shifts, candidate days, guesses of names.
 
-The windows of shifts are those of the documentation, repeated here: a change of the program does not change what the
-attacker expects, so a promise that is broken is found.
+The windows of shifts are those of the documentation, repeated here: a change of the program does not change the
+expectation of the attacker, so a promise that is broken is found.
 """
 
 import re

@@ -205,7 +205,7 @@ def attack_number_order(values: Sequence[ValuePair], seed: int = 1) -> ThreatRes
 
 
 def _form(number: str) -> str:
-    """What a surrogate may share with its number: signs, letters, and zeros at the begin of a run of digits."""
+    """The form that a surrogate may share with its number: signs, letters, and zeros that begin a run of digits."""
     return re.sub(r"(?<!\d)(0*)(\d*)", lambda run: "0" * len(run[1]) + "9" * len(run[2]), number)
 
 

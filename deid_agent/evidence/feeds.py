@@ -14,7 +14,7 @@ Leaks = Mapping[str, Sequence[Range]]
 def find_leaks(pair: TextPair, gold: Iterable[Range], *, parts: bool = True) -> list[Range]:
     """The ranges of the original that ``gold`` calls PHI and that are unchanged in the output.
 
-    With ``parts`` also what is left of PHI that was replaced in part: use it if the replaced ranges were recorded. A
+    With ``parts`` also the rest of PHI that was replaced in part: use it if the replaced ranges were recorded. A
     surrogate may have a word of its original by chance or on purpose ("Street"), which an alignment cannot see.
     """
     found = []

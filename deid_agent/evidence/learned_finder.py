@@ -1,6 +1,6 @@
 """A finder that learns from labelled texts: a CRF over tokens that knows two labels, inside of a range and outside.
 
-It sees the words, their forms and the public lists of the project, and no rule: what it finds, it has learned from the
+It sees the words, their forms and the public lists of the project, and no rule: it has learned all findings from the
 texts. The training itself is a function of the caller, so this package needs no training library.
 """
 

@@ -1,8 +1,8 @@
-"""The parrot attack: a reader of a feed trains a tagger on it, and takes for a leak what that tagger does not find.
+"""The parrot attack: a reader of a feed trains a tagger on it, and takes PHI that this tagger does not find for leaks.
 
 Source: Carrell et al. 2019, "The machine giveth and the machine taketh away". Surrogates are where the defender's
-tagger found something, so a tagger that learns from the outputs learns what the defender finds. PHI that it does not
-expect is likely what the defender missed. Their attacker found 68 % of the leaks, with about as many wrong guesses as
+tagger found something, so a tagger that learns from the outputs learns to find the same. PHI that it does not expect is
+likely PHI that the defender missed. Their attacker found 68 % of the leaks, with about as many wrong guesses as
 right ones.
 
 The patients are divided into two halves. The attacker learns from one half and attacks the other, both ways round, so
@@ -23,7 +23,7 @@ from deid_agent.evidence.learned_finder import NothingToLearnError
 from deid_agent.evidence.pairs import TextPair
 from deid_agent.evidence.parrot_candidates import (
     AttackedText,
-    Candidate,
+    ParrotCandidate,
     ParrotSignal,
     ParrotStrength,
     ParrotTools,
@@ -111,7 +111,7 @@ def attack_feed(
 ) -> ParrotResult:
     """The success of the attacker on the outputs of ``pairs``, who may have rehearsed. Ids of notes are unique.
 
-    ``leaks`` is what the attacker looks for; only outputs are read to find it. With too few patients, or without a
+    The attacker looks for ``leaks``, and reads outputs only. With too few patients, or without a
     leak or a replaced range, the result has no figures and the reason. Raises ``ValueError`` for ``SOFTWARE`` without a
     tagger.
     """
@@ -144,7 +144,7 @@ def rehearse(
     strength: ParrotStrength = ParrotStrength.LABELS,
     seed: int = 1,
 ) -> Rehearsal:
-    """What an attacker learns from an attack on a feed of his own, of which he knows the leaks.
+    """The weights that an attacker learns from an attack on a feed of his own, of which he knows the leaks.
 
     Raises ``NothingToLearnError`` if nothing is replaced at half of its patients.
     """
@@ -155,7 +155,7 @@ def rehearse(
 
 def _attack_halves(
     halves: Sequence[Sequence[AttackedText]], tools: ParrotTools, strength: ParrotStrength
-) -> list[Candidate]:
+) -> list[ParrotCandidate]:
     return [
         candidate
         for known, attacked in (halves, halves[::-1])
@@ -163,7 +163,7 @@ def _attack_halves(
     ]
 
 
-def _measure(empty: ParrotResult, found: Sequence[Candidate], patients: Sequence[str], seed: int) -> ParrotResult:
+def _measure(empty: ParrotResult, found: Sequence[ParrotCandidate], patients: Sequence[str], seed: int) -> ParrotResult:
     number = {patient: at for at, patient in enumerate(patients)}
     place = np.array([number[each.patient] for each in found], np.int64)
     leak = np.array([each.leak for each in found], np.int64)

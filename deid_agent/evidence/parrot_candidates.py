@@ -31,7 +31,7 @@ class ParrotStrength(StrEnum):
 
 
 class ParrotSignal(StrEnum):
-    """What makes a candidate suspicious."""
+    """A reason to suspect a candidate."""
 
     UNTAGGED = "untagged"  # the learned tagger does not find it
     UNLISTED = "unlisted"  # its words are in no list of surrogates
@@ -72,7 +72,7 @@ class AttackedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ParrotCandidate:
     """A string that looks like PHI. ``leak`` is the number of leaks in it, ``tagged`` how surely it is found.
 
     ``traits`` are numbers that describe it, those of its signals first.
@@ -98,7 +98,7 @@ class _Seen:
 
 def find_candidates(
     known: Sequence[AttackedText], attacked: Sequence[AttackedText], tools: ParrotTools, strength: ParrotStrength
-) -> list[Candidate]:
+) -> list[ParrotCandidate]:
     """The candidates in the outputs of ``attacked``, scored by an attacker who learned from those of ``known``.
 
     Raises ``NothingToLearnError`` if the attacker finds nothing to label.
@@ -131,7 +131,7 @@ def find_candidates(
         }
         tagged_by = each.probability if tagged is None else float(each.found)
         traits = (untagged, unlisted, recurring, *_describe(each.text))
-        made.append(Candidate(each.patient, each.leak, tagged_by, scores, traits))
+        made.append(ParrotCandidate(each.patient, each.leak, tagged_by, scores, traits))
     return made
 
 
@@ -163,7 +163,7 @@ def _suspicion(each: _Seen, *, marked: bool) -> float:
     """How suspicious a string is to an attacker with the program's tagger."""
     if marked:  # nothing is replaced by a value: a finding is a leak
         return each.probability + each.found
-    # The program has likely replaced what its tagger finds. The rest comes first, the likeliest PHI of it before all.
+    # The program has likely replaced the findings of its tagger. The rest comes first, its likeliest PHI before all.
     return (1 - each.probability) / 2 if each.found else 1 + each.probability
 
 

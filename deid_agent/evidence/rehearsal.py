@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deid_agent.evidence.parrot_candidates import Candidate
+from deid_agent.evidence.parrot_candidates import ParrotCandidate
 
 _STEPS = 25
 _PENALTY = 1.0
@@ -24,13 +24,13 @@ class Rehearsal:
     means: tuple[float, ...]
     deviations: tuple[float, ...]
 
-    def score(self, candidate: Candidate) -> float:
+    def score(self, candidate: ParrotCandidate) -> float:
         """The logarithm of the odds that a candidate is a leak, up to a constant."""
         traits = zip(candidate.traits, self.means, self.deviations, self.weights, strict=True)
         return sum((trait - mean) / deviation * weight for trait, mean, deviation, weight in traits)
 
 
-def learn_traits(candidates: Sequence[Candidate]) -> Rehearsal:
+def learn_traits(candidates: Sequence[ParrotCandidate]) -> Rehearsal:
     """The weights that tell leaks from other candidates best (Newton's method, with a penalty on their squares).
 
     Without a leak, or without another candidate, all weights are 0.

@@ -1,4 +1,4 @@
-"""Whether surrogates look like what they replace: a finder's recall on originals against its recall on outputs.
+"""Whether surrogates look like originals: a finder's recall on originals against its recall on outputs.
 
 Leaks hide among surrogates only if a reader cannot tell them apart. A finder that finds the surrogates as often as the
 originals sees no difference that matters to it. Two finders are compared: this program's tagger, and one that learned

@@ -1,4 +1,4 @@
-"""The values of a feed before and after: what attackers of dates, names and numbers compare.
+"""The values of a feed before and after, for attacks on dates, names and numbers.
 
 A value comes from a replaced range of a text, or from a field of a message. Dates of birth are recognized by the words
 before them; a range whose type is not known has the type that its form shows.

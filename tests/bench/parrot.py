@@ -139,7 +139,7 @@ def main() -> None:
     else:
         found = {"profile": asked.profile, "planted": PLANTED}
         found |= {"dev": attack_part(dev, tools), "sites": attack_part(sites, tools)}
-    found["rehearsed"] = {"sites": attack_rehearsed(dev, sites, tools), "dev": attack_rehearsed(sites, dev, tools)}
+    found["rehearsed"] = attack_rehearsed(dev, sites, tools)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 

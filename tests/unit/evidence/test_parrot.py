@@ -122,7 +122,7 @@ def test_words_in_no_list_of_surrogates_give_a_leak_away() -> None:
 
 
 def test_an_attacker_who_rehearsed_finds_leaks_of_the_same_kind() -> None:
-    """Leaks in the places of surrogates, in small letters: only a rehearsal reveals what they look like."""
+    """Leaks in the places of surrogates, in small letters: only a rehearsal reveals their form."""
 
     def lower(seed: int) -> tuple[list[TextPair], dict[str, list[Range]]]:
         pairs, leaks = plant_leaks(make_feed(leaked=False, seed=seed)[0], 0.1, seed)
@@ -171,7 +171,7 @@ def find_words(words: Iterable[str]) -> ParrotTools:
     return ParrotTools(tools().fit, tools().dictionaries, find)
 
 
-def test_an_attacker_with_the_software_alone_finds_what_looks_like_phi_and_is_not_found() -> None:
+def test_an_attacker_with_the_software_alone_suspects_names_that_it_does_not_find() -> None:
     pairs, leaks = make_feed(leaked=True)
     result = attack_feed(pairs, leaks, find_words(NAMES), ParrotStrength.SOFTWARE)
     assert result.candidates > result.leaks
@@ -180,7 +180,7 @@ def test_an_attacker_with_the_software_alone_finds_what_looks_like_phi_and_is_no
         attack_feed(pairs, leaks, tools(), ParrotStrength.SOFTWARE)
 
 
-def test_what_this_tagger_finds_between_marks_is_a_leak() -> None:
+def test_a_finding_of_this_tagger_between_marks_is_a_leak() -> None:
     pairs, leaks = plant_leaks(make_feed(leaked=False)[0], 0.1)
     tail = "Okonkwo criteria apply."  # looks like a name, and is not found
     pairs = [replace(pair, original=pair.original + tail, output=pair.output + tail) for pair in pairs]
@@ -218,7 +218,7 @@ def test_results_have_no_text_and_are_the_same_again() -> None:
     assert not [name for name in (*NAMES, "Ozzie", "fishing") if name in shown]
 
 
-def test_what_is_left_of_phi_is_a_leak() -> None:
+def test_the_rest_of_phi_is_a_leak() -> None:
     pair = TextPair("n", "p", "Ada Okafor came", "Ruth Okafor came", (ReplacedRange(0, 4, 0, 3),))
     assert find_leaks(pair, [(0, 10)]) == [(4, 10)]
     assert find_leaks(pair, [(0, 10)], parts=False) == []
