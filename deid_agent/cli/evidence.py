@@ -32,6 +32,7 @@ from deid_agent.evidence import (
 from deid_agent.model import ConfigurationError, Document, PhiType, format_time
 from deid_agent.pipeline import load_policy
 from deid_agent.recognize import Profile, load_rules, load_tagger
+from deid_agent.review import load_review_key, read_gold
 from deid_agent.rules import Dictionaries, RuleFolders, data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.surrogate import list_words, load_lists
 from deid_agent.train import CrfSettings, require_extra, train_crf
@@ -69,6 +70,8 @@ def evidence() -> None:
     type=click.Path(path_type=Path),
     help="Reviewed sample: originals with all identifiers annotated.",
 )
+@click.option("--review", metavar="FOLDER", type=click.Path(path_type=Path), help="A review folder in place of GOLD.")
+@click.option("--review-key", metavar="FILE", type=click.Path(path_type=Path), help="The key that opens its gold.")
 @click.option("--format", "format_name", type=click.Choice([f.value for f in CorpusFormat]), help="Format of GOLD.")
 @click.option(
     "--patients",
@@ -99,6 +102,8 @@ def report(
     outputs: Path,
     out: Path,
     sample: Path | None,
+    review: Path | None,
+    review_key: Path | None,
     format_name: str | None,
     patients: Path | None,
     audit: Path | None,
@@ -118,8 +123,10 @@ def report(
     """
     if sign_key is not None and demo_key:
         raise ConfigurationError("--demo-key and --sign-key exclude each other")
-    if patients is not None and sample is None:
-        raise ConfigurationError("--patients compares leaks in the sample: give --sample too")
+    if sample is not None and review is not None:
+        raise ConfigurationError("--sample and --review exclude each other")
+    if patients is not None and sample is None and review is None:
+        raise ConfigurationError("--patients compares leaks in the sample: give --sample or --review too")
     refuse_report(out)
     signer = None
     if sign_key is not None or demo_key:
@@ -130,7 +137,7 @@ def report(
     policy = None if policy_name is None else load_policy(policy_name, found.folder)
     at = time.time() if made is None else made.replace(tzinfo=UTC).timestamp()
     groups = None if patients is None else read_patients(patients, datetime.fromtimestamp(at, UTC).year)
-    notes = () if sample is None else _read_sample(sample, format_name)
+    notes = _read_sample(sample, format_name) if review is None else _read_review(review, review_key)
     feed = read_feed(originals, outputs, accept_missing=accept_missing)
     if feed.pairs and feed.unchanged == len(feed.pairs):
         echo_error("deid-agent: warning: nothing is replaced in any text: are OUTPUTS the outputs?")
@@ -141,9 +148,10 @@ def report(
     settings = {
         "seed": seed,
         "policy": None if policy is None else describe_policy(policy),
-        "sample": None if sample is None else _digest_input(sample),
+        "sample": _digest_notes(notes) if notes else None,
         "sample_notes": len(notes),
-        "patients": None if patients is None else _digest_input(patients),
+        "sample_is_random": review is not None,
+        "patients": None if patients is None else hashlib.sha256(patients.read_bytes()).hexdigest()[:16],
         "attacks": attacks,
         "accept_missing": accept_missing,
     }
@@ -189,11 +197,28 @@ def make_tools(found: RuleFolders) -> ParrotTools | str:
     )
 
 
-def _read_sample(path: Path, format_name: str | None) -> tuple[Note, ...]:
+def _read_sample(path: Path | None, format_name: str | None) -> tuple[Note, ...]:
+    if path is None:
+        return ()
     corpus = read_annotated(path, CorpusFormat(format_name) if format_name else None)
     for remark in corpus.remarks:
         echo_error(remark)
     return corpus.notes
+
+
+def _read_review(folder: Path, key: Path | None) -> tuple[Note, ...]:
+    """The notes of a review folder that were drawn at random, with their gold."""
+    if key is None:
+        raise ConfigurationError("--review needs --review-key: the gold is sealed")
+    return read_gold(folder, load_review_key(key), random_only=True)
+
+
+def _digest_notes(notes: Sequence[Note]) -> str:
+    digest = hashlib.sha256()
+    for note in notes:
+        spans = [(span.start, span.end, span.type.value) for span in note.annotated.spans]
+        digest.update(repr((note.annotated.text, spans)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
 
 
 def _describe_build(found: RuleFolders) -> dict[str, object]:
@@ -206,10 +231,6 @@ def _describe_build(found: RuleFolders) -> dict[str, object]:
         "models": digest_folder(data_folder("models"))[:16],
         "clinical_terms": hashlib.sha256(terms).hexdigest()[:16],
     }
-
-
-def _digest_input(path: Path) -> str:
-    return digest_folder(path)[:16] if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 @evidence.command()

@@ -101,7 +101,7 @@ def _moved(note: Note, original: str) -> Note:
 def examine_sample(matched: Iterable[tuple[Note, TextPair]], kinds: Collection[str]) -> list[SampledNote]:
     """The leaks of each note. ``kinds`` are words in lower case that name a kind of place or a title.
 
-    The patient of a note is that of the sample, else that of the feed.
+    The patient of a note is that of the feed; if the feed names none, that of the sample.
     """
     found = []
     for note, pair in matched:
@@ -112,9 +112,15 @@ def examine_sample(matched: Iterable[tuple[Note, TextPair]], kinds: Collection[s
                 continue
             identifiers[span.type] += 1
             leaks[span.type] += is_unchanged(pair, span, kinds)
-        patient = note.patient if note.patient not in {"", note.id} else pair.patient
+        known = note.patient not in {"", note.id} and _names_no_patient(pair)
+        patient = note.patient if known else pair.patient
         found.append(SampledNote(patient, identifiers, +leaks, allowed))
     return found
+
+
+def _names_no_patient(pair: TextPair) -> bool:
+    """Whether the patient of a pair is only the name of its note."""
+    return pair.patient in {pair.note, pair.note.rpartition(".")[0]}
 
 
 def may_stay(value: str, kind: PhiType) -> bool:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from support.evidence import gold, gold_line, write_lines
+from support.review import make_site
 
 from deid_agent.cli import main
 from deid_agent.eval import Note
+from deid_agent.review import load_review_key, make_key_file
+from deid_agent.review.records import Decision, NoteDecisions
 
 PATIENTS = 12
 CANARIES = ("Zyblorq", "Quorvex", "Vantrix", "4471902", "Squonkville", "zyx-secret", "lion tamer", "1931")
@@ -159,7 +162,7 @@ def test_patients_need_a_sample(feed: Path) -> None:
     done = run(
         *(feed / "originals.jsonl", feed / "outputs.jsonl", "--out", feed / "r", "--patients", feed / "patients.csv")
     )
-    assert (done.exit_code, "give --sample too" in done.output) == (2, True)
+    assert (done.exit_code, "give --sample or --review too" in done.output) == (2, True)
 
 
 def test_originals_in_place_of_outputs_are_noticed(feed: Path) -> None:
@@ -176,3 +179,32 @@ def test_a_folder_with_a_report_is_refused_before_the_work(feed: Path) -> None:
     assert (done.exit_code, "has evidence.sig already" in done.output) == (2, True)
     done = run(feed / "missing", feed / "missing", "--out", feed / "gold.jsonl")
     assert (done.exit_code, "is not a folder" in done.output) == (2, True)
+
+
+def test_the_gold_of_a_review_folder_is_a_sample(feed: Path) -> None:
+    make_key_file(feed / "review.key")
+    site = make_site(
+        feed / "site",
+        [each.annotated.text for each in notes()],
+        reasons=("random",),
+        key=load_review_key(feed / "review.key"),
+    )
+    with site.folder.locked():
+        for id_, note in zip(site.notes, notes(), strict=True):
+            decision = Decision(note.annotated.spans, finished=True)
+            site.folder.write_decisions(id_, NoteDecisions({"anna": decision, "ben": decision}))
+    given = (
+        feed / "originals.jsonl",
+        feed / "outputs.jsonl",
+        "--out",
+        feed / "r",
+        "--no-attacks",
+        "--review",
+        site.path,
+    )
+    done = run(*given, "--review-key", feed / "review.key", "--patients", feed / "patients.csv")
+    assert done.exit_code == 0, done.output
+    assert figures(feed / "r")["PATIENT that leak"] == (2, 12)
+    assert figures(feed / "r")["name origin: North: recall of names"] == (20, 22), "patients are those of the feed"
+    done = run(*(each if each != feed / "r" else feed / "r2" for each in given))
+    assert (done.exit_code, "--review needs --review-key" in done.output) == (2, True)

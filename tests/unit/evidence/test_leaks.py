@@ -116,10 +116,14 @@ def test_annotations_keep_their_places_though_line_ends_differ() -> None:
     assert pair.original[span.start : span.end] == "Zoltan Quibble"
 
 
-def test_the_patient_is_that_of_the_sample_if_it_names_one() -> None:
-    pair = pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.", patient="file")
-    for named, patient in (("p7", "p7"), ("a", "file"), ("", "file")):
-        note = gold("a", named, "Seen [[PATIENT|Zoltan Quibble]].")
+@pytest.mark.parametrize(
+    ("in_feed", "in_sample", "patient"),
+    [("p1", "p7", "p1"), ("n", "p7", "p7"), ("n", "a", "n"), ("n", "", "n"), ("p1", "", "p1")],
+)
+def test_the_patient_is_that_of_the_feed_if_it_names_one(in_feed: str, in_sample: str, patient: str) -> None:
+    for name in ("n", "n.txt"):
+        pair = pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.", name, in_feed)
+        note = gold("a", in_sample, "Seen [[PATIENT|Zoltan Quibble]].")
         (found,) = examine_sample(match_sample([note], [pair]), KINDS)
         assert found.patient == patient
 
