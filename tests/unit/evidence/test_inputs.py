@@ -112,7 +112,7 @@ def test_two_outputs_that_were_exchanged_are_found(tmp_path: Path) -> None:
         read_feed(*folders(tmp_path, before, after))
 
 
-def test_a_note_that_is_mostly_replaced_is_no_error(tmp_path: Path) -> None:
+def test_a_note_may_be_mostly_replaced(tmp_path: Path) -> None:
     before = {f"{n:02}.txt": LONG.format(n) for n in range(20)} | {"x.txt": OTHER.format(1)}
     feed = read_feed(*folders(tmp_path, before, before | {"x.txt": LONG.format(1)}))
     assert feed.unlike == 1

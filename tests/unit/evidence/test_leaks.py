@@ -57,7 +57,7 @@ def test_a_value_leaks_if_an_identifying_part_is_unchanged(kind: str, before: st
         ("DATE", "3/2019", False),
     ],
 )
-def test_values_that_may_stay_are_no_identifiers(kind: str, value: str, stays: bool) -> None:
+def test_values_that_may_stay_are_not_counted(kind: str, value: str, stays: bool) -> None:
     assert may_stay(value, PhiType(kind)) is stays
 
 
@@ -128,7 +128,7 @@ def test_the_patient_is_that_of_the_feed_if_it_names_one(in_feed: str, in_sample
         assert found.patient == patient
 
 
-def test_a_leak_of_a_place_is_no_leak_of_a_name_or_number() -> None:
+def test_leaks_of_places_are_counted_apart_from_names_and_numbers() -> None:
     pairs = [pair_of("Seen in Squonkville by Ruth Zorn.", "Seen in Squonkville by Ann Mott.")]
     note = gold("a", "p", "Seen in [[CITY|Squonkville]] by [[PATIENT|Ruth Zorn]].")
     section = estimate_leaks(examine_sample(match_sample([note], pairs), KINDS))

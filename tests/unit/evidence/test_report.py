@@ -109,7 +109,7 @@ def test_the_key_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
     assert "is signed by another key" in fault
 
 
-def test_a_statement_of_a_trail_is_no_signature_of_a_report(tmp_path: Path) -> None:
+def test_a_statement_of_a_trail_does_not_sign_a_report(tmp_path: Path) -> None:
     folder = write(tmp_path / "r")
     fields = json.loads((folder / SIGNATURE_FILE).read_bytes()) | {"kind": "head"}
     del fields["signature"]

@@ -154,7 +154,7 @@ def test_texts_and_people_of_messages_are_read() -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"MSH", b"MSH|", b"{", b'{"resourceType": 5}', b"\xff\xfe{}", b'{"resourceType":' + b"[" * 20_000]
 )
-def test_payloads_that_are_no_message_have_no_results(payload: bytes) -> None:
+def test_other_payloads_have_no_results(payload: bytes) -> None:
     assert not read_message(payload).results
 
 
