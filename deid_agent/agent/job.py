@@ -93,6 +93,22 @@ class Job:
     code_key: bytes = field(default=b"", repr=False)
 
 
+class DocumentCounts(NamedTuple):
+    """The counts of a document: no text. ``template`` is its type, ``patient`` a keyed digest of its patient.
+
+    ``unknown`` of the ``read`` words are in no list. ``types`` counts findings by PHI type, ``confidence`` by class.
+    """
+
+    source: str
+    template: str
+    patient: str
+    words: int
+    read: int
+    unknown: int
+    types: tuple[tuple[str, int], ...] = ()
+    confidence: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Processed:
     """A record free of PHI, including its key and headers.
@@ -104,7 +120,8 @@ class Processed:
     format, path and reason, if the agent keeps a ledger of them. ``patients`` counts patients by their
     listing in the scope table. ``provenance`` is a FHIR Provenance for a topic of its own, if the project has one.
     ``sealed`` are the members ``codes`` and ``sealed`` of the line in the crosswalk, if the project has one and the
-    record has link codes: nobody in the agent can open them.
+    record has link codes: nobody in the agent can open them. ``document`` are the counts that are compared with the
+    sample of a leak bound, if the project has one.
     """
 
     payload: bytes = field(repr=False)
@@ -119,6 +136,7 @@ class Processed:
     patients: tuple[tuple[str, int], ...] = ()
     provenance: bytes = field(default=b"", repr=False)
     sealed: bytes = field(default=b"", repr=False)
+    document: DocumentCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import orjson
 
 from deid_agent.agent.job import (
     Deferred,
+    DocumentCounts,
     Job,
     JobPosition,
     Processed,
@@ -179,7 +180,8 @@ def encode_result(number: int, result: Result, nanoseconds: int) -> Frame:
     match result:
         case Processed():
             digests = (result.input_digest, result.output_digest)
-            meta = orjson.dumps([*digests, result.found, result.timings, result.unexamined, result.patients])
+            counts = None if result.document is None else tuple(result.document)
+            meta = orjson.dumps([*digests, result.found, result.timings, result.unexamined, result.patients, counts])
             fields = (
                 result.payload,
                 result.key,
@@ -212,7 +214,7 @@ def decode_result(frame: Frame) -> Result:
     if frame.kind is FrameKind.DEFERRED:
         return Deferred((fields[0] or b"").decode())
     payload, key, remarks, meta, provenance, sealed, *headers = fields
-    before, after, found, timings, unexamined, patients = orjson.loads(meta or b"")
+    before, after, found, timings, unexamined, patients, counts = orjson.loads(meta or b"")
     return Processed(
         payload or b"",
         key,
@@ -226,7 +228,14 @@ def decode_result(frame: Frame) -> Result:
         tuple([(str(listing), int(n)) for listing, n in patients]),
         provenance=provenance or b"",
         sealed=sealed or b"",
+        document=None if counts is None else _read_counts(counts),
     )
+
+
+def _read_counts(counts: Sequence[Any]) -> DocumentCounts:
+    *numbers, types, confidence = counts
+    pairs = [tuple((str(name), int(n)) for name, n in each) for each in (types, confidence)]
+    return DocumentCounts(*numbers, *pairs)
 
 
 def _flatten_headers(headers: Headers) -> tuple[bytes, ...]:

@@ -94,11 +94,13 @@ def load(
     rules: str | Path | Sequence[str | Path] | None = None,
     models: str | Path | None = None,
     scope_table: str | Path | None = None,
+    budget: str | Path | None = None,
 ) -> Deidentifier:
     """A de-identifier with everything loaded: two seconds of CPU, 220 MB.
 
     The arguments are those of the commands (docs/reference.md): ``policy`` is a name or a file, ``profile`` one of
-    ``precision``, ``balanced`` and ``recall``. ``rules`` is a folder, or a list such as ``["shipped", "site/"]``
+    ``precision``, ``balanced``, ``recall`` and ``budget``, which needs the file of a leak bound in ``budget``
+    (docs/leak-bound.md). ``rules`` is a folder, or a list such as ``["shipped", "site/"]``
     (docs/site.md). The key comes from ``key_file``, else from the environment as for the
     commands. ``demo_key`` selects the public demonstration key: everyone can reverse its output.
 
@@ -114,6 +116,7 @@ def load(
         rules=rules,
         models=models,
         scope_table=scope_table,
+        budget=budget,
     )
     return factory.deidentifier()
 

@@ -14,6 +14,7 @@ from deid_agent.agent import (
     DEFAULT_PROJECT,
     MEDIA_HEADER,
     Coordinates,
+    DocumentCounts,
     Job,
     NoteOption,
     Processed,
@@ -23,6 +24,7 @@ from deid_agent.agent import (
     Task,
     result_from_error,
 )
+from deid_agent.app.document_counts import NOTE, DocumentCounter
 from deid_agent.codec import Envelope
 from deid_agent.config import SecretKey
 from deid_agent.model import LeftOutError, MessageError, Origin, Reason, Remark, Timings
@@ -92,6 +94,8 @@ class JobRunner:
     """The least persons of a group that ``$anonymize`` reports; None if the operation is not offered."""
     sealer: "PairSealer | None" = None
     """Seals the link codes of each record for the crosswalk of the project."""
+    counter: DocumentCounter | None = None
+    """Counts documents, if the project has a leak bound."""
 
     def __call__(self, job: Job) -> Result:
         """The result of one record. Every failure becomes a ``Refused``."""
@@ -160,9 +164,8 @@ class JobRunner:
             with run.measure_stage():
                 if isinstance(done, RefusedText):
                     raise done.error
-                run.result = self._make_result(
-                    run, Deidentified(run.write_note(done), done.remarks, headers=()), Timings()
-                )
+                made = self._make_result(run, Deidentified(run.write_note(done), done.remarks, headers=()), Timings())
+                run.result = replace(made, document=self._count_note(run, done))
 
     def _apply(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> None:
         links: LinkPairs | None = None if self.sealer is None else {}
@@ -181,11 +184,36 @@ class JobRunner:
         if done.media:
             done = replace(done, headers=(*done.headers, (MEDIA_HEADER, done.media.encode())))
         sealed = self.sealer.seal(links, time()) if self.sealer is not None and links else b""
-        run.result = result = replace(self._make_result(run, done, timings), patients=plan.listings, sealed=sealed)
+        made = self._make_result(run, done, timings)
+        document = self._count_message(run, plan, recognition)
+        run.result = result = replace(made, patients=plan.listings, sealed=sealed, document=document)
         if self.unexamined:
             with suppress(MessageError):  # a count may fail, the message may not
                 counts = self.deidentifier.count_unexamined_in(plan)
                 run.result = replace(result, unexamined=tuple((*row, count) for row, count in counts.items()))
+
+    def _count_message(self, run: "_JobRun", plan: MessagePlan, recognition: Recognition) -> DocumentCounts | None:
+        if self.counter is None:
+            return None
+        with suppress(Exception):  # a count may fail, the message may not
+            scope = plan.parts[0].scope if plan.parts else None
+            patient = "" if scope is None else scope.patient or scope.document
+            return self.counter.count_message(plan, recognition, run.job.source, self._hide(patient))
+        return None
+
+    def _count_note(self, run: "_JobRun", done: DeidentifiedText) -> DocumentCounts | None:
+        if self.counter is None or run.note is None:
+            return None
+        with suppress(Exception):
+            request = run.note.request
+            patient = self._hide(request.patient or request.document)
+            texts = [(request.text, done.spans)]
+            return self.counter.count(texts, source=run.job.source, template=NOTE, patient=patient)
+        return None
+
+    def _hide(self, patient: str) -> str:
+        """A keyed digest of a patient: each counts once in a window, and the agent gets no identifier."""
+        return self.digester.digest(patient.encode("utf-8", "surrogatepass"))[:16] if patient else ""
 
     def _origin(self, job: Job) -> Origin | None:
         if self.marks is None or job.position is None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from deid_agent import pause_gc
 from deid_agent.agent import DEFAULT_PROJECT, Process
+from deid_agent.app.bound_file import BoundFile, choose_bound, parse_profile
+from deid_agent.app.document_counts import DocumentCounter
 from deid_agent.app.job_runner import AuditDigester, JobRunner, ProjectRunner
 from deid_agent.codec import Codec, Envelope
 from deid_agent.config import SecretKey
-from deid_agent.model import ConfigurationError, Marking, ProvenanceMode
+from deid_agent.model import Marking, ProvenanceMode
 from deid_agent.pipeline import (
     NO_SHAPE,
     Deidentifier,
@@ -29,7 +31,7 @@ from deid_agent.pipeline import (
     add_registry,
     load_policy,
 )
-from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Profile, Tagger, load_rules, load_tagger
+from deid_agent.recognize import KnownRecognizer, NameLexicons, NameMemory, Tagger, load_rules, load_tagger
 from deid_agent.rules import RulesGiven, data_folder, find_rules
 from deid_agent.surrogate import RESTRICTED_ZIP3, Surrogates
 
@@ -55,6 +57,13 @@ class ProjectParts:
     allows_digests: bool = False
     smallest_group: int | None = None
     shape: ShapeOptions = NO_SHAPE
+    bound: BoundFile | None = field(default=None, repr=False)
+    """The leak bound of the profile ``budget``."""
+
+    @property
+    def reads_with(self) -> tuple[str, ...]:
+        """Projects with an equal value find the same in a text."""
+        return (self.system, self.profile, *(() if self.bound is None else (repr(self.bound.lean),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class WorkerFactory:
     crosswalks: "tuple[tuple[str, PairSealer], ...]" = ()
     shape: ShapeOptions = NO_SHAPE
     sites: tuple[Path, ...] = ()
+    bound: BoundFile | None = field(default=None, repr=False)
 
     @property
     def default(self) -> ProjectParts:
@@ -99,6 +109,7 @@ class WorkerFactory:
             allows_digests=self.allows_digests,
             smallest_group=self.smallest_group,
             shape=self.shape,
+            bound=self.bound,
         )
 
     def deidentifier(
@@ -126,15 +137,18 @@ class WorkerFactory:
             models = self.models or data_folder("models")
             known = KnownRecognizer(NameLexicons.of(loaded), exact=True)
             guard = LeakGuard(known.recognize, known.proves_absence)
-            taggers = {
-                (system, profile): wrap_tagger(load_tagger(loaded, models, system, _parse_profile(profile)))
-                for system, profile in dict.fromkeys((each.system, each.profile) for each in projects)
-            }
+            taggers: dict[tuple[str, ...], Tagger] = {}
+            for each in projects:
+                if each.reads_with not in taggers:
+                    tagger = load_tagger(loaded, models, each.system, parse_profile(each.profile))
+                    taggers[each.reads_with] = wrap_tagger(
+                        tagger if each.bound is None else each.bound.lean_tagger(tagger)
+                    )
             return [
                 Deidentifier(
                     codecs=codecs.messages,
                     attachment_codecs=codecs.attachments,
-                    tagger=taggers[each.system, each.profile],
+                    tagger=taggers[each.reads_with],
                     surrogates=Surrogates(
                         each.key.secret,
                         dates=each.policy.dates,
@@ -175,11 +189,12 @@ class WorkerFactory:
                 self._memory(each),
                 envelopes,
                 # With a memory of names the findings in a text depend on the project.
-                (each.name,) if self.remembered_patients else (each.system, each.profile),
+                (each.name,) if self.remembered_patients else each.reads_with,
                 marks=_make_marks(each),
                 allows_digests=each.allows_digests,
                 smallest_group=each.smallest_group,
                 sealer=sealers.get(each.name),
+                counter=None if each.bound is None else DocumentCounter.of(made.tagger),
             )
             for each, made in zip(projects, self._load(projects), strict=True)
         }
@@ -210,13 +225,18 @@ def make_factory(
     models: str | Path | None = None,
     scope_table: str | Path | None = None,
     shape: ShapeOptions | None = None,
+    budget: str | Path | None = None,
 ) -> WorkerFactory:
     """The factory of these names and paths, as commands and programs give them. None is what is packaged.
+
+    ``budget`` is the file of the leak bound, for the profile ``budget``.
 
     Raises ``ConfigurationError`` for a policy or a file that is missing or invalid.
     """
     found = find_rules(rules)
     chosen = load_policy(policy, found.folder)
+    folder = None if models is None else data_folder("models", str(models))
+    bound = choose_bound(profile, None if budget is None else Path(budget), system, found.folder, found.sites, folder)
     return WorkerFactory(
         rules=found.folder,
         sites=found.sites,
@@ -224,9 +244,10 @@ def make_factory(
         policy=chosen,
         system=system,
         profile=profile,
-        models=None if models is None else data_folder("models", str(models)),
+        models=folder,
         scopes=None if scope_table is None else ScopeTableFile.of(Path(scope_table), key, chosen),
         shape=(shape or NO_SHAPE).check(chosen),
+        bound=bound,
     )
 
 
@@ -267,10 +288,3 @@ def _load_codecs(rules: Path) -> _MessageCodecs:
         (RtfCodec(), HtmlCodec(rules), TableCodec(rules)),
         fhir,
     )
-
-
-def _parse_profile(name: str) -> Profile:
-    try:
-        return Profile(name)
-    except ValueError:
-        raise ConfigurationError(f"profile {name!r}: not one of {', '.join(Profile)}") from None

@@ -85,6 +85,7 @@ class BatchDeidentifier:
     models: str | Path | None = None
     identities: str | Path | None = None
     scope_table: str | Path | None = None
+    budget: str | Path | None = None
     build: str | None = None
 
     def __call__(self, batch: Any) -> Any:
@@ -137,7 +138,7 @@ class BatchDeidentifier:
 
     def _make(self) -> _Loaded:
         load_arrow().set_cpu_count(1)
-        given = {name: getattr(self, name) for name in ("key_file", "models", "scope_table")}
+        given = {name: getattr(self, name) for name in ("key_file", "models", "scope_table", "budget")}
         paths = {name: None if path is None else str(path) for name, path in given.items()}
         system = EngineSystem(
             demo_key=self.demo_key,

@@ -41,6 +41,7 @@ class EngineSystem:
     rules: str | tuple[str, ...] | None = None
     models: str | None = None
     scope_table: str | None = None
+    budget: str | None = None
 
     def make_parts(self, environ: Mapping[str, str] = os.environ) -> WorkerFactory:
         """The factory of the de-identifier, with the key of this machine. BLAS has one thread from now on.
@@ -61,6 +62,7 @@ class EngineSystem:
             rules=self.rules,
             models=self.models,
             scope_table=self.scope_table,
+            budget=self.budget,
         )
 
     def resolve(self, folder: Path) -> "EngineSystem":
@@ -82,6 +84,7 @@ class EngineSystem:
             rules=rules,
             models=absolute(self.models),
             scope_table=absolute(self.scope_table),
+            budget=absolute(self.budget),
         )
 
 
@@ -111,6 +114,7 @@ def make_head(
         "key": parts.key.id,
         "system": parts.system,
         "profile": parts.profile,
+        **({} if parts.bound is None else {"bound": parts.bound.digest}),
         "table": table.digest,
         "format": format_,
         "unit": unit_mib,

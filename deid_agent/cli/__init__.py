@@ -26,6 +26,7 @@ class _Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, _Entry]] = {
     "audit": _Entry("audit", "audit", "Verify and read the audit trail."),
     "batch": _Entry("batch", "batch", "De-identify tables: Parquet, CSV and NDJSON files, Delta and Iceberg tables."),
+    "bound": _Entry("bound", "bound", "Compute how far models must lean so that a budget of leaks may be claimed."),
     "check": _Entry("check", "check", "Check whether `run` would start, without taking a message."),
     "console": _Entry("serve", "console", "Serve the console on this machine, without an agent."),
     "crosswalk": _Entry("crosswalk", "crosswalk", "Open the crosswalk of a project, by its two custodians."),
@@ -34,6 +35,7 @@ COMMANDS: Final[Mapping[str, _Entry]] = {
     "eval": _Entry("evaluate", "evaluate", "Score a system over an annotated corpus."),
     "message": _Entry("message", "message", "De-identify HL7 v2 messages, FHIR resources and C-CDA documents."),
     "replay": _Entry("dead_letters", "replay", "Put the records of dead letters back into their input."),
+    "review": _Entry("review", "review", "Have people review notes: a queue, their decisions, the gold."),
     "rules": _Entry("inventory", "rules", "List and test rules; make the lists and rules of a site."),
     "run": _Entry("serve", "run", "Run the agent: read messages and publish them sanitized."),
     "text": _Entry("text", "text", "De-identify notes."),

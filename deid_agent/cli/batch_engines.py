@@ -28,6 +28,7 @@ def make_unit_work(run: BatchRun, parts: WorkerFactory, head: Head, options: Map
         demo_key=parts.key.demo,
         policy=options["policy_name"],
         profile=parts.profile,
+        budget=None if options["budget"] is None else str(options["budget"]),
         system=parts.system,
         rules=options["rules"] or None,
         models=os.environ.get("DEID_MODELS"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +15,21 @@ from deid_agent.audit import LineKind, examine_trail, read_target_keys
 from deid_agent.cli.check_envelope import check_envelope
 from deid_agent.cli.check_kafka import Finding, attempt, attempt_warnings, check_kafka
 from deid_agent.cli.common import Exit, handle_errors
-from deid_agent.cli.projects import check_rekey, describe_markings, describe_shape, make_shape, project_parts
+from deid_agent.cli.drift_monitor import read_states
+from deid_agent.cli.projects import (
+    check_rekey,
+    choose_profile_bound,
+    describe_markings,
+    describe_policy,
+    describe_shape,
+    make_shape,
+    project_parts,
+)
 from deid_agent.cli.service_http import check_service
 from deid_agent.cli.service_jobs import check_jobs
 from deid_agent.cli.service_mllp import check_listener, check_receiver
 from deid_agent.cli.service_parts import check_folders, check_key, check_memory, make_sealer, make_worker_factory
-from deid_agent.config import DEMO_KEY, Settings, TransportKind, load_key, load_settings
+from deid_agent.config import DEMO_KEY, ProjectSettings, Settings, TransportKind, load_key, load_settings
 from deid_agent.core import describe_core
 from deid_agent.model import ConfigurationError, PhiType, RecordTime, TransientError, counted
 from deid_agent.pipeline import (
@@ -96,6 +105,7 @@ def _findings(file: Path, offline: bool) -> Iterator[Finding]:
     for name, step in steps:
         yield attempt(name, step)
     yield from _projects(settings)
+    yield from _bounds(settings)
     if added := describe_markings(settings):
         yield Finding("additions", added)
     yield from _crosswalks(settings)
@@ -236,6 +246,7 @@ def _rules(settings: Settings) -> str:
     loaded = load_rules(found.folder, found.sites)
     return (
         f"{counted(len(loaded.patterns), 'pattern')}, {counted(len(loaded.vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(loaded.late_vetoes), 'late veto', 'late vetoes')}, "
         f"digest {digest_folder(found.folder)[:16]}"
     )
 
@@ -284,6 +295,46 @@ def _recognizers(settings: Settings, system: str | None = None, profile: str | N
         models=settings.models,
     ).deidentifier()
     return f"system {system}, profile {profile}"
+
+
+def _bounds(settings: Settings) -> Iterator[Finding]:
+    """What may be claimed of each project with a leak bound, and whether its feeds still are like the sample."""
+    users: dict[str, ProjectSettings | None] = {DEFAULT_PROJECT: None, **settings.projects}
+    digests = set()
+    for name, project in users.items():
+        policy = (None if project is None else project.policy) or settings.policy
+        try:
+            bound = choose_profile_bound(settings, project)
+            if bound is None:
+                continue
+            digests.add(bound.digest)
+            yield Finding("bound", f"{name}: {bound.sentence} {bound.cost}, digest {bound.digest}")
+            if (used := describe_policy(load_policy(policy, _rules_folder(settings)))) != bound.policy:
+                shown = f"{name}: it was computed with policy {bound.policy}, and {used} is used"
+                yield Finding("bound", warning=f"{shown}: check that this one keeps no more")
+        except ConfigurationError as problem:
+            digests.add("")
+            yield Finding("bound", problem=str(problem))
+    if digests:
+        yield from _drift(settings, digests)
+
+
+def _drift(settings: Settings, digests: Set[str]) -> Iterator[Finding]:
+    """The comparisons of feeds with the samples of these bounds, from the file that the agent keeps."""
+    if not settings.drift.window:
+        yield Finding("drift", warning="drift.window is 0: no feed is compared with the sample of its bound")
+    elif settings.drift.file is None:
+        yield Finding("drift", warning="set drift.file: without it the comparisons end with the agent")
+    else:
+        try:
+            states = [each for each in read_states(settings.drift.file) if each.bound in digests]
+        except ConfigurationError as problem:
+            yield Finding("drift", problem=str(problem))
+            return
+        if not states:
+            yield Finding("drift", "no feed is compared yet")
+        for state in states:
+            yield Finding("drift", warning=state.remark) if state.differs else Finding("drift", state.remark)
 
 
 def _envelopes(settings: Settings, offline: bool) -> Iterator[Finding]:

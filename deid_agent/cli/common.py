@@ -10,7 +10,7 @@ from typing import NotRequired, ParamSpec, TypedDict, Unpack
 
 import click
 
-from deid_agent.app import WorkerFactory, make_factory
+from deid_agent.app import BUDGET, WorkerFactory, make_factory
 from deid_agent.config import DEMO_KEY, SecretKey, load_key, refuse_unknown_variables
 from deid_agent.model import ConfigurationError, UnsafeError, leading_error
 from deid_agent.pipeline import ShapeOptions
@@ -137,6 +137,17 @@ rules_option = click.option(
 """``--rules DIR``, or ``--rules shipped --rules SITE``. The value is a tuple."""
 
 
+PROFILES = ("precision", "balanced", "recall", BUDGET)
+
+budget_option = click.option(
+    "--budget",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    envvar="DEID_BUDGET",
+    help="File of deid-agent bound, for --profile budget.",
+)
+
+
 class TaggingOptions(TypedDict):
     """The values of the options of ``add_tagging_options``, as a command gets them."""
 
@@ -146,11 +157,12 @@ class TaggingOptions(TypedDict):
     key_file: Path | None
     demo_key: bool
     rules: tuple[str, ...]
+    budget: NotRequired[Path | None]
     scope_table: NotRequired[Path | None]
 
 
 def add_tagging_options(command: Callable[P, None], policy: str) -> Callable[P, None]:
-    """``--policy``, ``--profile``, ``--system``, ``--key-file``, ``--demo-key``, ``--rules``, ``--scope-table``.
+    """Policy, profile, budget, system, key, rules and scope table.
 
     An option that is not given is read from the environment, as for ``run``; the variables of the key are read with it.
     ``policy`` is used if neither names one.
@@ -165,12 +177,13 @@ def add_tagging_options(command: Callable[P, None], policy: str) -> Callable[P, 
         ),
         click.option(
             "--profile",
-            type=click.Choice(["precision", "balanced", "recall"]),
+            type=click.Choice(PROFILES),
             default="recall",
             show_default=True,
             envvar="DEID_PROFILE",
-            help="Favours precision or recall.",
+            help="Favours precision or recall; budget: as a leak bound needs.",
         ),
+        budget_option,
         click.option(
             "--policy",
             "policy_name",
@@ -205,6 +218,7 @@ def worker_factory(*, shape: ShapeOptions | None = None, **options: Unpack[Taggi
         system=options["system"],
         rules=options["rules"],
         scope_table=options.get("scope_table"),
+        budget=options.get("budget"),
         shape=shape,
     )
     warn_of_demo(key)

@@ -9,7 +9,17 @@ from pathlib import Path
 import click
 import orjson
 
-from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing, rules_option
+from deid_agent.app import choose_bound, parse_profile
+from deid_agent.cli.common import (
+    PROFILES,
+    Exit,
+    budget_option,
+    echo_error,
+    handle_errors,
+    printable,
+    refuse_existing,
+    rules_option,
+)
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.eval import (
     ABLATED_LIST_PREFIX,
@@ -60,12 +70,13 @@ from deid_agent.rules import data_folder, find_rules
 @click.option("--system", default="default", show_default=True, envvar="DEID_SYSTEM", help="Which recognizers run.")
 @click.option(
     "--profile",
-    type=click.Choice(["precision", "balanced", "recall"]),
+    type=click.Choice(PROFILES),
     default="recall",
     show_default=True,
     envvar="DEID_PROFILE",
-    help="Favours precision or recall.",
+    help="Favours precision or recall; budget: as a leak bound needs.",
 )
+@budget_option
 @click.option(
     "--split",
     type=click.Choice([p.value for p in CorpusPart]),
@@ -114,6 +125,7 @@ def evaluate(
     format_name: str | None,
     system: str,
     profile: str,
+    budget: Path | None,
     split: str,
     authors: str | None,
     context: str,
@@ -150,7 +162,13 @@ def evaluate(
         report = EvaluationReport(about, score_notes(matched), authors=notes.format is CorpusFormat.MARKUP)
         return _finish(report, matched, convention, alpha, json_file, html_file, complete=complete)
     refuse_unknown_variables()
-    tagger = load_system(find_rules(rules), data_folder("models", models), system, profile)
+    found, folder = find_rules(rules), data_folder("models", models)
+    chosen_bound = choose_bound(profile, budget, system, found.folder, found.sites, folder)
+    tagger = load_system(found, folder, system, parse_profile(profile))
+    if chosen_bound is not None:
+        if ablate:
+            raise ConfigurationError("--ablate: its figures are for the shipped profiles; use --profile recall")
+        tagger = tagger.lean(chosen_bound.lean)
     notes = _notes(corpus or Path(), chosen, split, authors)
     alarms = _benign(clean, tagger) if clean else None
     done = _run(notes, tagger, context, by_patient, ablate)

@@ -61,6 +61,7 @@ def read_inventory(agent: RunningAgent) -> dict[str, object]:
         "changed": [name for name, digest in now.items() if digest != build.get(name)],
         "system": parts.system,
         "profile": parts.profile,
+        "bound": "" if parts.bound is None else parts.bound.sentence,
         "key": {"id": parts.key.id, "demo": parts.key.demo},
         "rules": [
             {
@@ -99,6 +100,7 @@ def _list_rules(loaded: Ruleset) -> Iterator[tuple[str, Path, Rule]]:
     for kind, folder, rules, own in (
         ("pattern", "patterns", loaded.patterns, site.patterns if site else ()),
         ("veto", "vetoes", loaded.vetoes, site.vetoes if site else ()),
+        ("late veto", "late-vetoes", loaded.late_vetoes, ()),
     ):
         yield from (
             (kind, loaded.folder / folder, rule) for rule in rules if site is None or rule.id not in site.removed
@@ -193,7 +195,7 @@ def list_(rules: tuple[str, ...], as_json: bool) -> Exit:
         if as_json:
             click.echo(orjson.dumps({"id": rule.id, "kind": kind, "types": types, "why": rule.why}).decode())
         else:
-            click.echo(f"{kind:8} {rule.id:28} {', '.join(types):24} {rule.why}")
+            click.echo(f"{kind:9} {rule.id:28} {', '.join(types):24} {rule.why}")
     for form in load_grammar(loaded.folder).forms:
         measured = f"{form.kind}, {form.veto}"
         if as_json:
@@ -224,9 +226,11 @@ def test(rules: tuple[str, ...]) -> Exit:
     samples += sum(len(context.hit) + len(context.miss) for context in contexts)
     right = samples - len(faults)
     patterns = (*loaded.patterns, *(loaded.site.patterns if loaded.site else ()))
+    vetoes = (*loaded.vetoes, *(loaded.site.vetoes if loaded.site else ()))
     echo_error(
-        f"{counted(len(patterns), 'pattern')}, {counted(len(loaded.every_rule) - len(patterns), 'veto', 'vetoes')}, "
-        f"{counted(len(grammar.forms), 'form')}, {counted(len(contexts), 'context')}: "
+        f"{counted(len(patterns), 'pattern')}, {counted(len(vetoes), 'veto', 'vetoes')}, "
+        f"{counted(len(loaded.late_vetoes), 'late veto', 'late vetoes')}, {counted(len(grammar.forms), 'form')}, "
+        f"{counted(len(contexts), 'context')}: "
         f"{right} of {counted(samples, 'sample')} pass"
     )
     return Exit.CONFIGURATION if faults else Exit.DONE

@@ -14,11 +14,12 @@ from deid_agent.agent import (
     ReplayChooser,
     ReplayReport,
 )
-from deid_agent.app import ProjectParts, WorkerFactory
+from deid_agent.app import BUDGET, BoundFile, ProjectParts, WorkerFactory, choose_bound
 from deid_agent.audit import read_target_keys
 from deid_agent.config import ProjectSettings, SecretKey, Settings, TransportKind, load_project_keys
 from deid_agent.model import ConfigurationError, ProvenanceMode
 from deid_agent.pipeline import KeyMode, Policy, RestrictedZip, ShapeName, ShapeOptions, load_policy
+from deid_agent.rules import find_rules
 
 
 def read_policy(settings: Settings, name: str, rules: Path) -> Policy:
@@ -49,9 +50,21 @@ def make_projects(settings: Settings, key: SecretKey, rules: Path) -> tuple[Proj
             allows_digests=settings.sha256_pseudonyms if each.sha256_pseudonyms is None else each.sha256_pseudonyms,
             smallest_group=each.anonymize_k or settings.anonymize_k,
             shape=make_shape(settings, each).check(policy),
+            bound=choose_profile_bound(settings, each),
         )
         for name, each in settings.projects.items()
     )
+
+
+def choose_profile_bound(settings: Settings, project: ProjectSettings | None = None) -> BoundFile | None:
+    """The leak bound of a project, or of ``default``. The file above counts for a project without one of its own.
+
+    Raises ``ConfigurationError`` for a file that is missing, malformed, or of another system.
+    """
+    found, own = find_rules(settings.rules), project or settings
+    profile = own.profile or settings.profile
+    budget = (None if project is None else project.budget) or (settings.budget if profile == BUDGET else None)
+    return choose_bound(profile, budget, own.system or settings.system, found.folder, found.sites, settings.models)
 
 
 def make_shape(settings: Settings, project: ProjectSettings | None = None) -> ShapeOptions:
@@ -99,6 +112,7 @@ def describe_projects(settings: Settings, parts: WorkerFactory) -> dict[str, obj
                 "key": each.key.id,
                 "generation": each.generation,
                 **describe_shape(each.shape),
+                **describe_bound(each.bound),
                 "routes": {feed.topic: feed.target for feed in settings.feeds if feed.project == name},
             }
             for name, each in project_parts(parts).items()
@@ -111,6 +125,11 @@ def describe_shape(shape: ShapeOptions) -> dict[str, str]:
     if shape.name is ShapeName.NONE:
         return {}
     return {"shape": f"{shape.name}:{shape.on_restricted_zip}:{shape.age_date or 'message'}"}
+
+
+def describe_bound(bound: BoundFile | None) -> dict[str, str]:
+    """The member ``bound`` of the build in the audit, a digest; empty without a leak bound."""
+    return {} if bound is None else {"bound": bound.digest}
 
 
 def describe_policy(policy: Policy) -> str:

@@ -1,6 +1,7 @@
 """The commands that start an agent or its console: ``run``, ``console``, and ``demo`` with sample messages."""
 
 import asyncio
+import importlib
 import logging
 import shutil
 import signal
@@ -30,6 +31,7 @@ from deid_agent.config import (
     load_key,
     load_settings,
 )
+from deid_agent.http import ReviewDesk
 from deid_agent.model import ConfigurationError, counted
 
 
@@ -83,28 +85,47 @@ def run(
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=9465, show_default=True, help="Port of the console.")
 @click.option("--demo-key", is_flag=True, help="Use the public demonstration key.")
+@click.option(
+    "--review",
+    "review_folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Also serve the review of the notes of this folder; reviewers log in with their own tokens.",
+)
+@click.option(
+    "--review-key", metavar="FILE", type=click.Path(path_type=Path), help="The key file of the folder of --review."
+)
 @handle_errors
-def console(file: Path, port: int, demo_key: bool) -> Exit:
+def console(file: Path, port: int, demo_key: bool, review_folder: Path | None, review_key: Path | None) -> Exit:
     """Serve the console on this machine, without an agent.
 
     It shows dead letters, audit, rules and the playground until ^C. It takes no message, and it writes nothing unless
-    http.console_write and a token allow it to put dead letters back.
+    http.console_write and a token allow it to put dead letters back, or reviewers decide on notes (--review).
     """
+    if (review_folder is None) != (review_key is None):
+        raise ConfigurationError("--review and --review-key: give both or neither")
     # The Kafka client logs errors that we report ourselves; without a handler Python would print them.
     logging.getLogger().addHandler(logging.NullHandler())
     settings = load_settings(file)
     key = DEMO_KEY if demo_key else load_key(settings.key_file)
     check_key(settings, key)
     warn_of_demo(key)
-    asyncio.run(_serve(settings, key, port))
+    desk = None if review_folder is None or review_key is None else _open_desk(review_folder, review_key)
+    asyncio.run(_serve(settings, key, port, desk))
     return Exit.DONE
 
 
-async def _serve(settings: Settings, key: SecretKey, port: int) -> None:
+def _open_desk(folder: Path, key_file: Path) -> ReviewDesk:
+    """The desk of a folder of reviewed notes. Raises ``ConfigurationError`` if folder or key cannot be used."""
+    desk: ReviewDesk = importlib.import_module("deid_agent.review").open_desk(folder, key_file)
+    return desk
+
+
+async def _serve(settings: Settings, key: SecretKey, port: int, desk: ReviewDesk | None) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with show_console(settings, key, port) as listening:
+    async with show_console(settings, key, port, desk) as listening:
         click.echo(f"console: http://127.0.0.1:{listening}/console/  (^C ends it)")
         await ended.wait()
 

@@ -5,8 +5,8 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from deid_agent.agent import (
     Executor,
     Health,
     InlineExecutor,
+    Processed,
     ResumeFrom,
     Runner,
     RunnerSettings,
@@ -26,6 +27,7 @@ from deid_agent.agent import (
 from deid_agent.app import WorkerFactory
 from deid_agent.audit import AuditTrail, CrosswalkTrail, Signer, read_last_batches
 from deid_agent.cli.audit_service import describe_crosswalks, open_crosswalks, open_witness, trail_settings
+from deid_agent.cli.drift_monitor import make_monitor
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.playground import PlaygroundFactory
 from deid_agent.cli.projects import (
@@ -61,6 +63,7 @@ from deid_agent.http import (
     History,
     OperatorServer,
     PlaygroundProcess,
+    ReviewDesk,
     console_routes,
     operator_routes,
 )
@@ -125,6 +128,7 @@ async def _serve(
         marks, others = output_marks(settings, parts)
         path = settings.audit.unexamined
         ledger = None if path is None else UnexaminedFile(path, telemetry)
+        monitor = make_monitor(settings, parts, telemetry)
         runner = Runner(
             transport,
             executor,
@@ -133,21 +137,22 @@ async def _serve(
             marks=marks,
             telemetry=telemetry,
             health=health,
-            on_published=None if ledger is None else ledger.add,
+            on_published=_call_each(None if ledger is None else ledger.add, None if monitor is None else monitor.add),
             projects=others,
             crosswalks=crosswalks,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.request_stop)
-        site = build.get("site", "")
-        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name(), site))
+        more = build.get("site", ""), build.get("bound", "")
+        telemetry.emit(Built(build["version"], build["rules"], build["models"], build["policy"], core_name(), *more))
         if settings.has_projects:
             for each in project_parts(parts).values():
                 telemetry.emit(ProjectOpened(each.name, describe_policy(each.policy), each.key.id, each.generation))
         running = RunningAgent(parts, settings, build, key.demo)
-        kept = nullcontext() if ledger is None else ledger.kept_written()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(kept)
+            for kept in (ledger, monitor):
+                if kept is not None:
+                    await stack.enter_async_context(kept.kept_written())
             await stack.enter_async_context(_operator(settings.http, health, telemetry, running))
             if isinstance(transport, HttpTransport):
                 ready = readiness(health, executor)
@@ -163,6 +168,17 @@ async def _serve(
         await audit.close()
         if witness is not None:
             await loop.run_in_executor(None, witness.close)
+
+
+def _call_each(*calls: Callable[[Processed], None] | None) -> Callable[[Processed], None] | None:
+    """One call for several; None if there is none."""
+    wanted = [each for each in calls if each is not None]
+
+    def call(result: Processed) -> None:
+        for each in wanted:
+            each(result)
+
+    return call if wanted else None
 
 
 @asynccontextmanager
@@ -186,14 +202,17 @@ async def _operator(
 
 
 @asynccontextmanager
-async def show_console(settings: Settings, key: SecretKey, port: int) -> AsyncIterator[int]:
-    """Serve only the console, on loopback, inside the ``with`` block. Yields the port."""
+async def show_console(
+    settings: Settings, key: SecretKey, port: int, desk: ReviewDesk | None = None
+) -> AsyncIterator[int]:
+    """Serve only the console, on loopback, inside the ``with`` block, and the review of a desk. Yields the port."""
     telemetry = Telemetry()
     parts = make_worker_factory(settings, key)
     http = settings.http.model_copy(update={"host": "127.0.0.1", "port": port, "console": True})
     running = RunningAgent(parts, settings, describe_build(settings, parts), key.demo)
     access = AccessSettings(http.token(), http.console_write)
-    async with console_routes(console_sources(http, running, telemetry, None), access, telemetry) as pages:
+    sources = replace(console_sources(http, running, telemetry, None), desk=desk)
+    async with console_routes(sources, access, telemetry) as pages:
         server = OperatorServer(http.host, port, pages, telemetry, CONSOLE_LIMITS)
         await server.start()
         try:

@@ -15,6 +15,8 @@ from deid_agent.agent import (
 from deid_agent.app import WorkerFactory
 from deid_agent.cli.projects import (
     ProjectDeadLetters,
+    choose_profile_bound,
+    describe_bound,
     describe_policy,
     describe_shape,
     make_projects,
@@ -46,6 +48,8 @@ _LATER = (
     "shape",
     "on_restricted_zip",
     "age_date",
+    "budget",
+    "drift",
 )
 """Settings that did not exist in the first trails."""
 
@@ -68,6 +72,7 @@ def make_worker_factory(settings: Settings, key: SecretKey) -> WorkerFactory:
         system=settings.system,
         models=settings.models,
         profile=settings.profile,
+        bound=choose_profile_bound(settings),
         max_bytes=settings.agent.max_message_bytes,
         validate=settings.agent.validate_output,
         unexamined=settings.audit.unexamined is not None,
@@ -194,5 +199,6 @@ def describe_build(settings: Settings, parts: WorkerFactory) -> dict[str, str]:
         "configuration": configuration[:16],
         "key": parts.key.id,
         **describe_shape(parts.shape),
+        **describe_bound(parts.bound),
         **({} if parts.scopes is None else {"scopes": parts.scopes.identity}),
     }

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,8 @@ import click
 import orjson
 
 from deid_agent.cli.common import Exit, echo_error, handle_errors, refuse_existing
+from deid_agent.cli.train_options import Changes, adaptation, refuse_with_base
+from deid_agent.cli.warm_start import WarmStart
 from deid_agent.config import refuse_unknown_variables
 from deid_agent.eval import (
     CorpusFormat,
@@ -32,6 +34,7 @@ from deid_agent.recognize import Profile, Resolver
 from deid_agent.rules import data_folder
 from deid_agent.train import (
     PUBLISHED,
+    RECIPES,
     SHIPPED,
     Augmenter,
     CandidateModels,
@@ -40,7 +43,6 @@ from deid_agent.train import (
     CrfSettings,
     Example,
     ExampleReader,
-    FilterSettings,
     NetworkAblation,
     NetworkSettings,
     Progress,
@@ -64,7 +66,7 @@ _GROUPS = {"all": SHIPPED, "published": PUBLISHED}
 
 
 @click.command("train")
-@click.argument("component")
+@click.argument("component", required=False)
 @click.option(
     "--corpus", metavar="PATH", default="corpus", show_default=True, type=click.Path(path_type=Path), help="The notes."
 )
@@ -88,12 +90,29 @@ _GROUPS = {"all": SHIPPED, "published": PUBLISHED}
     help="Leave out a part of the network.",
 )
 @click.option("--seed", metavar="N", type=int, help=f"Random seed.  [default: {_SEED}]")
+@click.option(
+    "--from",
+    "base",
+    metavar="MODELS",
+    help="Go on from trained models with the notes of a site: shipped, or a folder of models.",
+)
+@click.option(
+    "--rehearsal",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="With --from: the shipped corpus, which is read again.  [default: corpus, if it is there]",
+)
+@click.option(
+    "--profile",
+    type=click.Choice([p.value for p in Profile]),
+    help=f"With --from: the profile under which the models are compared.  [default: {Profile.RECALL}]",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the scores as JSON; - is standard output.")
 @click.option("--rules", metavar="DIR", envvar="DEID_RULES", help="Rules folder in place of the packaged one.")
 @click.option("--quiet", is_flag=True, help="No progress bar and no table.")
 @handle_errors
 def train(
-    component: str,
+    component: str | None,
     corpus: Path,
     format_name: str | None,
     out: Path | None,
@@ -106,6 +125,9 @@ def train(
     fraction: float | None,
     without: tuple[str, ...],
     seed: int | None,
+    base: str | None,
+    rehearsal: Path | None,
+    profile: str | None,
     json_file: str | None,
     rules: str | None,
     quiet: bool,
@@ -116,19 +138,37 @@ def train(
     systems. The corpus may be in any format that eval reads.
     The dev notes of the project's corpus are never used for training, only for the scores. With --hold-out a model is
     saved only if --out is given.
+
+    With --from the trained models go on with the notes of a site. The result is compared with the models before, on
+    patients of the site and on the dev notes of the shipped corpus. If it is worse on either, nothing is written, and
+    the exit code is 1.
     """
     if hold_out and cross_validate:
         raise ConfigurationError("--hold-out and --cross-validate exclude each other")
     refuse_existing("--json", json_file)
+    if component is None and base is None:
+        raise ConfigurationError(f"name a component: {', '.join((*_GROUPS, *RECIPES))}")
+    component = component or "all"
     names = _GROUPS.get(component, (component,))
-    changes = _Changes(augment, iterations, epochs, fraction, tuple(map(NetworkAblation, without)), seed)
+    chosen_format = CorpusFormat(format_name) if format_name else None
+    if base is not None:
+        refuse_with_base(hold_out, cross_validate, per_type, without, augment, fraction)
+        refuse_unknown_variables()
+        settings = adaptation(iterations, epochs, seed)
+        judged = Profile(profile or Profile.RECALL)
+        return WarmStart(
+            names, base, corpus, chosen_format, rehearsal, out, rules, judged, settings, json_file, quiet
+        ).run()
+    if rehearsal is not None or profile is not None:
+        raise ConfigurationError("--rehearsal and --profile belong to --from")
+    changes = Changes(augment, iterations, epochs, fraction, tuple(map(NetworkAblation, without)), seed)
     chosen = {name: changes.of(find_recipe(name)) for name in names}
     for needed in {
         TrainingExtra.NEURAL if one.kind is ComponentKind.NETWORK else TrainingExtra.TRAIN for one in chosen.values()
     }:
         require_extra(needed)
     refuse_unknown_variables()
-    notes, tested, of = _divided(corpus, CorpusFormat(format_name) if format_name else None, hold_out)
+    notes, tested, of = _divided(corpus, chosen_format, hold_out)
     chance = _SEED if seed is None else seed
     trainer = _Trainer(data_folder("rules", rules), chance, quiet, per_type)
     for name, one in chosen.items():
@@ -148,46 +188,6 @@ def train(
         if scores is not None:
             _show(scores, {"component": name, "of": of}, json_file, quiet)
     return Exit.DONE
-
-
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    """The options of the call that change a recipe; None keeps the value of the recipe."""
-
-    augment: int | None
-    iterations: int | None
-    epochs: int | None
-    fraction: float | None
-    without: tuple[NetworkAblation, ...]
-    seed: int | None
-
-    def of(self, one: Recipe) -> Recipe:
-        if self.augment is not None:
-            one = replace(one, augment=self.augment)
-        match one.settings:
-            case CrfSettings():
-                return replace(one, settings=self._crf(one.settings))
-            case FilterSettings() if self.fraction is not None:
-                return replace(one, settings=replace(one.settings, fraction=self.fraction))
-            case NetworkSettings():
-                return replace(one, settings=self._network(one.settings))
-        return one
-
-    def _crf(self, settings: CrfSettings) -> CrfSettings:
-        if self.iterations is not None:
-            settings = replace(settings, iterations=self.iterations)
-        return settings if self.fraction is None else replace(settings, fraction=self.fraction)
-
-    def _network(self, settings: NetworkSettings) -> NetworkSettings:
-        if self.epochs is not None:
-            settings = replace(settings, epochs=self.epochs)
-        if self.fraction is not None:
-            settings = replace(settings, fraction=self.fraction)
-        if self.seed is not None:
-            settings = replace(settings, seed=self.seed)
-        for missing in self.without:
-            settings = missing.apply(settings)
-        return settings
 
 
 def _divided(

@@ -19,6 +19,8 @@ TOP_LEVEL: Final = frozenset(
         "output",
         "policy",
         "profile",
+        "budget",
+        "drift",
         "system",
         "key_file",
         "keys",

@@ -37,7 +37,8 @@ class ProjectSettings(ProjectJobSettings):
     """One project. What it does not set is that of the top level, except the settings of its jobs."""
 
     policy: str | None = Field(default=None, description="a shipped profile or a policy file; None is that above")
-    profile: str | None = Field(default=None, description="precision, balanced or recall; None is that above")
+    profile: str | None = Field(default=None, description="precision, balanced, recall or budget; None is that above")
+    budget: Path | None = Field(default=None, description="file of `deid-agent bound`; None is that above")
     system: str | None = Field(default=None, description="which recognizers run; None is that above")
     key: Name | None = Field(
         default=None,

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -100,6 +100,23 @@ class DeadLetterSettings(Section):
         description="most dead letters among the last 1,000 records of a partition; one more stops the agent",
     )
     run: Count = Field(default=500, description="most dead letters in a row of one partition; one more stops the agent")
+
+
+class DriftSettings(Section):
+    """How the agent compares feeds with the samples of their leak bounds."""
+
+    window: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=200, description="documents of one comparison; 0 compares nothing (docs/leak-bound.md)"
+    )
+    file: Path | None = Field(
+        default=None, description="file that keeps the comparisons over restarts, for check; None keeps nothing"
+    )
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        if 0 < self.window < 50:
+            raise ValueError("window: 0, or 50 and more: fewer documents show no difference")
+        return self
 
 
 class AuditSettings(Section):

@@ -35,7 +35,7 @@ from deid_agent.config.projects import (
     merge_routes,
 )
 from deid_agent.config.registry import RegistrySettings
-from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, HttpSettings
+from deid_agent.config.service import AgentSettings, AuditSettings, DeadLetterSettings, DriftSettings, HttpSettings
 from deid_agent.config.service_jobs import JobSettings
 from deid_agent.config.transports import DirectorySettings, KafkaSettings, MllpOutSettings, MllpSettings
 from deid_agent.model import ProvenanceMode
@@ -72,7 +72,10 @@ class Settings(BaseSettings):
         description="destination of outputs if it differs from transport: kafka to mllp, mllp to kafka or directory",
     )
     policy: str = Field(default="pseudonymised", description="a shipped profile or a policy file")
-    profile: str = Field(default="recall", description="precision, balanced or recall")
+    profile: str = Field(default="recall", description="precision, balanced, recall or budget")
+    budget: Path | None = Field(
+        default=None, description="file of `deid-agent bound`, for profile = budget (docs/leak-bound.md)"
+    )
     system: str = Field(default="default", description="which recognizers run")
     key_file: Path | None = Field(default=None, description="the secret key, at least 32 bytes, mode 0600")
     routes: tuple[RouteSettings, ...] = Field(
@@ -132,6 +135,7 @@ class Settings(BaseSettings):
         default={}, description='input topic (or "files") = envelope of its records'
     )
     registry: RegistrySettings | None = None
+    drift: DriftSettings = DriftSettings()
     audit: AuditSettings
     http: HttpSettings = HttpSettings()
 
@@ -213,6 +217,13 @@ class Settings(BaseSettings):
                 fits, wanted = route.to in {None, self.destination.value}, "leave it out"
             if not fits:
                 raise ValueError(f"routes.{at}.to: outputs go to {self.destination}: {wanted}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_budgets(self) -> Self:
+        users = (self.profile, *(each.profile for each in self.projects.values() if each.budget is None))
+        if self.budget is not None and "budget" not in users:
+            raise ValueError('budget: it is used with profile = "budget"; set that, or remove it')
         return self
 
     @model_validator(mode="after")

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from deid_agent.eval.markup import Note, map_to_2006_types, parse_label
+from deid_agent.eval.markup import LeftOut, Note, ParseLabel, map_to_2006_types, parse_label
 from deid_agent.model import ANNOTATION, Annotated, ConfigurationError, PhiType, Span, in_order
 
 
-def read_2014(path: Path, remarks: list[str]) -> Note:
+def read_2014(path: Path, remarks: list[str], parse: ParseLabel = parse_label) -> Note:
     """Read one record of the 2014 task.
 
     A tag whose ``text`` attribute differs from the text at its offsets is kept, and ``remarks`` gains a line about it.
@@ -29,7 +29,9 @@ def read_2014(path: Path, remarks: list[str]) -> Note:
     text = document.texts[0]
     spans: dict[tuple[int, int, PhiType], Span] = {}
     for tag in document.tags:
-        span = _parse_tag(path, tag, len(text))
+        span = _parse_tag(path, tag, len(text), parse)
+        if span is None:
+            continue
         spans[span.start, span.end, span.type] = span
         quoted = tag.attributes.get("text")
         if quoted is not None and quoted.split() != text[span.start : span.end].split():
@@ -60,9 +62,11 @@ class _Tag:
     line: int
 
 
-def _parse_tag(path: Path, tag: _Tag, length: int) -> Span:
+def _parse_tag(path: Path, tag: _Tag, length: int, parse: ParseLabel) -> Span | None:
     label = tag.attributes.get("TYPE") or tag.name
-    kind = parse_label(label)
+    kind = parse(label)
+    if isinstance(kind, LeftOut):
+        return None
     if kind is None:
         raise ConfigurationError(f"{path}:{tag.line}: a tag of an unknown TYPE: use the types of the 2014 task")
     try:

@@ -13,9 +13,9 @@ Errors name file and line, never text.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -173,6 +173,16 @@ def parse_label(label: str) -> PhiType | None:
         return PhiType(name)
     except ValueError:
         return _LABELS.get(name)
+
+
+class LeftOut(Enum):
+    """The type of a label whose spans are left out."""
+
+    LEFT_OUT = ""
+
+
+ParseLabel = Callable[[str], PhiType | LeftOut | None]
+"""Returns the type of a label, ``LEFT_OUT`` for spans to leave out, or ``None`` for an unknown label."""
 
 
 def map_to_2006_types(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import orjson
 
 from deid_agent.eval.i2b2 import read_2006, read_2014
-from deid_agent.eval.markup import Note, parse_label, read_corpus, read_file
+from deid_agent.eval.markup import LeftOut, Note, ParseLabel, parse_label, read_corpus, read_file
 from deid_agent.model import ANNOTATION, Annotated, ConfigurationError, Span, in_order, parse_source
 
 
@@ -45,8 +45,10 @@ class Corpus:
     remarks: tuple[str, ...] = ()
 
 
-def read_annotated(path: Path, corpus_format: CorpusFormat | None = None) -> Corpus:
+def read_annotated(path: Path, corpus_format: CorpusFormat | None = None, parse: ParseLabel = parse_label) -> Corpus:
     """Read the corpus at ``path``, a folder or a file. Without ``corpus_format`` the format is detected.
+
+    ``parse`` reads the labels of brat, JSON lines and i2b2 2014.
 
     Raises ``ConfigurationError`` naming file and line for a bad file, and naming ``path`` if it does not exist, if its
     format cannot be detected, or if it holds no note.
@@ -56,7 +58,7 @@ def read_annotated(path: Path, corpus_format: CorpusFormat | None = None) -> Cor
     remarks: list[str] = []
     chosen = corpus_format or detect_format(path)
     try:
-        notes = tuple(_READERS[chosen](path, remarks))
+        notes = tuple(_READERS[chosen](path, remarks, parse))
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: not UTF-8: convert it first") from None
     if not notes:
@@ -80,7 +82,7 @@ def detect_format(path: Path) -> CorpusFormat:
     raise ConfigurationError(f"{path}: unknown corpus format; choose it with --format ({', '.join(CorpusFormat)})")
 
 
-def read_brat(folder: Path) -> Iterator[Note]:
+def read_brat(folder: Path, parse: ParseLabel = parse_label) -> Iterator[Note]:
     """Yield every ``NAME.txt`` that has a ``NAME.ann`` beside it, by name, in brat's annotation format.
 
         T1<TAB>PATIENT 5 8;9 14<TAB>Ann Quill
@@ -102,14 +104,21 @@ def read_brat(folder: Path) -> Iterator[Note]:
             raise ConfigurationError(f"{error.filename}: cannot be read ({type(error).__name__})") from None
         except UnicodeDecodeError:
             raise ConfigurationError(f"{source}: the text or its .ann is not UTF-8: convert them first") from None
-        spans = {_parse_brat_span(f"{path}:{n}", line, text) for n, line in enumerate(lines, 1) if line.startswith("T")}
+        found = (
+            _parse_brat_span(f"{path}:{n}", line, text, parse)
+            for n, line in enumerate(lines, 1)
+            if line.startswith("T")
+        )
+        spans = {span for span in found if span is not None}
         yield Note(path.stem, "", "", path.stem, Annotated(text, tuple(in_order(spans))), {})
 
 
-def _parse_brat_span(location: str, line: str, text: str) -> Span:
+def _parse_brat_span(location: str, line: str, text: str, parse: ParseLabel) -> Span | None:
     fields = line.rstrip("\r").split("\t")
     label, _, offsets = fields[1].partition(" ") if len(fields) > 1 else ("", "", "")
-    kind = parse_label(label)
+    kind = parse(label)
+    if isinstance(kind, LeftOut):
+        return None
     if kind is None:
         raise ConfigurationError(f"{location}: an unknown label: use the types of the annotation guidelines")
     try:
@@ -123,7 +132,9 @@ def _parse_brat_span(location: str, line: str, text: str) -> Span:
     return Span(fragments[0][0], fragments[-1][1], kind, ANNOTATION)
 
 
-def read_json_lines(path: Path, *, check_bounds: bool = True, annotated: bool = True) -> Iterator[Note]:
+def read_json_lines(
+    path: Path, *, check_bounds: bool = True, annotated: bool = True, parse: ParseLabel = parse_label
+) -> Iterator[Note]:
     """Yield every line as a note, in order, in the format that ``text --jsonl`` writes.
 
         {"id": "n1", "text": "...", "spans": [{"start": 0, "end": 9, "type": "PATIENT", "source": "rule"}]}
@@ -142,14 +153,14 @@ def read_json_lines(path: Path, *, check_bounds: bool = True, annotated: bool = 
     seen: set[str] = set()
     for number, line in enumerate(lines, 1):
         if line.strip():
-            note = _parse_line(f"{path}:{number}", line.removeprefix(b"\xef\xbb\xbf"), check_bounds, annotated)
+            note = _parse_line(f"{path}:{number}", line.removeprefix(b"\xef\xbb\xbf"), check_bounds, annotated, parse)
             if note.id in seen:
                 raise ConfigurationError(f"{path}:{number}: an earlier line has the same id: make ids unique")
             seen.add(note.id)
             yield note
 
 
-def _parse_line(location: str, line: bytes, check_bounds: bool, annotated: bool) -> Note:
+def _parse_line(location: str, line: bytes, check_bounds: bool, annotated: bool, parse: ParseLabel) -> Note:
     try:
         data = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -161,7 +172,7 @@ def _parse_line(location: str, line: bytes, check_bounds: bool, annotated: bool)
     if not isinstance(spans, list):
         raise ConfigurationError(f'{location}: "spans" must be a list')
     length = len(text) if check_bounds and data.get("text") is not None else None
-    found = {_parse_json_span(location, item, length) for item in spans}
+    found = {span for item in spans if (span := _parse_json_span(location, item, length, parse)) is not None}
     context = data.get("context") or {}
     if not isinstance(context, dict):
         raise ConfigurationError(f'{location}: "context" must be an object')
@@ -177,11 +188,13 @@ def _string_member(location: str, data: Mapping[str, object], member: str) -> st
     return value or ""
 
 
-def _parse_json_span(location: str, item: object, length: int | None) -> Span:
+def _parse_json_span(location: str, item: object, length: int | None, parse: ParseLabel) -> Span | None:
     if not isinstance(item, dict):
         raise ConfigurationError(f'{location}: a span must be an object with "start", "end" and "type"')
     start, end, label, source = (item.get(key) for key in ("start", "end", "type", "source"))
-    kind = parse_label(label) if isinstance(label, str) else None
+    kind = parse(label) if isinstance(label, str) else None
+    if isinstance(kind, LeftOut):
+        return None
     if kind is None:
         raise ConfigurationError(f"{location}: a span of an unknown type: use those of the annotation guidelines")
     if type(start) is not int or type(end) is not int or not 0 <= start < end:
@@ -191,31 +204,31 @@ def _parse_json_span(location: str, item: object, length: int | None) -> Span:
     return Span(start, end, kind, parse_source(source if isinstance(source, str) else ""))
 
 
-def _read_markup(path: Path, _remarks: list[str]) -> Iterator[Note]:
+def _read_markup(path: Path, _remarks: list[str], _parse: ParseLabel) -> Iterator[Note]:
     return read_corpus(path) if path.is_dir() else read_file(path)
 
 
-def _read_i2b2_2014(path: Path, remarks: list[str]) -> Iterator[Note]:
-    return (read_2014(file, remarks) for file in _list_files(path, ".xml"))
+def _read_i2b2_2014(path: Path, remarks: list[str], parse: ParseLabel) -> Iterator[Note]:
+    return (read_2014(file, remarks, parse) for file in _list_files(path, ".xml"))
 
 
-def _read_i2b2_2006(path: Path, _remarks: list[str]) -> Iterator[Note]:
+def _read_i2b2_2006(path: Path, _remarks: list[str], _parse: ParseLabel) -> Iterator[Note]:
     return chain.from_iterable(map(read_2006, _list_files(path, ".xml")))
 
 
-def _read_brat(path: Path, _remarks: list[str]) -> Iterator[Note]:
-    return read_brat(path)
+def _read_brat(path: Path, _remarks: list[str], parse: ParseLabel) -> Iterator[Note]:
+    return read_brat(path, parse)
 
 
-def _read_jsonl(path: Path, _remarks: list[str]) -> Iterator[Note]:
-    return chain.from_iterable(map(read_json_lines, _list_files(path, ".jsonl")))
+def _read_jsonl(path: Path, _remarks: list[str], parse: ParseLabel) -> Iterator[Note]:
+    return chain.from_iterable(read_json_lines(file, parse=parse) for file in _list_files(path, ".jsonl"))
 
 
 def _list_files(path: Path, suffix: str) -> list[Path]:
     return sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path]
 
 
-_READERS: Mapping[CorpusFormat, Callable[[Path, list[str]], Iterator[Note]]] = MappingProxyType(
+_READERS: Mapping[CorpusFormat, Callable[[Path, list[str], ParseLabel], Iterator[Note]]] = MappingProxyType(
     {
         CorpusFormat.MARKUP: _read_markup,
         CorpusFormat.I2B2_2014: _read_i2b2_2014,

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deid_agent.eval.claims import Altered, LeakBound
+from deid_agent.eval.claims import Altered
 from deid_agent.eval.counts import Criterion
 from deid_agent.eval.mistakes import Mistake, SourceCounts, count_by_source, count_confusions, find_mistakes
+from deid_agent.eval.risk_control import LeakBound
 from deid_agent.eval.score import Figure, Pair, Prf, Scores, TypeScore
 from deid_agent.model import PhiType, Span
 
@@ -116,7 +117,13 @@ def report_as_json(report: EvaluationReport) -> Json:
         out["altered"] = {"tokens": altered.tokens, "words": altered.words, "numbers": altered.numbers}
     if report.bound is not None:
         bound = report.bound
-        out["bound"] = {"notes": bound.notes, "mean": bound.mean, "bound": bound.bound, "alpha": bound.alpha}
+        out["bound"] = {
+            "notes": bound.notes,
+            "patients": bound.patients,
+            "mean": bound.mean,
+            "bound": bound.bound,
+            "alpha": bound.alpha,
+        }
     if report.without:
         out["ablation"] = {part: _ablated(scores, less) for part, less in report.without.items()}
     return out

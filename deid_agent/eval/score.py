@@ -143,6 +143,85 @@ def score_notes(pairs: Iterable[Pair], *, resamples: int = RESAMPLES, seed: int 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RatioChange:
+    """A ratio of the same notes before and after, the 95 % interval of its change, and how surely it is worse.
+
+    ``worse`` is the share of the resamples in which it is worse, from 0 to 1.
+    """
+
+    before: float
+    after: float
+    low: float
+    high: float
+    worse: float
+
+    @property
+    def value(self) -> float:
+        """The change of the ratio itself."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two systems over the same notes. Every resample draws the same patients for both."""
+
+    notes: int
+    patients: int
+    strict: RatioChange
+    leaked: RatioChange
+    alarms: tuple[int, int]
+    """Findings that touch no annotation, before and after."""
+
+
+def compare_pairs(before: Iterable[Pair], after: Iterable[Pair]) -> Comparison:
+    """Compare the findings of two systems in the same notes. Raises ``ValueError`` if the notes differ."""
+    ordered = [sorted(pairs, key=lambda p: (p.note.patient, p.note.id)) for pairs in (before, after)]
+    if [p.note for p in ordered[0]] != [p.note for p in ordered[1]]:
+        raise ValueError("two systems are compared over the same notes")
+    old, new = (score_notes(pairs) for pairs in ordered)
+    strict = [_strict_ratios(scores) for scores in (old, new)]
+    leaked = [_leak_ratios(scores) for scores in (old, new)]
+    patients = {p.note.patient or p.note.id for p in ordered[0]}
+    return Comparison(
+        len(ordered[0]),
+        len(patients),
+        _change(*strict, better=1),
+        _change(*leaked, better=-1),
+        (count_alarms(ordered[0]), count_alarms(ordered[1])),
+    )
+
+
+def count_alarms(pairs: Iterable[Pair]) -> int:
+    """The findings that touch no annotation."""
+    return sum(
+        not any(span.start < gold.end and gold.start < span.end for gold in pair.note.annotated.spans)
+        for pair in pairs
+        for span in pair.found
+    )
+
+
+def _strict_ratios(scores: Scores) -> Numbers:
+    sums = scores._weights @ scores.criteria[:, _CRITERIA.index(Criterion.STRICT), :]
+    right = sums[:, 0] + sums[:, 2]
+    found: Numbers = np.divide(right, sums[:, 1] + sums[:, 3], out=np.zeros(len(sums)), where=right > 0)
+    return found
+
+
+def _leak_ratios(scores: Scores) -> Numbers:
+    sums = scores._weights @ scores.types.sum(axis=1)
+    found: Numbers = np.divide(sums[:, 7], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)
+    return found
+
+
+def _change(before: Numbers, after: Numbers, *, better: int) -> RatioChange:
+    change = after - before
+    low, high = np.percentile(change[1:], [2.5, 97.5])
+    return RatioChange(
+        float(before[0]), float(after[0]), float(low), float(high), float((better * change[1:] < 0).mean())
+    )
+
+
 def _type_counts(counted: Sequence[NoteCounts]) -> Numbers:
     out = np.zeros((len(counted), len(_TYPES), TYPE_COUNTS))
     for at, one in enumerate(counted):

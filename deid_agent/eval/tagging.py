@@ -31,6 +31,7 @@ from deid_agent.recognize import (
     Profile,
     Recognizer,
     Tagger,
+    lean_models,
     load_rules,
     load_tagger,
 )
@@ -58,6 +59,10 @@ class EvaluatedSystem:
     def find(self) -> Finder:
         """The finder of the whole system."""
         return self.tagger.find
+
+    def lean(self, lean: float) -> "EvaluatedSystem":
+        """The same system with models that lean as far; without its ablations."""
+        return EvaluatedSystem(lean_models(self.tagger, lean), {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from deid_agent.evidence.pairs import (
 )
 from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed, rehearse
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
-from deid_agent.evidence.rehearsal import Rehearsal
+from deid_agent.evidence.rehearsal import LeakWeights
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.surrogates import RecallOnBoth, SurrogateQuality, compare_learned_recall, compare_recall
 from deid_agent.evidence.values import ValuePair
@@ -24,6 +24,7 @@ __all__ = [
     "Alignment",
     "CrfFitter",
     "FindRanges",
+    "LeakWeights",
     "Leaks",
     "LearnedFinder",
     "ParrotResult",
@@ -31,7 +32,6 @@ __all__ = [
     "ParrotStrength",
     "ParrotTools",
     "RecallOnBoth",
-    "Rehearsal",
     "ReplacedRange",
     "SampledShare",
     "SignalResult",

@@ -4,6 +4,7 @@ from deid_agent.http.access import AccessSettings
 from deid_agent.http.console import CONSOLE_LIMITS, console_routes
 from deid_agent.http.history import History
 from deid_agent.http.playground_process import PLAYGROUND_BYTES, PlaygroundProcess
+from deid_agent.http.review_desk import DeskError, DeskFigures, DeskItem, DeskNote, DeskSpan, NoteState, ReviewDesk
 from deid_agent.http.server import OperatorServer, operator_routes
 from deid_agent.http.service import Service, ServiceLimits
 from deid_agent.http.service_access import Caller, Project, Projects, ServiceAccess, ServiceLogins
@@ -23,16 +24,23 @@ __all__ = [
     "AccessSettings",
     "Caller",
     "ConsoleSources",
+    "DeskError",
+    "DeskFigures",
+    "DeskItem",
+    "DeskNote",
+    "DeskSpan",
     "History",
     "InputOpener",
     "InputRules",
     "JobAnswers",
     "JobFolder",
     "JobLimits",
+    "NoteState",
     "OperatorServer",
     "PlaygroundProcess",
     "Project",
     "Projects",
+    "ReviewDesk",
     "RunLimits",
     "Service",
     "ServiceAccess",

@@ -43,6 +43,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
 _LOG_INTERVAL_S = 60.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ReviewHandler = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
+"""A handler of a request by the reviewer whose name is the second argument."""
 
 
 class DeniedError(Exception):
@@ -69,12 +71,21 @@ class AccessSettings:
 
 
 class AccessControl:
-    """Wraps the handlers of the console with the checks that each kind of address needs."""
+    """Wraps the handlers of the console with the checks that each kind of address needs.
+
+    ``reviewer_of`` returns the reviewer with a token. A reviewer's session opens the review and nothing
+    else, and neither the token of the console nor a console without one opens the review.
+    """
 
     def __init__(
-        self, settings: AccessSettings, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: AccessSettings,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+        reviewer_of: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
         self._settings = settings
+        self._reviewer_of = reviewer_of
         self._telemetry = telemetry
         self._clock = clock
         self._sessions = Sessions(clock)
@@ -95,9 +106,18 @@ class AccessControl:
 
         async def checked(request: web.Request) -> web.StreamResponse:
             self._check_host(request)
-            if not (self._has_token(request) or self._sessions.has_cookie(_read_cookie(request))):
+            if not (self._has_token(request) or self._sessions.cookie_owner(_read_cookie(request)) == ""):
                 return redirect("login")
             return await handler(request)
+
+        return self._guarded(checked)
+
+    def review_page(self, handler: Handler) -> Handler:
+        """The same for a page of the review, which needs the session of a reviewer."""
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self._check_host(request)
+            return await handler(request) if self._sessions.cookie_owner(_read_cookie(request)) else redirect("login")
 
         return self._guarded(checked)
 
@@ -136,6 +156,40 @@ class AccessControl:
 
         return self._guarded(checked)
 
+    def review_data(self, handler: ReviewHandler) -> Handler:
+        """Protect data that the pages of the review request for the reviewer of their session."""
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self._check_host(request)
+            self._check_origin(request)
+            return await handler(request, self._check_reviewer(request))
+
+        return self._guarded(checked)
+
+    def review_action(self, handler: ReviewHandler) -> Handler:
+        """Protect an action that the pages of the review request for the reviewer of their session."""
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self._check_host(request)
+            self._check_origin(request)
+            self._check_action(request)
+            return await handler(request, self._check_reviewer(request))
+
+        return self._guarded(checked)
+
+    def logout_action(self, handler: Handler) -> Handler:
+        """Protect the logout, which every session may request."""
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self._check_host(request)
+            self._check_origin(request)
+            self._check_action(request)
+            if self._session_owner(request) is None:
+                self._check_credentials(request)
+            return await handler(request)
+
+        return self._guarded(checked)
+
     def action(self, handler: Handler, *, write: bool = False, logged_in: bool = True) -> Handler:
         """Protect an action that our pages request.
 
@@ -157,12 +211,14 @@ class AccessControl:
 
         return self._guarded(checked)
 
-    def login(self, token: str) -> SessionKeys | None:
-        """Open a session for the right token; None for a wrong one."""
-        if not self._is_token(token):
-            self._log_denial("token")
-            return None
-        return self._sessions.open()
+    async def login(self, token: str) -> SessionKeys | None:
+        """Open a session for the token of the console or of a reviewer; None for a wrong one."""
+        if self._is_token(token):
+            return self._sessions.open()
+        if self._reviewer_of is not None and (reviewer := await self._reviewer_of(token)):
+            return self._sessions.open(reviewer)
+        self._log_denial("token")
+        return None
 
     def set_cookie(self, request: web.Request, response: web.StreamResponse, keys: SessionKeys) -> None:
         """Send the session's cookie, which scripts cannot read and other sites cannot send."""
@@ -229,9 +285,17 @@ class AccessControl:
                 HTTPStatus.UNAUTHORIZED, "token", "log in, or send the token in the header Authorization: Bearer"
             )
 
+    def _check_reviewer(self, request: web.Request) -> str:
+        reviewer = self._session_owner(request)
+        if not reviewer:
+            raise DeniedError(HTTPStatus.UNAUTHORIZED, "token", "log in with the token of a reviewer")
+        return reviewer
+
     def _is_known(self, request: web.Request) -> bool:
-        page = request.headers.get(PAGE_HEADER, "")
-        return self._has_token(request) or self._sessions.is_valid(_read_cookie(request), page)
+        return self._has_token(request) or self._session_owner(request) == ""
+
+    def _session_owner(self, request: web.Request) -> str | None:
+        return self._sessions.owner(_read_cookie(request), request.headers.get(PAGE_HEADER, ""))
 
     def _has_token(self, request: web.Request) -> bool:
         """True if the request carries the token, or no token is required."""

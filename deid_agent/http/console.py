@@ -15,6 +15,7 @@ from deid_agent import __version__
 from deid_agent.http.access import PREFIX, AccessControl, AccessSettings, DeniedError, Handler, redirect
 from deid_agent.http.background import run_in_thread
 from deid_agent.http.history import SAMPLE_INTERVAL_S
+from deid_agent.http.review_view import ReviewViews
 from deid_agent.http.server import ServerLimits
 from deid_agent.http.views import ConsoleSources, Views, read_report
 from deid_agent.model import ConfigurationError
@@ -30,6 +31,9 @@ PAGES: Mapping[str, str] = {
     "evaluation": "Evaluation",
 }
 """The title of each page by its name in the address."""
+REVIEW_PAGE = "review"
+"""The page of a console with a desk. The names of its files begin with this word."""
+_REVIEW_STORES = "writes to the folder of reviewed notes only"
 _OLD_PAGES: Mapping[str, str] = {"letters": "dead-letters"}
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -49,30 +53,38 @@ class Assets:
     login: str = field(repr=False)
 
 
-def load_assets() -> Assets:
-    """Read the files of ``deid_agent.web`` once. The console serves these and no other file."""
+def load_assets(*, review: bool = False) -> Assets:
+    """Read the files of ``deid_agent.web`` once. The console serves these and no other file.
+
+    The page and the files of the review are among them only if ``review`` is True.
+    """
     files: dict[str, tuple[bytes, str]] = {}
     parts: dict[str, str] = {}
     for name, content in read_files().items():
         stem, _, ending = name.rpartition(".")
         if ending == "html":
             parts[stem] = content.decode("utf-8")
-        else:
+        elif review or not stem.startswith(REVIEW_PAGE):
             files[name] = (content, _MEDIA_TYPES[f".{ending}"])
-    pages = {name: _build_page(parts, name, title) for name, title in PAGES.items()}
-    return Assets(files, pages, _fill_shell(parts["shell"], "Log in", "login", parts["login"], ""))
+    titles = {**PAGES, REVIEW_PAGE: "Review"} if review else PAGES
+    pages = {name: _build_page(parts, name, titles) for name in titles}
+    login = parts["review-login" if review else "login"]
+    return Assets(files, pages, _fill_shell(parts["shell"], "Log in", "login", login, ""))
 
 
-def _build_page(parts: Mapping[str, str], name: str, title: str) -> str:
+def _build_page(parts: Mapping[str, str], name: str, titles: Mapping[str, str]) -> str:
     links = "".join(
         f'<li><a href="/console/{each}"{" aria-current=page" if each == name else ""}>{escape(text)}</a></li>'
-        for each, text in PAGES.items()
+        for each, text in titles.items()
     )
-    return _fill_shell(parts["shell"], title, name or "overview", parts[name or "overview"], links)
+    return _fill_shell(parts["shell"], titles[name], name or "overview", parts[name or "overview"], links)
 
 
 def _fill_shell(shell: str, title: str, script: str, main: str, links: str) -> str:
     filled = shell.replace("{title}", escape(title)).replace("{script}", script).replace("{links}", links)
+    review = script == REVIEW_PAGE
+    style = f'\n<link rel="stylesheet" href="/console/web/{REVIEW_PAGE}.css">' if review else ""
+    filled = filled.replace("{style}", style).replace("{stores}", _REVIEW_STORES if review else "stores nothing")
     return filled.replace("{version}", escape(__version__)).replace("{main}", main)
 
 
@@ -81,11 +93,12 @@ async def console_routes(
     sources: ConsoleSources, settings: AccessSettings, telemetry: Telemetry, interval_s: float = SAMPLE_INTERVAL_S
 ) -> AsyncIterator[Sequence[web.RouteDef]]:
     """The routes of the console. The metrics are sampled, and the playground's process may run, inside the block."""
-    access = AccessControl(settings, telemetry, time.monotonic)
+    desk = None if sources.desk is None else ReviewViews(sources.desk)
+    access = AccessControl(settings, telemetry, time.monotonic, None if desk is None else desk.reviewer_of)
     views = Views(sources, access, telemetry)
     sampling = asyncio.create_task(_sample_metrics(sources, interval_s))
     try:
-        yield _routes(views, access)
+        yield (*_routes(views, access, load_assets(review=desk is not None)), *_review_routes(desk, access))
     finally:
         sampling.cancel()
         await views.close()
@@ -97,13 +110,15 @@ async def _sample_metrics(sources: ConsoleSources, interval_s: float) -> None:
         await asyncio.sleep(interval_s)
 
 
-def _routes(views: Views, access: AccessControl) -> Sequence[web.RouteDef]:
-    """Every address of the console."""
-    assets = load_assets()
+def _routes(views: Views, access: AccessControl, assets: Assets) -> Sequence[web.RouteDef]:
+    """Every address of the console except the data of the review."""
     api = f"{PREFIX}/api"
     return (
         web.get(PREFIX, access.asset(_redirect(""))),
-        *(web.get(f"{PREFIX}/{name}", access.page(_html(text))) for name, text in assets.pages.items()),
+        *(
+            web.get(f"{PREFIX}/{name}", (access.review_page if name == REVIEW_PAGE else access.page)(_html(text)))
+            for name, text in assets.pages.items()
+        ),
         *(web.get(f"{PREFIX}/{old}", access.asset(_redirect(name))) for old, name in _OLD_PAGES.items()),
         web.get(f"{PREFIX}/login", access.asset(_html(assets.login))),
         web.get(f"{PREFIX}/report", access.page_with_ticket(_report(views.sources), "evaluation")),
@@ -120,7 +135,19 @@ def _routes(views: Views, access: AccessControl) -> Sequence[web.RouteDef]:
         web.post(f"{api}/playground", access.action(views.playground)),
         web.post(f"{api}/report", access.action(views.report_ticket)),
         web.post(f"{api}/login", access.action(views.login, logged_in=False)),
-        web.post(f"{api}/logout", access.action(views.logout)),
+        web.post(f"{api}/logout", access.logout_action(views.logout)),
+    )
+
+
+def _review_routes(views: ReviewViews | None, access: AccessControl) -> Sequence[web.RouteDef]:
+    """The data of the review; none without a desk."""
+    if views is None:
+        return ()
+    api = f"{PREFIX}/api/review"
+    return (
+        web.get(f"{api}/queue", access.review_data(views.queue)),
+        web.get(f"{api}/notes/{{note}}", access.review_data(views.note)),
+        web.post(f"{api}/notes/{{note}}", access.review_action(views.save)),
     )
 
 

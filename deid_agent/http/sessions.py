@@ -13,18 +13,23 @@ _TICKET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """The two keys of a new session: ``cookie`` is sent to the host, ``page`` is kept by the pages of this origin."""
+    """The two keys of a new session: ``cookie`` is sent to the host, ``page`` is kept by the pages of this origin.
+
+    ``reviewer`` is the name of the reviewer who has logged in, empty for an operator.
+    """
 
     cookie: str = field(repr=False)
     page: str = field(repr=False)
+    reviewer: str = ""
 
 
 @dataclass(slots=True)
 class _Session:
-    """Digests of the page key and of a ticket, and the times at which session and ticket expire."""
+    """Digests of the page key and of a ticket, the times at which session and ticket expire, and the reviewer."""
 
     end: float
     page: str = field(repr=False)
+    reviewer: str = ""
     ticket: str = field(default="", repr=False)
     ticket_end: float = 0.0
 
@@ -41,29 +46,35 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
 
-    def open(self) -> SessionKeys:
-        """Start a session. If there are too many, the oldest one ends."""
+    def open(self, reviewer: str = "") -> SessionKeys:
+        """Start a session, of an operator if ``reviewer`` is empty. If there are too many, the oldest one ends."""
         now = self._clock()
         self._sessions = {name: session for name, session in self._sessions.items() if session.end > now}
         while len(self._sessions) >= _MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
-        keys = SessionKeys(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-        self._sessions[digest(keys.cookie)] = _Session(now + SESSION_S, digest(keys.page))
+        keys = SessionKeys(secrets.token_urlsafe(32), secrets.token_urlsafe(32), reviewer)
+        self._sessions[digest(keys.cookie)] = _Session(now + SESSION_S, digest(keys.page), reviewer)
         return keys
 
-    def has_cookie(self, cookie: str) -> bool:
-        """True if the cookie belongs to a session. This suffices for pages that contain no data."""
-        return self._find(cookie) is not None
+    def cookie_owner(self, cookie: str) -> str | None:
+        """The reviewer of the session of this cookie, empty for an operator, None without a session.
 
-    def is_valid(self, cookie: str, page: str) -> bool:
-        """True if both keys belong to the same session."""
+        This suffices for pages that contain no data.
+        """
         session = self._find(cookie)
-        return session is not None and hmac.compare_digest(digest(page), session.page)
+        return None if session is None else session.reviewer
+
+    def owner(self, cookie: str, page: str) -> str | None:
+        """The same for a cookie and a page key, which must belong to the same session."""
+        session = self._find(cookie)
+        if session is None or not hmac.compare_digest(digest(page), session.page):
+            return None
+        return session.reviewer
 
     def issue_ticket(self, cookie: str) -> str:
         """A key that replaces the page key in an address, valid once and for a minute. Empty without a session.
 
-        The caller checks first that the request ``is_valid``.
+        The caller checks the request first (``owner``).
         """
         session = self._find(cookie)
         if session is None:

@@ -24,6 +24,7 @@ from deid_agent.http.background import CachedResult, run_in_thread
 from deid_agent.http.dead_letter_view import DeadLetterListing, ReplayResult, list_dead_letters, replay_dead_letters
 from deid_agent.http.history import SAMPLE_INTERVAL_S, History
 from deid_agent.http.playground_process import DEADLINE_S, PLAYGROUND_BYTES, BusyError, PlaygroundProcess
+from deid_agent.http.review_desk import ReviewDesk
 from deid_agent.model import ConfigurationError, Reason
 from deid_agent.telemetry import ConsoleReplayed, Telemetry
 
@@ -41,7 +42,8 @@ class ConsoleSources:
     ``build`` is the build that the audit records. ``inventory`` reads rules, models, policy and configuration; it
     blocks and runs in a thread. ``open_dead_letters`` opens the dead letters for one use. ``audit_folder`` and
     ``audit_key`` are the trail and the public key that this agent signs with. ``health`` is None if no agent runs in
-    this process; the page then has no metrics to show. ``report`` is a page of ``eval --html``.
+    this process; the page then has no metrics to show. ``report`` is a page of ``eval --html``. ``desk`` is None
+    except in a process of its own for the review of notes; a running agent has none.
     """
 
     build: Mapping[str, str]
@@ -54,6 +56,7 @@ class ConsoleSources:
     health: Health | None = None
     playground: PlaygroundProcess | None = None
     report: Path | None = None
+    desk: ReviewDesk | None = None
 
 
 @dataclass(slots=True)
@@ -81,10 +84,10 @@ class Views:
         """The totals since the start, and the plots of the last ``minutes`` (5, 15 or 60)."""
         minutes = _MINUTES.get(request.query.get("minutes", "15"))
         if minutes is None:
-            raise _bad_request("minutes: 5, 15 or 60")
+            raise bad_request("minutes: 5, 15 or 60")
         health, history = self.sources.health, self.sources.history
         status = None if health is None else health.ready()
-        return _json(
+        return json_response(
             {
                 "now": time.time(),
                 "interval_s": SAMPLE_INTERVAL_S,
@@ -102,18 +105,18 @@ class Views:
         state, at, found, problem = await self._dead_letters.wait()
         body = None if found is None else _members(found)
         replay = {"allowed": self.access.may_write, "running": self._replay is not None and self._replay.running}
-        return _json({"state": state, "at": at, "problem": problem, "found": body, "replay": replay})
+        return json_response({"state": state, "at": at, "problem": problem, "found": body, "replay": replay})
 
     async def start_replay(self, request: web.Request) -> web.StreamResponse:
         """Start to replay the dead letters of ``records``.
 
         ``key`` is the content of the private key file. It is held in memory for this replay only.
         """
-        body = await _read_object(request)
+        body = await read_object(request)
         wanted = _parse_records(body)
         text, again = body.get("key"), body.get("again", False)
         if not isinstance(again, bool) or not (text is None or isinstance(text, str)):
-            raise _bad_request("key: text or null; again: true or false")
+            raise bad_request("key: text or null; again: true or false")
         if text is not None and not _is_local(request):
             # The server has no TLS, so the key would cross the network in the clear.
             raise DeniedError(
@@ -128,7 +131,7 @@ class Views:
             try:
                 private_key = parse_private_key(text.strip(), "the file chosen")
             except ConfigurationError as problem:
-                raise _bad_request(str(problem)) from None
+                raise bad_request(str(problem)) from None
         work = partial(replay_dead_letters, self.sources.open_dead_letters, wanted, private_key, again=again)
 
         def run() -> ReplayResult:
@@ -142,14 +145,14 @@ class Views:
 
         self._replay = CachedResult(run)
         self._replay.request()
-        return _json({"state": "running"}, HTTPStatus.ACCEPTED)
+        return json_response({"state": "running"}, HTTPStatus.ACCEPTED)
 
     async def replay_result(self, _request: web.Request) -> web.StreamResponse:
         """The state and result of the last replay."""
         if self._replay is None:
-            return _json({"state": "none"})
+            return json_response({"state": "none"})
         state, at, found, problem = self._replay.request()
-        return _json(
+        return json_response(
             {"state": state, "at": at, "problem": problem, "found": None if found is None else _members(found)}
         )
 
@@ -167,21 +170,21 @@ class Views:
             self._searching = False
         more = None if found.more is None else f"{found.more.segment}-{found.more.line}"
         entries = [audit_view.entry_fields(entry) for entry in found.entries]
-        return _json({"entries": entries, "more": more, "read": found.bytes})
+        return json_response({"entries": entries, "more": more, "read": found.bytes})
 
     async def chain(self, _request: web.Request) -> web.StreamResponse:
         """The result of the last verification of the audit."""
         state, at, found, problem = await self._chain.wait()
-        return _json({"state": state, "at": at, "problem": problem, "found": found})
+        return json_response({"state": state, "at": at, "problem": problem, "found": found})
 
     async def inventory(self, _request: web.Request) -> web.StreamResponse:
         """Rules, models, policy and configuration."""
         state, at, found, problem = await self._inventory.wait()
-        return _json({"state": state, "at": at, "problem": problem, "found": found})
+        return json_response({"state": state, "at": at, "problem": problem, "found": found})
 
     async def session(self, _request: web.Request) -> web.StreamResponse:
         """The features that the pages may offer."""
-        return _json(
+        return json_response(
             {
                 "token": not self.access.open,
                 "write": self.access.may_write,
@@ -196,23 +199,23 @@ class Views:
         """The state of the playground's process. The process is started if it does not run."""
         playground = self.sources.playground
         state, problem = ("off", "") if playground is None else await playground.wait_started()
-        return _json({"state": state, "problem": problem, "most": PLAYGROUND_BYTES, "deadline_s": DEADLINE_S})
+        return json_response({"state": state, "problem": problem, "most": PLAYGROUND_BYTES, "deadline_s": DEADLINE_S})
 
     async def playground(self, request: web.Request) -> web.StreamResponse:
         """A text before and after de-identification. It is not stored."""
         if self.sources.playground is None:
             raise DeniedError(HTTPStatus.NOT_FOUND, "playground", "the playground is off: set http.console_playground")
-        body = await _read_object(request)
+        body = await read_object(request)
         text, kind = body.get("text"), body.get("kind", "auto")
         if not isinstance(text, str) or kind not in {"auto", "note", "message"}:
-            raise _bad_request("text: a string; kind: auto, note or message")
+            raise bad_request("text: a string; kind: auto, note or message")
         payload = text.encode("utf-8", "replace")
         if len(payload) > PLAYGROUND_BYTES:
             raise DeniedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "size", f"the text is larger than {PLAYGROUND_BYTES >> 10} KiB"
             )
         try:
-            return _json(await self.sources.playground.process_text(payload, str(kind).encode()))
+            return json_response(await self.sources.playground.process_text(payload, str(kind).encode()))
         except BusyError:
             raise DeniedError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -222,21 +225,22 @@ class Views:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Open a session for a token. The response sets the cookie and returns the key that the pages keep."""
-        token = (await _read_object(request)).get("token")
-        keys = self.access.login(token) if isinstance(token, str) else None
+        token = (await read_object(request)).get("token")
+        keys = await self.access.login(token) if isinstance(token, str) else None
         if keys is None:
-            return _json({"error": "token", "advice": "this is not the token"}, HTTPStatus.UNAUTHORIZED)
-        response = _json({"ok": True, "page": keys.page})
+            return json_response({"error": "token", "advice": "this is not the token"}, HTTPStatus.UNAUTHORIZED)
+        reviewer = {"reviewer": keys.reviewer} if keys.reviewer else {}
+        response = json_response({"ok": True, "page": keys.page} | reviewer)
         self.access.set_cookie(request, response, keys)
         return response
 
     async def report_ticket(self, request: web.Request) -> web.StreamResponse:
         """A ticket that opens the report once; empty if the report needs none."""
-        return _json({"ticket": self.access.issue_ticket(request)})
+        return json_response({"ticket": self.access.issue_ticket(request)})
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """End the session."""
-        response = _json({"ok": True})
+        response = json_response({"ok": True})
         self.access.logout(request, response)
         return response
 
@@ -261,7 +265,8 @@ def read_report(path: Path) -> bytes:
     return data
 
 
-def _json(body: Mapping[str, object], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def json_response(body: Mapping[str, object], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    """A response with this JSON object."""
     data = orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
     return web.Response(body=data, status=status, content_type="application/json")
 
@@ -271,41 +276,43 @@ def _members(found: DeadLetterListing | ReplayResult) -> dict[str, object]:
     return {member.name: getattr(found, member.name) for member in fields(found)}
 
 
-def _bad_request(advice: str) -> DeniedError:
+def bad_request(advice: str) -> DeniedError:
+    """The refusal of a request whose form is wrong."""
     return DeniedError(HTTPStatus.BAD_REQUEST, "request", advice)
 
 
-async def _read_object(request: web.Request) -> dict[str, object]:
+async def read_object(request: web.Request) -> dict[str, object]:
+    """The JSON object of a request. Raises ``DeniedError`` if it is none."""
     try:
         body = orjson.loads(await request.read())
     except orjson.JSONDecodeError:
         body = None
     if not isinstance(body, dict):
-        raise _bad_request("send a JSON object")
+        raise bad_request("send a JSON object")
     return body
 
 
 def _parse_records(body: Mapping[str, object]) -> frozenset[Coordinates]:
     named = body.get("records")
     if not isinstance(named, list) or not 0 < len(named) <= _MAX_REPLAYED:
-        raise _bad_request(f"records: a list of 1 to {_MAX_REPLAYED} names topic/partition/offset")
+        raise bad_request(f"records: a list of 1 to {_MAX_REPLAYED} names topic/partition/offset")
     try:
         return frozenset(parse_coordinates(str(name)) for name in named)
     except ValueError:
-        raise _bad_request("records: topic/partition/offset") from None
+        raise bad_request("records: topic/partition/offset") from None
 
 
 def _parse_filter(query: Mapping[str, str]) -> EntryFilter:
     topic, outcome, reason = (query.get(name) or None for name in ("topic", "outcome", "reason"))
     if topic is not None and not _TOPIC.fullmatch(topic):
-        raise _bad_request("topic: letters, digits, dots, dashes and underscores")
+        raise bad_request("topic: letters, digits, dots, dashes and underscores")
     if outcome is not None and outcome not in set(Outcome):
-        raise _bad_request(f"outcome: {', '.join(Outcome)}")
+        raise bad_request(f"outcome: {', '.join(Outcome)}")
     if reason is not None and reason not in set(Reason):
-        raise _bad_request(f"reason: {', '.join(Reason)}")
+        raise bad_request(f"reason: {', '.join(Reason)}")
     project = query.get("project") or None
     if project is not None and not _PROJECT.fullmatch(project):
-        raise _bad_request("project: small letters, digits, dashes and underscores")
+        raise bad_request("project: small letters, digits, dashes and underscores")
     place = _parse_number(query, "partition"), _parse_number(query, "offset")
     return EntryFilter(topic, *place, outcome, reason, project=project)
 
@@ -313,7 +320,7 @@ def _parse_filter(query: Mapping[str, str]) -> EntryFilter:
 def _parse_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if text and not re.fullmatch(r"[0-9]{1,18}", text):
-        raise _bad_request(f"{name}: a number")
+        raise bad_request(f"{name}: a number")
     return int(text) if text else None
 
 
@@ -323,7 +330,7 @@ def _parse_cursor(query: Mapping[str, str]) -> AuditCursor | None:
         return None
     found = re.fullmatch(r"([0-9]{1,8})-([0-9]{1,12})", text)
     if found is None:
-        raise _bad_request("before: the value of more in an earlier response")
+        raise bad_request("before: the value of more in an earlier response")
     return AuditCursor(int(found[1]), int(found[2]))
 
 

@@ -4,7 +4,7 @@ Training (``deid_agent.train``) produces the models; this package only runs them
 """
 
 from deid_agent.nlp.character_features import CHARACTER_FAMILIES, CharacterFeatures, build_character_examples
-from deid_agent.nlp.crf import Crf, CrfModel, build_crf, load_crf, save_crf
+from deid_agent.nlp.crf import Crf, CrfModel, WeightTable, build_crf, load_crf, save_crf
 from deid_agent.nlp.crf_taggers import (
     LOW_CONFIDENCE,
     CharacterCrf,
@@ -42,7 +42,7 @@ from deid_agent.nlp.network_inputs import (
     split_paragraphs,
 )
 from deid_agent.nlp.network_tagger import NetworkModel, NetworkTagger, load_network, save_network
-from deid_agent.nlp.sequences import split_sequence
+from deid_agent.nlp.sequences import Schedule, split_sequence
 from deid_agent.nlp.svm import Bits, LinearScreen, SupportVectorMachine, SvmModel, encode_rows, load_svm, save_svm
 from deid_agent.nlp.templates import FeatureExtractor, select_templates, weight_groups
 from deid_agent.nlp.token_features import Ints, TokenFeatures
@@ -82,12 +82,14 @@ __all__ = [
     "NetworkModel",
     "NetworkTagger",
     "ProbabilitySource",
+    "Schedule",
     "Schema",
     "ScoredCandidate",
     "SupportVectorMachine",
     "SvmModel",
     "TokenCrf",
     "TokenFeatures",
+    "WeightTable",
     "WordVectors",
     "build_character_examples",
     "build_crf",

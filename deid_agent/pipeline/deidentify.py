@@ -159,6 +159,11 @@ class Deidentifier:
         return self._policy
 
     @property
+    def tagger(self) -> Tagger:
+        """The tagger that reads the texts."""
+        return self._tagger
+
+    @property
     def is_shaped(self) -> bool:
         """True if outputs have a shape of their own, so that items of lists may be left out."""
         return self._shape is not None

@@ -295,6 +295,24 @@ def load_tagger(rules: Ruleset, models: Path, name: str, profile: Profile) -> Ta
     return Tagger(recognizers, resolver, tuple(loaded), consistency, system.models_decide)
 
 
+def takes_lean(name: str) -> bool:
+    """Whether a system has a model with a threshold, see ``lean_models``."""
+    system = SYSTEMS.get(name)
+    leaning = {ModelRole.TOKEN, ModelRole.NETWORK}
+    return system is not None and system.models_decide and any(role in leaning for _, role in system.models)
+
+
+def lean_models(tagger: Tagger, lean: float) -> Tagger:
+    """The tagger with models that divide the probability of no PHI by ``lean``."""
+    return replace(tagger, models=tuple(_lean_model(model, lean) for model in tagger.models))
+
+
+def _lean_model(model: Model, lean: float) -> Model:
+    if isinstance(model, GatedCrf):
+        return replace(model, token=replace(model.token, lean=lean))
+    return replace(model, lean=lean) if isinstance(model, TokenCrf | NetworkTagger) else model
+
+
 def _require_models(models: Path, name: str, system: TaggerSystem) -> None:
     """Raise ``ConfigurationError`` with the commands that train the missing models of ``system``."""
     missing = [model for model, _ in system.models if not (models / f"{model}.json").is_file()]

@@ -90,14 +90,15 @@ class Resolver:
     _site_vetoes: RuleScan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_vetoes", RuleScan(self.rules.vetoes))
+        object.__setattr__(self, "_vetoes", RuleScan((*self.rules.vetoes, *self.rules.late_vetoes)))
         object.__setattr__(self, "_site_vetoes", RuleScan(self.rules.site.vetoes if self.rules.site else ()))
         object.__setattr__(self, "_low", self.rules.low | self.low)
 
     def resolve(self, spans: Iterable[Span], doc: Document, *, for_models: bool = False) -> list[Span]:
         """Disjoint spans of ``doc`` in order.
 
-        ``for_models`` leaves out what site folders add and remove: models read the rules with which they were trained.
+        ``for_models`` leaves out late vetoes and what site folders add and remove: models read the rules with which
+        they were trained.
 
         Of two spans that overlap, the one that ranks first is kept unchanged. The rest of the other is kept too if it
         contains a letter or digit, so that resolving an overlap never uncovers text. The precision profile drops the
@@ -110,6 +111,8 @@ class Resolver:
         if self.profile is Profile.PRECISION:
             trimmed = {s for s in trimmed if s.source not in low}
         kept = self._apply_vetoes(trimmed, doc, site)
+        if not for_models:
+            kept = self._apply_late_vetoes(kept, doc, site)
         if site is not None and site.cleared:
             kept = set(_without_cleared(kept, doc, site))
         winners = (w for cluster in _clusters(kept) for w in self._resolve_cluster(cluster, low, doc.text))
@@ -137,20 +140,36 @@ class Resolver:
             affected = [span for kind in veto.types for span in of_type.get(kind, ())] if ranges else []
             if not affected:
                 continue
-            inside = set()
-            for span in affected:
-                at = bisect_right(ranges, span.start, key=itemgetter(0)) - 1
-                if at >= 0 and span.end <= ranges[at][1]:
-                    inside.add(span)
+            inside = _inside(affected, ranges)
             vetoed |= _spare_people(inside, spans, doc) if inside and veto.spares_people else inside
         vetoed |= self._inside_hard_marks(spans - vetoed, doc)
         if self.profile is Profile.RECALL:
             vetoed = {s for s in vetoed if s.source.kind is not SourceKind.KNOWN}
         return spans - vetoed
 
+    def _apply_late_vetoes(self, spans: set[Span], doc: Document, site: SiteRules | None) -> set[Span]:
+        """The spans without those inside late vetoes, which remove no known PHI and no word of the message's fields."""
+        found: set[Span] = set()
+        if not spans:
+            return spans
+        late = self._vetoes.find(doc)[len(self.rules.vetoes) :]
+        for veto, ranges in zip(self.rules.late_vetoes, late, strict=True):
+            if ranges and (site is None or veto.id not in site.removed):
+                inside = _inside([span for span in spans if span.type in veto.types], ranges)
+                found |= _spare_people(inside, spans, doc) if veto.spares_people else inside
+        if not found:
+            return spans
+        facts = {word for fact in doc.facts for word in _name_words(fact.value)}
+        return spans - {
+            s
+            for s in found
+            if s.source.kind is not SourceKind.KNOWN and facts.isdisjoint(_name_words(doc.text[s.start : s.end]))
+        }
+
     def _find_vetoes(self, doc: Document, site: SiteRules | None) -> Iterator[tuple[Rule, Sequence[Range]]]:
         """The ranges of each veto: the shipped ones that the site does not remove, and those of the site."""
-        for veto, ranges in zip(self.rules.vetoes, self._vetoes.find(doc), strict=True):
+        early = self._vetoes.find(doc)[: len(self.rules.vetoes)]
+        for veto, ranges in zip(self.rules.vetoes, early, strict=True):
             if site is None or veto.id not in site.removed:
                 yield veto, ranges
         if site is not None and site.vetoes:
@@ -179,6 +198,16 @@ class Resolver:
         rests = [_cut(span, a, b, text) for a, b in zip(ends, starts, strict=True)]
         trimmed = [rest and trim_span(rest, text) for rest in rests]
         return [kept for pair in zip_longest(trimmed, others) for kept in pair if kept is not None]
+
+
+def _inside(spans: Iterable[Span], ranges: Sequence[Range]) -> set[Span]:
+    """The spans that lie inside one of the ranges, which are disjoint and in order."""
+    found = set()
+    for span in spans:
+        at = bisect_right(ranges, span.start, key=itemgetter(0)) - 1
+        if at >= 0 and span.end <= ranges[at][1]:
+            found.add(span)
+    return found
 
 
 def _without_cleared(spans: Iterable[Span], doc: Document, site: SiteRules) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""Reads the rule files under ``rules/patterns`` and ``rules/vetoes``, checks them and compiles them.
+"""Reads the rule files under ``rules/patterns``, ``rules/vetoes`` and ``rules/late-vetoes``, checks and compiles them.
 
 ``RuleCompiler`` also compiles the forms of ``rules/measures``, which ``deid_agent.measure`` reads.
 
@@ -11,6 +11,7 @@ scan is linear in the length of any text. An invalid rule prevents the agent fro
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,11 +114,13 @@ def load_ruleset(rules: Path, checks: Mapping[str, Check], sites: Sequence[Path]
         raise ConfigurationError(f"{rules}: no folder patterns/: point to the rules folder of the package")
     compiler = RuleCompiler.for_folder(rules, checks)
     patterns, vetoes = _compile_patterns(rules, compiler), _compile_vetoes(rules, compiler)
-    shared = {rule.id for rule in patterns} & {rule.id for rule in vetoes}
+    late = _compile_vetoes(rules, compiler, "late-vetoes")
+    uses = Counter(rule.id for rule in (*patterns, *vetoes, *late))
+    shared = [id_ for id_, count in uses.items() if count > 1]
     if shared:
-        raise ConfigurationError(f"{rules}: {min(shared)} is a pattern and a veto: rename one")
-    site = _load_site(sites, compiler, frozenset(rule.id for rule in (*patterns, *vetoes))) if sites else None
-    return Ruleset(patterns, vetoes, compiler.lists, load_contexts(rules), rules, site)
+        raise ConfigurationError(f"{rules}: {min(shared)} is the id of two rules: rename one")
+    site = _load_site(sites, compiler, frozenset(uses)) if sites else None
+    return Ruleset(patterns, vetoes, late, compiler.lists, load_contexts(rules), rules, site)
 
 
 def _compile_patterns(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:
@@ -125,8 +128,8 @@ def _compile_patterns(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...
     return tuple(compiler.compile_file(path, read_toml(path, _PATTERN)) for path in paths)
 
 
-def _compile_vetoes(folder: Path, compiler: "RuleCompiler") -> tuple[Rule, ...]:
-    paths = sorted((folder / "vetoes").glob("*.toml"))
+def _compile_vetoes(folder: Path, compiler: "RuleCompiler", kind: str = "vetoes") -> tuple[Rule, ...]:
+    paths = sorted((folder / kind).glob("*.toml"))
     return tuple(compiler.compile_file(path, read_toml(path, _VETO)) for path in paths)
 
 

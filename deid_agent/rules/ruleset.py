@@ -287,6 +287,8 @@ class Ruleset:
 
     patterns: tuple[Rule, ...] = ()
     vetoes: tuple[Rule, ...] = ()
+    late_vetoes: tuple[Rule, ...] = ()
+    """Vetoes that run only after the models, so that models need no training for a new one."""
     lexicons: Mapping[str, Lexicon] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     contexts: Contexts = field(default_factory=lambda: MappingProxyType({}), repr=False)
     folder: Path = Path("rules")  # the rules folder, for dictionaries that are loaded on demand
@@ -302,7 +304,7 @@ class Ruleset:
     def every_rule(self) -> tuple[Rule, ...]:
         """All patterns and vetoes, those of site folders last, also the removed ones."""
         more = () if self.site is None else (*self.site.patterns, *self.site.vetoes)
-        return (*self.patterns, *self.vetoes, *more)
+        return (*self.patterns, *self.vetoes, *self.late_vetoes, *more)
 
 
 def check_samples(ruleset: Ruleset) -> list[str]:

@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Built(Event):
-    """The agent is about to start: the version, the digests of rules, models, policy and site, and the core in use."""
+    """The agent is about to start: the version, its core, the digests of rules, models, policy, site and leak bound."""
 
     version: str
     rules: str
@@ -42,9 +42,11 @@ class Built(Event):
     policy: str
     core: str
     site: str = ""
+    bound: str = ""
 
     def samples(self) -> Iterable[Sample]:
-        yield Sample(metrics.BUILD, 1, (self.version, self.rules, self.models, self.policy, self.core, self.site))
+        labels = (self.version, self.rules, self.models, self.policy, self.core, self.site, self.bound)
+        yield Sample(metrics.BUILD, 1, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,46 @@ class ProjectOpened(Event):
 
     def samples(self) -> Iterable[Sample]:
         return (Sample(metrics.PROJECT, 1, (self.project, self.policy, self.key, str(self.generation))),)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedDiffers(Event):
+    """The last ``windows`` windows of a feed differ from the sample of its leak bound, which does not cover it.
+
+    ``features`` are the rates that differ, the clearest first; ``psi`` is the greatest of their stability indices.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+    topic: str
+    template: str
+    documents: int
+    windows: int
+    features: tuple[str, ...]
+    psi: float
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.FEED_DIFFERS, 1, (self.topic, self.template))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedAsSampled(Event):
+    """A window of a feed is like the sample of its leak bound, or the first one that is not."""
+
+    topic: str
+    template: str
+    documents: int
+    features: tuple[str, ...] = ()
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(metrics.FEED_DIFFERS, 0, (self.topic, self.template))
+
+
+@dataclass(frozen=True, slots=True)
+class DriftNotWritten(Event):
+    """The file of ``drift.file`` could not be written; the next interval tries again."""
+
+    level: ClassVar[int] = logging.WARNING
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

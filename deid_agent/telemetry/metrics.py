@@ -83,8 +83,14 @@ READY = Metric("deid_ready", MetricKind.GAUGE, (), "1 if /readyz reports ready, 
 BUILD = Metric(
     "deid_build_info",
     MetricKind.GAUGE,
-    ("version", "rules", "models", "policy", "core", "site"),
-    "Always 1. The labels hold the version, the digests of rules, models, policy and site, and the core in use.",
+    ("version", "rules", "models", "policy", "core", "site", "bound"),
+    "Always 1. The labels hold the version, the digests of rules, models, policy, site and leak bound, and the core.",
+)
+FEED_DIFFERS = Metric(
+    "deid_feed_differs",
+    MetricKind.GAUGE,
+    ("topic", "template"),
+    "1 while documents differ from the sample of the leak bound, else 0.",
 )
 MLLP_CONNECTIONS = Metric("deid_mllp_connections", MetricKind.GAUGE, (), "Senders connected over MLLP.")
 MLLP_ANSWERS = Metric(
@@ -164,6 +170,7 @@ METRICS: tuple[Metric, ...] = (
     SERVICE_CONNECTIONS,
     SERVICE_BYTES,
     SERVICE_JOBS,
+    FEED_DIFFERS,
 )
 """Every metric of the agent, in the order of the reference documentation."""
 

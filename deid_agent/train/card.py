@@ -164,6 +164,7 @@ def render_card(manifest: Mapping[str, object]) -> str:
         f"| Training data | {corpus.get('notes')} notes of {corpus.get('patients')} patients with "
         f"{corpus.get('annotations')} annotations, and {corpus.get('new_notes')} synthetic copies |",
         f"| Corpus | SHA-256 `{corpus.get('sha256')}` |",
+        *_adaptation_rows(manifest),
         f"| Rules | SHA-256 `{manifest.get('rules')}` |",
         f"| Settings | {_plain(settings)}, seed {manifest.get('seed')} |",
         f"| Versions | {', '.join(f'{k} {v}' for k, v in versions.items())} |",
@@ -204,12 +205,39 @@ def _network_rows(manifest: Mapping[str, object]) -> list[str]:
     widths = ", ".join(f"{names.get(key, key)} {width}" for key, width in dimensions.items())
     features = ", ".join(map(str, _list(manifest, "columns"))) or "none: words and characters only"
     best = max((float(one["held_out_f1"]) for one in epochs if isinstance(one, dict)), default=0.0)
+    rows = [f"| Layers | {widths} |", f"| Features | {features} |"]
+    if not epochs:  # an adapted network has a fixed number of epochs
+        return rows
     return [
-        f"| Layers | {widths} |",
-        f"| Features | {features} |",
+        *rows,
         f"| Stopped by | the score on {manifest.get('held_out_notes')} training notes of held-out patients: "
         f"F1 {best:.3f} of tokens with a label, after {len(epochs)} epochs |",
     ]
+
+
+def _adaptation_rows(manifest: Mapping[str, object]) -> list[str]:
+    """What a model went on from, and with which notes; nothing for a model that began with random weights."""
+    adapted = _mapping(manifest, "adapted")
+    if not adapted:
+        return []
+    site, rehearsal = _mapping(adapted, "site"), _mapping(adapted, "rehearsal")
+    return [
+        f"| Started from | model with arrays of SHA-256 `{adapted.get('base')}` |",
+        f"| Went on with | {site.get('notes')} notes of {site.get('patients')} patients with "
+        f"{site.get('annotations')} annotations, and {rehearsal.get('notes')} notes of the corpus again |",
+        f"| Adaptation | {_plain(_mapping(adapted, 'settings'))} |",
+        *(
+            f"| Compared on {one.get('of')} | {one.get('notes')} notes of {one.get('patients')} patients: "
+            f"strict F1 {_before_after(one, 'strict')}, leaked {_before_after(one, 'leaked')} |"
+            for one in _list(adapted, "checks")
+            if isinstance(one, dict)
+        ),
+    ]
+
+
+def _before_after(check: Mapping[str, object], name: str) -> str:
+    change = _mapping(check, name)
+    return f"{change.get('before')} before, {change.get('after')} after"
 
 
 def _row(name: str, figures: Mapping[str, object]) -> str:
@@ -246,11 +274,9 @@ class ModelStore:
         digest that does not match, never half a model. Raises ``UnsafeError`` if the disk is full; no model of the
         folder has changed then.
         """
-        with _convert_disk_errors(self._folder):
+        with convert_disk_errors(self._folder):
             for model in models:
-                _write_model(model, card, self._staging)
-                manifest = json.loads((self._staging / f"{model.name}.json").read_text("utf-8"))
-                (self._staging / f"{model.name}.md").write_text(render_card(manifest), "utf-8")
+                write_model(model, card, self._staging)
             needs_vectors = any(isinstance(m, NetworkModel) and m.network.encoder.vectors is not None for m in models)
             names = [f"{model.name}.{ending}" for model in models for ending in ("npz", "json", "md")]
             for name in (*(self._copy_vectors() if needs_vectors else ()), *names):
@@ -276,7 +302,7 @@ def open_store(folder: Path) -> Iterator[ModelStore]:
 
     Raises ``UnsafeError`` if the folder is not writable, so open the store before a training and not after it.
     """
-    with _convert_disk_errors(folder):
+    with convert_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".train-", dir=folder))
     try:
@@ -285,7 +311,8 @@ def open_store(folder: Path) -> Iterator[ModelStore]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _write_model(model: TrainedModel, card: Mapping[str, object], folder: Path) -> None:
+def write_model(model: TrainedModel, card: Mapping[str, object], folder: Path) -> None:
+    """Write ``.npz``, ``.json`` and ``.md`` of ``model``. Raises ``OSError`` if a file cannot be written."""
     match model:
         case CrfModel():
             save_crf(replace(model, card=card), folder)
@@ -293,10 +320,12 @@ def _write_model(model: TrainedModel, card: Mapping[str, object], folder: Path) 
             save_svm(replace(model, card={**model.card, **card}), folder)
         case NetworkModel():
             save_network(replace(model, card={**model.card, **card}), folder)
+    manifest = json.loads((folder / f"{model.name}.json").read_text("utf-8"))
+    (folder / f"{model.name}.md").write_text(render_card(manifest), "utf-8")
 
 
 @contextmanager
-def _convert_disk_errors(folder: Path) -> Iterator[None]:
+def convert_disk_errors(folder: Path) -> Iterator[None]:
     """Raise ``UnsafeError`` with the reason and the remedy instead of ``OSError``."""
     try:
         yield

@@ -34,8 +34,21 @@ from deid_agent.rules import Dictionaries, Ruleset
 from deid_agent.train.augment import Augmenter
 
 _Int32 = NDArray[np.int32]
-_PADDED_LENGTHS = (16, 32, 48, 64, 96, MAX_SEQUENCE_TOKENS)
-_WORD_STEP = 512  # the number of distinct words of a batch is a multiple of this
+
+
+class BatchShapes(NamedTuple):
+    """The shapes that batches may have: the lengths of sequences, and the step of the number of distinct words.
+
+    Few shapes mean few compilations and more padding.
+    """
+
+    lengths: tuple[int, ...] = (16, 32, 48, 64, 96, MAX_SEQUENCE_TOKENS)
+    words: int = 512
+
+
+MANY_SHAPES = BatchShapes()
+FEW_SHAPES = BatchShapes((32, MAX_SEQUENCE_TOKENS), 1024)
+"""For a short training, most of whose time would be compilation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +168,16 @@ def list_sequences(notes: Sequence[EncodedNote]) -> list[SequenceRange]:
 
 
 def plan_batches(
-    sequences: Sequence[SequenceRange], tokens: int, draw: np.random.Generator
+    sequences: Sequence[SequenceRange], tokens: int, draw: np.random.Generator, shapes: BatchShapes = MANY_SHAPES
 ) -> Iterator[tuple[int, list[SequenceRange]]]:
     """The batches of one epoch in random order: the padded length and the sequences of each.
 
     A batch has at most ``tokens`` tokens with padding, or one sequence.
     """
     batches: list[tuple[int, list[SequenceRange]]] = []
-    filling: dict[int, list[SequenceRange]] = {length: [] for length in _PADDED_LENGTHS}
+    filling: dict[int, list[SequenceRange]] = {length: [] for length in shapes.lengths}
     for at in draw.permutation(len(sequences)).tolist():
-        length = next(one for one in _PADDED_LENGTHS if one >= sequences[at].size)
+        length = next(one for one in shapes.lengths if one >= sequences[at].size)
         filling[length].append(sequences[at])
         if len(filling[length]) == _batch_rows(length, tokens):
             batches.append((length, filling[length]))
@@ -186,6 +199,7 @@ def build_batch(
     encoder: InputEncoder,
     unknown_share: float,
     draw: np.random.Generator,
+    shapes: BatchShapes = MANY_SHAPES,
 ) -> TrainingBatch:
     """``sequences`` padded to ``length`` tokens.
 
@@ -214,7 +228,7 @@ def build_batch(
         [np.concatenate(characters), np.stack([np.concatenate(learned), np.concatenate(published)], axis=1)], axis=1
     )
     once, positions = np.unique(words, axis=0, return_inverse=True)
-    made = np.zeros((-(-len(once) // _WORD_STEP) * _WORD_STEP, words.shape[1]), np.int32)
+    made = np.zeros((-(-len(once) // shapes.words) * shapes.words, words.shape[1]), np.int32)
     made[: len(once)] = once
     made[:, -2] = np.where(draw.random(len(made)) < unknown_share, UNKNOWN, made[:, -2])
     word_index = positions.reshape(-1)[word_index].astype(np.int32)

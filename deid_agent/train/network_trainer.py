@@ -167,6 +167,12 @@ def network_loss(weights: Weights, batch: TrainingBatch, dimensions: Dimensions,
     scores, moves = network_scores(weights, batch, dimensions, dropout, key), weights["transitions"]
     gold = jnp.take_along_axis(scores, batch.labels[:, :, None], axis=2)[:, :, 0] * batch.mask
     steps = moves[batch.labels[:, :-1], batch.labels[:, 1:]] * batch.mask[:, 1:]
+    partition = log_partitions(scores, moves, batch.mask)
+    return (partition.sum() - gold.sum() - steps.sum()) / batch.mask.sum()
+
+
+def log_partitions(scores: Array, moves: Array, mask: Array) -> Array:
+    """The logarithm of the sum over all label sequences of each sequence, ``[sequence]``."""
     top = jax.lax.stop_gradient(moves.max())
     over = jnp.exp(moves - top)
 
@@ -177,9 +183,8 @@ def network_loss(weights: Weights, batch: TrainingBatch, dimensions: Dimensions,
         return jnp.where(present[:, None] > 0, new, total), None
 
     by_step = scores.swapaxes(0, 1)
-    total, _ = jax.lax.scan(step, by_step[0], (by_step[1:], batch.mask.T[1:]))
-    partition = jax.nn.logsumexp(total, axis=1) * batch.mask[:, 0]
-    return (partition.sum() - gold.sum() - steps.sum()) / batch.mask.sum()
+    total, _ = jax.lax.scan(step, by_step[0], (by_step[1:], mask.T[1:]))
+    return jax.nn.logsumexp(total, axis=1) * mask[:, 0]
 
 
 def network_scores(weights: Weights, batch: TrainingBatch, dimensions: Dimensions, dropout: float, key: Array) -> Array:

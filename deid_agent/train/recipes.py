@@ -50,6 +50,23 @@ class NetworkSettings:
     seed: int = 2016
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkAdaptation:
+    """How a trained network goes on with further notes.
+
+    ``weight`` is how often an epoch reads a note of the site; it reads a note of the rehearsal once. The result lies at
+    ``share`` (0 to 1) of the way from the trained weights to the new ones (Wortsman et al. 2022).
+    """
+
+    epochs: int = 4
+    rate: float = 1e-3
+    weight: int = 2
+    dropout: float = 0.5
+    clip: float = 5.0
+    share: float = 1.0
+    seed: int = 2016
+
+
 class NetworkAblation(StrEnum):
     """A part of the network that an ablation removes (Dernoncourt 2016 section 3.7, figure 4)."""
 

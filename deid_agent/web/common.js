@@ -36,10 +36,11 @@ export class Refused extends Error {
   }
 }
 
-async function read(response) {
+// With `stay` a lost session does not leave the page, which may hold unsaved work.
+async function read(response, stay) {
   const body = await response.json().catch(() => ({}));
   if (response.ok) return body;
-  if (response.status === 401 && !location.pathname.endsWith("/login")) location.assign("/console/login");
+  if (response.status === 401 && !stay && !location.pathname.endsWith("/login")) location.assign("/console/login");
   throw new Refused(response.status, body);
 }
 
@@ -58,9 +59,9 @@ function pageKeyHeader() {
   }
 }
 
-export const get = async (path) => read(await fetch(`/console/api/${path}`, { cache: "no-store", headers: pageKeyHeader() }));
+export const get = async (path, stay = false) => read(await fetch(`/console/api/${path}`, { cache: "no-store", headers: pageKeyHeader() }), stay);
 
-export const post = async (path, body) =>
+export const post = async (path, body, stay = false) =>
   read(
     await fetch(`/console/api/${path}`, {
       method: "POST",
@@ -68,6 +69,7 @@ export const post = async (path, body) =>
       headers: { "Content-Type": "application/json", "X-Deid-Console": "1", ...pageKeyHeader() },
       body: JSON.stringify(body),
     }),
+    stay,
   );
 
 // Calls `load` now and then at this interval while the page is visible. An error is shown until the next call succeeds.
@@ -159,18 +161,22 @@ export const time = (at) => (typeof at === "string" ? el("time", { datetime: at 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 export const words = (code) => code.replaceAll("_", " ");
 
+// Shows the log out button. `before` may refuse, for example because work is not saved.
+export function offerLogout(before = async () => true) {
+  const leave = by("leave");
+  leave.hidden = false;
+  leave.addEventListener("click", async () => {
+    if (!(await before())) return;
+    await post("logout", {}).catch(() => {});
+    localStorage.removeItem(STORAGE_KEY);
+    location.assign("/console/login");
+  });
+}
+
 // Loads the features of this console, shows the log out button and the warning about the demonstration key.
 export async function session() {
   const features = await get("session");
-  if (features.token) {
-    const leave = by("leave");
-    leave.hidden = false;
-    leave.addEventListener("click", async () => {
-      await post("logout", {}).catch(() => {});
-      localStorage.removeItem(STORAGE_KEY);
-      location.assign("/console/login");
-    });
-  }
+  if (features.token) offerLogout();
   if (features.demo)
     by("notices").append(el("p", { class: "notice warn" }, "This agent uses the demonstration key, which is public: everyone can reverse its output. Never use it on real data."));
   return features;

@@ -6,8 +6,9 @@ const focus = () => field.focus();
 by("login").addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
-    storePageKey((await post("login", { token: field.value })).page);
-    location.assign("/console/");
+    const answer = await post("login", { token: field.value });
+    storePageKey(answer.page);
+    location.assign(answer.reviewer ? "/console/review" : "/console/");
   } catch (problem) {
     field.value = "";
     by("problem").textContent = problem.message;

@@ -40,7 +40,7 @@ function keepInAddress() {
 function readAddress() {
   const query = new URLSearchParams(location.search);
   filter.text.value = query.get("text") ?? "";
-  filter.kind.value = ["pattern", "veto"].includes(query.get("kind")) ? query.get("kind") : "";
+  filter.kind.value = ["pattern", "veto", "late veto"].includes(query.get("kind")) ? query.get("kind") : "";
   page = Number.parseInt(query.get("page"), 10) || 1;
 }
 

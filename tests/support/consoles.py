@@ -22,6 +22,7 @@ from deid_agent.config.secrets import DEMO_KEY
 from deid_agent.http.access import PAGE_HEADER, AccessSettings
 from deid_agent.http.console import CONSOLE_LIMITS, console_routes
 from deid_agent.http.playground_process import PlaygroundProcess
+from deid_agent.http.review_desk import ReviewDesk
 from deid_agent.http.server import OperatorServer, operator_routes
 from deid_agent.http.views import ConsoleSources
 from deid_agent.telemetry.emit import Telemetry
@@ -84,9 +85,9 @@ class World:
         async with self.client.post(f"{self.base}/console/{path}", json=body, headers=headers) as answer:
             return answer.status, await _body(answer)
 
-    async def log_in(self) -> dict[str, str]:
+    async def log_in(self, token: str = TOKEN) -> dict[str, str]:
         """Log in. The client keeps the cookie, as a browser does. Returns the header that the pages send."""
-        status, body = await self.post("api/login", {"token": TOKEN})
+        status, body = await self.post("api/login", {"token": token})
         assert status == 200
         return {PAGE_HEADER: body["page"]}
 
@@ -108,6 +109,7 @@ async def world(
     *,
     playground: PlaygroundProcess | None = None,
     report: Path | None = None,
+    desk: ReviewDesk | None = None,
     interval_s: float = 3600,
 ) -> AsyncIterator[World]:
     """A console over the folders of the settings ``file``, with health and metrics, as ``run`` serves it."""
@@ -118,7 +120,8 @@ async def world(
     settings = load_settings(file)
     parts = make_worker_factory(settings, DEMO_KEY)
     running = RunningAgent(parts, settings, describe_build(settings, parts), demo=True)
-    sources = replace(console_sources(settings.http, running, telemetry, health), playground=playground, report=report)
+    made = console_sources(settings.http, running, telemetry, health)
+    sources = replace(made, playground=playground, report=report, desk=desk)
     async with console_routes(sources, access, telemetry, interval_s) as pages:
         server = OperatorServer(
             "127.0.0.1", 0, [*operator_routes(health, telemetry.registry), *pages], telemetry, CONSOLE_LIMITS

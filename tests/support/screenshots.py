@@ -1,7 +1,8 @@
 """Makes the screenshots of docs/images from a demonstration that has run for a while.
 
 Run ``python tests/support/screenshots.py`` from the root of the project. It needs Chromium and the dev dependencies.
-The screenshots show the sample messages, which contain no real person.
+The screenshots show the sample messages and an invented note, which contain no real person. With the argument
+``review`` only the screenshot of the review is made.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +21,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from PIL import Image  # noqa: E402
 from support.browser import browsing  # noqa: E402
+from support.consoles import OPEN, ran, world  # noqa: E402
+from support.review_desks import ANNA, TOKEN_OF, MemoryDesk, span  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 MOST = 150_000
@@ -49,6 +53,44 @@ async def shoot(base: str, executable: str) -> None:
         await seen.page.screenshot(path=IMAGES / "console-phone.png")
 
 
+REVIEWED = """DISCHARGE SUMMARY
+Patient: Okafor, Adaeze M.   MRN: 4471902   DOB: 04/22/1957
+Mrs. Okafor is a 66-year-old retired teacher from Zanesville with heart failure (EF 35%).
+Furosemide 40 mg IV BID. No Parkinson disease. Foley catheter removed POD 2.
+Her husband Chidi (740-555-0184) was taught daily weights.
+Follow-up with Dr. Ines Castellano on 3/25 at 10:30.
+"""
+
+
+async def shoot_review(file: Path, executable: str) -> None:
+    """Take the screenshot of a note in the review, of which some spans are uncertain."""
+    found = (
+        ("Okafor, Adaeze M.", "PATIENT", "crf:token", False), ("4471902", "MEDICALRECORD", "rule:mrn-labelled", False),
+        ("04/22/1957", "DATE", "rule:date", False), ("teacher", "PROFESSION", "crf:token", True),
+        ("Zanesville", "CITY", "network", True), ("Foley", "DOCTOR", "network", True),
+        ("Chidi", "PATIENT", "crf:token", False),
+        ("740-555-0184", "PHONE", "rule:phone", False), ("Ines Castellano", "DOCTOR", "rule:doctor-title", False),
+        ("3/25", "DATE", "rule:date", False),
+    )  # fmt: skip
+    proposed = tuple(span(REVIEWED, value, kind, source, uncertain=doubt) for value, kind, source, doubt in found)
+    desk = MemoryDesk({"5f0c2b9a71de4406b3f1": (REVIEWED, proposed)})
+    async with world(file, OPEN, desk=desk) as shown, browsing(executable, width=1200, height=672) as seen:
+        await seen.page.goto(f"{shown.base}/console/review")
+        await seen.page.fill("#token", TOKEN_OF[ANNA])
+        await seen.page.keyboard.press("Enter")
+        await seen.page.click("#start")
+        await seen.page.wait_for_selector("#text mark.on")
+        await seen.page.screenshot(path=IMAGES / "console-review.png")
+
+
+def make_review() -> None:
+    """Take the screenshot of the review alone."""
+    executable = shutil.which("chromium")
+    assert executable is not None
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(shoot_review(ran(Path(folder), sealed=False), executable))
+
+
 def main() -> int:
     """Run the demonstration, take the screenshots, and end it."""
     executable = shutil.which("chromium")
@@ -56,6 +98,9 @@ def main() -> int:
         sys.stderr.write("no chromium: apt-get install chromium\n")
         return 2
     IMAGES.mkdir(exist_ok=True)
+    make_review()
+    if sys.argv[1:] == ["review"]:
+        return shrink([IMAGES / "console-review.png"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -81,7 +126,12 @@ def main() -> int:
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(30)
-    for path in sorted(IMAGES.glob("*.png")):
+    return shrink(sorted(IMAGES.glob("*.png")))
+
+
+def shrink(paths: Sequence[Path]) -> int:
+    """Reduce the colours of pictures; 1 if one is still too large."""
+    for path in paths:
         with Image.open(path) as picture:
             small = picture.convert("RGB").quantize(256)
         small.save(path, optimize=True)

@@ -169,6 +169,6 @@ def test_a_bound_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "convention.toml").write_text("title = true\n", "utf-8")
     done = run(notes, *RULES, "--bound", "0.01", "--convention", tmp_path / "convention.toml")
     assert done.exit_code == 1
-    assert "no claim of 1.00 % may be made: with these notes the least bound is 50.00 %" in done.stdout
+    assert "no claim of 1.00 % may be made: with these patients the least bound is 50.00 %" in done.stdout
     assert "by the convention of the file:" in done.stdout
     assert run(notes, *RULES, "--bound", "0.6").exit_code == 0

@@ -192,3 +192,9 @@ def test_a_note_is_read_with_one_thread_unless_the_user_sets_a_number() -> None:
 def test_numbers_have_the_right_form_of_the_noun() -> None:
     assert [counted(number, "message") for number in (0, 1, 2)] == ["0 messages", "1 message", "2 messages"]
     assert counted(3, "entry", "entries") == "3 entries"
+
+
+def test_a_review_needs_its_folder_and_its_key(tmp_path: Path) -> None:
+    for given in (["--review", str(tmp_path)], ["--review-key", str(tmp_path / "key")]):
+        done = CliRunner().invoke(main, ["console", "--config", str(tmp_path / "agent.toml"), *given])
+        assert done.exit_code == 2 and "--review and --review-key: give both or neither" in done.stderr

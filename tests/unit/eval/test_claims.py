@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from deid_agent.eval.claims import bound_leaks, count_altered
+from deid_agent.eval.claims import count_altered
 from deid_agent.eval.convention import Convention, apply_convention, load_convention
 from deid_agent.eval.markup import Note
+from deid_agent.eval.risk_control import bound_leaks
 from deid_agent.eval.score import Pair
 from deid_agent.model import ConfigurationError, parse_annotated
 
@@ -17,23 +18,23 @@ def pair(gold: str, found: str, number: int = 0) -> Pair:
     return Pair(Note(f"n-{number}", "", "", f"p-{number}", annotated, {}), tuple(proposed.spans))
 
 
-def test_the_bound_is_the_mean_with_one_more_note_that_leaks_everything() -> None:
-    pairs = [pair("[[PATIENT|Ada]] [[CITY|Troy]]", "[[PATIENT|Ada]] Troy"), *[pair("no PHI", "no PHI")] * 8]
-    bound = bound_leaks(pairs, 0.2)
-    assert bound.notes == 9
+def test_the_bound_is_the_mean_with_one_more_patient_who_leaks_everything() -> None:
+    plain = [pair("no PHI", "no PHI", number) for number in range(1, 9)]
+    bound = bound_leaks([pair("[[PATIENT|Ada]] [[CITY|Troy]]", "[[PATIENT|Ada]] Troy"), *plain], 0.2)
+    assert (bound.notes, bound.patients) == (9, 9)
     assert bound.mean == pytest.approx(0.5 / 9)
     assert bound.bound == pytest.approx(0.15)
     assert bound.holds
     assert bound.sentence == (
-        "on 9 notes 5.56 % of a note's annotations leak on average; a further note that is drawn like these leaks at "
-        "most 20.00 % on average"
+        "on 9 notes of 9 patients 5.56 % of a patient's annotations leak on average; a further patient drawn like "
+        "these leaks at most 20.00 % on average"
     )
 
 
 def test_a_share_below_the_bound_may_not_be_claimed() -> None:
-    bound = bound_leaks([pair("[[PATIENT|Ada]]", "[[PATIENT|Ada]]")] * 49, 0.01)
+    bound = bound_leaks([pair("[[PATIENT|Ada]]", "[[PATIENT|Ada]]", number) for number in range(49)], 0.01)
     assert not bound.holds
-    assert bound.sentence.endswith("no claim of 1.00 % may be made: with these notes the least bound is 2.00 %")
+    assert bound.sentence.endswith("no claim of 1.00 % may be made: with these patients the least bound is 2.00 %")
 
 
 def test_altered_tokens_are_counted_apart_from_phi() -> None:

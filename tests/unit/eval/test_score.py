@@ -8,7 +8,7 @@ from support.growth import growth
 
 from deid_agent.eval.counts import NOT_HIPAA, Criterion, count_note
 from deid_agent.eval.markup import Note, read_corpus
-from deid_agent.eval.score import Pair, Scores, score_notes
+from deid_agent.eval.score import Pair, Scores, compare_pairs, score_notes
 from deid_agent.model.phi import PhiCategory, PhiType
 from deid_agent.model.spans import ANNOTATION, Annotated, Span, parse_annotated, parse_source
 
@@ -243,3 +243,30 @@ def test_without_text_only_the_criteria_of_spans_apply() -> None:
     assert Criterion.TOKEN not in done.applicable()
     nothing = Note("a", "", "", "p", Annotated("", ()), {})
     assert not score_notes([Pair(nothing, (Span(0, 3, PhiType.DATE, parse_source("r")),))], resamples=1).with_text
+
+
+GOLD = "Dr. [[DOCTOR|Ann Vane]] on [[DATE|3/4/19]] Foley"
+MISSED = "Dr. Ann Vane on [[DATE|3/4/19]] Foley"
+ALARM = "Dr. [[DOCTOR|Ann Vane]] on [[DATE|3/4/19]] [[PATIENT|Foley]]"
+
+
+def of_patients(*found: str) -> list[Pair]:
+    return [pair(GOLD, one, f"qa-{at:02}-1", f"qa-{at:02}") for at, one in enumerate(found)]
+
+
+def test_a_change_counts_the_same_patients_before_and_after() -> None:
+    before, after = of_patients(GOLD, MISSED, ALARM, GOLD), of_patients(GOLD, MISSED, GOLD, MISSED)
+    one = compare_pairs(before, after)
+    assert (one.notes, one.patients, one.alarms) == (4, 4, (1, 0))
+    assert (one.leaked.before, one.leaked.after, one.leaked.value) == (1 / 8, 2 / 8, 1 / 8)
+    assert (one.strict.before, one.strict.after) == (14 / 16, 12 / 14)
+    assert one.leaked.low == 0 < one.leaked.high
+    assert 0.6 < one.leaked.worse < 0.8, "the fourth patient is in 68 % of the resamples"
+    assert compare_pairs(before[::-1], after) == one
+    same = compare_pairs(before, before)
+    assert (same.strict.low, same.strict.high, same.strict.worse, same.leaked.worse) == (0, 0, 0, 0)
+
+
+def test_two_systems_are_compared_over_the_same_notes() -> None:
+    with pytest.raises(ValueError, match="the same notes"):
+        compare_pairs(of_patients(GOLD, GOLD), of_patients(GOLD))

@@ -128,9 +128,9 @@ def test_a_session_and_its_ticket_end_with_their_time() -> None:
     ticket = sessions.issue_ticket(opened.cookie)
     now[0] = 61.0
     assert not sessions.redeem_ticket(opened.cookie, ticket)
-    assert sessions.is_valid(opened.cookie, opened.page)
+    assert sessions.owner(opened.cookie, opened.page) == ""
     now[0] = 8 * 3600.0
-    assert not sessions.is_valid(opened.cookie, opened.page) and not sessions.has_cookie(opened.cookie)
+    assert sessions.owner(opened.cookie, opened.page) is sessions.cookie_owner(opened.cookie) is None
     assert sessions.issue_ticket(opened.cookie) == ""
     assert opened.page not in repr(sessions.open()) + repr(opened)
 
@@ -138,8 +138,8 @@ def test_a_session_and_its_ticket_end_with_their_time() -> None:
 def test_too_many_sessions_end_the_oldest() -> None:
     sessions = Sessions(lambda: 1.0)
     first, *others = [sessions.open() for _ in range(33)]
-    assert not sessions.is_valid(first.cookie, first.page)
-    assert all(sessions.is_valid(each.cookie, each.page) for each in others)
+    assert sessions.owner(first.cookie, first.page) is None
+    assert all(sessions.owner(each.cookie, each.page) == "" for each in others)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])

@@ -200,7 +200,7 @@ async def test_the_running_configuration_is_shown_without_secrets(plain: Path, m
         found = (await console.finished("api/inventory"))["found"]
     rules = {rule["id"]: rule for rule in found["rules"]}
     assert rules["mrn-labelled"]["types"] == ["MEDICALRECORD"] and len(rules["mrn-labelled"]["digest"]) == 16
-    assert {rule["kind"] for rule in rules.values()} == {"pattern", "veto"}
+    assert {rule["kind"] for rule in rules.values()} == {"pattern", "veto", "late veto"}
     assert {(model["id"], model["used"], len(model["digest"])) for model in found["models"] if model["used"]} == MODELS
     assert {model["id"] for model in found["models"]} > {model for model, _, _ in MODELS}
     assert found["policy"]["name"] == "pseudonymised"

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from deid_agent.model.phi import PhiType
+from deid_agent.model.sites import Fact, Subject, ValueKind
 from deid_agent.model.spans import Span, is_disjoint, parse_annotated, parse_source
 from deid_agent.model.text import Document
 from deid_agent.recognize.boundaries import trim_span
 from deid_agent.recognize.resolve import Profile, Resolver
+from deid_agent.rules.files import READ_BY_MODELS
 from deid_agent.rules.rule_files import load_ruleset
 from deid_agent.rules.ruleset import Ruleset
 
@@ -114,6 +116,52 @@ def test_a_veto_leaves_other_types_and_wider_spans(rules: Ruleset) -> None:
     text = "Ada Parkinson disease"
     assert resolved(text, ("Parkinson", "DOCTOR", "a"), rules=rules) == "Ada [[DOCTOR|Parkinson]] disease"
     assert resolved(text, ("Ada Parkinson", "PATIENT", "a"), rules=rules) == "[[PATIENT|Ada Parkinson]] disease"
+
+
+@pytest.fixture
+def late(tmp_path: Path, rules: Ruleset) -> Ruleset:
+    """The rules of ``rules`` and a late veto."""
+    (tmp_path / "late-vetoes").mkdir()
+    text = RULE.format(id="place", type='types = ["CITY", "PATIENT"]', pattern="(?:Boston|Hope) brace")
+    (tmp_path / "late-vetoes" / "place.toml").write_text(text, "utf-8")
+    return load_ruleset(tmp_path, {})
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize(("source", "kept"), [("sure", False), ("weak:token", False), ("known:patient-name", True)])
+def test_a_late_veto_spares_values_of_the_message(late: Ruleset, profile: Profile, source: str, kept: bool) -> None:
+    got = resolved("a Boston brace", ("Boston", "CITY", source), profile=profile, rules=late)
+    assert got == ("a [[CITY|Boston]] brace" if kept else "a Boston brace")
+
+
+def test_a_late_veto_also_in_a_note_about_a_person_of_the_name(late: Ruleset) -> None:
+    spans = [("Ada Hope", "PATIENT", "sure"), ("Hope brace", "PATIENT", "sure")]
+    assert resolved("Ada Hope. A Hope brace", *spans, rules=late) == "[[PATIENT|Ada Hope]]. A Hope brace"
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_late_veto_frees_no_word_of_the_fields_of_the_message(late: Ruleset, profile: Profile) -> None:
+    fact = Fact(PhiType.CITY, ValueKind.VALUE, Subject.PATIENT, "g", "South Boston")
+    doc = Document("a Boston brace", (fact,))
+    span = Span(2, 8, PhiType.CITY, parse_source("sure"))
+    assert Resolver(profile, late).resolve([span], doc) == [span]
+
+
+def test_a_site_removes_a_late_veto(tmp_path: Path, late: Ruleset) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "remove.toml").write_text('rules = ["place"]\n', "utf-8")
+    rules = load_ruleset(tmp_path, {}, [tmp_path / "site"])
+    span = ("Boston", "CITY", "sure")
+    assert resolved("a Boston brace", span, rules=late) == "a Boston brace"
+    assert resolved("a Boston brace", span, rules=rules) == "a [[CITY|Boston]] brace"
+
+
+def test_models_read_the_spans_that_a_late_veto_removes(late: Ruleset) -> None:
+    span = Span(2, 8, PhiType.CITY, parse_source("sure"))
+    doc = Document("a Boston brace")
+    assert Resolver(rules=late).resolve([span], doc, for_models=True) == [span]
+    assert Resolver(rules=late).resolve([span], doc) == []
+    assert "late-vetoes" not in READ_BY_MODELS
 
 
 def test_precision_drops_low_confidence_spans(rules: Ruleset) -> None:

@@ -5,7 +5,7 @@ from support.suites import PARTS, check_facts, check_names, load_default, read_l
 
 from deid_agent.recognize import Tagger
 
-ALTERED_LINES = {"seen": 0.115, "unseen": 0.07, "stranger": 0.07, "dense": 0.115}
+ALTERED_LINES = {"seen": 0.105, "unseen": 0.06, "stranger": 0.07, "dense": 0.108}
 """The share of lines without PHI in which the default changes anything. The aim is 0.03. Lower it; never raise it."""
 ALTERED_FACTS = {"seen": 0.024, "unseen": 0.021, "stranger": 0.012, "dense": 0.012}
 """The share of facts that the default changes. The aim is 0.02."""

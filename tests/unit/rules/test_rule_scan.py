@@ -33,7 +33,7 @@ HOSTILE = (
 def all_rules() -> dict[str, tuple[Rule, ...]]:
     rules = load_rules(ROOT / "rules")
     forms = tuple(form.rule for form in load_grammar(ROOT / "rules").forms)
-    return {"patterns": rules.patterns, "vetoes": rules.vetoes, "forms": forms}
+    return {"patterns": rules.patterns, "vetoes": (*rules.vetoes, *rules.late_vetoes), "forms": forms}
 
 
 @cache

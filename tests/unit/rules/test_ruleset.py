@@ -25,7 +25,7 @@ def rule_folder(folder: Path, *lines: str, kind: str = "patterns", name: str = "
         "miss": 'miss = ["in W1"]',
     }
     keys |= {line.split(" =")[0]: line for line in lines}
-    for part in ("patterns", "vetoes", "lexicon"):
+    for part in ("patterns", "vetoes", "late-vetoes", "lexicon"):
         (folder / part).mkdir(exist_ok=True)
     (folder / "lexicon" / "stops.txt").write_text("md\nm.d\nwas\ni\n", "utf-8")
     (folder / "fragments.toml").write_text("two = '''[0-9]{2}'''\nfour = '''(?&two)(?&two)'''\n", "utf-8")
@@ -115,10 +115,11 @@ def test_a_folder_without_rules_is_named(tmp_path: Path) -> None:
         load_ruleset(tmp_path, CHECKS)
 
 
-def test_one_id_for_a_pattern_and_a_veto(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["vetoes", "late-vetoes"])
+def test_one_id_for_two_rules(tmp_path: Path, kind: str) -> None:
     rule_folder(tmp_path)
-    with pytest.raises(ConfigurationError, match="ward is a pattern and a veto"):
-        load_ruleset(rule_folder(tmp_path, kind="vetoes"), CHECKS)
+    with pytest.raises(ConfigurationError, match="ward is the id of two rules"):
+        load_ruleset(rule_folder(tmp_path, kind=kind), CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,12 @@ def test_a_wrong_sample_is_reported(tmp_path: Path, line: str, fault: str) -> No
 def test_vetoes_name_several_types(tmp_path: Path) -> None:
     (veto,) = load_ruleset(rule_folder(tmp_path, 'types = ["DATE", "IDNUM"]', kind="vetoes"), CHECKS).vetoes
     assert veto.types == (PhiType.DATE, PhiType.IDNUM)
+
+
+def test_the_sample_of_a_late_veto_is_tested(tmp_path: Path) -> None:
+    rules = load_ruleset(rule_folder(tmp_path, 'miss = ["W12"]', kind="late-vetoes"), CHECKS)
+    assert [rule.id for rule in rules.late_vetoes] == ["ward"] and rules.vetoes == ()
+    assert [fault.partition(": found")[0] for fault in check_samples(rules)] == ["ward: miss 1"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""Reads the exports of annotation tools: JSON of Label Studio, UIMA CAS XMI of INCEpTION.
+
+Both count offsets in units of UTF-16, since they are written in JavaScript and Java. Errors name the file and numbers
+of tasks or elements, never text.
+
+Sources: labelstud.io/guide/export (the formats JSON and JSON-MIN); the XMI CAS serialization of the UIMA references.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import orjson
+
+from deid_agent.eval import LeftOut, Note, ParseLabel
+from deid_agent.model import ANNOTATION, Annotated, ConfigurationError, Span, in_order
+
+MOST_BYTES = 256 << 20
+"""Bytes of a file."""
+_CAS = "http:///uima/cas.ecore"
+_XMI = "http://www.omg.org/XMI"
+_FEATURES = ("value", "label")
+_NO_LABELS = ("segmentation", "metadata", "lexmorph", "syntax", "morph", "cas.ecore", "tcas.ecore")
+"""Parts of the namespaces of layers that are no labels, such as tokens, lemmas and parts of speech."""
+
+
+class _Offsets:
+    """Converts offsets in units of UTF-16 to offsets in characters of one text."""
+
+    def __init__(self, text: str) -> None:
+        wide = () if text.isascii() else (at for at, char in enumerate(text) if char > "\uffff")
+        self._length = len(text)
+        self._wide = [at + number for number, at in enumerate(wide)]  # each of two units; their places in units
+
+    def convert(self, units: int, place: str) -> int:
+        """The number of characters. Raises ``ConfigurationError`` if it is not that of a place in the text."""
+        before = bisect_left(self._wide, units)
+        inside = before > 0 and self._wide[before - 1] + 1 == units
+        if inside or not 0 <= units - before <= self._length:
+            raise ConfigurationError(f"{place}: a span ends outside of the text, or inside a character")
+        return units - before
+
+
+def read_label_studio(path: Path, parse: ParseLabel, annotator: str = "") -> list[Note]:
+    """The notes of an export in the format JSON or JSON-MIN. ``annotator`` is the id or e-mail address of one.
+
+    Raises ``ConfigurationError`` naming the task, also if several people have annotated it and none is chosen.
+    """
+    try:
+        tasks = orjson.loads(read_file(path))
+    except orjson.JSONDecodeError:
+        raise ConfigurationError(f"{path}: not JSON") from None
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise ConfigurationError(f"{path}: expected a list of tasks: export JSON or JSON-MIN")
+    notes = []
+    for number, task in enumerate(tasks, 1):
+        place = f"{path}: task {number}"
+        try:
+            results = _find_results(task, place, annotator)
+            if results is None:
+                continue
+            text, id_ = _find_text(task, place), str(task.get("id", number))
+            offsets = _Offsets(text)
+            found = [_read_result(each, text, offsets, place, parse) for each in results]
+        except (KeyError, TypeError, AttributeError):
+            raise ConfigurationError(f"{place}: not in the format of Label Studio") from None
+        spans = {span for span in found if span is not None}
+        notes.append(Note(id_, "", "", id_, Annotated(text, tuple(in_order(spans))), {}))
+    return notes
+
+
+def _find_results(task: Mapping[str, Any], place: str, annotator: str) -> list[Mapping[str, Any]] | None:
+    """The results of the one annotation of a task; None if it has none."""
+    if "annotations" not in task:  # JSON-MIN has the results in members named like the tags
+        if annotator and str(task.get("annotator")) != annotator:
+            return None
+        lists = [value for value in task.values() if isinstance(value, list)]
+        return [each for some in lists for each in some if isinstance(each, dict) and _labels_of(each) is not None]
+    done = [each for each in task["annotations"] if not each.get("was_cancelled")]
+    if annotator:
+        done = [each for each in done if annotator in _people(each.get("completed_by"))]
+    if len(done) > 1:
+        raise ConfigurationError(f"{place}: has {len(done)} annotations: choose one with --annotator ID")
+    if not done:
+        return None
+    return [each["value"] for each in done[0]["result"] if "value" in each and _labels_of(each["value"]) is not None]
+
+
+def _people(found: object) -> set[str]:
+    return {str(found.get("id")), str(found.get("email"))} if isinstance(found, dict) else {str(found)}
+
+
+def _labels_of(value: Mapping[str, Any]) -> list[str] | None:
+    """The labels of a span; None for a value that is no span, such as a choice."""
+    labels = value.get("labels", value.get("hypertextlabels"))
+    return labels if isinstance(labels, list) and "start" in value and "end" in value else None
+
+
+def _find_text(task: Mapping[str, Any], place: str) -> str:
+    data = task.get("data", task)
+    found = data.get("text")
+    if found is None and "data" in task:
+        texts = [value for value in data.values() if isinstance(value, str)]
+        found = texts[0] if len(texts) == 1 else None
+    if not isinstance(found, str):
+        raise ConfigurationError(f'{place}: its data has no "text"')
+    return found
+
+
+def _read_result(value: Mapping[str, Any], text: str, offsets: _Offsets, place: str, parse: ParseLabel) -> Span | None:
+    labels = _labels_of(value) or []
+    if len(labels) != 1 or not isinstance(labels[0], str):
+        raise ConfigurationError(f"{place}: a span has {len(labels)} labels: give each span one")
+    start, end = value["start"], value["end"]
+    if type(start) is not int or type(end) is not int:
+        raise ConfigurationError(f"{place}: a span has no whole numbers as offsets: annotate text, not HTML")
+    quoted = value.get("text")
+    if isinstance(quoted, str) and 0 <= start < end and text[start:end] == quoted:
+        begin, stop = start, end  # some versions of the tool count characters
+    else:
+        begin, stop = offsets.convert(start, place), offsets.convert(end, place)
+    if isinstance(quoted, str) and text[begin:stop].split() != quoted.split():
+        raise ConfigurationError(f"{place}: the text of a span differs from the text at its offsets")
+    return _make_span(begin, stop, labels[0], place, parse)
+
+
+def _make_span(begin: int, end: int, label: str, place: str, parse: ParseLabel) -> Span | None:
+    kind = parse(label)
+    if isinstance(kind, LeftOut):
+        return None
+    if kind is None:
+        raise ConfigurationError(f"{place}: a span of an unknown label")
+    if begin >= end:
+        raise ConfigurationError(f"{place}: a span is empty")
+    return Span(begin, end, kind, ANNOTATION)
+
+
+def read_inception(path: Path, parse: ParseLabel, feature: str = "") -> list[Note]:
+    """The notes of an ``.xmi`` file, or of those of a folder. ``feature`` has the labels (default: value, label).
+
+    Raises ``ConfigurationError`` naming file and line. A document type is refused, so no entity is expanded.
+    """
+    files = sorted(path.rglob("*.xmi")) if path.is_dir() else [path]
+    if not files:
+        raise ConfigurationError(f"{path}: holds no *.xmi: export UIMA CAS XMI (XML 1.0), and unzip it")
+    return [_read_cas(file, parse, feature) for file in files]
+
+
+def _read_cas(path: Path, parse: ParseLabel, feature: str) -> Note:
+    cas = _Cas(path, (feature,) if feature else _FEATURES)
+    cas.parse()
+    if cas.text is None:
+        raise ConfigurationError(f"{path}: has no text: not an XMI of a CAS")
+    if not cas.labels and cas.unlabelled:
+        shown = ", ".join(sorted(cas.unlabelled)[:8])
+        raise ConfigurationError(f"{path}: no annotation has a label; name its feature with --feature ({shown})")
+    spans, offsets = set[Span](), _Offsets(cas.text)
+    for line, begin, end, label in cas.labels:
+        place = f"{path}:{line}"
+        span = _make_span(offsets.convert(begin, place), offsets.convert(end, place), label, place, parse)
+        if span is not None:
+            spans.add(span)
+    # The folder of an exported document has its name; a file has that of its annotator.
+    return Note(path.stem, "", "", path.stem, Annotated(cas.text, tuple(in_order(spans))), {})
+
+
+class _Cas:
+    """The first text of a CAS, and its annotations with labels."""
+
+    def __init__(self, path: Path, features: Sequence[str]) -> None:
+        self.text: str | None = None
+        self.labels: list[tuple[int, int, int, str]] = []
+        self.unlabelled: set[str] = set()
+        self._path = path
+        self._features = features
+        self._sofa = ""
+        self._found: list[tuple[int, str, str, str, str]] = []
+        self._parser = expat.ParserCreate(namespace_separator=" ")
+        self._parser.StartDoctypeDeclHandler = self._refuse
+        self._parser.StartElementHandler = self._start
+
+    def parse(self) -> None:
+        try:
+            self._parser.Parse(read_file(self._path), True)
+        except expat.ExpatError as error:
+            detail = expat.ErrorString(error.code)
+            raise ConfigurationError(f"{self._path}:{error.lineno}: XML that is not well-formed: {detail}") from None
+        # The text may come after the annotations.
+        self.labels = [
+            (n, *self._offsets(n, a, b), label) for n, sofa, a, b, label in self._found if sofa == self._sofa
+        ]
+
+    def _offsets(self, line: int, begin: str, end: str) -> tuple[int, int]:
+        if not (begin.isascii() and begin.isdigit() and end.isascii() and end.isdigit()):
+            raise ConfigurationError(f"{self._path}:{line}: an annotation has no numbers as offsets")
+        return int(begin[:12]), int(end[:12])
+
+    def _refuse(self, *_: object) -> None:
+        raise ConfigurationError(f"{self._path}:{self._parser.CurrentLineNumber}: has a document type: remove it")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        space, _, kind = name.rpartition(" ")
+        if space == _CAS and kind == "Sofa":
+            if self.text is None and "sofaString" in attributes:
+                self.text, self._sofa = attributes["sofaString"], attributes.get(f"{_XMI} id", "")
+            return
+        if not {"begin", "end", "sofa"} <= attributes.keys() or any(part in space for part in _NO_LABELS):
+            return
+        label = next((attributes[each] for each in self._features if attributes.get(each)), None)
+        if label is None:
+            own = {each for each in attributes if " " not in each}
+            self.unlabelled |= own - {"begin", "end", "sofa"} or {kind}
+            return
+        line = self._parser.CurrentLineNumber
+        self._found.append((line, attributes["sofa"], attributes["begin"], attributes["end"], label))
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file. Raises ``ConfigurationError`` if it cannot be read or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise ConfigurationError(f"{path}: cannot be read ({type(problem).__name__})") from None
+    if len(data) > MOST_BYTES:
+        raise ConfigurationError(f"{path}: has more than {MOST_BYTES >> 20} MB: divide it")
+    return data
