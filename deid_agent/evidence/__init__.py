@@ -21,7 +21,7 @@ from deid_agent.evidence.pairs import (
 )
 from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed, rehearse
 from deid_agent.evidence.parrot_candidates import FindRanges, ParrotSignal, ParrotStrength, ParrotTools
-from deid_agent.evidence.rehearsal import Rehearsal
+from deid_agent.evidence.rehearsal import LeakWeights
 from deid_agent.evidence.report import SCHEMA, SCHEMA_VERSION, EvidenceReport
 from deid_agent.evidence.shares import SampledShare
 from deid_agent.evidence.signing import CheckedReport, refuse_report, verify_report, write_report
@@ -40,6 +40,7 @@ __all__ = [
     "EvidenceReport",
     "EvidenceSection",
     "FindRanges",
+    "LeakWeights",
     "Leaks",
     "LearnedFinder",
     "ParrotResult",
@@ -48,7 +49,6 @@ __all__ = [
     "ParrotTools",
     "PatientGroups",
     "RecallOnBoth",
-    "Rehearsal",
     "ReplacedRange",
     "SampledShare",
     "SignalResult",

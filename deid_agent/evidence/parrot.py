@@ -29,7 +29,7 @@ from deid_agent.evidence.parrot_candidates import (
     ParrotTools,
     find_candidates,
 )
-from deid_agent.evidence.rehearsal import Rehearsal, learn_traits
+from deid_agent.evidence.rehearsal import LeakWeights, learn_traits
 from deid_agent.evidence.shares import SampledShare, resample_patients, sampled, share_of
 
 LEAST_PATIENTS: Final = 4
@@ -107,7 +107,7 @@ def attack_feed(
     tools: ParrotTools,
     strength: ParrotStrength = ParrotStrength.LABELS,
     seed: int = 1,
-    rehearsal: Rehearsal | None = None,
+    rehearsal: LeakWeights | None = None,
 ) -> ParrotResult:
     """The success of the attacker on the outputs of ``pairs``, who may have rehearsed. Ids of notes are unique.
 
@@ -143,7 +143,7 @@ def rehearse(
     tools: ParrotTools,
     strength: ParrotStrength = ParrotStrength.LABELS,
     seed: int = 1,
-) -> Rehearsal:
+) -> LeakWeights:
     """The weights that an attacker learns from an attack on a feed of his own, of which he knows the leaks.
 
     Raises ``NothingToLearnError`` if nothing is replaced at half of its patients.

@@ -17,7 +17,7 @@ _PENALTY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class LeakWeights:
     """The weight of each trait, after its mean is subtracted and its deviation divided out."""
 
     weights: tuple[float, ...]
@@ -30,7 +30,7 @@ class Rehearsal:
         return sum((trait - mean) / deviation * weight for trait, mean, deviation, weight in traits)
 
 
-def learn_traits(candidates: Sequence[ParrotCandidate]) -> Rehearsal:
+def learn_traits(candidates: Sequence[ParrotCandidate]) -> LeakWeights:
     """The weights that tell leaks from other candidates best (Newton's method, with a penalty on their squares).
 
     Without a leak, or without another candidate, all weights are 0.
@@ -39,12 +39,12 @@ def learn_traits(candidates: Sequence[ParrotCandidate]) -> Rehearsal:
     leak = np.array([each.leak > 0 for each in candidates], np.float64)
     if not len(leak) or leak.all() or not leak.any():
         size = traits.shape[1] if len(leak) else 0
-        return Rehearsal((0.0,) * size, (0.0,) * size, (1.0,) * size)
+        return LeakWeights((0.0,) * size, (0.0,) * size, (1.0,) * size)
     means, deviations = traits.mean(axis=0), traits.std(axis=0)
     deviations[deviations == 0] = 1
     rows = np.column_stack([np.ones(len(leak)), (traits - means) / deviations])
     weights = _fit(rows, leak)
-    return Rehearsal(*(tuple(map(float, each)) for each in (weights[1:], means, deviations)))
+    return LeakWeights(*(tuple(map(float, each)) for each in (weights[1:], means, deviations)))
 
 
 def _fit(rows: NDArray[np.float64], leak: NDArray[np.float64]) -> NDArray[np.float64]:
