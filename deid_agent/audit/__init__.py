@@ -40,7 +40,15 @@ from deid_agent.audit.reconcile import (
     balance,
     read_audited,
 )
-from deid_agent.audit.storage import LineKind, OpeningEntry, Signer, is_public_key, line_prefix, segment_files
+from deid_agent.audit.storage import (
+    LineKind,
+    OpeningEntry,
+    Signer,
+    is_public_key,
+    is_signed,
+    line_prefix,
+    segment_files,
+)
 from deid_agent.audit.targets import TargetKeys, read_target_keys
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.audit.witness import Witness, WitnessFile, WitnessPlace, WitnessServer
@@ -86,6 +94,7 @@ __all__ = [
     "first_public_key",
     "half_open",
     "is_public_key",
+    "is_signed",
     "leaf_hash",
     "line_prefix",
     "open_pairs",

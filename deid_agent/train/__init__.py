@@ -7,7 +7,7 @@ from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, convert_disk_errors, model_card, open_store
 from deid_agent.train.components import CandidateModels, tag_with_component, train_component
 from deid_agent.train.crf_adapter import CrfAdaptation
-from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
+from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
 from deid_agent.train.examples import Example, ExampleReader, draw_share
 from deid_agent.train.name_filter_trainer import FilterSettings
 from deid_agent.train.recipes import (
@@ -94,5 +94,6 @@ __all__ = [
     "tag_notes",
     "tag_with_component",
     "train_component",
+    "train_crf",
     "write_models",
 ]

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from importlib import resources
 
-__all__ = ["read_files", "report_policy", "report_script", "report_style"]
+__all__ = ["base_style", "read_files", "report_policy", "report_script", "report_style"]
 
 _ENDINGS = (".html", ".css", ".js", ".svg")
 
@@ -15,9 +15,14 @@ def read_files() -> dict[str, bytes]:
     return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith(_ENDINGS)}
 
 
+def base_style() -> str:
+    """The style sheet of all pages: colours, type and tables."""
+    return _read_text("base.css")
+
+
 def report_style() -> str:
     """The style sheet that an evaluation report contains: the base style of the console and its own rules."""
-    return _read_text("base.css") + _read_text("report.css")
+    return base_style() + _read_text("report.css")
 
 
 def report_script() -> str:

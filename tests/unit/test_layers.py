@@ -22,7 +22,7 @@ LAYERS = (
     {"recognize"},
     {"pipeline", "http"},
     {"app", "eval"},
-    {"train", "api", "batch", "review"},
+    {"train", "api", "batch", "review", "evidence"},
     {"cli"},
     {"__main__"},
 )
