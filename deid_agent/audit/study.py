@@ -1,4 +1,4 @@
-"""Counts what a trail shows about one project in a period, for the report of a study.
+"""Counts the messages of one project in a period, by its trail, for the report of a study.
 
 The trail is read twice. The first reading finds records that have several entries, because they were processed again
 after a crash: only the last one counts. The second one verifies the trail and counts. Memory grows with the number of
@@ -17,7 +17,7 @@ from deid_agent.audit.faults import Fields, int_member, read_fields
 from deid_agent.audit.reading import TrailReport, entry_build, entry_remarks, remark_count, verify_trail
 from deid_agent.audit.storage import LineKind, line_prefix, segment_files
 from deid_agent.audit.walk import TrailSegment
-from deid_agent.model import ConfigurationError, PhiType, Reason
+from deid_agent.model import ConfigurationError, PhiType, Reason, format_time
 
 OTHER: Final = "other"
 """A type, method or reason that this release does not know. Its text is not repeated: anyone may have written it."""
@@ -199,7 +199,7 @@ class _Counts:
         use[1], use[2] = min(use[1], at), max(use[2], at)
 
     def figures(self) -> StudyFigures:
-        """What was counted. Raises ``ConfigurationError`` if it is nothing."""
+        """The counts. Raises ``ConfigurationError`` if there are none."""
         if not self.projects:
             raise ConfigurationError("the trail has no entry: no message was processed yet")
         if self.times is None:
@@ -224,7 +224,7 @@ class _Counts:
 
     def _refuse(self) -> None:
         if self.outside is not None:
-            first, last = (datetime.fromtimestamp(at, UTC).date() for at in self.outside)
+            first, last = (format_time(at)[:10] for at in self.outside)
             raise ConfigurationError(
                 f"no entry of the project {self.project} is in the period; its entries are of {first} to {last} (UTC)"
             )

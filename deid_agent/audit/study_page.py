@@ -78,10 +78,10 @@ _OUTCOME_WORDS: Final = (
     (Outcome.REFUSED, "Refused and returned to their sender; not published"),
 )
 _NOT_COVERED: Final = (
-    "What was missed. The report counts the values that were found. How many identifiers remain is measured on notes "
+    "Identifiers that were missed. The report counts the values that were found. How many remain is measured on notes "
     "that people have read, in another report.",
     "Messages that never reached the program, that another instance processed, or that were processed without it.",
-    "The use of the outputs: who received them, and what was joined with them later.",
+    "The use of the outputs: who received them, and which data was joined with them later.",
     "Whether a person can be recognized by rare facts, such as a rare diagnosis. That is for an expert to judge.",
     "Images, sounds and other attachments without text, which the policy removes or refuses and never reads.",
 )
@@ -162,7 +162,7 @@ def study_page(report: StudyReport) -> str:
     parts += ["<h2>Versions and digests</h2>", _builds_table(figures), "<h2>The audit trail</h2>"]
     rows = [*proof.facts.items(), *(("Note", f"{code}: {detail}") for _, code, detail in proof.warnings)]
     parts.append(render_table(("", ""), rows))
-    parts.append("<h2>What this report does not cover</h2><ul>")
+    parts.append("<h2>Not covered by this report</h2><ul>")
     parts += [f"<li>{escape(text)}</li>" for text in _NOT_COVERED]
     parts.append("</ul><h2>Words</h2><dl>")
     parts += [f"<dt>{escape(word)}:</dt><dd>{escape(text)}</dd>" for word, text in _GLOSSARY]

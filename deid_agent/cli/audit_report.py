@@ -1,5 +1,6 @@
 """``deid-agent audit report``: the report of a study, of an audit trail or of the folder of a batch run."""
 
+import re
 import time
 import tomllib
 from collections import Counter
@@ -83,6 +84,9 @@ def report(
     """
     refuse_existing("--out", out)
     refuse_existing("--json", json_file)
+    if json_file is not None and json_file.resolve() == out.resolve():
+        raise ConfigurationError("--json and --out name one file")
+    project = printable(project)
     period = StudyPeriod(first and first.date(), last and last.date())
     if period.first is not None and period.last is not None and period.first > period.last:
         raise ConfigurationError(f"--from {period.first} is after --to {period.last}")
@@ -211,16 +215,19 @@ def _read_policies(files: Collection[str]) -> dict[str, str]:
 
 def _describe_file(name_or_file: str) -> tuple[str, str]:
     """A policy as a build names it, and its words. Raises ``ConfigurationError``."""
-    rules = find_rules("shipped").folder
-    policy = load_policy(name_or_file, rules)
-    shipped = rules / "policies" / f"{name_or_file}.toml"
+    policy = load_policy(name_or_file, find_rules("shipped").folder)
+    shipped = _shipped_file(name_or_file)
     path = shipped if shipped.is_file() else Path(name_or_file)
     why = " ".join(str(tomllib.loads(path.read_text("utf-8")).get("why", "")).split())
     return f"{policy.name}:{policy.digest[:16]}", f"{why} {_describe_methods(policy)}".strip()
 
 
+def _shipped_file(name: str) -> Path:
+    return find_rules("shipped").folder / "policies" / f"{name}.toml"
+
+
 def _describe_methods(policy: Policy) -> str:
-    """What happens to values, in a sentence."""
+    """The methods of a policy, in a sentence."""
     groups: dict[Method, list[str]] = {}
     for kind, method in policy.types.items():
         if method is not policy.default:
@@ -235,10 +242,10 @@ def _find_words(policy: str, files: Mapping[str, str], figures: StudyFigures) ->
     if policy in files:
         return files[policy]
     name, _, digest = policy.partition(":")
-    try:
-        named, words = _describe_file(name) if name.isidentifier() or "-" in name else ("", "")
-    except ConfigurationError:
+    # The name comes from the trail, which anybody may have written: it is never a path.
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or not _shipped_file(name).is_file():
         return ""
+    named, words = _describe_file(name)
     if named == policy:
         return words
     # The build of a batch run has the name alone.

@@ -109,7 +109,7 @@ def test_a_period_has_both_of_its_days(folder: Path) -> None:
         ("default", date(2024, 1, 1), "is in the period; its entries are of 2023-11-14 to 2023-11-16"),
     ],
 )
-def test_without_an_entry_there_is_no_report(folder: Path, project: str, first: date | None, words: str) -> None:
+def test_a_report_without_an_entry_is_refused(folder: Path, project: str, first: date | None, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         study(folder, project, first)
 
@@ -136,7 +136,7 @@ def test_memory_does_not_grow_with_the_trail(tmp_path: Path) -> None:
             [[entry(n, remarks=NAMES) for n in range(at, at + 100)] for at in range(0, entries, 100)],
             TrailSettings(checkpoint_s=0, segment_bytes=1 << 18),
         )
-        study(path)  # what a first reading keeps is not that of a long trail
+        study(path)  # caches of the first reading are not those of a long trail
         tracemalloc.start()
         try:
             assert study(path).messages == entries
@@ -166,3 +166,21 @@ def test_the_page_begins_with_the_state_of_the_trail_and_loads_nothing(folder: P
         assert begin.startswith(first)
         assert re.findall(r"(?:https?:|<script|<img|<link|url\()", page) == [] and "default-src 'none'" in page
         assert "unsafe-inline" not in page
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"kind":"entry","time":1e300,"topic":["x"],"offset":-5,"build":{"id":7},"remarks":{"type":3}}\n',
+        b'{"kind":"entry","time":"now","project":{},"offset":99999999999999999999999,"remarks":[1,{"count":-1}]}\n',
+        b'{"kind":"entry","time":true,"outcome":[],"reason":{},"policy":1,"replay_of":null,"remarks":[{"type":[]}]}\n',
+        b'{"kind":"entry",\xff\n',
+    ],
+)
+def test_a_hostile_line_is_a_fault_and_no_crash(folder: Path, line: bytes) -> None:
+    path = max(folder.glob("*.jsonl"))
+    path.write_bytes(path.read_bytes() + line)
+    figures, report = study_trail(folder, "default", StudyPeriod(), {SIGNER.public})
+    assert report.faults
+    assert study_page(StudyReport(figures, StudyProof("", (("", "CHAIN", ""),)), {}, None, 1e300))
+    json.dumps(study_json(StudyReport(figures, StudyProof(""), {}, None, 0)))

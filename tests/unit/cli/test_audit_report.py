@@ -74,12 +74,16 @@ def test_a_broken_trail_gives_a_report_that_begins_with_it_and_exit_code_1(folde
         (("--from", "2024-01-02", "--to", "2024-01-01"), "is after"),
         (("--from", "2024-01-02"), "no entry of the project default is in the period"),
         (("--project", "cohort"), "no entry of a project cohort"),
+        (("--json", "r.html"), "one file"),
         (("--from", "tomorrow"), "does not match the format"),
         (("--unexamined", "nowhere.csv"), "--unexamined nowhere.csv"),
         (("--policy", "nowhere.toml"), "nowhere.toml"),
     ],
 )
-def test_a_wrong_call_writes_nothing(folder: Path, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_a_wrong_call_writes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = call(folder, "--out", tmp_path / "r.html", "--unauthenticated", *options)
     assert done.exit_code == 2 and words in done.stderr and not (tmp_path / "r.html").exists()
 
@@ -98,7 +102,8 @@ def test_the_words_of_a_policy_are_those_of_the_file_with_its_digest(tmp_path: P
     own.write_text('name = "ours"\nwhy = "For the registry <1>."\ndefault = "mask"\n[types]\nAGE = "keep"\n')
 
     async def write() -> None:
-        for number, policy in enumerate((named, "safe-harbor:0123456789abcdef", _describe_file(str(own))[0])):
+        others = ("safe-harbor:0123456789abcdef", "../ours:0", _describe_file(str(own))[0])
+        for number, policy in enumerate((named, *others)):
             log = trail(tmp_path / "audit", build={"version": "0.1.0", "policy": policy, "key": "0badc0de"})
             await log.append([entry(number)])
             await log.close()
@@ -112,4 +117,4 @@ def test_the_words_of_a_policy_are_those_of_the_file_with_its_digest(tmp_path: P
         "For the registry <1>. Values are masked by the name of their type; kept: AGE.",
     }
     page = (tmp_path / "r.html").read_text()
-    assert "3 policies applied" in page and "registry &lt;1&gt;" in page and "not at hand" in page
+    assert "4 policies applied" in page and "registry &lt;1&gt;" in page and "not at hand" in page
